@@ -12,6 +12,7 @@ from dags.notify import notifiers
 from pipeline.config import Settings, settings_of_command_line
 
 RETRIES = 2
+"""Attempts after the first one, for failures without a rule."""
 DATASETS = Asset("image_dataset")
 """The DAG `image_dataset` updates this asset when it has published a dataset, or found it complete."""
 
@@ -22,9 +23,8 @@ def form_defaults() -> Settings:
     settings = settings_of_command_line(Path(file) if file else None, [])
     if "dataset_name" in settings.model_fields_set:
         return settings
-    return settings.model_copy(
-        update={"dataset_name": ""}
-    )  # It is derived later, from the source that a person enters.
+    # It is derived later, from the source that a person enters.
+    return settings.model_copy(update={"dataset_name": ""})
 
 
 def task_defaults() -> dict[str, Any]:
@@ -44,6 +44,7 @@ def training_retries() -> dict[str, Any]:
 
 
 def _rules() -> list[RetryRule]:
+    # No delay: the next attempt does something else, or the time limit of the bucket's retries is over already.
     now = timedelta(0)
     return [
         RetryRule("pipeline.errors.BadInput", RetryAction.FAIL, reason="bad input: a retry would fail in the same way"),

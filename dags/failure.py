@@ -8,6 +8,7 @@ from dags.places import FAILURE
 from pipeline.errors import TenfoldError
 
 MAX_CHARACTERS = 2000
+"""Limit for a stored message, which is shown on a page."""
 
 
 def store_failure(context: Any) -> None:
@@ -20,5 +21,5 @@ def store_failure(context: Any) -> None:
     error = context["exception"] or "it ended without an error"
     message = str(error) if isinstance(error, TenfoldError | str) else f"{type(error).__name__}: {error}"
     # Airflow hides secrets in logs, but not in XComs.
-    hidden = str(redact(message)).encode("utf-8", "backslashreplace").decode()  # a file name that is not UTF-8
+    hidden = str(redact(message)).encode("utf-8", "backslashreplace").decode()  # A file name may not be UTF-8.
     context["ti"].xcom_push(key=FAILURE, value=hidden[:MAX_CHARACTERS])

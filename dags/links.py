@@ -38,6 +38,7 @@ class TrainingLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return the address of the tab."""
+        # Airflow's page of the run, because its menu page for a plugin drops the query string.
         return f"dags/{quote(ti_key.dag_id, safe='')}/runs/{quote(ti_key.run_id, safe='')}/plugin/training"
 
 

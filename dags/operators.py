@@ -76,7 +76,7 @@ class ApproveOperator(HITLOperator):
         """
         from pipeline.sharding.approval import approve, new_question_error
 
-        # Nothing is kept of a question that an older release asked, before an upgrade.
+        # A question of an older release, from before an upgrade, is not stored.
         asked: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=_ASKED) or self._questions()
         stopped = f"{'; '.join(asked)}; clear this task to ask again"
         if event.get("error_type") == "timeout":
@@ -102,9 +102,8 @@ class ApproveOperator(HITLOperator):
 class TrainOperator(BaseOperator):
     """Runs one server of a training in a process of its own.
 
-    The end of the process frees the GPU. If the task is killed, the process writes a checkpoint first. Returns {"run",
-    "metrics", "model", "export", "comet", "verdict", "limit", "wait_fraction", "step_ms", "epochs"}, the same on all
-    servers.
+    The end of the process frees the GPU. If the task is killed, the process writes a checkpoint first. Returns the
+    content of `result.json`, the same on all servers.
 
     Args:
         settings: The settings, as `extract` or `choose` returned them.
@@ -138,9 +137,10 @@ class TrainOperator(BaseOperator):
 
         dataset = place_of(self.dataset)
         run = prepare_run(settings_from(self.settings), dataset, self.training, self.server, self.dag_id)
+        # Before the training starts, so that the plugin can show it while it runs.
         for key, value in ((TRAINING_PLACE, str(run.training)), (DATASET_PLACE, self.dataset)):
             context["ti"].xcom_push(key=key, value=value)
-        self._process = TrainingProcess(run, output=1)  # the task's own stdout, which Airflow shows as it comes
+        self._process = TrainingProcess(run, output=1)  # The task's own stdout, which Airflow shows as it comes.
         result: dict[str, Any] = self._process.wait()
         return result
 

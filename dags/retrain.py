@@ -21,7 +21,9 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError
 
 MAKER = "image_dataset"
+"""The DAG that makes the datasets."""
 POLL_S = float(os.environ.get("TENFOLD_RETRAIN_POLL_SECONDS") or 15)
+"""A waiting run looks again after this many seconds. It holds no worker in between."""
 WAIT = timedelta(hours=float(os.environ.get("TENFOLD_RETRAIN_WAIT_HOURS") or 12))
 """How long a run waits for runs of `image_dataset`. Without a limit, it would never train while they overlap."""
 CLOCKS = timedelta(minutes=2)
@@ -128,12 +130,14 @@ def _server_of(settings: Settings) -> str:
     if not event_times or choice is None or choice.run == get_current_context()["run_id"]:
         return ""
     newest = max(event_times)
+    # Event times are compared by one clock, that of Airflow's database. The time of the choice is by the clock of a
+    # worker.
     is_served = newest.timestamp() <= choice.newest_event or newest + CLOCKS < datetime.fromtimestamp(choice.at, UTC)
     return choice.run if is_served else ""
 
 
 def _should_wait(settings: Settings) -> bool:
-    """Whether a run of `image_dataset` that makes this dataset is under way, and WAIT is not over."""
+    """Return whether a run of `image_dataset` that makes this dataset is under way, and WAIT is not over."""
     concern = next(filter(None, (_concern(form, settings) for form in forms_under_way(MAKER))), "")
     if not concern:
         return False
@@ -159,18 +163,20 @@ def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
 
 
 def _newest(settings: Settings) -> dict[str, Any]:
-    """Return what `train` needs. Skips where it was done before."""
+    """Return what `train` needs. Skips the run if the same partitions were trained with the same settings before."""
     from pipeline.report import write_card
     from pipeline.runs.choices import Choice, save_choice
     from pipeline.runs.launch import load_trained_result
     from pipeline.sharding.window import newest_dataset
 
+    # The time before the look: a dataset that is published during the look may be missed, so its event is not served.
     begin, training = time.time(), _training(settings)
     dataset = newest_dataset(settings, write_card)
     event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
     if event_times:  # A person who triggers a run may choose other settings than the other runs have.
         save_choice(settings, training, Choice(get_current_context()["run_id"], begin, max(event_times)))
-    # Saved before: events whose partitions were trained before are served too, should Airflow hand them to another run.
+    # The choice is saved before this check: the run also serves its events if it has nothing new to train on. Airflow
+    # may hand them to another run, which must not train on them beside the events of another dataset name.
     if result := load_trained_result(settings, dataset, training):
         newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
         raise AirflowSkipException(f"{result['run']} was already trained on {newest} with the same settings")

@@ -28,6 +28,7 @@ def extract(for_training: bool) -> dict[str, Any]:
     from pipeline.snapshot.extract import take_snapshot
 
     run = get_current_context()["dag_run"]
+    # A manual run without a date, and a run that an asset triggered, have no logical date.
     settings = or_sample_images(settings_of_run()).dated(run.logical_date or run.run_after)
     if for_training:
         require_shares(settings, settings.train_shards)
@@ -54,6 +55,7 @@ def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
     path = make_plan(settings_from(settings), place_of(snapshot), ask_later)
     # In an XCom of its own, because Airflow maps over the returned value.
     get_current_context()["ti"].xcom_push(key="plan", value=str(path))
+    # Ranges and not shards: Airflow maps at most 1,024 tasks, and ImageNet has 1,152 shards.
     return load_plan(path).ranges
 
 

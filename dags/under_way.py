@@ -16,6 +16,7 @@ QUEUED, RUNNING = "queued", "running"
 MAX_LOOKS = 1000
 """Number of runs of a state that are looked at, the newest dates first. Each takes a request to the API server."""
 _END_OF_TIME = datetime(9000, 1, 1, tzinfo=UTC)
+"""Later than the date of any run."""
 _log = logging.getLogger(__name__)
 
 

@@ -36,6 +36,7 @@ def publish(for_training: bool, outlets: list[Asset]) -> Published:
             task_id="approve",
             plan_file=planned["plan"],
             settings=settings,
+            # If all shards are complete, the mapped task is skipped, and this one must run nevertheless.
             trigger_rule="none_failed",
             doc_md=APPROVE_DOC,
         )

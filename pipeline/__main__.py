@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from pipeline.runs.champion import Pointer
 
 RUN_ID = "manual"
+"""All runs of the command line have this id, so that the same settings continue the same training."""
 EXIT_BAD = 1
 MAX_SHOWN = 256
+"""`show` draws at most this many images."""
 
 EXTRAS = {
     **dict.fromkeys(("run", "train", "predict", "show", "shuffle-quality"), "training"),
@@ -69,21 +71,28 @@ _log = logging.getLogger("pipeline")
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came. No Exception: one that comes at any moment could be taken for a fault of the image at hand."""
+    """SIGTERM was received.
+
+    This is not an `Exception`, because it can come at any moment, and code that examines an image takes any `Exception`
+    for a fault of the image.
+    """
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command; return the exit code. Words go to stderr, with --json one JSON object to stdout."""
+    """Run one command and return the exit code. Messages go to stderr. With --json, stdout gets one JSON object."""
+    # `report compare` is one command of two words, beside the command `report`, which takes an argument.
     if list(arguments[:2]) == ["report", "compare"]:
-        arguments = ["report compare", *arguments[2:]]  # a command of two words
+        arguments = ["report compare", *arguments[2:]]
     parser = command_line()
     if not arguments:
         print(_overview(parser))  # noqa: T201
         return 0
+    # Unknown options are collected, because many are settings without --set, for which the error has a hint.
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
     log_to_stderr()
+    # A person who runs a command on their own machine is the administrator.
     open_unless_set()
     if options.command in (_run, _build, _extract, _train) and (warning := open_warning()):
         _log.info("%s", warning)
@@ -96,12 +105,13 @@ def main(arguments: Sequence[str]) -> int:
     except TenfoldError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
-    except OSError as error:  # a full disk, a folder that went away
-        later = ": run the same command to continue from here" if cause_of(error) == "transient" else ""
+    except OSError as error:  # For example, a disk is full, or a folder has disappeared.
+        later = ": the same command goes on from here" if cause_of(error) == "transient" else ""
         print(f"error: {error}{later}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
     except KeyboardInterrupt as stop:
-        print("stopped: run the same command to continue from here", file=sys.stderr)  # noqa: T201
+        print("stopped: the same command goes on from here", file=sys.stderr)  # noqa: T201
+        # 130 is 128 + SIGINT, as shells report it.
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
     print(json.dumps(result) if options.json else options.format(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
@@ -123,6 +133,7 @@ def _overview(parser: argparse.ArgumentParser) -> str:
 def _require_packages(command: str) -> None:
     """Raise SettingsError if a command needs an extra that is not installed."""
     extra = EXTRAS.get(command)
+    # `find_spec` does not import the package, which takes seconds.
     if extra and find_spec(PACKAGES[extra]) is None:
         raise SettingsError(
             f"`{command}` needs {PACKAGES[extra]}, which is not installed: install tenfold[{extra}], or run `make env`"
@@ -179,7 +190,7 @@ def _verify(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _reachable(what: str, uri: str) -> Place:
-    """Return the place of a URI; in a bucket that answers, which is asked once and not for minutes."""
+    """Return the place of a URI. A bucket must answer within seconds, without the long retries of a run."""
     try:
         place = place_of(uri)
     except ValueError as error:
@@ -242,6 +253,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.sharding.gate import ask_terminal
     from pipeline.snapshot.extract import take_snapshot
 
+    # What a training would refuse is refused here, before hours of sharding.
     require_shares(settings, settings.train_shards)
     snapshot = take_snapshot(settings)
     require_trainable(settings, snapshot)
@@ -338,7 +350,8 @@ def _pointer(options: argparse.Namespace) -> "Pointer":
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.runs.champion import find_promoted_model
 
-    model = find_promoted_model(_reachable("model", options.model))  # said before TensorFlow is loaded
+    # A wrong folder is reported before TensorFlow is loaded.
+    model = find_promoted_model(_reachable("model", options.model))
     with _tensorflow_on_the_cpu():
         from pipeline.training.predict import predict
     predictions = predict(model, [Path(file) for file in options.images])
@@ -359,7 +372,7 @@ def _show(options: argparse.Namespace) -> dict[str, Any]:
         raise SettingsError(f"--count must be from 1 to {MAX_SHOWN}, got {options.count}")
     if options.to and (is_bucket(options.to) or not options.to.endswith(".png")):
         raise SettingsError(f"--to must be a local file that ends in .png, got {options.to!r}")
-    load(folder)  # what is not there is said at once
+    load(folder)  # A missing dataset is reported before TensorFlow is loaded.
     with _tensorflow_on_the_cpu():
         from pipeline.training.show import show
     path = Path(options.to) if options.to else None
@@ -384,11 +397,11 @@ def _format_shuffle_quality(result: dict[str, Any]) -> str:
 
 @contextmanager
 def _tensorflow_on_the_cpu() -> Iterator[None]:
-    """Around its import: what only looks needs no GPU, and TensorFlow would take the memory of one that is at work."""
+    """Import TensorFlow in this block without GPUs. It would take the memory of a GPU on which a training may run."""
     from pipeline.training.tensorflow_start import hold_back_stderr, leave_gpus_alone
 
     _log.info("loading TensorFlow")
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read at its import
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # TensorFlow reads this when it is imported.
     with hold_back_stderr():
         yield
         leave_gpus_alone()
@@ -411,7 +424,7 @@ def _trained(settings: Settings, dataset: Place) -> dict[str, Any]:
 
     result = train(settings, dataset, RUN_ID)
     run = place_of(result["run"])
-    gated = gate(run, settings, sys.stderr.fileno())  # before the report, which tells of it
+    gated = gate(run, settings, sys.stderr.fileno())  # This comes before the report, which shows the result.
     return {**result, "promotion": gated["verdict"], "champion": gated["champion"], "report": _report_of(run)}
 
 
@@ -422,6 +435,7 @@ def _report_of(run: Place) -> str:
     try:
         return str(report_run(run))
     except OSError as error:
+        # The training is complete and its result is stored, so a full disk must not make the command fail.
         if error.errno not in FULL:
             raise
         _log.warning(
@@ -633,7 +647,7 @@ def _format_value(value: Any) -> str:
 
 
 def _terminated(*_: object) -> None:
-    # Raised, so that what is under way waits for its processes: they would else write checkpoints behind our back.
+    # An exception lets the running code wait for its child processes. Otherwise, they would still write checkpoints.
     raise _Terminated
 
 

@@ -130,6 +130,7 @@ def _require_function(field: str, name: str) -> None:
     text = os.environ.get(MODELS)
     entries = _entries(text or "")
     module, function, _ = name.partition(":")
+    # The dot at the end keeps the package `models` from allowing `models_of_others`.
     if not function or EVERYTHING in entries or any(f"{module}.".startswith(f"{each}.") for each in entries):
         return
     otherwise = "choose a model by its name" if field == "model" else "leave it empty"
@@ -170,6 +171,7 @@ def _with_defaults(allowed: AllowedPlaces, settings: "Settings") -> AllowedPlace
     if allowed.setting != WORKSPACES or allowed.prefixes is None:
         return allowed
     defaults = settings.model_validate({})
+    # These come from the environment of the worker, which only the administrator sets.
     own = (_real(place_of(defaults.workspace)), _real(place_of(defaults.local_folder)))
     return allowed._replace(prefixes=(*allowed.prefixes, *own))
 
@@ -198,4 +200,5 @@ def _prefix(setting: str, entry: str) -> Place:
 
 
 def _real(place: Place) -> Place:
+    # A bucket has no links.
     return place if isinstance(place, BucketPath) else Path(os.path.realpath(place))

@@ -28,6 +28,7 @@ from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
+"""Each training server gets this many training shards, unless `num_shards` sets their number."""
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
 """Smallest input of a model, in pixels, if Keras requires more than our own minimum of 32."""
 
@@ -45,17 +46,19 @@ MODELS = ("small_cnn", *APPLICATIONS)
 """The values of `model`, apart from a user's own function."""
 
 MAX_PLACE = 4096
-"""Maximum number of characters of a path or an address. No file system or bucket accepts more."""
+"""A path or an address has at most this many characters. No file system or bucket accepts more."""
 
 MAX_TEXT = 1000
-"""Maximum number of characters of any other text."""
+"""Any other text has at most this many characters."""
 
 MAX_SHOWN = 200
-"""Maximum number of characters of a value that an error message repeats."""
+"""An error message repeats at most this many characters of a value."""
 
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
+"""A file that `weights` names has one of these suffixes."""
 
 Action = Literal["continue", "ask", "fail"]
+"""The data gate does this if the images exceed a threshold."""
 
 
 OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "samples", "suffixes"})
@@ -71,30 +74,31 @@ def source_kinds() -> list[str]:
 
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+"""A function of the user is written as package.module:function."""
 
 
 class Decides(Flag):
     """What another value of a setting leads to."""
 
     NOTHING = 0
-    """The same dataset and the same training."""
+    """It leads to the same dataset and the same training."""
     DATASET = auto()
-    """Other bytes of a dataset: another version."""
+    """It leads to other bytes of a dataset, and so to another version."""
     TRAINING = auto()
-    """Another training, in a folder of its own. The setting is part of a training's identity."""
+    """It leads to another training, in a folder of its own. The setting is part of a training's identity."""
 
 
 class UsedBy(Flag):
     """The stages that use a setting. The form of a DAG shows the settings of the stages that the DAG runs."""
 
     COMMAND_LINE = 0
-    """No DAG."""
+    """No DAG uses the setting."""
     BUILD = auto()
-    """From images to a published dataset."""
+    """The stages from images to a published dataset."""
     TRAIN = auto()
-    """Training, promotion and monitoring."""
+    """The stages of training, promotion and monitoring."""
     RETRAIN = auto()
-    """The choice of published versions to train on."""
+    """The stage that chooses the published versions to train on."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ class Settings(BaseModel):
     The annotation of each field holds one `Decides` and one `UsedBy`.
     """
 
+    # Defaults are validated, too: they become absolute paths, and the name of the dataset follows from the source.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     source_uri: Annotated[str, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
@@ -154,6 +159,7 @@ class Settings(BaseModel):
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
 
+    # This field comes after source_uri, from which its default follows: Pydantic validates fields in their order.
     dataset_name: Annotated[str, Decides.DATASET, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "",
         title="Dataset name",
@@ -402,7 +408,7 @@ class Settings(BaseModel):
         256.0,
         title="Maximum file size (MB)",
         gt=0,
-        le=2000,  # a record holds no more
+        le=2000,  # A record cannot hold more.
         json_schema_extra=SHARDS,
         description="Larger files are rejected without being read.",
     )
@@ -901,7 +907,7 @@ class Settings(BaseModel):
     comet_project: Annotated[str, Decides.NOTHING, UsedBy.TRAIN] = Field(
         "tenfold",
         title="Comet project",
-        # The length apart: \w{1,100} takes pydantic a third of all that importing a DAG may take.
+        # The length is a separate limit: \w{1,100} takes pydantic a third of the time that importing a DAG may take.
         pattern=r"^[\w .-]+$",
         max_length=100,
         json_schema_extra=MONITORING,
@@ -911,7 +917,8 @@ class Settings(BaseModel):
     @field_validator("source_uri", "workspace", "publish_uri", "dataset")
     @classmethod
     def _absolute_place(cls, value: str) -> str:
-        if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):  # It would become a local folder.
+        # A mistyped address, such as gs:/bucket or GS://bucket, would become a local folder.
+        if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):
             raise ValueError("must be a local path or gs://bucket/prefix")
         return str(BucketPath.of(value)) if is_bucket(value) else _absolute(value, " or gs://bucket/prefix")
 
@@ -919,6 +926,7 @@ class Settings(BaseModel):
     @classmethod
     def _check_encoding(cls, value: str) -> str:
         try:
+            # Names have one form: `UTF8` and `utf-8` are the same encoding, and the list reader compares with "utf-8".
             return codecs.lookup(value).name
         except LookupError:
             raise ValueError("must be the name of an encoding, such as utf-8, latin-1 or cp1252") from None
@@ -926,7 +934,8 @@ class Settings(BaseModel):
     @field_validator("weights")
     @classmethod
     def _check_weights(cls, value: str) -> str:
-        if value and not value.endswith(WEIGHTS_SUFFIXES):  # A .weights.json names other files, anywhere.
+        # A .weights.json file names other files, which may be anywhere.
+        if value and not value.endswith(WEIGHTS_SUFFIXES):
             raise ValueError(f"must end in {' or '.join(WEIGHTS_SUFFIXES)}")
         return value
 
@@ -997,6 +1006,7 @@ class Settings(BaseModel):
     @field_validator("dataset_name")
     @classmethod
     def _default_dataset_name(cls, value: str, info: ValidationInfo) -> str:
+        # Pydantic validates the fields in their order. The source is missing here if it was refused.
         source_uri = info.data.get("source_uri")
         return value or (name_of_source(source_uri) if source_uri else "")
 
@@ -1043,6 +1053,7 @@ class Settings(BaseModel):
     def _check_group_pattern(cls, value: str) -> str:
         try:
             re.compile(value)
+        # `re` raises the other two for huge repetitions and for deep nesting.
         except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"must be a regular expression ({error})") from None
         return value
@@ -1163,6 +1174,7 @@ def _sentence(problem: Any) -> str:
         close = difflib.get_close_matches(field, Settings.model_fields, n=1)
         advice = f"did you mean {close[0]}?" if close else f"the settings are {', '.join(Settings.model_fields)}"
         return f"{field} is not a setting: {advice}"
+    # Pydantic adds this prefix to the message of a ValueError.
     message = problem["msg"].removeprefix("Value error, ")
     if not field:  # The message names the fields that do not go together.
         return str(message)

@@ -42,6 +42,7 @@ def needs_time(address: str) -> bool:
 def format_data_date(moment: datetime, address: str) -> str:
     """Return a data date with the parts that an address uses. Moments with the same images give the same text."""
     used = set(_PLACEHOLDER.findall(address))
+    # A source with only {year}/{month} is the same on all days of a month, and must have one partition.
     if not used & {"date", "day", "hour", "minute"}:
         moment = moment.replace(day=1) if "month" in used else moment.replace(month=1, day=1)
     if not needs_time(address):

@@ -8,7 +8,9 @@ from pipeline.data_date import without_placeholders
 LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 """Suffixes of lists of images, in lower case."""
 PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+"""A dataset name matches this expression, because it becomes the name of a folder and of objects."""
 _LENGTH = 100
+"""A dataset name has at most this many characters, as in PATTERN."""
 _FOREIGN = re.compile("[^A-Za-z0-9._-]+")
 _NAMELESS = "images"
 
@@ -24,6 +26,7 @@ def name_of_source(source_uri: str) -> str:
     if folders and folders[-1].lower().endswith(LIST_SUFFIXES):
         folders.pop()
     for folder in reversed(folders):
+        # NFKD divides a letter with an accent into both, and ASCII then drops the accent.
         plain = unicodedata.normalize("NFKD", without_placeholders(folder)).encode("ascii", "ignore").decode()
         if name := _FOREIGN.sub("-", plain).lstrip("._-")[:_LENGTH].rstrip("._-"):
             return name

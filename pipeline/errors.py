@@ -80,6 +80,7 @@ def error_to_json(error: TenfoldError) -> dict[str, str]:
 
 def error_from_json(kind: str, message: str) -> TenfoldError:
     """Return the error of another process, from the content of `error_to_json`. An unknown kind is a TrainingError."""
+    # Only classes of this module count: the text comes from a file, which another release may have written.
     error_class = globals().get(kind)
     if not (isinstance(error_class, type) and issubclass(error_class, TenfoldError)):
         error_class = TrainingError

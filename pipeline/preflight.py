@@ -21,6 +21,7 @@ def preflight(settings: Settings) -> None:
         SettingsError: It names the field. Also for places that the administrator does not allow.
         SourceError: The bucket has no object with this prefix.
     """
+    # This comes first, because no check may show whether a file exists outside of the allowed places.
     require_allowed(settings)
     if not settings.source_uri:
         raise SettingsError("source_uri is empty: set it to the folder of raw images, or to a list of images")
@@ -36,6 +37,7 @@ def preflight(settings: Settings) -> None:
     require_weights(settings)
     if settings.label_map:
         _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")
+    # The next run would list the files of such a workspace as part of the source.
     for field in ("workspace", "publish_uri"):
         if _lies_in(places[field], source):
             raise SettingsError(f"{field} must be outside source_uri, got '{places[field]}' in '{source}'")
@@ -46,6 +48,7 @@ def require_buckets(places: Mapping[str, Place]) -> None:
     """Check that each bucket exists. There are no long retries as during a run, because a wrong name is no outage."""
     checked = set()
     for field, place in places.items():
+        # Several settings often name one bucket, which needs one request.
         if isinstance(place, BucketPath) and place.bucket not in checked:
             checked.add(place.bucket)
             with _naming(field):
@@ -72,13 +75,14 @@ def _require(field: str, check: Callable[[], bool], path: Place, what: str) -> N
     try:
         if retried(check, path):
             return
-    except (OSError, ValueError) as error:  # a name too long, or with a zero byte
+    except (OSError, ValueError) as error:  # The name may be too long, or have a zero byte.
         raise SettingsError(f"{field} must be {what}, got '{path}': {error}") from error
     raise SettingsError(f"{field} must be {what}, got '{path}'")
 
 
 def _lies_in(folder: Place, source: Place) -> bool:
     if isinstance(folder, Path) and isinstance(source, Path):
+        # A link may lead into the source.
         return folder.resolve().is_relative_to(source.resolve())
     return is_inside(folder, source)
 

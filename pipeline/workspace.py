@@ -10,7 +10,8 @@ from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import Place, is_inside, place_of
 
-MAX_LISTED = 10  # Dataset names in an error message.
+MAX_LISTED = 10
+"""An error message shows at most this many dataset names."""
 
 
 def snapshots_folder(settings: Settings) -> Place:
@@ -121,6 +122,7 @@ def folder_name(run_id: str) -> str:
     name = quote(run_id, safe=":+@=,")
     if name.startswith("."):
         name = "%2E" + name[1:]
+    # File systems limit a name to 255 bytes.
     if len(name) <= 150:
         return name
     # quote() escapes "!", so no short name can look like a shortened one.

@@ -26,6 +26,7 @@ from tests.fake_gcs import FakeGcs
 SOURCE = BucketPath("raw-images", "samples")
 WORKSPACE = BucketPath("tenfold", "workspace")
 UPLOADS = 16
+"""Images that are uploaded at the same time."""
 
 
 def main() -> int:
@@ -41,7 +42,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         settings_from(json.loads(options.params or "{}"))
-    except (ValueError, TenfoldError) as error:  # before 900 images are uploaded
+    except (ValueError, TenfoldError) as error:  # Refused before 900 images are uploaded.
         parser.error(str(error))
     with FakeGcs(latency_s=options.latency_ms / 1000) as server, tempfile.TemporaryDirectory() as folder:
         for place in (SOURCE, WORKSPACE):
@@ -68,7 +69,7 @@ def _upload(images: Path) -> None:
 def _run(folder: Path, params: str) -> int:
     settings = {"workspace": str(WORKSPACE), "local_folder": str(folder / "local"), "dataset_name": "samples"}
     conf = json.dumps({**settings, **json.loads(params or "{}")})
-    # An Airflow of its own: one that is up already would not know the server.
+    # A separate home, for an Airflow of its own: one that is running already does not know the address of the server.
     home = {"TENFOLD_HOME": str(layout_from(os.environ).home / "demo-gcs")}
     command = [sys.executable, "-m", "scripts.airflow", "run", "--source", str(SOURCE), "--params", conf]
     return subprocess.run(command, env={**os.environ, **home}, check=False).returncode

@@ -20,7 +20,7 @@ def is_forbidden(port: int) -> bool:
 def _error_of(port: int) -> int | None:
     """Return the error number of an attempt to open a port; 0 if it can be opened."""
     with socket.socket() as probe:
-        # As servers do: a port that a program has just left counts as free.
+        # Servers set this, too: a port that a program has just left counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

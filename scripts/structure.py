@@ -177,6 +177,7 @@ def _mentions_of_private(module: Module) -> Iterator[int]:
     mentions.update(node.attr for node in nodes if isinstance(node, ast.Attribute))
     for node in nodes:
         if isinstance(node, FUNCTIONS) and node.name.startswith("_") and not node.name.startswith("__"):
+            # The definition itself is neither a Name nor an Attribute, so it does not count.
             yield mentions[node.name]
 
 

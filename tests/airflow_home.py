@@ -1,6 +1,6 @@
 """A real Airflow on SQLite, for the conftest of each folder whose tests use one.
 
-Its settings must stand in the environment before anything imports Airflow, so they are made where this is imported.
+The settings of Airflow must be in the environment before Airflow is imported. Importing this module sets them.
 """
 
 import atexit
@@ -22,7 +22,7 @@ os.environ |= {
     "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
     "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-    "AIRFLOW__API_AUTH__JWT_SECRET": 64 * "s",  # the one that Airflow draws where there is none is warned of: too short
+    "AIRFLOW__API_AUTH__JWT_SECRET": 64 * "s",  # Airflow warns that its random default is too short
     "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(HOME / "logs"),
     "PYTHONPATH": str(ROOT),
 }
@@ -30,7 +30,7 @@ os.environ |= {
 
 @pytest.fixture(scope="session")
 def airflow_database() -> None:
-    """Tables in an SQLite file of this session's own."""
+    """The tables of Airflow, in an SQLite file of this test session."""
     from airflow.utils.db import initdb
 
     initdb()

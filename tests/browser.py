@@ -1,4 +1,4 @@
-"""A real browser for tests: the Chromium of this machine, driven by Playwright. Import `browser`, the fixture."""
+"""A real browser for tests: the Chromium of this machine, driven by Playwright. Import the fixture `browser`."""
 
 import io
 import shutil
@@ -25,20 +25,20 @@ def chromium() -> str:
 def browser() -> Iterator[Browser]:
     """A headless browser."""
     with sync_playwright() as playwright:
-        # Inside a container there is no sandbox to be had; the pages are our own.
+        # Chromium has no sandbox inside a container. The pages are trusted, because the tests create them.
         launched = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield launched
         launched.close()
 
 
 def patient(context: BrowserContext) -> BrowserContext:
-    """Let each action of a browser take as long as a slow machine needs, instead of half a minute."""
+    """Raise the timeout of each browser action from 30 seconds to three minutes, for slow machines."""
     context.set_default_timeout(180_000)
     return context
 
 
 class Seen:
-    """A page that a browser shows, what it and the frames in it complained of, and what they asked for."""
+    """A page in a browser, with the warnings, errors and requests of the page and its frames."""
 
     def __init__(self, page: Page) -> None:
         self.complaints: list[str] = []
@@ -49,11 +49,11 @@ class Seen:
         self.page.on("request", lambda request: self.requests.append(request.url))
 
     def until(self, condition: str) -> None:
-        """Wait for a condition in the page. That of Playwright is evaluated by what the page forbids."""
+        """Wait for a condition in the page. `wait_for_function` of Playwright needs `eval`, which the page forbids."""
         until(lambda: self.page.evaluate(condition))
 
     def blank_plots(self) -> list[str]:
-        """The ids of the places where nothing is drawn, as a person sees it."""
+        """Return the ids of the plots that are blank in a screenshot of the page."""
         pixels = pixels_of(self.page.screenshot(full_page=True))
         boxes = self.page.evaluate(_BOXES)
         return [name for name, *box in boxes if colored(pixels, *map(round, box)) < MIN_COLORED]
@@ -64,11 +64,11 @@ _BOXES = """[...document.querySelectorAll(".plots > div")].map(plot => {
   return [plot.id, box.left + scrollX, box.top + scrollY, box.width, box.height];
 })"""
 MIN_COLORED = 50
-"""Pixels of a plot that shows something: the sign of a curve in its legend alone has fewer."""
+"""Minimum number of colored pixels in a plot that is not blank. A legend entry alone has fewer."""
 
 
 def blank(plots: Locator) -> list[str]:
-    """The ids of the plots where nothing is drawn; each is scrolled to, in a frame too."""
+    """Return the ids of the blank plots. Each plot is scrolled into view, also in a frame."""
     return [str(plot.get_attribute("id")) for plot in plots.all() if not _is_drawn(plot.screenshot())]
 
 
@@ -78,11 +78,11 @@ def _is_drawn(png: bytes) -> bool:
 
 
 def pixels_of(png: bytes) -> np.ndarray:
-    """Of shape (height, width, 3), from 0 to 255."""
+    """Return the pixels of a PNG, of shape (height, width, 3), from 0 to 255."""
     with Image.open(io.BytesIO(png)) as image:
         return np.asarray(image.convert("RGB")).astype(int)
 
 
 def colored(pixels: np.ndarray, left: int, top: int, width: int, height: int) -> int:
-    """Pixels that are no gray: axes and words are gray on all pages, what was measured is not."""
+    """Count the pixels that are not gray. On all pages, axes and text are gray and curves are colored."""
     return int((np.ptp(pixels[top : top + height, left : left + width], axis=2) > 30).sum())

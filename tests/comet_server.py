@@ -1,4 +1,4 @@
-"""As much of Comet's server as an experiment needs."""
+"""A fake Comet server that supports what an experiment needs."""
 
 import gzip
 import json
@@ -13,9 +13,11 @@ METRICS = "/clientlib/batch/logger/experiment/metric"
 
 @contextmanager
 def comet_server(accepts: bool, goes_away: bool = False) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """A server on loopback; what COMET_URL_OVERRIDE must say, and what it was sent, by path. It may refuse the key.
+    """Start a server on loopback. Yield the value for COMET_URL_OVERRIDE, and the received bodies by path.
 
-    Or go away: after the first metrics it answers no request any more, and closes the connection instead.
+    Args:
+        accepts: Whether the server accepts the API key.
+        goes_away: Whether the server closes every connection without an answer after it received the first metrics.
     """
     received: dict[str, bytes] = {}
     handler = type("Handler", (_Handler,), {"received": received, "accepts": accepts, "goes_away": goes_away})

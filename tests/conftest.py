@@ -1,4 +1,4 @@
-"""Small real things that many tests need."""
+"""Hooks of pytest, and fixtures that many tests use."""
 
 import gc
 import hashlib
@@ -18,7 +18,7 @@ from tests.distribution import ByGroup, group_of, rank
 from tests.fake_gcs import FakeGcs
 from tests.namespaces import disk_of
 
-open_unless_set()  # as for a person at a command line; Airflow and other processes of the tests inherit it
+open_unless_set()  # As the command line does. Airflow and other processes of the tests inherit the environment.
 MakeImages = Callable[[Mapping[str, int]], Path]
 
 
@@ -44,7 +44,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def jpeg(seed: int, size: tuple[int, int] = (24, 16)) -> bytes:
-    """A small RGB JPEG; another seed, another picture."""
+    """Return a small RGB JPEG. Each seed gives a different picture."""
     colors = hashlib.blake2b(str(seed).encode(), digest_size=12).digest()
     picture = Image.frombytes("RGB", (2, 2), colors).resize(size, Image.Resampling.NEAREST)
     buffer = io.BytesIO()
@@ -54,7 +54,7 @@ def jpeg(seed: int, size: tuple[int, int] = (24, 16)) -> bytes:
 
 @pytest.fixture
 def make_images(tmp_path: Path) -> MakeImages:
-    """Makes a source: `make_images({"cats": 3, "train/dogs": 2})` gives so many JPEGs in each folder."""
+    """Makes a source: `make_images({"cats": 3, "train/dogs": 2})` writes 3 and 2 JPEGs into two folders."""
 
     def make(folders: Mapping[str, int]) -> Path:
         source = tmp_path / "source"
@@ -69,7 +69,7 @@ def make_images(tmp_path: Path) -> MakeImages:
 
 
 def hash_of(name: str) -> int:
-    """A small number for a name; `hash` would differ from run to run."""
+    """Return a small number for a name. The number of `hash` would differ between processes."""
     return sum(name.encode())
 
 
@@ -83,17 +83,17 @@ def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    """A fake Cloud Storage with an empty bucket "bucket"; every client made from now on speaks to it."""
-    # Where the client tries a refused download again it leaves the first connection to the garbage collector.
+    """A fake Cloud Storage with an empty bucket "bucket". Every client that is created afterwards connects to it."""
+    # When the client retries a refused download, it leaves the first connection to the garbage collector.
     warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
-    # Else the client asks for the bucket in a thread of its own, which outlives the test.
+    # Otherwise the client requests the bucket in a separate thread, which outlives the test.
     monkeypatch.setenv("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-    gc.freeze()  # what was there before: going over all of TensorFlow takes half a second a test
+    gc.freeze()  # Otherwise each collection visits all objects of TensorFlow, for half a second per test.
     with FakeGcs() as server:
         server.create_bucket("bucket")
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         yield server
-    gc.collect()  # here, where that warning is ignored, and not in a later test
+    gc.collect()  # Here the ResourceWarning is ignored. In a later test it would fail the test.
     gc.unfreeze()
 
 

@@ -1,11 +1,11 @@
-"""Contrast of colors by WCAG 2.2, and the colors of the words of plots as a browser shows them."""
+"""Contrast of colors by WCAG 2.2, and the colors of the text in plots as a browser shows them."""
 
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 MIN_CONTRAST = 4.5
-"""Least contrast of text of this size, for level AA."""
+"""Minimum contrast of normal text, for level AA."""
 
 
 def contrast(one: Sequence[int], other: Sequence[int]) -> float:

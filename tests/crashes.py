@@ -1,8 +1,8 @@
-"""What a power loss may leave of a folder: a recording of all that happens to its files, and the states that follow.
+"""Simulated power losses: record all operations on the files of a folder, and derive the states that can remain.
 
 As in ALICE (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014), only what was synced is certain. The
 content of a file is certain after an fsync of the file. A name (created, renamed, linked, removed) is certain after an
-fsync of its folder. Everything else may have reached the disk or not, in any combination.
+fsync of its folder. Any combination of the other operations may have reached the disk.
 """
 
 import builtins
@@ -38,7 +38,7 @@ class Op:
     target: str = ""
     """The second name of a rename or link."""
     file: int = -1
-    """Of a create, write or sync: number of the file, which keeps it under any name."""
+    """For a create, write or sync: the number of the file. It stays the same when the file is renamed."""
     content: bytes = b""
 
     @property
@@ -68,7 +68,7 @@ class Recording:
     _lock: Any = field(default_factory=threading.RLock)
 
     def relative(self, path: Any, dir_fd: int | None = None) -> str | None:
-        """The path from `root` on; None if it is elsewhere."""
+        """Return a path relative to `root`, or None if it is outside."""
         if isinstance(path, int):
             path = Path(f"/proc/self/fd/{path}").readlink()
         elif dir_fd is not None:
@@ -82,7 +82,7 @@ class Recording:
         self.ops.append(Op(kind, time.time(), path, target, file, content))
 
     def file_at(self, path: str) -> int:
-        """The number of a file; one that another library created is new here."""
+        """Return the number of a file. A file that another library created is recorded first."""
         if path not in self._names:
             self.folder_at(_parent(path))
             self._names[path] = len(self._known)
@@ -112,7 +112,7 @@ class Recording:
             self.add("write", path, file=number, content=content)
 
     def opened(self, path: Any, writes: bool) -> None:
-        """Record that a file is created, if it is."""
+        """Record the creation of a file if opening the file creates it."""
         relative = self.relative(path)
         if relative and writes and not (self.root / relative).exists():
             with self._lock:
@@ -156,10 +156,10 @@ class Recording:
 def recorded(root: Path) -> Iterator[Recording]:
     """Record what this process does to the files below `root` by the functions of Python.
 
-    What other libraries write is known when it is synced or renamed, and from then on.
+    The writes of another library are known from the first sync or rename of the file.
     """
     recording = Recording(root)
-    # Patched, because nothing below Python could be recorded without a kernel module or a compiler.
+    # Patches are needed: recording below Python would need a kernel module or a compiler.
     patches = {
         "fsync": lambda call, fd: _after(recording, call, fd)(lambda: recording.synced(_number(fd))),
         "rename": lambda call, a, b: _after(recording, call, a, b)(lambda: recording.moved("rename", a, b)),
@@ -237,17 +237,18 @@ def _parent(path: str) -> str:
 
 
 def states(recording: Recording, seed: int = 0, random_states: int = 3) -> list[State]:
-    """The different states that a power loss may leave after each operation.
+    """Return the different states that a power loss can leave after each operation.
 
-    Of all combinations these are taken: all that was done; only what is certain; all names with the certain content;
-    and some in which each uncertain operation is done or not at random, and uncertain content is cut, empty or zeros.
+    Not all combinations are returned, but these: all operations; only the certain operations; all names with the
+    certain content. In addition, `random_states` states apply each uncertain operation with probability 1/2. Their
+    uncertain content is complete, truncated, empty or zeros.
     """
     chance = random.Random(seed)
     found: dict[tuple[Any, ...], State] = {}
     for count in range(1, len(recording.ops) + 1):
         ops = recording.ops[:count]
         if ops[-1].kind == "write" and count < len(recording.ops):
-            continue  # the same follows from the next operation
+            continue  # The next operation gives the same state.
         certain = _certain(ops)
         choices: list[tuple[Callable[[int], bool], Callable[[bytes], bytes]]] = [
             (lambda _: True, lambda content: content),
@@ -272,7 +273,7 @@ _TORN: tuple[Callable[[bytes], bytes], ...] = (
 
 
 def _certain(ops: list[Op]) -> set[int]:
-    """Numbers of the operations on names whose folders were synced afterwards."""
+    """Return the numbers of the operations on names whose folders were synced afterwards."""
     certain, synced = set(), set[str]()
     for number in reversed(range(len(ops))):
         op = ops[number]
@@ -300,14 +301,14 @@ def _state(ops: list[Op], is_done: Callable[[int], bool], torn: Callable[[bytes]
 
 
 def _content(certain: bytes | None, written: bytes, torn: Callable[[bytes], bytes]) -> bytes:
-    """What a file holds: what was synced, followed or replaced by what may have become of later writes."""
+    """Return the content of a file: the synced content, extended or replaced by the torn later writes."""
     if certain is None or not written.startswith(certain):
         return torn(written) if certain != written else written
     return certain + torn(written[len(certain) :])
 
 
 def _apply(op: Op, names: dict[str, int], folders: set[str]) -> None:
-    """Do an operation on names, unless what it needs is not there."""
+    """Apply an operation on names, unless its file or folder does not exist."""
     parent = _parent(op.target or op.path)
     if op.kind == "mkdir" and parent in folders:
         folders.add(op.path)
@@ -335,7 +336,7 @@ def _rename(op: Op, names: dict[str, int], folders: set[str]) -> None:
 
 
 def restore(state: State, root: Path) -> None:
-    """Make `root` what a power loss left. Temporary files are those of a process that is gone."""
+    """Restore a state into `root`. The names of temporary files get the process id of a process that has ended."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     for name in sorted(state.folders - {""}):
@@ -347,7 +348,7 @@ def restore(state: State, root: Path) -> None:
 
 
 def sampled(found: list[State], count: int) -> list[State]:
-    """At most `count` of the states, at even distances. CRASH_STATES says how many instead; 0: all."""
+    """Return about `count` states, evenly spaced. CRASH_STATES overrides `count`; 0 means all states."""
     count = int(os.environ.get("CRASH_STATES", count)) or len(found)
     return found[:: max(len(found) // count, 1)]
 

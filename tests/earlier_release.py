@@ -1,4 +1,4 @@
-"""Files that the commit before the modules moved wrote, in `tests/data/earlier_release`, and what they were made with.
+"""Files in `tests/data/earlier_release`, written by the last commit before the modules moved, and their settings.
 
 A dataset is complete. A plan of a second dataset has one of its three shards written. A training was stopped in the
 validation of the first of three epochs. Paths in these files begin with `ROOT` instead of a folder.
@@ -51,7 +51,7 @@ def restore(folder: Path) -> Settings:
         changes[work.name] = work_folder(settings, version).name
         work.rename(work_folder(settings, version))
     for path in workspace.rglob("*.json*"):
-        if path.name != "dataset.json":  # It has a checksum, and says only where the images came from.
+        if path.name != "dataset.json":  # It has a checksum. Its only path is that of the source.
             path.write_text(_replaced(path.read_text(), changes))
     return settings
 

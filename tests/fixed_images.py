@@ -1,4 +1,4 @@
-"""Images whose bytes depend on no encoder: small PNGs put together by hand, and three tiny JPEGs kept as text."""
+"""Images whose bytes do not depend on an encoder: small handmade PNGs, and three tiny JPEGs stored as text."""
 
 import base64
 import struct
@@ -28,18 +28,18 @@ _SAMPLES = {GRAYSCALE: 1, TRUECOLOR: 3, TRUECOLOR_ALPHA: 4}
 
 
 def jpeg(number: int, base: bytes = RGB, orientation: int = 1) -> bytes:
-    """A JPEG with the pixels of `base`, and bytes of its own by a comment that holds the number."""
+    """Return a JPEG with the pixels of `base`. A comment with the number makes its bytes unique."""
     exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01" + struct.pack(">HH", orientation, 0) + bytes(4)
     segments = _segment(0xE1, exif) if orientation != 1 else b""
     return base[:2] + segments + _segment(0xFE, b"%d" % number) + base[2:]
 
 
 def png(number: int, color: int = TRUECOLOR, bits: int = 8, size: tuple[int, int] = (12, 10)) -> bytes:
-    """A PNG of one color that follows from the number; `size` is (width, height) in pixels."""
+    """Return a PNG of one color that depends on the number. `size` is (width, height) in pixels."""
     width, height = size
     sample = (number * 37 % 256).to_bytes(1, "big") * (bits // 8)
     pixels = b"".join(b"\0" + width * (sample + (_SAMPLES[color] - 1) * len(sample) * b"\x80") for _ in range(height))
-    # One stored block: other versions of zlib compress to other bytes.
+    # One stored block, because the compressed bytes differ between versions of zlib.
     stored = b"\x78\x01\x01" + struct.pack("<HH", len(pixels), len(pixels) ^ 0xFFFF) + pixels
     data = stored + struct.pack(">I", zlib.adler32(pixels))
     header = struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0)

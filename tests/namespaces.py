@@ -1,4 +1,4 @@
-"""Namespaces of a separate process, in which any user can do what otherwise only root may do."""
+"""Linux namespaces of a separate process, in which any user can do what otherwise needs root."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 def unshared(*kinds: str) -> list[str]:
     """Return the command prefix that runs a command as root of new namespaces.
 
-    Another user than root creates them in a user namespace. If the kernel refuses, the test is skipped.
+    For a user other than root, a user namespace is created too. If the kernel refuses, the test is skipped.
 
     Args:
         kinds: Options of `unshare`, such as `--mount`.
@@ -26,12 +26,12 @@ def unshared(*kinds: str) -> list[str]:
 
 @contextmanager
 def disk_of(size: str, folder: Path) -> Iterator[Path]:
-    """A file system of a size as `mount` takes it, for any user.
+    """Yield a file system of a given size, in the notation of `mount`. Any user can create it.
 
-    It is mounted on a new folder in a namespace, and reached through a process there.
+    It is mounted on a new folder in a namespace. The returned path leads through `/proc` of a process there.
     """
     folder.mkdir()
-    mounted = f'mount -t tmpfs -o size={size} tmpfs "$0" && echo mounted && exec cat'  # until its input ends
+    mounted = f'mount -t tmpfs -o size={size} tmpfs "$0" && echo mounted && exec cat'  # until its input is closed
     command = [*unshared("--mount"), "sh", "-c", mounted, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

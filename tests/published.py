@@ -1,4 +1,4 @@
-"""Datasets for tests: build them stage by stage, read their files, and small ones of every kind."""
+"""Datasets for tests: small datasets of every kind, functions that build them stage by stage, and readers."""
 
 import io
 import json
@@ -24,8 +24,8 @@ from pipeline.storage import Place, place_of
 from tests.conftest import jpeg
 
 CHRYSANTHEMUM, DAISY, ROSE = LABELS = ["Chrysanthème 菊", "daisy #2", "red rose"]
-"""Ordered by id: what a person may call a folder."""
-LEAF = "leaf"  # a label that only boxes have
+"""Realistic folder names with spaces and special characters, ordered by id."""
+LEAF = "leaf"  # Only boxes have this label.
 WIDE, HIGH = (32, 16), (16, 32)
 
 CASES = {
@@ -37,12 +37,12 @@ CASES = {
     "boxes": {},
     "plain boxes": {"feature_keys": "plain", "label_offset": 1},
 }
-"""Settings of each dataset; those with boxes come from a list, the others from class folders."""
+"""Settings of each dataset. Datasets with boxes come from a list, the others from class folders."""
 
 
 @dataclass(frozen=True)
 class SourceImage:
-    """What the source holds: a file, its labels, and boxes in pixels (xmin, ymin, xmax, ymax) with a label each."""
+    """One image of a source: the file, its labels, and labeled boxes in pixels (xmin, ymin, xmax, ymax)."""
 
     encoded: bytes
     labels: Sequence[str]
@@ -61,14 +61,14 @@ WITH_BOXES = [
 
 
 def png(seed: int, size: tuple[int, int]) -> bytes:
-    """A small RGB PNG."""
+    """Return a small RGB PNG."""
     buffer = io.BytesIO()
     Image.open(io.BytesIO(jpeg(seed, size))).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def gray(seed: int, size: tuple[int, int], form: str) -> bytes:
-    """A small gray JPEG or PNG."""
+    """Return a small gray JPEG or PNG."""
     buffer = io.BytesIO()
     Image.open(io.BytesIO(jpeg(seed, size))).convert("L").save(buffer, form)
     return buffer.getvalue()
@@ -82,7 +82,7 @@ IN_FOLDERS += [
 
 
 def make_folders(folder: Path, images: Sequence[SourceImage]) -> Path:
-    """One sub-folder a class."""
+    """Write the images into one subfolder per class, and return the folder."""
     for number, image in enumerate(images):
         path = folder / image.labels[0] / f"{number}.{'png' if b'PNG' in image.encoded[:8] else 'jpg'}"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def make_folders(folder: Path, images: Sequence[SourceImage]) -> Path:
 
 
 def make_list(folder: Path, images: Sequence[SourceImage]) -> Path:
-    """A list as JSON lines beside its images."""
+    """Write a list in JSON Lines next to its images, and return its path."""
     folder.mkdir(parents=True)
     rows = []
     for number, image in enumerate(images):
@@ -117,7 +117,7 @@ def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:
 
 
 def changed(settings: Settings, **values: object) -> Settings:
-    """Return validated settings with some other values."""
+    """Return a validated copy of the settings with some values changed."""
     return settings_from({**settings.model_dump(), **values})
 
 
@@ -133,7 +133,7 @@ def build_command(settings: Settings) -> list[str]:
 
 
 def no_progress(_count: int, _size: int = 0) -> None:
-    """Take the progress of a stage, and do nothing."""
+    """Ignore the progress of a stage."""
 
 
 def planned(settings: Settings, ask: Ask | None = None) -> tuple[Place, list[Place]]:
@@ -151,7 +151,7 @@ def write_and_copy(ranges: Iterable[Place]) -> None:
 
 
 def build_in_stages(settings: Settings) -> Place:
-    """Build a dataset as the tasks of the DAG do, in this process: a pool would take a second to start.
+    """Build a dataset as the tasks of the DAG do, but in this process. Starting a pool would take a second.
 
     Returns the folder of the dataset.
     """
@@ -182,7 +182,7 @@ def files_of(folder: Place) -> dict[str, bytes]:
 
 
 def files_of_version(folder: Place) -> dict[str, bytes]:
-    """Return the files that are equal in all datasets of one version, by name. The other two name the source."""
+    """Return the files that are equal in all datasets of one version, by name. The other two files name the source."""
     return {name: content for name, content in files_of(folder).items() if name not in ("dataset.json", "card.html")}
 
 

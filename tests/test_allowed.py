@@ -1,4 +1,4 @@
-"""What the administrator allows, and nothing else, is reached: by every field, and by every kind of source."""
+"""Permissions: every field and every kind of source reaches only what the administrator allows."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def allow(monkeypatch: pytest.MonkeyPatch) -> ALLOW:
 
 
 def refused(**values: Any) -> str:
-    """The sentence of the refusal; empty where there is none."""
+    """Return the error message, or an empty string if the settings are allowed."""
     try:
         require_allowed(settings_from(values))
     except SettingsError as error:
@@ -69,12 +69,12 @@ def refused(**values: Any) -> str:
         ("/data", "/data/\0", False),
     ],
 )
-def test_a_prefix_is_a_folder_and_what_lies_below_it(prefixes: str, uri: str, allowed: bool, allow: ALLOW):
+def test_an_allowed_prefix_covers_its_folder_and_everything_below(prefixes: str, uri: str, allowed: bool, allow: ALLOW):
     allow(SOURCES, prefixes)
     assert (refused(source_uri=uri) == "") is allowed
 
 
-def test_links_are_followed_on_both_sides(tmp_path: Path, allow: ALLOW):
+def test_allowed_prefixes_and_paths_are_compared_after_resolving_links(tmp_path: Path, allow: ALLOW):
     (tmp_path / "real").mkdir()
     (tmp_path / "alias").symlink_to("real")
     (tmp_path / "real" / "way_out").symlink_to("/etc")
@@ -97,7 +97,9 @@ def test_links_are_followed_on_both_sides(tmp_path: Path, allow: ALLOW):
         ("dataset", [WORKSPACES, PUBLISH]),
     ],
 )
-def test_each_field_has_its_setting_and_a_star_allows_all(field: str, settings: list[str], allow: ALLOW):
+def test_each_field_is_governed_by_its_setting_and_a_star_allows_everything(
+    field: str, settings: list[str], allow: ALLOW
+):
     value = {field: "/etc/a.keras"}
     for setting in settings:
         allow(setting, "*")
@@ -126,7 +128,7 @@ def test_each_field_has_its_setting_and_a_star_allows_all(field: str, settings: 
         ({"callbacks": "mine:make"}, [MODELS]),
     ],
 )
-def test_a_setting_that_is_not_set_allows_nothing_and_is_named(
+def test_an_unset_permission_allows_nothing_and_the_error_names_it(
     values: dict[str, str], settings: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     for setting in (SOURCES, WORKSPACES, PUBLISH, MODELS):
@@ -139,7 +141,7 @@ def test_a_setting_that_is_not_set_allows_nothing_and_is_named(
     assert "or to * for everything" in words
 
 
-def test_a_command_that_a_person_runs_is_open_and_says_so(
+def test_the_command_line_allows_everything_by_default_and_reports_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     for setting in (SOURCES, PUBLISH, MODELS):
@@ -154,7 +156,7 @@ def test_a_command_that_a_person_runs_is_open_and_says_so(
     assert WORKSPACES not in done.stderr
 
 
-def test_a_data_set_may_lie_where_one_is_published(allow: ALLOW):
+def test_a_dataset_is_allowed_in_workspaces_and_publish_locations(allow: ALLOW):
     allow(WORKSPACES, "/w")
     allow(PUBLISH, "gs://published")
     assert not refused(dataset="/w/datasets/a", workspace="/w")
@@ -162,7 +164,7 @@ def test_a_data_set_may_lie_where_one_is_published(allow: ALLOW):
     assert refused(dataset="/data/a", workspace="/w")
 
 
-def test_the_administrators_own_workspace_and_local_folder_are_allowed(allow: ALLOW, monkeypatch: pytest.MonkeyPatch):
+def test_the_workspace_of_the_environment_is_allowed(allow: ALLOW, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TENFOLD_WORKSPACE", "/srv/tenfold")
     allow(WORKSPACES)
     assert not refused()
@@ -171,7 +173,7 @@ def test_the_administrators_own_workspace_and_local_folder_are_allowed(allow: AL
 
 
 @pytest.mark.parametrize("entry", ["data", "~/data", "gs://", "gs:///photos", "s3://photos"])
-def test_an_entry_that_allows_nothing_by_mistake_is_refused(entry: str, allow: ALLOW):
+def test_an_invalid_entry_of_an_allow_list_is_refused(entry: str, allow: ALLOW):
     allow(SOURCES, "/data", entry)
     assert refused(source_uri="/data").startswith(f"{SOURCES} must list absolute paths and gs://bucket/prefix")
 
@@ -192,7 +194,7 @@ def test_an_entry_that_allows_nothing_by_mistake_is_refused(entry: str, allow: A
         ("mine.", "mine2:make", False),
     ],
 )
-def test_a_package_is_allowed_by_its_parts(packages: str, model: str, allowed: bool, allow: ALLOW):
+def test_an_allowed_package_includes_its_submodules(packages: str, model: str, allowed: bool, allow: ALLOW):
     assert not refused(model=model)
     allow(MODELS, packages)
     words = refused(model=model)
@@ -200,13 +202,13 @@ def test_a_package_is_allowed_by_its_parts(packages: str, model: str, allowed: b
     assert allowed or f"model {model!r} is outside what {MODELS} allows ({packages or 'nothing'})" in words
 
 
-def test_callbacks_are_of_an_allowed_package_too(allow: ALLOW):
+def test_callbacks_must_come_from_an_allowed_package(allow: ALLOW):
     allow(MODELS, "mine")
     assert not refused(callbacks="mine.callbacks:make")
     assert "callbacks 'os:kill' is outside what TENFOLD_ALLOWED_MODELS allows (mine)" in refused(callbacks="os:kill")
 
 
-def test_a_package_that_is_not_allowed_is_not_imported(
+def test_a_forbidden_package_is_not_imported(
     settings: Settings, tmp_path: Path, allow: ALLOW, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.syspath_prepend(tmp_path)
@@ -226,10 +228,10 @@ def sentence(settings: Settings) -> str:
 
 
 @pytest.mark.parametrize("field", ["source_uri", "label_map", "weights"])
-def test_a_refusal_does_not_tell_whether_the_file_is_there(
+def test_the_error_for_a_forbidden_path_does_not_reveal_whether_the_file_exists(
     field: str, settings: Settings, tmp_path: Path, allow: ALLOW
 ):
-    """Both end in h5, or Settings would refuse them as weights."""
+    """Both names end in h5, because Settings refuses other suffixes for weights."""
     (tmp_path / "here.h5").touch()
     allow(SOURCES, settings.source_uri)
     here, gone = (
@@ -239,7 +241,7 @@ def test_a_refusal_does_not_tell_whether_the_file_is_there(
     assert SOURCES in here
 
 
-def test_a_bucket_that_is_not_allowed_is_not_asked(settings: Settings, gcs: FakeGcs, allow: ALLOW):
+def test_a_forbidden_bucket_receives_no_request(settings: Settings, gcs: FakeGcs, allow: ALLOW):
     allow(SOURCES, settings.source_uri)
     allow(PUBLISH, "gs://bucket/published")
     for field in ("source_uri", "publish_uri"):
@@ -258,15 +260,17 @@ def test_a_bucket_that_is_not_allowed_is_not_asked(settings: Settings, gcs: Fake
     ],
     ids=["extract", "window", "partition", "trained before", "train"],
 )
-def test_whatever_reads_first_asks_before(first: Callable[[Settings], Any], settings: Settings, allow: ALLOW):
+def test_each_entry_point_checks_permissions_before_it_reads(
+    first: Callable[[Settings], Any], settings: Settings, allow: ALLOW
+):
     allow(WORKSPACES, "/w")
     with pytest.raises(SettingsError, match=r"workspace '.*' is outside what TENFOLD_ALLOWED_WORKSPACES"):
         first(settings)
     assert not Path(settings.workspace).exists()
 
 
-def test_training_refuses_a_data_set_that_no_field_named(settings: Settings, allow: ALLOW):
-    """That of an asset's event, for one."""
+def test_training_checks_the_permission_of_a_dataset_argument(settings: Settings, allow: ALLOW):
+    """The dataset of an asset event is an example: it comes from no field."""
     allow(WORKSPACES, settings.workspace)
     allow(PUBLISH)
     with pytest.raises(SettingsError, match=r"dataset '/etc' is outside what TENFOLD_ALLOWED_WORKSPACES"):
@@ -278,7 +282,7 @@ def test_training_refuses_a_data_set_that_no_field_named(settings: Settings, all
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder with an image that nobody allowed."""
+    """A folder with an image that is not allowed."""
     write_images(tmp_path, "outside/a.jpg")
     return tmp_path / "outside"
 
@@ -289,7 +293,9 @@ def found_in(place: Path) -> list[Found]:
 
 @pytest.mark.parametrize("name", ["a.jpg", "gone.jpg"])
 @pytest.mark.parametrize("row", ["{outside}/{name}", "../outside/{name}", "file://{outside}/{name}", "link/{name}"])
-def test_a_row_that_leads_outside_stops_the_run(row: str, name: str, outside: Path, tmp_path: Path, allow: ALLOW):
+def test_a_list_row_outside_the_allowed_source_stops_the_run(
+    row: str, name: str, outside: Path, tmp_path: Path, allow: ALLOW
+):
     write_images(tmp_path, "source/b.jpg")
     (tmp_path / "source" / "link").symlink_to(outside)
     place = tmp_path / "source" / "list.csv"
@@ -303,17 +309,17 @@ def test_a_row_that_leads_outside_stops_the_run(row: str, name: str, outside: Pa
 
 
 @pytest.mark.parametrize("row", ["gs://bucket/other/a.jpg", "../other/a.jpg", "gs://bucket/raw/../other/a.jpg"])
-def test_an_object_outside_is_not_asked_for(row: str, tmp_path: Path, gcs: FakeGcs, allow: ALLOW):
+def test_an_object_outside_the_allowed_source_is_not_requested(row: str, tmp_path: Path, gcs: FakeGcs, allow: ALLOW):
     gcs.put("bucket", "other/a.jpg", jpeg(1))
     gcs.put("bucket", "raw/list.csv", f"path,label\n{row},dog\n".encode())
     allow(SOURCES, "gs://bucket/raw")
-    asked = gcs.fail("stall", "get", "other", times=None, seconds=0)  # counts
-    with pytest.raises(SourceError, match="which is outside what TENFOLD_ALLOWED_SOURCES allows"):
+    asked = gcs.fail("stall", "get", "other", times=None, seconds=0)  # This fault only counts requests.
+    with pytest.raises(SourceError, match="which is outside of what TENFOLD_ALLOWED_SOURCES allows"):
         list(images_of(Settings(source_uri="gs://bucket/raw/list.csv")))
     assert asked.fired == 0
 
 
-def test_a_list_that_is_a_link_to_outside_is_refused(outside: Path, tmp_path: Path, allow: ALLOW):
+def test_a_list_linked_from_outside_the_allowed_source_is_refused(outside: Path, tmp_path: Path, allow: ALLOW):
     (outside / "list.csv").write_text("path,label\na.jpg,cat\n")
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "list.csv").symlink_to(outside / "list.csv")
@@ -321,15 +327,13 @@ def test_a_list_that_is_a_link_to_outside_is_refused(outside: Path, tmp_path: Pa
     assert "source_uri" in refused(source_uri=str(tmp_path / "source" / "list.csv"))
 
 
-def test_links_of_a_folder_that_lead_outside_are_skipped_and_counted(
-    outside: Path, make_images: MakeImages, allow: ALLOW
-):
+def test_links_out_of_the_allowed_source_are_skipped(outside: Path, make_images: MakeImages, allow: ALLOW):
     source = make_images({"train/cats": 1, "train/dogs": 1})
     (source / "train" / "dogs" / "within.jpg").symlink_to(source / "train" / "cats" / "000.jpg")
     (source / "train" / "dogs" / "out.jpg").symlink_to(outside / "a.jpg")
-    (source / "train" / "dogs" / "gone.jpg").symlink_to(outside / "gone.jpg")  # no word that nothing is there
+    (source / "train" / "dogs" / "gone.jpg").symlink_to(outside / "gone.jpg")  # must not be reported as missing
     (source / "train" / "eels").symlink_to(outside)
-    (source / "test").symlink_to(outside.parent)  # another split, if it were looked into
+    (source / "test").symlink_to(outside.parent)  # would be another split if it were read
     allow(SOURCES, source)
     found = found_in(source)
     assert [item.key for item in found if isinstance(item, Listed)] == [
@@ -343,8 +347,10 @@ def test_links_of_a_folder_that_lead_outside_are_skipped_and_counted(
 
 
 @pytest.mark.parametrize("held", ["cats/a.jpg", "a.jpg"])
-def test_whether_a_linked_folder_holds_folders_is_not_told(held: str, outside: Path, tmp_path: Path, allow: ALLOW):
-    """Looked into, the first one would be a split beside a class, which is refused."""
+def test_the_content_of_a_linked_forbidden_folder_is_not_revealed(
+    held: str, outside: Path, tmp_path: Path, allow: ALLOW
+):
+    """If the folder were read, "cats/a.jpg" would make it a split next to a class, which is an error."""
     write_images(outside, held)
     write_images(tmp_path, "source/car/b.jpg")
     (tmp_path / "source" / "train").symlink_to(outside)
@@ -355,13 +361,13 @@ def test_whether_a_linked_folder_holds_folders_is_not_told(held: str, outside: P
 
 
 def moved(path: Path, folder: Path) -> None:
-    """Leave a link where `path` was."""
+    """Move `path` into a folder, and leave a link in its place."""
     folder.mkdir(exist_ok=True)
     path.symlink_to(path.rename(folder / path.name))
 
 
 @pytest.mark.parametrize("name", ["imagenet_2012_validation_synset_labels.txt", "imagenet_metadata.txt"])
-def test_imagenets_lists_are_not_read_through_a_link_to_outside(name: str, outside: Path, tmp_path: Path, allow: ALLOW):
+def test_imagenet_lists_linked_from_outside_are_refused(name: str, outside: Path, tmp_path: Path, allow: ALLOW):
     place = imagenet(tmp_path / "source")
     moved(place / name, outside)
     assert found_in(place)
@@ -370,7 +376,7 @@ def test_imagenets_lists_are_not_read_through_a_link_to_outside(name: str, outsi
         found_in(place)
 
 
-def test_imagenets_folders_are_not_read_through_a_link_to_outside(outside: Path, tmp_path: Path, allow: ALLOW):
+def test_imagenet_folders_linked_from_outside_are_skipped(outside: Path, tmp_path: Path, allow: ALLOW):
     place = imagenet(tmp_path / "source")
     moved(place / "val", outside)
     moved(place / "train" / "n01443537", outside)
@@ -385,7 +391,7 @@ def test_imagenets_folders_are_not_read_through_a_link_to_outside(outside: Path,
         list(images_of(Settings(source_uri=str(place), source_kind="imagenet")))
 
 
-def test_annotations_of_cars_name_no_image_outside(outside: Path, tmp_path: Path, allow: ALLOW):
+def test_stanford_cars_annotations_with_a_path_outside_are_refused(outside: Path, tmp_path: Path, allow: ALLOW):
     place = stanford_cars(tmp_path / "source")
     write_annotations(place / "devkit/cars_train_annos.mat", [(1, 1, 24, 16, 1, "../../outside/a.jpg")])
     assert any(isinstance(item, Listed) for item in found_in(place))
@@ -394,7 +400,7 @@ def test_annotations_of_cars_name_no_image_outside(outside: Path, tmp_path: Path
         found_in(place)
 
 
-def test_cars_annotations_are_not_read_through_a_link_to_outside(outside: Path, tmp_path: Path, allow: ALLOW):
+def test_stanford_cars_annotations_linked_from_outside_are_refused(outside: Path, tmp_path: Path, allow: ALLOW):
     place = stanford_cars(tmp_path / "source")
     moved(place / "devkit", outside)
     allow(SOURCES, place)
@@ -402,8 +408,8 @@ def test_cars_annotations_are_not_read_through_a_link_to_outside(outside: Path, 
         found_in(place)
 
 
-def test_a_row_that_names_no_file_is_still_listed_as_missing(tmp_path: Path, allow: ALLOW):
-    """Not refused: it leads nowhere."""
+def test_a_list_row_with_an_invalid_path_is_listed_as_missing(tmp_path: Path, allow: ALLOW):
+    """It is not refused, because the path cannot exist."""
     (tmp_path / "list.jsonl").write_text('{"path": "zero\\u0000byte", "label": "cat"}\n')
     os.mkfifo(tmp_path / "pipe")
     allow(SOURCES, tmp_path)

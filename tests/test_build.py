@@ -43,7 +43,7 @@ from tests.published import (
 from tests.writes import writes
 
 
-def test_every_listed_image_is_in_one_record_with_its_own_label(settings: Settings):
+def test_each_listed_image_is_in_one_record_with_its_label(settings: Settings):
     folder = Path(build(settings)["dataset"])
     found = [*examples(folder, "train"), *examples(folder, "validation")]
     assert len(found) == 24
@@ -56,7 +56,7 @@ def test_every_listed_image_is_in_one_record_with_its_own_label(settings: Settin
         assert (features["image/height"], features["image/width"]) == ([16], [24])
 
 
-def test_names_counts_and_labels(settings: Settings):
+def test_a_build_reports_shard_names_counts_and_labels(settings: Settings):
     result = build(settings)
     dataset = load(Path(result["dataset"]))
     assert dataset.labels == ("cats", "dogs", "eels")
@@ -69,7 +69,7 @@ def test_names_counts_and_labels(settings: Settings):
     assert verify(Path(result["dataset"])) == {"ok": True, "records": 24, "problems": []}
 
 
-def test_tensorflow_counts_listed_less_rejected(settings: Settings):
+def test_tensorflow_reads_as_many_records_as_images_were_accepted(settings: Settings):
     import tensorflow as tf
 
     (Path(settings.source_uri) / "cats" / "broken.jpg").write_bytes(jpeg(5)[:60])
@@ -82,7 +82,7 @@ def test_tensorflow_counts_listed_less_rejected(settings: Settings):
     assert load(folder).source["listed"] == 25
 
 
-def test_the_same_images_give_the_same_bytes_and_version(settings: Settings, tmp_path: Path):
+def test_equal_images_give_equal_bytes_and_the_same_version(settings: Settings, tmp_path: Path):
     first = build(settings)
     copy = tmp_path / "copy"
     shutil.copytree(settings.source_uri, copy)
@@ -111,24 +111,24 @@ def test_a_second_run_does_nothing(settings: Settings):
         {"max_megapixels": 0.5},
     ],
 )
-def test_a_setting_that_changes_bytes_makes_a_version(settings: Settings, values: dict):
+def test_a_setting_that_changes_bytes_creates_a_new_version(settings: Settings, values: dict):
     assert build(settings)["version"] != build(changed(settings, **values))["version"]
 
 
 @pytest.mark.parametrize("values", [{"epochs": 3}, {"seed": 1}, {"shards_per_task": 1}, {"image_size": 64}])
-def test_another_setting_makes_none(settings: Settings, values: dict):
+def test_a_setting_that_changes_no_bytes_creates_no_version(settings: Settings, values: dict):
     build(settings)
     assert build(changed(settings, **values))["already_complete"] is True
 
 
-def test_another_number_of_shards_or_servers_holds_the_same_examples(settings: Settings):
+def test_the_number_of_shards_or_servers_does_not_change_the_split(settings: Settings):
     values = ({"num_shards": 3}, {"num_shards": 40}, {"num_training_servers": 4})
     few, many, servers = (Path(build(changed(settings, **each))["dataset"]) for each in values)
     for split in ("train", "validation"):
         assert keys_of(few, split) == keys_of(many, split) == keys_of(servers, split)
 
 
-def test_more_images_move_none_to_the_other_side(settings: Settings):
+def test_new_images_move_no_image_to_another_split(settings: Settings):
     before = Path(build(settings)["dataset"])
     for number in range(10):
         (Path(settings.source_uri) / "dogs" / f"new{number}.jpg").write_bytes(jpeg(500 + number))
@@ -138,7 +138,7 @@ def test_more_images_move_none_to_the_other_side(settings: Settings):
         assert keys_of(before, split) <= keys_of(after, split)
 
 
-def test_the_splits_of_the_source_are_kept(make_images: MakeImages, tmp_path: Path):
+def test_a_build_keeps_the_splits_of_the_source(make_images: MakeImages, tmp_path: Path):
     source = make_images({"train/a": 4, "train/b": 4, "val/a": 2, "val/b": 1, "test/a": 3})
     folder = Path(build(settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w")}))["dataset"])
     assert {name: split.examples for name, split in load(folder).splits.items()} == {
@@ -149,7 +149,9 @@ def test_the_splits_of_the_source_are_kept(make_images: MakeImages, tmp_path: Pa
     assert {name.split(b"/")[0] for name in keys_of(folder, "validation")} == {b"val"}
 
 
-def test_fewer_images_than_shards(make_images: MakeImages, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_build_accepts_fewer_images_than_shards_with_a_warning(
+    make_images: MakeImages, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     source = make_images({"a": 2, "b": 2})
     result = build(settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w")}))
     assert result["shards"]["train"] == 10
@@ -157,7 +159,7 @@ def test_fewer_images_than_shards(make_images: MakeImages, tmp_path: Path, caplo
     assert "num_shards=" in caplog.text
 
 
-def test_publishing_elsewhere_copies_and_leaves_no_second_copy(settings: Settings, tmp_path: Path):
+def test_publishing_outside_the_workspace_keeps_no_second_copy(settings: Settings, tmp_path: Path):
     inside = Path(build(settings)["dataset"])
     outside = Path(build(changed(settings, publish_uri=str(tmp_path / "published")))["dataset"])
     assert outside.is_relative_to(tmp_path / "published")
@@ -170,8 +172,8 @@ def test_publishing_elsewhere_copies_and_leaves_no_second_copy(settings: Setting
 
 
 @pytest.mark.long
-def test_killed_at_any_moment_it_converges_to_the_same_bytes(settings: Settings, tmp_path: Path):
-    """SIGKILL, again and again, each time a little later, until a run comes through."""
+def test_a_repeatedly_killed_build_converges_to_the_same_bytes(settings: Settings, tmp_path: Path):
+    """Each run is killed a little later than the last one, until a run completes."""
     expected = Path(build(changed(settings, workspace=str(tmp_path / "unbroken")))["dataset"])
     command = build_command(settings)
     killed, delay = 0, 0.1
@@ -194,7 +196,7 @@ def _run_for(command: list[str], seconds: float) -> int:
 
 
 @pytest.mark.parametrize("folder", ["labels", "partitions"])
-def test_a_temporary_file_of_a_killed_build_is_removed(settings: Settings, folder: str):
+def test_a_build_removes_temporary_files_of_a_killed_build(settings: Settings, folder: str):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     name_folder = Path(build(settings)["dataset"]).parent
@@ -205,7 +207,7 @@ def test_a_temporary_file_of_a_killed_build_is_removed(settings: Settings, folde
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"name": 1}'])
-def test_a_shard_whose_result_is_damaged_is_written_again(settings: Settings, damage: str):
+def test_a_build_recovers_from_a_damaged_shard_result(settings: Settings, damage: str):
     first = build(settings)
     dataset = Path(first["dataset"]) / "dataset.json"
     dataset.unlink()
@@ -215,7 +217,7 @@ def test_a_shard_whose_result_is_damaged_is_written_again(settings: Settings, da
     assert verify(Path(first["dataset"]))["ok"]
 
 
-def test_only_missing_shards_are_written(settings: Settings):
+def test_write_range_writes_only_missing_shards(settings: Settings):
     _, ranges = planned(settings)
     write_range(ranges[0], no_progress)
     written = writes(Path(settings.workspace).rglob("*.tfrecord"))
@@ -230,7 +232,7 @@ def test_only_missing_shards_are_written(settings: Settings):
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_two_runs_at_once_make_one_data_set(settings: Settings, tmp_path: Path, elsewhere: bool):
+def test_two_concurrent_builds_create_one_dataset(settings: Settings, tmp_path: Path, elsewhere: bool):
     settings = changed(settings, publish_uri=str(tmp_path / "published")) if elsewhere else settings
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(build, [settings, settings])
@@ -240,8 +242,8 @@ def test_two_runs_at_once_make_one_data_set(settings: Settings, tmp_path: Path, 
     assert temporary_files(settings) == []
 
 
-def test_a_killed_build_leaves_no_process_behind(settings: Settings):
-    for number in range(2000):  # enough work for a while
+def test_workers_of_a_killed_build_exit(settings: Settings):
+    for number in range(2000):  # enough work to be killed in the middle
         (Path(settings.source_uri) / "cats" / f"more{number}.jpg").write_bytes(jpeg(number, (400, 300)))
     command = build_command(settings)
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -257,8 +259,8 @@ def test_a_killed_build_leaves_no_process_behind(settings: Settings):
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_upload_touches_nothing_but_what_its_plan_names(settings: Settings, tmp_path: Path):
-    """The same version is published in two places: copying it to the second must leave the first alone."""
+def test_publishing_changes_only_the_dataset_of_its_plan(settings: Settings, tmp_path: Path):
+    """One version is published in two places. Copying it to the second place must not change the first."""
     inside = Path(build(settings)["dataset"])
     before = files_of_version(inside)
     elsewhere = changed(settings, publish_uri=str(tmp_path / "published"), dataset_name="other")
@@ -267,7 +269,7 @@ def test_upload_touches_nothing_but_what_its_plan_names(settings: Settings, tmp_
     assert load(tmp_path / "published" / "other" / inside.name).name == "other"
 
 
-def test_what_a_kill_after_the_commit_left_is_removed_by_the_next_run(settings: Settings, tmp_path: Path):
+def test_the_next_build_removes_shards_left_by_a_kill_after_the_commit(settings: Settings, tmp_path: Path):
     elsewhere = changed(settings, publish_uri=str(tmp_path / "published"))
     plan_path = write_shards(elsewhere, take_snapshot(elsewhere))
     written = Path(load_plan(plan_path).written)
@@ -280,14 +282,14 @@ def test_what_a_kill_after_the_commit_left_is_removed_by_the_next_run(settings: 
     assert not written.exists()
 
 
-def test_equal_images_in_two_places_share_no_plan(settings: Settings, tmp_path: Path):
+def test_equal_images_in_two_sources_have_separate_plans(settings: Settings, tmp_path: Path):
     shutil.copytree(settings.source_uri, tmp_path / "copy")
     _, ours = planned(settings)
     _, theirs = planned(changed(settings, source_uri=str(tmp_path / "copy")))
     assert set(ours).isdisjoint(theirs)
 
 
-def test_names_that_are_not_utf_8_go_all_the_way(settings: Settings):
+def test_file_names_that_are_not_utf_8_are_supported(settings: Settings):
     label = os.fsdecode(b"caf\xe9")
     folder = Path(settings.source_uri) / label
     folder.mkdir()
@@ -304,10 +306,10 @@ def test_names_that_are_not_utf_8_go_all_the_way(settings: Settings):
     (folder / os.fsdecode(b"\xfe2.jpg")).unlink()
     with pytest.raises(SourceError) as caught:
         list(map(write_range, ranges, [no_progress] * len(ranges)))
-    assert "\\udcfe2.jpg" in str(caught.value).encode("utf-8").decode()  # can be printed anywhere
+    assert "\\udcfe2.jpg" in str(caught.value).encode("utf-8").decode()  # It has no surrogates: it is printable.
 
 
-def test_a_foreign_file_at_a_shards_name_is_left_untouched(settings: Settings):
+def test_a_build_does_not_overwrite_a_foreign_file_with_the_name_of_a_shard(settings: Settings):
     plan_path, _ = planned(settings)
     target = Path(settings.workspace) / "datasets" / "images" / load_plan(plan_path).version
     foreign = target / "train-00002-of-00010.tfrecord"
@@ -320,14 +322,14 @@ def test_a_foreign_file_at_a_shards_name_is_left_untouched(settings: Settings):
 
 
 def torn(path: Path) -> bytes:
-    """Make of a file what a power loss may leave, a name and a size without the content; return what it was."""
+    """Replace the content of a file by zeros, as a power loss may do. Return the content."""
     content = path.read_bytes()
     path.write_bytes(bytes(len(content)))
     return content
 
 
 @pytest.mark.parametrize("publish_uri", ["", "published"])
-def test_a_shard_that_a_power_loss_tore_is_written_again(
+def test_a_shard_zeroed_by_a_power_loss_is_written_again(
     settings: Settings, publish_uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     settings = changed(settings, publish_uri=publish_uri and str(tmp_path / publish_uri))
@@ -343,7 +345,7 @@ def test_a_shard_that_a_power_loss_tore_is_written_again(
 
 @pytest.mark.parametrize("publish_uri", ["", "published"])
 @pytest.mark.parametrize("size", [0, 100])
-def test_a_shard_that_a_power_loss_cut_is_written_again(
+def test_a_shard_truncated_by_a_power_loss_is_written_again(
     settings: Settings, publish_uri: str, size: int, tmp_path: Path
 ):
     settings = changed(settings, publish_uri=publish_uri and str(tmp_path / publish_uri))
@@ -356,7 +358,7 @@ def test_a_shard_that_a_power_loss_cut_is_written_again(
     assert verify(Path(plan.dataset))["ok"]
 
 
-def test_a_shard_that_is_cut_after_its_commit_is_left_as_it_is(settings: Settings):
+def test_a_build_does_not_overwrite_a_shard_truncated_after_the_commit(settings: Settings):
     folder = Path(build(settings)["dataset"])
     shard = folder / "train-00001-of-00010.tfrecord"
     shard.write_bytes(b"")
@@ -365,7 +367,7 @@ def test_a_shard_that_is_cut_after_its_commit_is_left_as_it_is(settings: Setting
     assert shard.read_bytes() == b""
 
 
-def test_a_published_shard_that_is_not_ours_is_left_untouched(settings: Settings, tmp_path: Path):
+def test_publishing_does_not_overwrite_a_foreign_shard(settings: Settings, tmp_path: Path):
     settings = changed(settings, publish_uri=str(tmp_path / "published"))
     plan_path = write_shards(settings, take_snapshot(settings))
     foreign = Path(load_plan(plan_path).dataset) / "train-00001-of-00010.tfrecord"
@@ -377,7 +379,7 @@ def test_a_published_shard_that_is_not_ours_is_left_untouched(settings: Settings
     assert not foreign.with_name("dataset.json").exists()
 
 
-def test_content_hashes_that_a_power_loss_tore_are_written_again(settings: Settings):
+def test_content_hashes_zeroed_by_a_power_loss_are_written_again(settings: Settings):
     plan_path = write_shards(settings, take_snapshot(settings))
     path = hashes_path(place_of(load_plan(plan_path).ranges[0]), "train-00001-of-00010.tfrecord")
     content = torn(path)
@@ -387,7 +389,7 @@ def test_content_hashes_that_a_power_loss_tore_are_written_again(settings: Setti
     assert path.read_bytes() == content
 
 
-def test_no_commit_before_all_shards_are_written(settings: Settings):
+def test_commit_fails_if_a_shard_was_not_written(settings: Settings):
     plan_path, ranges = planned(settings)
     write_and_copy(ranges[:1])
     with pytest.raises(DatasetError, match="was not written"):
@@ -395,7 +397,7 @@ def test_no_commit_before_all_shards_are_written(settings: Settings):
 
 
 @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(jpeg(77))])
-def test_an_image_that_changes_after_it_was_listed_stops_the_run(settings: Settings, change):
+def test_an_image_changed_after_listing_stops_the_run(settings: Settings, change):
     _, ranges = planned(settings)
     change(Path(settings.source_uri) / "dogs" / "003.jpg")
     with pytest.raises(SourceError, match=r"003\.jpg"):
@@ -403,7 +405,7 @@ def test_an_image_that_changes_after_it_was_listed_stops_the_run(settings: Setti
     assert temporary_files(settings) == []
 
 
-def test_readers_refuse_a_data_set_that_lost_a_shard(settings: Settings):
+def test_a_dataset_with_a_damaged_or_missing_shard_is_refused(settings: Settings):
     folder = Path(build(settings)["dataset"])
     shard = folder / "train-00004-of-00010.tfrecord"
     whole = shard.read_bytes()
@@ -416,8 +418,8 @@ def test_readers_refuse_a_data_set_that_lost_a_shard(settings: Settings):
         build(settings)
 
 
-def test_readers_refuse_a_shard_that_was_swapped_for_one_as_large(make_images: MakeImages, tmp_path: Path):
-    """All pictures and names are of one size here, so that only the content of the shards differs."""
+def test_a_shard_replaced_by_one_of_equal_size_is_refused(make_images: MakeImages, tmp_path: Path):
+    """All images and names have the same size here, so that the shards differ only in their content."""
     source = make_images({"a": 40, "b": 40})
     for path in sorted(source.rglob("*.jpg")):
         path.write_bytes(fixed_jpeg(100 + int(path.stem) + 40 * (path.parent.name == "b")))
@@ -436,7 +438,7 @@ def test_readers_refuse_a_shard_that_was_swapped_for_one_as_large(make_images: M
         assert f"{one.name} does not have the CRC32C" in "\n".join(verify(folder)["problems"])
 
 
-def test_every_file_beside_the_shards_is_promised_a_checksum(settings: Settings):
+def test_dataset_json_holds_a_checksum_for_each_metadata_file(settings: Settings):
     folder = Path(build(settings)["dataset"])
     listed = {each["file"] for each in load(folder).lists}
     others = {path.name for path in folder.iterdir() if path.suffix not in (".tfrecord", ".html")} - {
@@ -463,7 +465,7 @@ def test_every_file_beside_the_shards_is_promised_a_checksum(settings: Settings)
     ],
     ids=["cut", "bit", "twice", "empty"],
 )
-def test_verify_names_the_damage(settings: Settings, damage, words: str):
+def test_verify_describes_the_damage_of_a_shard(settings: Settings, damage, words: str):
     folder = Path(build(settings)["dataset"])
     shard = folder / "train-00004-of-00010.tfrecord"
     shard.write_bytes(damage(shard.read_bytes()))
@@ -473,7 +475,7 @@ def test_verify_names_the_damage(settings: Settings, damage, words: str):
     assert shard.name in found["problems"][0]
 
 
-def test_the_list_of_the_rejected_belongs_to_the_data_set(settings: Settings):
+def test_a_damaged_or_missing_list_of_rejected_images_is_detected(settings: Settings):
     (Path(settings.source_uri) / "cats" / "broken.jpg").write_bytes(b"broken")
     folder = Path(build(settings)["dataset"])
     rejected = folder / "rejected.jsonl"
@@ -494,14 +496,14 @@ def test_the_list_of_the_rejected_belongs_to_the_data_set(settings: Settings):
     ],
     ids=["count", "class", "bytes"],
 )
-def test_verify_counts_what_dataset_json_says(settings: Settings, damage, words: str):
+def test_verify_compares_the_counts_in_dataset_json(settings: Settings, damage, words: str):
     folder = Path(build(settings)["dataset"])
     damage_json(folder, damage)
     assert words in "\n".join(verify(folder)["problems"])
 
 
 @pytest.mark.parametrize("damage", [lambda c: c["source"].pop("listed"), lambda c: c.update(rejected=3)])
-def test_a_dataset_json_that_lacks_something_is_refused(settings: Settings, damage):
+def test_an_incomplete_or_inconsistent_dataset_json_is_refused(settings: Settings, damage):
     folder = Path(build(settings)["dataset"])
     damage_json(folder, damage)
     with pytest.raises(DatasetError, match=r"dataset\.json cannot be read"):
@@ -509,14 +511,14 @@ def test_a_dataset_json_that_lacks_something_is_refused(settings: Settings, dama
 
 
 def damage_json(folder: Path, damage) -> None:
-    """Damage that the checksum does not tell: whoever changed the file gave it a new one."""
+    """Change dataset.json and update its checksum, so that the checksum does not reveal the change."""
     content = json.loads((folder / "dataset.json").read_text())
     del content["checksum"]
     damage(content)
     (folder / "dataset.json").write_text(json.dumps({**content, "checksum": checksum(content)}))
 
 
-def test_a_dataset_json_that_was_damaged_is_refused(settings: Settings):
+def test_a_damaged_dataset_json_is_refused(settings: Settings):
     path = Path(build(settings)["dataset"]) / "dataset.json"
     whole = path.read_text()
     label = whole.index('"cats"')
@@ -534,7 +536,7 @@ def test_a_dataset_json_that_was_damaged_is_refused(settings: Settings):
             build(settings)
 
 
-def test_a_dataset_json_may_be_laid_out_anew_or_be_older_than_its_checksum(settings: Settings):
+def test_a_reordered_dataset_json_and_one_without_a_checksum_are_accepted(settings: Settings):
     path = Path(build(settings)["dataset"]) / "dataset.json"
     dataset, content = load(path.parent), json.loads(path.read_text())
     path.write_text(json.dumps(dict(reversed(content.items()))))
@@ -544,7 +546,7 @@ def test_a_dataset_json_may_be_laid_out_anew_or_be_older_than_its_checksum(setti
     assert load(path.parent) == dataset
 
 
-def test_verify_finds_two_records_in_each_others_place(settings: Settings):
+def test_verify_detects_two_swapped_records(settings: Settings):
     folder = Path(build(changed(settings, num_shards=1))["dataset"])
     shard = folder / "train-00000-of-00001.tfrecord"
     records = list(tfrecord.read_records(shard))
@@ -571,7 +573,7 @@ def test_a_source_without_classes_is_refused(make_images: MakeImages, tmp_path: 
     assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
 
 
-def test_a_source_of_broken_images_makes_no_data_set(make_images: MakeImages, tmp_path: Path):
+def test_a_source_without_a_valid_image_creates_no_dataset(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 3, "b": 3})
     for path in source.rglob("*.jpg"):
         path.write_bytes(b"broken  " + str(path).encode())
@@ -599,7 +601,7 @@ def test_a_source_of_broken_images_makes_no_data_set(make_images: MakeImages, tm
         ({"source_uri": "/a\0b"}, "source_uri must be a folder or list that exists"),
     ],
 )
-def test_bad_places_are_refused_before_anything_is_written(
+def test_invalid_locations_are_refused_before_anything_is_written(
     settings: Settings, tmp_path: Path, values: dict, words: str
 ):
     before = sorted(tmp_path.rglob("*"))
@@ -609,7 +611,7 @@ def test_bad_places_are_refused_before_anything_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_data_set_of_another_schema_is_refused(settings: Settings):
+def test_an_unknown_schema_version_or_a_missing_dataset_json_is_refused(settings: Settings):
     folder = Path(build(settings)["dataset"])
     written = json.loads((folder / "dataset.json").read_text())
     (folder / "dataset.json").write_text(json.dumps({**written, "schema_version": 99}))
@@ -620,8 +622,8 @@ def test_a_data_set_of_another_schema_is_refused(settings: Settings):
         load(folder)
 
 
-def test_memory_of_a_shard_task_does_not_grow_with_the_images(make_images: MakeImages, tmp_path: Path):
-    """Peak memory of a process that writes a range, in MB above a process that only imports the same."""
+def test_memory_of_a_shard_task_is_bounded(make_images: MakeImages, tmp_path: Path):
+    """The difference in peak memory between writing a range and only importing the code is less than 20 MB."""
     source = make_images({"a": 300, "b": 300})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "shards_per_task": 100})
     _, [plan_path] = planned(settings)
@@ -630,8 +632,8 @@ def test_memory_of_a_shard_task_does_not_grow_with_the_images(make_images: MakeI
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "I;16"])
-def test_memory_of_a_large_image_is_a_few_times_its_pixels(tmp_path: Path, mode: str):
-    """20 megapixels are 60 MB as RGB; the old and the new one are in memory together, and what lies between them."""
+def test_memory_to_examine_a_large_image_is_bounded(tmp_path: Path, mode: str):
+    """20 megapixels are 60 MB as RGB. The original, the converted image and buffers are in memory together."""
     path = tmp_path / "large.png"
     Image.new(mode, (5000, 4000)).save(path, compress_level=1)
     examine = f"examine(Path({str(path)!r}).read_bytes(), Rules(max_pixels=10**9))"
@@ -647,7 +649,7 @@ def _peak_mb(statement: str) -> float:
     return int(done.stdout) / 1024
 
 
-def test_a_shard_task_imports_nothing_heavy_and_stays_small():
-    """It starts in a tenth of a second: a task of a few shards would else spend most of its time on imports."""
+def test_a_shard_task_imports_no_heavy_library_and_needs_little_memory():
+    """Otherwise a task of a few shards would spend most of its time on imports."""
     heavy = ("tensorflow", "numpy", "pydantic", "pyarrow", "scipy", "pipeline.config")
     assert _peak_mb(f"import sys; assert not set({heavy}) & set(sys.modules)") < 60

@@ -49,7 +49,7 @@ def shards_of(result: dict[str, Any]) -> dict[str, bytes]:
 
 @pytest.fixture
 def images(make_images: MakeImages, gcs: FakeGcs) -> Path:
-    """24 images in three classes, one of them no image and one twice, on the disk and in the bucket."""
+    """Images of three classes, with a broken image, a duplicate and a hidden file, on the disk and in the bucket."""
     folder = make_images({"cats": 8, "dogs": 8, "eels": 8})
     (folder / "cats" / "broken.jpg").write_bytes(b"no image")
     (folder / "cats" / "again.jpg").write_bytes((folder / "cats" / "000.jpg").read_bytes())
@@ -69,7 +69,7 @@ def images(make_images: MakeImages, gcs: FakeGcs) -> Path:
         ("disk", "disk", "bucket"),
     ],
 )
-def test_any_mix_gives_the_same_version_and_the_same_bytes(
+def test_disk_and_bucket_locations_give_the_same_version_and_bytes(
     images: Path, tmp_path: Path, source: str, workspace: str, published: str
 ):
     expected = built(str(images), str(tmp_path / "plain"))
@@ -87,19 +87,17 @@ def test_any_mix_gives_the_same_version_and_the_same_bytes(
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
 
 
-def test_a_second_run_finds_it_complete_and_fetches_no_image(images: Path, gcs: FakeGcs):
+def test_a_second_run_finds_the_dataset_complete_and_fetches_no_image(images: Path, gcs: FakeGcs):
     first = built(SOURCE, "gs://bucket/work")
     names, fetched = gcs.names("bucket"), gcs.requests["download"]
     second = built(SOURCE, "gs://bucket/work")
     assert second == {**first, "already_complete": True}
     assert gcs.names("bucket") == names
-    assert gcs.requests["download"] - fetched <= 12  # the files of the work; there are 27 images
+    assert gcs.requests["download"] - fetched <= 12  # files of the work folder; the source has 27 images
 
 
-def test_with_a_local_workspace_each_image_is_fetched_once_for_any_number_of_shards(
-    images: Path, tmp_path: Path, gcs: FakeGcs
-):
-    gcs.delete("bucket", "raw/photos/cats/again.jpg")  # two equal ones may both be fetched, at the same moment
+def test_a_local_workspace_fetches_each_image_only_once(images: Path, tmp_path: Path, gcs: FakeGcs):
+    gcs.delete("bucket", "raw/photos/cats/again.jpg")  # two concurrent fetches may both download equal images
     for shards in (4, 7):
         built(SOURCE, str(tmp_path / "w"), num_shards=shards)
         assert gcs.requests["download"] == 26
@@ -107,17 +105,17 @@ def test_with_a_local_workspace_each_image_is_fetched_once_for_any_number_of_sha
     assert len(copies) == 26
 
 
-def test_with_a_bucket_as_workspace_no_image_is_kept_twice(images: Path):
+def test_a_workspace_in_a_bucket_stores_no_copy_of_the_images(images: Path):
     built(SOURCE, "gs://bucket/work")
     below = {key.split("/")[0] for key, _ in storage.objects(storage.BucketPath("bucket", "work"))}
     assert below == {"datasets", "work"}
 
 
-def test_a_damaged_copy_is_fetched_again(images: Path, tmp_path: Path, gcs: FakeGcs):
+def test_a_damaged_local_copy_of_an_image_is_fetched_again(images: Path, tmp_path: Path, gcs: FakeGcs):
     first = built(SOURCE, str(tmp_path / "w"))
     digests = [hashlib.md5((images / "dogs" / f"00{number}.jpg").read_bytes()).hexdigest() for number in range(3)]
     copies = [tmp_path / "w" / "raw" / digest[:2] / digest for digest in digests]
-    copies[0].write_bytes(bytes(copies[0].stat().st_size))  # of the right size
+    copies[0].write_bytes(bytes(copies[0].stat().st_size))  # the size is right, the content is not
     copies[1].write_bytes(copies[1].read_bytes()[:10])
     copies[2].unlink()
     before = gcs.requests["download"]
@@ -126,7 +124,7 @@ def test_a_damaged_copy_is_fetched_again(images: Path, tmp_path: Path, gcs: Fake
     assert again["examples"] == first["examples"]
 
 
-def test_an_image_that_changes_after_it_was_listed_stops_the_run(
+def test_an_image_changed_after_listing_stops_the_run(
     images: Path, tmp_path: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ):
     from pipeline import build as module
@@ -142,10 +140,10 @@ def test_an_image_that_changes_after_it_was_listed_stops_the_run(
     assert not [name for name in gcs.names("bucket") if name.endswith("dataset.json")]
     monkeypatch.undo()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.url)
-    assert built(SOURCE, "gs://bucket/work")["rejected"] == 1  # the next run is another version
+    assert built(SOURCE, "gs://bucket/work")["rejected"] == 1  # the next run creates another version
 
 
-def test_a_list_may_name_images_in_a_bucket_and_lie_there(images: Path, tmp_path: Path, gcs: FakeGcs):
+def test_a_list_and_its_images_can_be_stored_in_a_bucket(images: Path, tmp_path: Path, gcs: FakeGcs):
     names = [f"{label}/{number:03d}.jpg" for label in ("cats", "dogs") for number in range(8)]
     rows = "".join(f"{name},{name[:4]}\n" for name in names)
     gcs.put("bucket", "raw/photos/list.csv", f"path,label\n{rows}".encode())
@@ -167,7 +165,7 @@ def test_a_list_may_name_images_in_a_bucket_and_lie_there(images: Path, tmp_path
     assert json.loads(rejected)["path"] == "gs://bucket/none.jpg"
 
 
-def test_what_a_console_leaves_for_a_folder_is_no_image(images: Path, tmp_path: Path, gcs: FakeGcs):
+def test_folder_placeholders_of_a_console_are_skipped(images: Path, tmp_path: Path, gcs: FakeGcs):
     gcs.put("bucket", "raw/photos/cats/", b"")
     gcs.put("bucket", "raw/photos/dogs//001.jpg", jpeg(5))
     result = built(SOURCE, str(tmp_path / "w"))
@@ -175,13 +173,13 @@ def test_what_a_console_leaves_for_a_folder_is_no_image(images: Path, tmp_path: 
     assert skipped["a name with an empty part, as a web console gives to a folder"] == 2
 
 
-def test_an_empty_prefix_says_so(images: Path, tmp_path: Path):
+def test_the_error_for_an_empty_prefix_names_the_source(images: Path, tmp_path: Path):
     with pytest.raises(Exception, match=r"source_uri .*gs://bucket/nothing"):
         built("gs://bucket/nothing", str(tmp_path / "w"))
 
 
 def asked_at_once(gcs: FakeGcs, operation: str, matches: str, count: int, work: Callable[[], object]) -> bool:
-    """Whether `work` sends `count` requests before one of them is answered."""
+    """Return whether `work` sends `count` requests before one of them is answered."""
     held = gcs.fail("stall", on=operation, matches=matches, times=count)
     thread = threading.Thread(target=work)
     thread.start()
@@ -193,7 +191,7 @@ def asked_at_once(gcs: FakeGcs, operation: str, matches: str, count: int, work: 
     return held.fired == count
 
 
-def test_many_versions_are_looked_at_together(images: Path, gcs: FakeGcs):
+def test_dataset_versions_are_read_concurrently(images: Path, gcs: FakeGcs):
     first = built(SOURCE, "gs://bucket/work", dataset_name="birds")
     name_folder = place_of(first["dataset"]).parent
     for number in range(8):
@@ -205,7 +203,7 @@ def test_many_versions_are_looked_at_together(images: Path, gcs: FakeGcs):
     assert last_version(name_folder, but=first["version"]) is None
 
 
-def test_many_written_shards_are_committed_and_removed_together(images: Path, gcs: FakeGcs):
+def test_shards_in_a_bucket_are_committed_and_removed_concurrently(images: Path, gcs: FakeGcs):
     settings = settings_from(
         {"source_uri": SOURCE, "workspace": "gs://bucket/work", "publish_uri": "gs://bucket/published"}
     )
@@ -216,13 +214,13 @@ def test_many_written_shards_are_committed_and_removed_together(images: Path, gc
     assert not [name for name in gcs.names("bucket") if "/shards/" in name]
 
 
-def test_many_results_are_read_together(images: Path, gcs: FakeGcs):
+def test_shard_results_are_read_concurrently(images: Path, gcs: FakeGcs):
     settings = settings_from({"source_uri": SOURCE, "workspace": "gs://bucket/work"})
     plan = write_shards(settings, take_snapshot(settings))
     assert asked_at_once(gcs, "download", r"/results/", 8, lambda: commit(plan, settings))
 
 
-def test_the_stages_of_the_command_line_take_what_the_one_before_printed(
+def test_each_command_line_stage_accepts_the_output_of_the_previous_stage(
     images: Path, gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
 ):
     options = [*set_options(source_uri=SOURCE, workspace="gs://bucket/work"), "--json"]

@@ -1,4 +1,4 @@
-"""The command line explains itself."""
+"""Help, version, examples and extras of the command line."""
 
 import shlex
 import subprocess
@@ -12,7 +12,7 @@ from pipeline.__main__ import EXAMPLES, EXTRAS, PACKAGES, command_line, main
 from pipeline.config import Settings
 
 
-def test_without_arguments_it_lists_the_commands_but_not_the_settings(capsys: pytest.CaptureFixture[str]):
+def test_the_command_line_without_arguments_lists_commands_but_no_settings(capsys: pytest.CaptureFixture[str]):
     assert main([]) == 0
     overview = capsys.readouterr().out
     assert "build " in overview
@@ -20,13 +20,13 @@ def test_without_arguments_it_lists_the_commands_but_not_the_settings(capsys: py
     assert "label_smoothing" not in overview
 
 
-def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]):
+def test_the_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"tenfold {__version__}\n"
 
 
-def test_every_command_has_an_example_that_can_be_parsed():
+def test_every_command_has_a_valid_example():
     names = [name for name, _ in commands(command_line())]
     assert sorted(EXAMPLES) == sorted(names)
     for name, example in EXAMPLES.items():
@@ -37,7 +37,7 @@ def test_every_command_has_an_example_that_can_be_parsed():
 
 
 @pytest.mark.parametrize("command", EXTRAS)
-def test_a_command_names_the_extra_that_it_lacks(
+def test_a_command_without_its_extra_names_the_missing_package(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     package = PACKAGES[EXTRAS[command]]
@@ -46,8 +46,8 @@ def test_a_command_names_the_extra_that_it_lacks(
     assert f"`{command}` needs {package}" in capsys.readouterr().err
 
 
-def test_the_data_path_needs_no_extra():
-    """A dataset is built with the base package alone, so these imports must do without the extras."""
+def test_building_a_dataset_needs_no_extra():
+    """The base package alone builds a dataset, so these imports must not need an extra."""
     modules = (
         "pipeline.build, pipeline.report, pipeline.dataset.verify, pipeline.sharding.window, pipeline.runs.champion"
     )

@@ -21,7 +21,7 @@ from pipeline.config import (
 )
 from pipeline.errors import SettingsError
 
-# For each field another value than its default, as the form gives it.
+# For each field, a value other than its default, in the type that the form returns.
 CHANGED = {
     "source_uri": "/data/images",
     "dataset_name": "flowers",
@@ -110,27 +110,27 @@ CHANGED = {
     "comet_project": "mine",
 }
 NEEDS = {"freeze_epochs": {"weights": "/data/model.weights.h5", "model": "MobileNetV2"}}
-"""What else must be set for a field to be."""
+"""Other settings that a field requires."""
 
 
-def test_every_field_is_changed_here():
+def test_changed_covers_every_field():
     assert set(CHANGED) == set(Settings.model_fields)
 
 
 @pytest.mark.parametrize("field", CHANGED)
-def test_a_field_takes_another_value_and_survives_the_way_through_json(field: str):
+def test_a_changed_field_survives_a_round_trip_through_json(field: str):
     settings = settings_from({field: CHANGED[field], **NEEDS.get(field, {})})
     assert getattr(settings, field) == CHANGED[field] != getattr(settings_from({}), field)
     assert settings_from(settings.model_dump(mode="json")) == settings
 
 
 @pytest.mark.parametrize("field", ["source_uri", "workspace", "publish_uri", "dataset"])
-def test_a_place_may_lie_in_a_bucket_and_loses_its_last_slash(field: str):
+def test_a_location_in_a_bucket_loses_its_trailing_slash(field: str):
     assert getattr(settings_from({field: "gs://bucket/a/{date}/"}), field) == "gs://bucket/a/{date}"
 
 
 @pytest.mark.parametrize("field", CHANGED)
-def test_every_field_says_what_it_is_for(field: str):
+def test_every_field_has_a_title_and_a_description(field: str):
     assert Settings.model_fields[field].description
     assert Settings.model_fields[field].title
 
@@ -141,7 +141,7 @@ def test_every_field_declares_what_it_decides_and_which_stages_use_it(field: str
     assert [type(marker) for marker in Settings.model_fields[field].metadata].count(kind) == 1
 
 
-def test_a_value_in_the_fingerprint_of_a_dataset_decides_a_dataset():
+def test_every_setting_in_the_dataset_fingerprint_decides_the_dataset():
     assert settings_in_fingerprint() == [
         "split_seed",
         "validation_fraction",
@@ -156,8 +156,8 @@ def test_a_value_in_the_fingerprint_of_a_dataset_decides_a_dataset():
     assert set(settings_in_fingerprint()) <= set(settings_that_decide(Decides.DATASET))
 
 
-def test_the_identity_of_a_training_stays():
-    # With one name more or less, each training of an earlier release would start again in another folder.
+def test_the_settings_that_identify_a_training_are_unchanged():
+    # If a name were added or removed, each training of an earlier release would start again in another folder.
     assert sorted(settings_that_decide(Decides.TRAINING)) == [
         "balanced",
         "batch_size",
@@ -190,7 +190,7 @@ def test_the_identity_of_a_training_stays():
     ]
 
 
-def test_every_place_and_every_function_of_users_needs_a_permission():
+def test_every_location_and_every_user_function_needs_a_permission():
     places = {name for name, field in Settings.model_fields.items() if MaxLen(MAX_PLACE) in field.metadata}
     assert set(declared(AllowedBy)) == places | {"model", "callbacks"}
 
@@ -263,13 +263,13 @@ def test_every_place_and_every_function_of_users_needs_a_permission():
         ({"epochs": 0, "seed": -1}, "; seed must be"),
     ],
 )
-def test_a_bad_setting_is_refused_by_its_name(values: dict, words: str):
+def test_the_error_for_an_invalid_setting_names_it(values: dict, words: str):
     with pytest.raises(SettingsError) as caught:
         settings_from(values)
     assert words in str(caught.value)
 
 
-def test_the_command_line_reads_text_and_wins_over_the_file(tmp_path: Path):
+def test_the_command_line_overrides_the_settings_file(tmp_path: Path):
     file = tmp_path / "settings.toml"
     file.write_text('epochs = 5\ndataset_name = "flowers"\n')
     settings = settings_of_command_line(file, ["epochs=3", "learning_rate=0.5"])
@@ -284,14 +284,14 @@ def test_the_command_line_reads_text_and_wins_over_the_file(tmp_path: Path):
         ("a.json", '{"epochs": -1}', "epochs must be"),
     ],
 )
-def test_a_bad_file_is_refused(tmp_path: Path, name: str, content: str, words: str):
+def test_an_invalid_settings_file_is_refused(tmp_path: Path, name: str, content: str, words: str):
     (tmp_path / name).write_text(content)
     with pytest.raises(SettingsError, match=words):
         settings_of_command_line(tmp_path / name, [])
 
 
 @pytest.mark.parametrize("field", [name for name, value in CHANGED.items() if isinstance(value, str)])
-def test_a_text_of_a_megabyte_is_refused_and_not_repeated(field: str):
+def test_a_value_of_a_megabyte_is_refused_with_a_short_error(field: str):
     with pytest.raises(SettingsError) as caught:
         settings_from({field: "/" + "x" * 1_000_000})
     assert field in str(caught.value)
@@ -299,14 +299,14 @@ def test_a_text_of_a_megabyte_is_refused_and_not_repeated(field: str):
 
 
 @pytest.mark.parametrize("values", [{"x" * 1_000_000: 1}, {"epochs": "3" * 1_000_000}, {"epochs": [1] * 1_000_000}])
-def test_no_message_repeats_a_long_value(values: dict):
+def test_the_error_for_a_long_name_or_value_is_short(values: dict):
     with pytest.raises(SettingsError) as caught:
         settings_from(values)
     assert len(str(caught.value)) < 3000
 
 
 @pytest.mark.parametrize("content", ["epochs = true", "learning_rate = false", "num_shards = true"])
-def test_true_in_a_file_is_no_number(tmp_path: Path, content: str):
+def test_a_boolean_in_a_settings_file_is_not_accepted_as_a_number(tmp_path: Path, content: str):
     (tmp_path / "a.toml").write_text(content)
     name, _, value = content.partition(" = ")
     with pytest.raises(SettingsError, match=f"{name} must be a number, got {value}"):
@@ -340,16 +340,16 @@ def test_ten_shards_for_each_training_server(values: dict, shards: int):
         ("/data/{year}/{month}", "", "2026-03-01", "/data/2026/03"),
         ("/data/{year}", "", "2026-01-01", "/data/2026"),
         ("/data/{date}T{hour}{minute}", "2026-01-31T07:30", "2026-01-31T07:30", "/data/2026-01-31T0730"),
-        ("/data/photos", "", "", "/data/photos"),  # no images of a date
-        ("/data/photos", "2026-01-31", "2026-01-31", "/data/photos"),  # unless somebody says so
+        ("/data/photos", "", "", "/data/photos"),  # a source without a date
+        ("/data/photos", "2026-01-31", "2026-01-31", "/data/photos"),  # unless the form gives a date
     ],
 )
-def test_the_data_date_is_the_forms_or_the_runs(template: str, given: str, data_date: str, filled: str):
+def test_the_data_date_comes_from_the_form_or_the_run(template: str, given: str, data_date: str, filled: str):
     settings = settings_from({"source_uri": template, "data_date": given})
     settings = settings.dated(datetime(2026, 3, 4, 23, 59, tzinfo=UTC))
     assert (settings.data_date, settings.source_uri) == (data_date, filled)
     assert settings.dated(datetime(2030, 1, 1, tzinfo=UTC)) == settings  # computed once, then fixed
-    assert settings_from(settings.model_dump()) == settings  # as it comes out of an XCom
+    assert settings_from(settings.model_dump()) == settings  # as after an XCom
 
 
 def test_the_workspace_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
@@ -380,15 +380,13 @@ def test_the_form_suggests_models_and_takes_others():
         (["run", "--epochs", "3", "--seed", "4"], "--epochs 3 --seed 4: write --set epochs=3 --set seed=4"),
     ],
 )
-def test_a_setting_that_is_given_as_an_option_gets_a_hint(
-    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-):
+def test_a_setting_given_as_an_option_gets_a_hint(arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert capsys.readouterr().err.splitlines()[-1].endswith(hint)
 
 
-def test_an_option_that_is_no_setting_gets_no_hint(capsys: pytest.CaptureFixture[str]):
+def test_an_unknown_option_gets_no_hint(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="2"):
         main(["run", "--nonsense"])
     assert capsys.readouterr().err.splitlines()[-1].endswith("unrecognized arguments: --nonsense")
@@ -403,6 +401,6 @@ def test_an_option_that_is_no_setting_gets_no_hint(capsys: pytest.CaptureFixture
         ("zzz", "must be small_cnn, MobileNetV2"),
     ],
 )
-def test_a_model_of_a_similar_name_is_suggested(name: str, words: str):
+def test_a_model_with_a_similar_name_is_suggested(name: str, words: str):
     with pytest.raises(SettingsError, match=re.escape(words)):
         settings_from({"model": name})

@@ -1,4 +1,4 @@
-"""The run of the tests: no test is skipped on CI, and the longest groups begin first."""
+"""The test run itself: no test is skipped on CI, and the longest groups start first."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def test_something():
 @pytest.mark.parametrize(
     ("ci", "code", "words"), [("", 0, "1 skipped"), ("true", 1, "may not be skipped on CI. Skipped: needs a printer")]
 )
-def test_a_skip_is_a_failure_on_ci(ci: str, code: int, words: str, tmp_path: Path):
+def test_a_skipped_test_fails_on_ci(ci: str, code: int, words: str, tmp_path: Path):
     (tmp_path / "test_printer.py").write_text(SKIPPED)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "CI": ci}, capture_output=True, text=True)
@@ -40,7 +40,7 @@ def test_something(number):
 """
 
 
-def test_files_of_a_shared_server_run_in_one_process_and_the_longest_begin(tmp_path: Path):
+def test_a_group_of_files_runs_in_one_process_and_the_longest_groups_start_first(tmp_path: Path):
     for file in ("test_any.py", "tests/cluster/test_one.py", "tests/cluster/test_two.py", "tests/test_crashes.py"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(NOTING)
@@ -56,6 +56,6 @@ def test_files_of_a_shared_server_run_in_one_process_and_the_longest_begin(tmp_p
     assert "test_any" not in {rows[0][1], rows[1][1]}
 
 
-def test_the_files_that_are_named_exist():
+def test_the_files_of_all_groups_exist():
     groups = {*LONGEST, *(place for places in SHARED.values() for place in places)} - {*SHARED}
     assert [group for group in groups if not (ROOT / group).exists()] == []

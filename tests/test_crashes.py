@@ -1,4 +1,4 @@
-"""Power loss: from whatever it leaves, the next run comes to the same bytes."""
+"""Power loss: the next run produces the same bytes from any state that a power loss can leave."""
 
 import time
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.crashes import recorded, restore, sampled, states
 from tests.published import files_of_version, temporary_files
 
 LOST_S = 2.0
-"""How much of a record a power loss may cost."""
+"""Maximum seconds of a record that a power loss may lose."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
 
 
 @pytest.mark.long
-def test_a_build_converges_from_any_state(settings: Settings):
+def test_a_build_converges_after_any_power_loss(settings: Settings):
     workspace = Path(settings.workspace)
     with recorded(workspace) as recording:
         folder = Path(build(settings)["dataset"])
@@ -45,7 +45,7 @@ def test_a_build_converges_from_any_state(settings: Settings):
 
 
 @pytest.mark.long
-def test_a_record_loses_two_seconds_at_most(tmp_path: Path):
+def test_a_power_loss_costs_at_most_two_seconds_of_a_record(tmp_path: Path):
     folder = tmp_path / "record"
     with recorded(tmp_path) as recording:
         sink = RecordSink(folder, segment_bytes=2000)
@@ -69,6 +69,6 @@ def test_a_record_loses_two_seconds_at_most(tmp_path: Path):
             assert left["step"].is_unique
             certain = whole[kind].query(f"time < {lost_at - LOST_S}")
             assert set(certain["step"]) <= set(left["step"]), (state.ops, kind)
-            RecordSink(folder)  # the next process compresses what was left open
+            RecordSink(folder)  # the next process compresses the segment that was left open
             assert read(folder, kind).equals(left)
     print(f"record: {len(recording.ops)} operations, {len(replayed)} of {len(found)} states are readable")

@@ -1,4 +1,4 @@
-"""The dataset name that follows from the source, and the one that is found where there is no source."""
+"""The dataset name: its default comes from the source, or from the only published dataset."""
 
 import re
 from pathlib import Path
@@ -37,21 +37,21 @@ from tests.published import publish
         ("/" + "a" * 200, "a" * 100),
     ],
 )
-def test_a_source_gives_the_name_of_its_folder(source_uri: str, name: str):
+def test_the_dataset_name_defaults_to_the_folder_of_the_source(source_uri: str, name: str):
     assert name_of_source(source_uri) == name
     assert re.fullmatch(PATTERN, name)
     assert settings_from({"source_uri": source_uri, "dataset_name": ""}).dataset_name == name
     assert settings_from({"source_uri": source_uri, "dataset_name": "given"}).dataset_name == "given"
 
 
-def test_a_date_decides_nothing_of_the_name():
+def test_the_data_date_does_not_change_the_dataset_name():
     settings = settings_from({"source_uri": "/data/flowers/{date}", "data_date": "2026-01-31"}).dated()
     assert (settings.source_uri, settings.dataset_name) == ("/data/flowers/2026-01-31", "flowers")
     assert settings_from(settings.model_dump()) == settings
 
 
-def test_another_source_has_a_label_map_of_its_own(make_images: MakeImages, tmp_path: Path):
-    """A folder of text files was once tried under the default name: its classes stayed in the map of all others."""
+def test_each_source_has_a_separate_label_map(make_images: MakeImages, tmp_path: Path):
+    """Otherwise the classes of one source would stay in the label map of all others."""
     source = make_images({"notes": 6, "src": 6}).rename(tmp_path / "texts")
     flowers = make_images({"daisy": 6, "rose": 6}).rename(tmp_path / "flowers")
     for place, labels in ((source, ["notes", "src"]), (flowers, ["daisy", "rose"])):
@@ -60,7 +60,7 @@ def test_another_source_has_a_label_map_of_its_own(make_images: MakeImages, tmp_
         assert list(load(folder).labels) == labels
 
 
-def test_settings_without_a_source_get_the_only_name_that_is_published(make_images: MakeImages, tmp_path: Path):
+def test_settings_without_a_source_use_the_only_published_dataset(make_images: MakeImages, tmp_path: Path):
     settings = settings_from({"workspace": str(tmp_path / "w")})
     with pytest.raises(SettingsError, match=r"dataset_name is empty, but .*/datasets"):
         with_dataset_name(settings)
@@ -76,7 +76,7 @@ def test_settings_without_a_source_get_the_only_name_that_is_published(make_imag
         with_dataset_name(settings)
 
 
-def test_in_a_bucket_too(gcs: FakeGcs):
+def test_settings_without_a_source_use_the_only_dataset_in_a_bucket(gcs: FakeGcs):
     settings = settings_from({"workspace": "gs://bucket/w"})
     with pytest.raises(SettingsError, match="contains no dataset"):
         with_dataset_name(settings)
@@ -85,8 +85,8 @@ def test_in_a_bucket_too(gcs: FakeGcs):
     assert with_dataset_name(settings).dataset_name == "flowers"
 
 
-def test_no_folder_is_made_without_a_name(tmp_path: Path):
-    """It would be the folder of all names."""
+def test_a_folder_without_a_dataset_name_is_refused(tmp_path: Path):
+    """The folder would be the parent folder of all datasets."""
     nameless = settings_from({"workspace": str(tmp_path)})
     for folder in (name_folder, lambda settings: work_folder(settings, "0" * 16)):
         with pytest.raises(SettingsError, match="dataset_name is empty"):

@@ -1,4 +1,4 @@
-"""What an earlier release wrote is read and continued: a dataset, a half-written plan, a stopped training."""
+"""Files of an earlier release can be read and continued: a dataset, a half-written plan, a stopped training."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def settings(tmp_path: Path) -> Settings:
     return restore(tmp_path)
 
 
-def test_a_dataset_is_read(settings: Settings):
+def test_a_dataset_of_an_earlier_release_is_readable(settings: Settings):
     folder = dataset_folder(settings, COMPLETE)
     assert newest_partitions(settings, 1) == {"latest": COMPLETE}
     assert {split: found.examples for split, found in load(folder).splits.items()} == {"train": 21, "validation": 3}
@@ -33,7 +33,7 @@ def test_a_dataset_is_read(settings: Settings):
     assert (checked["ok"], checked["records"], checked["problems"]) == (True, 24, [])
 
 
-def test_a_half_written_plan_is_continued(settings: Settings):
+def test_a_half_written_plan_of_an_earlier_release_is_completed(settings: Settings):
     folder = dataset_folder(settings, HALF_WRITTEN)
     [written] = folder.glob("*.tfrecord")
     inode = written.stat().st_ino
@@ -47,7 +47,7 @@ def test_a_half_written_plan_is_continued(settings: Settings):
     assert verify(folder)["ok"]
 
 
-def test_a_record_and_the_report_of_a_stopped_training(settings: Settings, tmp_path: Path):
+def test_the_record_of_an_earlier_release_is_readable_and_reportable(settings: Settings, tmp_path: Path):
     folder = tmp_path / "workspace" / "runs" / RUN / TRAINING
     assert list(read(folder / "record", "batches")["step"]) == [1, 2, 3, 4, 5, 6]
     assert "sys/cpu_pct" in read(folder / "record", "samples")
@@ -55,9 +55,9 @@ def test_a_record_and_the_report_of_a_stopped_training(settings: Settings, tmp_p
 
 
 @pytest.mark.long
-def test_a_stopped_training_goes_on_from_its_checkpoint(settings: Settings):
+def test_a_stopped_training_of_an_earlier_release_resumes_from_its_checkpoint(settings: Settings):
     result = train(settings, dataset_folder(settings, COMPLETE), RUN)
     folder = Path(result["run"])
-    assert folder.name == TRAINING  # settings that decide a training give it the same folder as before
+    assert folder.name == TRAINING  # the settings identify the training by the same folder as before
     assert list(read(folder / "record", "batches")["step"]) == list(range(1, 19))
     assert len(read(folder / "record", "epochs")) == 3

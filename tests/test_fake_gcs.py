@@ -17,7 +17,7 @@ import pytest
 from tests.fake_gcs import FakeGcs
 
 with warnings.catch_warnings():
-    # The client asks for grpcio-status when it is first imported, and needs it for gRPC alone.
+    # At its first import, the client tries to import grpcio-status, which only gRPC needs.
     warnings.simplefilter("ignore", ImportWarning)
     import requests
     from google.api_core import exceptions
@@ -53,7 +53,7 @@ def bucket(client: storage.Client) -> storage.Bucket:
 
 
 @pytest.mark.parametrize("name", AWKWARD)
-def test_an_object_comes_back_under_any_name(gcs: FakeGcs, bucket: storage.Bucket, name: str):
+def test_an_object_with_any_name_can_be_stored_and_read(gcs: FakeGcs, bucket: storage.Bucket, name: str):
     bucket.blob(name).upload_from_string(b"content")
     assert gcs.names("bucket") == [blob.name for blob in bucket.list_blobs()] == [name]
     assert bucket.get_blob(name).download_as_bytes() == gcs.content("bucket", name) == b"content"
@@ -61,7 +61,7 @@ def test_an_object_comes_back_under_any_name(gcs: FakeGcs, bucket: storage.Bucke
     assert gcs.names("bucket") == []
 
 
-def test_what_the_client_learns_of_an_object(gcs: FakeGcs, bucket: storage.Bucket):
+def test_the_client_reads_the_metadata_of_an_object(gcs: FakeGcs, bucket: storage.Bucket):
     blob = bucket.blob("a/b.txt")
     blob.metadata = {"made": "by hand"}
     blob.upload_from_string("hello", content_type="text/plain")
@@ -73,7 +73,7 @@ def test_what_the_client_learns_of_an_object(gcs: FakeGcs, bucket: storage.Bucke
     assert read.etag
 
 
-def test_a_bucket_is_made_once_and_found(client: storage.Client):
+def test_a_bucket_can_be_created_only_once(client: storage.Client):
     client.create_bucket("new", project="test")
     assert client.get_bucket("new").name == "new"
     with pytest.raises(exceptions.NotFound):
@@ -84,7 +84,7 @@ def test_a_bucket_is_made_once_and_found(client: storage.Client):
         client.create_bucket("new", project="test")
 
 
-def test_generations_grow_and_an_old_one_is_gone(gcs: FakeGcs, bucket: storage.Bucket):
+def test_generations_grow_and_an_old_generation_is_not_found(gcs: FakeGcs, bucket: storage.Bucket):
     first = gcs.put("bucket", "a", b"first")
     second = gcs.put("bucket", "a", b"second")
     assert second > first
@@ -97,13 +97,13 @@ def test_generations_grow_and_an_old_one_is_gone(gcs: FakeGcs, bucket: storage.B
     assert gcs.names("bucket") == []
 
 
-def test_preconditions_of_every_operation(gcs: FakeGcs, bucket: storage.Bucket):
+def test_every_operation_checks_its_preconditions(gcs: FakeGcs, bucket: storage.Bucket):
     live, stale = gcs.put("bucket", "a", b"content"), 1
     blob = bucket.blob("a")
     with pytest.raises(exceptions.PreconditionFailed, match="pre-conditions you specified did not hold"):
         blob.upload_from_string(b"other", if_generation_match=0)
     with pytest.raises(exceptions.PreconditionFailed):
-        blob.upload_from_file(io.BytesIO(b"other"), if_generation_match=0)  # resumable: of unknown size
+        blob.upload_from_file(io.BytesIO(b"other"), if_generation_match=0)  # resumable, because the size is unknown
     with pytest.raises(exceptions.PreconditionFailed):
         blob.create_resumable_upload_session(if_generation_match=0)  # refused before a byte is sent
     with pytest.raises(exceptions.PreconditionFailed):
@@ -129,7 +129,7 @@ def test_preconditions_of_every_operation(gcs: FakeGcs, bucket: storage.Bucket):
     assert gcs.content("bucket", "a") == b"other"
 
 
-def test_a_patch_raises_the_metageneration_alone(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_patch_raises_only_the_metageneration(gcs: FakeGcs, bucket: storage.Bucket):
     generation = gcs.put("bucket", "a", b"content")
     blob = bucket.blob("a")
     blob.metadata = {"key": "value"}
@@ -140,7 +140,7 @@ def test_a_patch_raises_the_metageneration_alone(gcs: FakeGcs, bucket: storage.B
 
 
 @pytest.mark.parametrize("resumable", [False, True])
-def test_of_racing_creates_one_wins(gcs: FakeGcs, client: storage.Client, resumable: bool):
+def test_exactly_one_of_several_concurrent_creates_succeeds(gcs: FakeGcs, client: storage.Client, resumable: bool):
     start = threading.Barrier(8)
 
     def create(racer: int) -> bool:
@@ -153,7 +153,7 @@ def test_of_racing_creates_one_wins(gcs: FakeGcs, client: storage.Client, resuma
             return False
         return True
 
-    gcs.latency_s = 0.02  # so that all of them are under way at once
+    gcs.latency_s = 0.02  # so that all requests are in flight together
     with ThreadPoolExecutor(8) as racers:
         won = list(racers.map(create, range(8)))
     assert won.count(True) == 1
@@ -161,7 +161,7 @@ def test_of_racing_creates_one_wins(gcs: FakeGcs, client: storage.Client, resuma
     assert gcs.requests["resumable-start" if resumable else "insert"] == 8
 
 
-def test_a_listing_comes_in_pages(gcs: FakeGcs, client: storage.Client):
+def test_a_listing_is_split_into_pages(gcs: FakeGcs, client: storage.Client):
     names = [f"{number:04d}" for number in range(2500)]
     for name in Random(0).sample(names, len(names)):
         gcs.put("bucket", name, b"")
@@ -173,7 +173,7 @@ def test_a_listing_comes_in_pages(gcs: FakeGcs, client: storage.Client):
     assert [blob.name for blob in client.list_blobs("bucket", start_offset="0005", end_offset="0007")] == names[5:7]
 
 
-def test_a_listing_is_in_the_order_of_utf8_bytes(gcs: FakeGcs, client: storage.Client):
+def test_a_listing_is_sorted_by_utf8_bytes(gcs: FakeGcs, client: storage.Client):
     names = ["\U0001f600", "\uff5e", "a", "Z", "é", "a/b", "a-b", "a0"]
     for name in names:
         gcs.put("bucket", name, b"")
@@ -181,7 +181,7 @@ def test_a_listing_is_in_the_order_of_utf8_bytes(gcs: FakeGcs, client: storage.C
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 100])
-def test_a_delimiter_folds_what_lies_deeper(gcs: FakeGcs, client: storage.Client, page_size: int):
+def test_a_delimiter_groups_deeper_objects_into_prefixes(gcs: FakeGcs, client: storage.Client, page_size: int):
     for name in ["x/a", "x/b/1", "x/b/2", "x/b/3", "x/c", "x/d//1", "x/d/2", "y/a"]:
         gcs.put("bucket", name, b"")
     listing = client.list_blobs("bucket", prefix="x/", delimiter="/", page_size=page_size)
@@ -192,7 +192,7 @@ def test_a_delimiter_folds_what_lies_deeper(gcs: FakeGcs, client: storage.Client
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK, 2 * CHUNK, 3 * CHUNK + 1])
 @pytest.mark.parametrize("told", [False, True])
-def test_a_resumable_upload_in_chunks(gcs: FakeGcs, bucket: storage.Bucket, size: int, told: bool):
+def test_a_resumable_upload_stores_its_chunks(gcs: FakeGcs, bucket: storage.Bucket, size: int, told: bool):
     content = Random(size).randbytes(size)
     blob = bucket.blob("a", chunk_size=CHUNK)
     blob.upload_from_file(io.BytesIO(content), size=size if told else None, if_generation_match=0, checksum="md5")
@@ -202,7 +202,7 @@ def test_a_resumable_upload_in_chunks(gcs: FakeGcs, bucket: storage.Bucket, size
     assert gcs.bytes_up >= size
 
 
-def test_a_session_tells_how_far_it_is(gcs: FakeGcs, client: storage.Client, bucket: storage.Bucket):
+def test_an_upload_session_reports_its_progress(gcs: FakeGcs, client: storage.Client, bucket: storage.Bucket):
     place = bucket.blob("a").create_resumable_upload_session()
     status = {"Content-Range": "bytes */*"}
     chunk = {"Content-Range": f"bytes 0-{CHUNK - 1}/{CHUNK + 1}"}
@@ -210,8 +210,8 @@ def test_a_session_tells_how_far_it_is(gcs: FakeGcs, client: storage.Client, buc
     with requests.Session() as http:
         untouched = http.put(place, headers=status)
         assert (untouched.status_code, untouched.headers.get("Range")) == (308, None)
-        assert http.put(place, b"y", headers=rest).status_code == 503  # bytes between are missing
-        for _ in range(2):  # sent again: taken once
+        assert http.put(place, b"y", headers=rest).status_code == 503  # the first chunk is missing
+        for _ in range(2):  # a repeated chunk is stored once
             assert http.put(place, b"x" * CHUNK, headers=chunk).headers["Range"] == f"bytes=0-{CHUNK - 1}"
         assert http.put(place, headers=status).headers["Range"] == f"bytes=0-{CHUNK - 1}"
         assert gcs.names("bucket") == []
@@ -221,7 +221,7 @@ def test_a_session_tells_how_far_it_is(gcs: FakeGcs, client: storage.Client, buc
     assert gcs.content("bucket", "a") == b"x" * CHUNK + b"y"
 
 
-def test_a_range_of_a_download(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_download_can_be_limited_to_a_byte_range(gcs: FakeGcs, bucket: storage.Bucket):
     gcs.put("bucket", "a", b"0123456789")
     blob = bucket.blob("a")
     assert blob.download_as_bytes(start=2, end=4) == b"234"
@@ -232,7 +232,7 @@ def test_a_range_of_a_download(gcs: FakeGcs, bucket: storage.Bucket):
         blob.download_as_bytes(start=10)
 
 
-def test_the_headers_of_a_download(gcs: FakeGcs):
+def test_a_download_sends_its_generation_and_checksums(gcs: FakeGcs):
     generation = gcs.put("bucket", "a", b"hello")
     for path in ("/download/storage/v1/b/bucket/o/a?alt=media", "/storage/v1/b/bucket/o/a?alt=media"):
         with urlopen(gcs.url + path) as answer:
@@ -243,7 +243,9 @@ def test_the_headers_of_a_download(gcs: FakeGcs):
 
 
 @pytest.mark.parametrize(("key", "value"), [("crc32c", "AAAAAA=="), ("md5_hash", "1B2M2Y8AsgTpgAmY7PhCfg==")])
-def test_bytes_other_than_those_meant_are_refused(gcs: FakeGcs, bucket: storage.Bucket, key: str, value: str):
+def test_an_upload_with_a_wrong_checksum_in_its_metadata_is_refused(
+    gcs: FakeGcs, bucket: storage.Bucket, key: str, value: str
+):
     for size in (5, None):  # multipart, resumable
         blob = bucket.blob("a")
         setattr(blob, key, value)
@@ -252,7 +254,7 @@ def test_bytes_other_than_those_meant_are_refused(gcs: FakeGcs, bucket: storage.
     assert gcs.names("bucket") == []
 
 
-def test_bytes_other_than_those_of_the_hash_header_are_refused(gcs: FakeGcs, bucket: storage.Bucket):
+def test_an_upload_with_a_wrong_checksum_in_its_header_is_refused(gcs: FakeGcs, bucket: storage.Bucket):
     place = bucket.blob("a").create_resumable_upload_session(checksum=None)
     refused = requests.put(place, b"hello", headers={"x-goog-hash": "crc32c=AAAAAA=="})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, 400)
@@ -279,7 +281,7 @@ def test_a_composed_object_has_no_md5(gcs: FakeGcs, bucket: storage.Bucket):
     assert composed.download_as_bytes() == b"hello"
 
 
-def test_whoever_uses_a_requester_pays_bucket_names_a_project(gcs: FakeGcs, client: storage.Client):
+def test_a_requester_pays_bucket_requires_a_user_project(gcs: FakeGcs, client: storage.Client):
     gcs.create_bucket("paid", requester_pays=True)
     gcs.put("paid", "a", b"content")
     with pytest.raises(exceptions.BadRequest, match="requester pays bucket but no user project provided"):
@@ -290,7 +292,7 @@ def test_whoever_uses_a_requester_pays_bucket_names_a_project(gcs: FakeGcs, clie
 
 
 @pytest.mark.parametrize(("access", "status"), [("private", 401), ("forbidden", 403)])
-def test_a_bucket_that_is_not_for_everybody(gcs: FakeGcs, access: str, status: int):
+def test_a_restricted_bucket_refuses_anonymous_requests(gcs: FakeGcs, access: str, status: int):
     gcs.create_bucket("closed", access)
     gcs.put("closed", "a", b"content")
     place = f"{gcs.url}/storage/v1/b/closed/o/a"
@@ -299,7 +301,7 @@ def test_a_bucket_that_is_not_for_everybody(gcs: FakeGcs, access: str, status: i
     assert requests.get(place, headers={"Authorization": "Bearer token"}).ok == (access == "private")
 
 
-def test_a_folder_is_served_without_being_read(gcs: FakeGcs, bucket: storage.Bucket, tmp_path: Path):
+def test_a_folder_is_served_as_objects(gcs: FakeGcs, bucket: storage.Bucket, tmp_path: Path):
     (tmp_path / "cats").mkdir()
     (tmp_path / "cats" / "1.jpg").write_bytes(b"one")
     (tmp_path / "2.jpg").write_bytes(b"two" * 100_000)
@@ -311,7 +313,7 @@ def test_a_folder_is_served_without_being_read(gcs: FakeGcs, bucket: storage.Buc
     assert bucket.get_blob("raw/cats/1.jpg").size == 3
 
 
-def test_uploads_are_kept_in_a_folder(tmp_path: Path):
+def test_uploads_are_stored_in_the_keep_folder(tmp_path: Path):
     with FakeGcs(keep=tmp_path) as server:
         server.create_bucket("bucket")
         for content in (b"first", b"second"):
@@ -320,7 +322,7 @@ def test_uploads_are_kept_in_a_folder(tmp_path: Path):
         assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == [b"first", b"second"]
 
 
-def test_answers_are_late_but_not_one_after_the_other(gcs: FakeGcs):
+def test_latency_delays_concurrent_answers_in_parallel(gcs: FakeGcs):
     all_wait = threading.Barrier(17, timeout=10)
     gcs.put("bucket", "a", b"")
     gcs.latency_s = 0.2
@@ -338,7 +340,7 @@ def test_answers_are_late_but_not_one_after_the_other(gcs: FakeGcs):
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_a_passing_fault_is_retried(gcs: FakeGcs, client: storage.Client, bucket: storage.Bucket, code: int):
+def test_the_client_retries_a_transient_fault(gcs: FakeGcs, client: storage.Client, bucket: storage.Bucket, code: int):
     faults = [gcs.fail("status", on=on, code=code, times=2) for on in ("insert", "list", "get", "download", "delete")]
     bucket.blob("a").upload_from_string(b"content", if_generation_match=0, retry=QUICK)
     assert [blob.name for blob in client.list_blobs("bucket", retry=QUICK)] == ["a"]
@@ -353,14 +355,14 @@ def test_a_passing_fault_is_retried(gcs: FakeGcs, client: storage.Client, bucket
     ("code", "error"),
     [(403, exceptions.Forbidden), (404, exceptions.NotFound), (410, exceptions.GoogleAPICallError)],
 )
-def test_a_refusal_is_not_retried(gcs: FakeGcs, bucket: storage.Bucket, code: int, error: type[Exception]):
+def test_the_client_does_not_retry_a_refusal(gcs: FakeGcs, bucket: storage.Bucket, code: int, error: type[Exception]):
     fault = gcs.fail("status", on="insert", code=code, times=None)
     with pytest.raises(error):
         bucket.blob("a").upload_from_string(b"content", retry=QUICK)
     assert (fault.fired, gcs.names("bucket")) == (1, [])
 
 
-def test_a_fault_for_ever(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_permanent_fault_lasts_until_its_release(gcs: FakeGcs, bucket: storage.Bucket):
     gcs.put("bucket", "a", b"content")
     fault = gcs.fail("status", on="download", times=None)
     with pytest.raises((exceptions.ServiceUnavailable, exceptions.RetryError)):
@@ -370,7 +372,7 @@ def test_a_fault_for_ever(gcs: FakeGcs, bucket: storage.Bucket):
     assert bucket.blob("a").download_as_bytes() == b"content"
 
 
-def test_a_fault_meets_only_the_objects_named(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_fault_affects_only_the_matching_objects(gcs: FakeGcs, bucket: storage.Bucket):
     fault = gcs.fail("status", on="insert|resumable-start", matches=r"\.bad$", code=403, times=None)
     bucket.blob("a.good").upload_from_string(b"")
     for size in (0, None):
@@ -380,14 +382,14 @@ def test_a_fault_meets_only_the_objects_named(gcs: FakeGcs, bucket: storage.Buck
 
 
 @pytest.mark.parametrize("code", [404, 410])
-def test_a_session_that_is_gone(gcs: FakeGcs, bucket: storage.Bucket, code: int):
+def test_an_upload_to_an_expired_session_fails(gcs: FakeGcs, bucket: storage.Bucket, code: int):
     fault = gcs.fail("status", on="resumable-chunk", matches="a", code=code)
     with pytest.raises(exceptions.GoogleAPICallError) as raised:
         bucket.blob("a", chunk_size=CHUNK).upload_from_file(io.BytesIO(b"x" * 3 * CHUNK), retry=QUICK)
     assert (raised.value.code, fault.fired, gcs.names("bucket")) == (code, 1, [])
 
 
-def test_a_reset_connection_carries_nothing_out(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_request_on_a_reset_connection_has_no_effect(gcs: FakeGcs, bucket: storage.Bucket):
     fault = gcs.fail("reset", on="insert")
     with pytest.raises(requests.ConnectionError):
         bucket.blob("a").upload_from_string(b"content", retry=None)
@@ -397,28 +399,28 @@ def test_a_reset_connection_carries_nothing_out(gcs: FakeGcs, bucket: storage.Bu
     assert (fault.fired, gcs.content("bucket", "a")) == (2, b"content")
 
 
-def test_a_lost_answer_was_carried_out(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_request_with_a_lost_answer_takes_effect(gcs: FakeGcs, bucket: storage.Bucket):
     fault = gcs.fail("lost", on="insert")
-    with pytest.raises(exceptions.PreconditionFailed):  # of the client's second try
+    with pytest.raises(exceptions.PreconditionFailed):  # raised by the retry of the client
         bucket.blob("a").upload_from_string(b"content", if_generation_match=0, retry=QUICK)
     assert (fault.fired, gcs.requests["insert"], gcs.content("bucket", "a")) == (1, 2, b"content")
 
 
-def test_a_lost_answer_to_a_chunk_costs_nothing(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_lost_answer_to_a_chunk_does_not_fail_the_upload(gcs: FakeGcs, bucket: storage.Bucket):
     fault = gcs.fail("lost", on="resumable-chunk", times=3)
     content = Random(0).randbytes(2 * CHUNK + 5)
     bucket.blob("a", chunk_size=CHUNK).upload_from_file(io.BytesIO(content), if_generation_match=0, retry=QUICK)
     assert (fault.fired, gcs.requests["resumable-chunk"], gcs.content("bucket", "a")) == (3, 6, content)
 
 
-def test_a_refusal_is_never_lost(gcs: FakeGcs, bucket: storage.Bucket):
+def test_the_answer_to_a_failed_request_is_never_lost(gcs: FakeGcs, bucket: storage.Bucket):
     fault = gcs.fail("lost", times=None)
     with pytest.raises(exceptions.NotFound):
         bucket.blob("missing").reload(retry=None)
     assert fault.fired == 0
 
 
-def test_a_download_that_ends_in_the_middle(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_broken_download_ends_early_and_is_retried(gcs: FakeGcs, bucket: storage.Bucket):
     content = Random(0).randbytes(3_000_000)
     gcs.put("bucket", "a", content)
     fault = gcs.fail("broken", on="download")
@@ -432,7 +434,7 @@ def test_a_download_that_ends_in_the_middle(gcs: FakeGcs, bucket: storage.Bucket
             answer.raw.read()
 
 
-def test_a_damaged_download_looks_sound(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_damaged_download_is_found_only_by_its_checksum(gcs: FakeGcs, bucket: storage.Bucket):
     content = Random(0).randbytes(1_000_000)
     gcs.put("bucket", "a", content)
     fault = gcs.fail("corrupt", on="download", times=2)
@@ -444,7 +446,7 @@ def test_a_damaged_download_looks_sound(gcs: FakeGcs, bucket: storage.Bucket):
     assert bucket.blob("a").download_as_bytes() == gcs.content("bucket", "a") == content
 
 
-def test_an_answer_that_stalls(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_stalled_answer_exceeds_the_timeout_of_the_client(gcs: FakeGcs, bucket: storage.Bucket):
     fault = gcs.fail("stall", on="insert")
     with pytest.raises(requests.ReadTimeout):
         bucket.blob("a").upload_from_string(b"content", timeout=0.1, retry=None)
@@ -453,7 +455,7 @@ def test_an_answer_that_stalls(gcs: FakeGcs, bucket: storage.Bucket):
     assert bucket.blob("a").download_as_bytes() == b"content"
 
 
-def test_a_stalled_answer_is_released(gcs: FakeGcs, bucket: storage.Bucket):
+def test_a_stalled_answer_arrives_after_the_release(gcs: FakeGcs, bucket: storage.Bucket):
     gcs.put("bucket", "a", b"content")
     fault = gcs.fail("stall", on="download")
     with ThreadPoolExecutor(1) as thread:
@@ -464,12 +466,12 @@ def test_a_stalled_answer_is_released(gcs: FakeGcs, bucket: storage.Bucket):
         assert waiting.result() == b"content"
 
 
-def test_what_the_server_does_not_know_fails_at_once(gcs: FakeGcs, client: storage.Client):
+def test_an_unsupported_request_fails_at_once(gcs: FakeGcs, client: storage.Client):
     with pytest.raises(exceptions.MethodNotImplemented, match="does not know GET /storage/v1/b:"):
         list(client.list_buckets(project="test"))
 
 
-def test_an_error_of_the_server_itself_fails_the_test():
+def test_an_internal_error_of_the_fake_server_fails_the_test():
     with pytest.raises(ExceptionGroup) as raised, FakeGcs() as server:  # noqa: PT012
         server.create_bucket("bucket")
         with pytest.raises(requests.ConnectionError):
@@ -477,7 +479,7 @@ def test_an_error_of_the_server_itself_fails_the_test():
     assert raised.group_contains(ValueError)
 
 
-def test_it_runs_by_itself(tmp_path: Path):
+def test_the_fake_server_runs_as_a_command(tmp_path: Path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.jpg").write_bytes(b"content")
     command = [sys.executable, "-m", "tests.fake_gcs", "--folder", str(tmp_path), "--bucket", "work"]

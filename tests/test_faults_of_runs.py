@@ -1,4 +1,4 @@
-"""Faults of a bucket during whole builds. Each fault is counted, because one that never fired proves nothing."""
+"""Faults of a bucket during whole builds. Each fault is counted, because a fault that never fired proves nothing."""
 
 import json
 import os
@@ -48,7 +48,7 @@ Change = Callable[[FakeGcs, str], object]
 
 @pytest.fixture(autouse=True)
 def images(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """24 images in three classes; a request that failed is sent again at once."""
+    """24 images in three classes. A failed request is retried almost at once."""
     monkeypatch.setattr(requests_of, "FIRST_WAIT_S", 0.01)
     put_images(gcs)
 
@@ -73,7 +73,7 @@ def commits(gcs: FakeGcs) -> list[str]:
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, bytes]:
-    """The files of the dataset that an unbroken run builds."""
+    """The files of the dataset that an uninterrupted run builds."""
     with FakeGcs() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", server.url)
         server.create_bucket("bucket")
@@ -81,11 +81,11 @@ def expected() -> dict[str, bytes]:
         return files_of(build_in_stages(settings_of()))
 
 
-# --- faults that pass, and answers that are lost ----------------------------------------------------------------------
+# --- transient faults and lost answers --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workspace", ["bucket", "disk"])
-def test_a_run_through_all_passing_faults_makes_the_same_data_set(
+def test_transient_faults_do_not_change_the_dataset(
     gcs: FakeGcs, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace: str
 ):
     faults: list[Fault] = []
@@ -106,10 +106,10 @@ def test_a_run_through_all_passing_faults_makes_the_same_data_set(
     assert files_of(folder) == expected
 
 
-# --- faults that do not pass ------------------------------------------------------------------------------------------
+# --- permanent faults -------------------------------------------------------------------------------------------------
 
 
-def test_after_an_outage_only_what_is_missing_is_written(
+def test_a_run_after_an_outage_writes_only_the_missing_shards(
     gcs: FakeGcs, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(requests_of, "DEADLINE_S", 0.3)
@@ -130,11 +130,11 @@ def test_after_an_outage_only_what_is_missing_is_written(
     assert (again.fired, rest.fired) == (0, len([name for name in expected if name.endswith("tfrecord")]) - 2)
 
 
-# --- another file has the name ----------------------------------------------------------------------------------------
+# --- foreign files with the name of a dataset file --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["train-00001-of-00004.tfrecord", "rejected.jsonl", "dataset.json"])
-def test_an_object_of_others_is_named_and_left_untouched(gcs: FakeGcs, name: str):
+def test_a_foreign_object_is_reported_and_not_overwritten(gcs: FakeGcs, name: str):
     plan_path, _ = planned(settings_of())
     key = f"{place_of(load_plan(plan_path).dataset).key}/{name}"
     generation = gcs.put("bucket", key, b"mine")
@@ -144,7 +144,7 @@ def test_an_object_of_others_is_named_and_left_untouched(gcs: FakeGcs, name: str
     assert commits(gcs) == ([key] if name == "dataset.json" else [])
 
 
-def test_a_shard_that_is_overwritten_before_the_commit_is_named_and_left_untouched(gcs: FakeGcs):
+def test_a_shard_replaced_before_the_commit_is_reported_and_not_overwritten(gcs: FakeGcs):
     plan_path, ranges = planned(settings_of())
     for path in ranges:
         write_range(path, no_progress)
@@ -160,10 +160,12 @@ def test_a_shard_that_is_overwritten_before_the_commit_is_named_and_left_untouch
 
 
 @pytest.mark.parametrize("published", ["", "gs://bucket/published"])
-def test_two_attempts_of_each_task_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, bytes], published: str):
+def test_two_concurrent_attempts_of_each_task_create_one_dataset(
+    gcs: FakeGcs, expected: dict[str, bytes], published: str
+):
     settings = settings_of(publish_uri=published)
     plan_path, ranges = planned(settings)
-    gcs.latency_s = 0.01  # so that both are under way
+    gcs.latency_s = 0.01  # so that both attempts overlap
     inserted = gcs.requests["insert"] + gcs.requests["rewrite"]
     with ThreadPoolExecutor(4) as pool:
         for stage in (write_range, copy_range):
@@ -173,7 +175,7 @@ def test_two_attempts_of_each_task_at_once_make_one_data_set(gcs: FakeGcs, expec
     assert files_of(place_of(load_plan(plan_path).dataset)) == expected
     shards = [name for name in gcs.names("bucket") if name.endswith("tfrecord")]
     assert len(shards) == len([name for name in expected if name.endswith("tfrecord")])
-    assert gcs.requests["insert"] + gcs.requests["rewrite"] - inserted > 3 * len(shards)  # also the results of shards
+    assert gcs.requests["insert"] + gcs.requests["rewrite"] - inserted > 3 * len(shards)  # also the shard results
 
 
 def command(**values: object) -> list[str]:
@@ -183,7 +185,7 @@ def command(**values: object) -> list[str]:
 
 
 @pytest.mark.long
-def test_two_runs_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, bytes]):
+def test_two_concurrent_runs_create_one_dataset(gcs: FakeGcs, expected: dict[str, bytes]):
     runs = [subprocess.Popen(command(workspace=WORKSPACE), stdout=subprocess.PIPE) for _ in range(2)]
     results = [json.loads(run.communicate()[0]) for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
@@ -192,8 +194,8 @@ def test_two_runs_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, by
     others = [
         name for name in below(gcs, f"work/datasets/{settings_of().dataset_name}/") if "/labels/" not in f"/{name}"
     ]
-    assert len(others) == len(expected) + 1  # and what the partition points to
-    assert gcs.requests["insert"] > len(below(gcs, "work/"))  # of both
+    assert len(others) == len(expected) + 1  # plus the pointer of the partition
+    assert gcs.requests["insert"] > len(below(gcs, "work/"))  # both runs wrote
 
 
 # --- killed runs ------------------------------------------------------------------------------------------------------
@@ -202,10 +204,10 @@ def test_two_runs_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, by
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("workspace", ["bucket", "disk"])
-def test_killed_at_random_moments_it_converges_to_the_same_data_set(
+def test_runs_killed_at_random_moments_converge_to_the_same_dataset(
     gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace: str
 ):
-    """Each killed run continues where the last one was killed. A run that finishes is compared."""
+    """Each run continues from the files of the run that was killed before it. Each completed run is compared."""
     root = "gs://bucket" if workspace == "bucket" else str(tmp_path)
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
@@ -230,7 +232,7 @@ def test_killed_at_random_moments_it_converges_to_the_same_data_set(
 
 
 def run_until(gcs: FakeGcs, words: Sequence[str], seconds: float | None) -> tuple[float, str]:
-    """Run a command, and kill it `seconds` after its first request. Return its seconds from there, and its dataset."""
+    """Run a command, and kill it `seconds` after its first request. Return the seconds since then, and its dataset."""
     before = gcs.requests.total()
     run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
     while gcs.requests.total() == before and run.poll() is None:
@@ -248,7 +250,7 @@ def run_until(gcs: FakeGcs, words: Sequence[str], seconds: float | None) -> tupl
 def all_names(gcs: FakeGcs, folder: Path, workspace: str) -> list[str]:
     """Return the names of all objects and files below a workspace, without the hash of its location.
 
-    Each commit that is tried adds a state to the label map: they count as one.
+    Each attempt to commit adds a state to the label map. All states count as one name.
     """
     found = below(gcs, f"{workspace}/") + [
         str(path.relative_to(folder / workspace)) for path in (folder / workspace).rglob("*")
@@ -270,7 +272,7 @@ with storage.write_whole(cache) as copy, storage.temporary_for(storage.place_of(
 """
 
 
-def test_what_a_kill_left_half_written_goes_with_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_next_run_removes_half_written_files_of_a_killed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Copies of images in a local workspace, and files that wait for their upload to a bucket."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
@@ -287,7 +289,7 @@ def test_what_a_kill_left_half_written_goes_with_the_next_run(tmp_path: Path, mo
 # --- a full disk ------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_named_and_leaves_no_partial_copy(gcs: FakeGcs, expected: dict[str, bytes], tmp_path: Path):
+def test_a_full_disk_is_reported_and_leaves_no_partial_copy(gcs: FakeGcs, expected: dict[str, bytes], tmp_path: Path):
     """A limit on the size of files fails in the middle of a write, as a full disk does."""
     smallest = min(len(gcs.content("bucket", name)) for name in IMAGES)
     run = subprocess.run(
@@ -344,7 +346,7 @@ def swapped(whole: bytes) -> bytes:
     return whole[first:second] + whole[:first] + whole[second:]
 
 
-def test_a_damaged_shard_in_a_bucket_is_refused_and_the_damage_is_named(gcs: FakeGcs, published: BucketPath):
+def test_a_damaged_shard_in_a_bucket_is_refused_and_described(gcs: FakeGcs, published: BucketPath):
     shard = published / SHARD
     whole = shard.read_bytes()
     for damage, (change, words) in DAMAGES.items():
@@ -358,7 +360,7 @@ def test_a_damaged_shard_in_a_bucket_is_refused_and_the_damage_is_named(gcs: Fak
         assert words in problems, damage
 
 
-def test_a_file_that_is_missing_in_a_bucket_is_named(gcs: FakeGcs, published: BucketPath):
+def test_a_missing_file_of_a_dataset_in_a_bucket_is_reported(gcs: FakeGcs, published: BucketPath):
     for name in (SHARD, "rejected.jsonl", "duplicates.jsonl"):
         whole = (published / name).read_bytes()
         gcs.delete("bucket", (published / name).key)
@@ -371,7 +373,7 @@ def test_a_file_that_is_missing_in_a_bucket_is_named(gcs: FakeGcs, published: Bu
     assert verify(published)["ok"]
 
 
-def test_a_damaged_commit_in_a_bucket_is_refused(gcs: FakeGcs, published: BucketPath):
+def test_a_damaged_dataset_json_in_a_bucket_is_refused(gcs: FakeGcs, published: BucketPath):
     commit_file = published / "dataset.json"
     whole = commit_file.read_bytes()
     for damaged in (flipped(whole, whole.index(b"cats")), whole[:-9], b""):
@@ -381,7 +383,7 @@ def test_a_damaged_commit_in_a_bucket_is_refused(gcs: FakeGcs, published: Bucket
                 read()
 
 
-def test_without_its_commit_there_is_no_data_set_and_the_next_run_brings_it(gcs: FakeGcs, published: BucketPath):
+def test_the_next_run_restores_a_missing_dataset_json(gcs: FakeGcs, published: BucketPath):
     whole = files_of(published)
     gcs.delete("bucket", (published / "dataset.json").key)
     with pytest.raises(DatasetError, match=rf"{published} contains no dataset, because it has no dataset\.json"):
@@ -391,13 +393,13 @@ def test_without_its_commit_there_is_no_data_set_and_the_next_run_brings_it(gcs:
     assert written.fired == 0
 
 
-# --- a bucket without access, or out of reach -------------------------------------------------------------------------
+# --- a bucket without access, or an unreachable server ----------------------------------------------------------------
 
 
 @pytest.fixture
 def error_of(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """A function that runs a build that must fail within ten seconds, and returns its error message."""
-    monkeypatch.setattr("pipeline.__main__.log_to_stderr", lambda: None)  # it would stay so for other tests
+    monkeypatch.setattr("pipeline.__main__.log_to_stderr", lambda: None)  # it would affect other tests
 
     def run(**values: object) -> str:
         begun = time.monotonic()
@@ -418,7 +420,9 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("bucket", "words"), REFUSALS)
 @pytest.mark.parametrize("field", ["source_uri", "workspace", "publish_uri"])
-def test_a_bucket_that_refuses_is_named_at_once(gcs: FakeGcs, error_of, bucket: str, words: str, field: str):
+def test_a_private_forbidden_or_missing_bucket_is_reported_at_once(
+    gcs: FakeGcs, error_of, bucket: str, words: str, field: str
+):
     gcs.create_bucket("private", "private")
     gcs.create_bucket("forbidden", "forbidden")
     before = gcs.names("bucket")
@@ -429,7 +433,7 @@ def test_a_bucket_that_refuses_is_named_at_once(gcs: FakeGcs, error_of, bucket: 
 
 
 @pytest.mark.parametrize("field", ["workspace", "publish_uri"])
-def test_a_bucket_that_may_only_be_read_is_named_before_the_source_is_listed(gcs: FakeGcs, error_of, field: str):
+def test_a_read_only_bucket_is_reported_before_anything_is_written(gcs: FakeGcs, error_of, field: str):
     gcs.create_bucket("read-only")
     fault = gcs.fail("status", on="insert", matches=r"place/\.writable", code=403, times=None)
     error = error_of(**{"workspace": WORKSPACE, field: "gs://read-only/place"})
@@ -440,15 +444,15 @@ def test_a_bucket_that_may_only_be_read_is_named_before_the_source_is_listed(gcs
     assert gcs.names("read-only") == []
 
 
-def test_what_a_killed_look_left_is_taken_away(gcs: FakeGcs):
+def test_the_write_check_removes_the_probe_object_of_a_killed_check(gcs: FakeGcs):
     gcs.put("bucket", "work/.writable", b"")
     place_of("gs://bucket/work").require_writable()
     assert "work/.writable" not in gcs.names("bucket")
 
 
-def test_a_bucket_out_of_reach_is_named_at_once(error_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_unreachable_storage_server_is_reported_at_once(error_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
+        bound.bind(("127.0.0.1", 0))  # The socket does not listen, so connections are refused.
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{bound.getsockname()[1]}")
         error = error_of(workspace=str(tmp_path / "work"))
     words = (
@@ -458,14 +462,14 @@ def test_a_bucket_out_of_reach_is_named_at_once(error_of, tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_bucket_that_never_answers_is_named_within_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_silent_storage_server_is_reported_within_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In a separate process, which must also end while a request is still in flight."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{silent.getsockname()[1]}")
         silent.settimeout(120)
         with subprocess.Popen(command(workspace=str(tmp_path / "work")), stderr=subprocess.PIPE, text=True) as run:
             asking, _ = silent.accept()
-            begun = time.monotonic()  # not before: how long a process takes to start is the machine's affair
+            begun = time.monotonic()  # The start of the process is not measured, because it depends on the machine.
             error = run.communicate()[1].strip()
             assert time.monotonic() - begun < 10
             asking.close()
@@ -491,12 +495,12 @@ def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         monkeypatch.delenv("STORAGE_EMULATOR_HOST")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
 
-    requests_of._client.cache_clear()  # else the credentials of another test
+    requests_of._client.cache_clear()  # otherwise the client has the credentials of another test
     yield make
     requests_of._client.cache_clear()
 
 
-def test_a_token_server_out_of_reach_is_named_at_once(error_of, tmp_path: Path, key_file: Callable[[str], None]):
+def test_an_unreachable_token_server_is_reported_at_once(error_of, tmp_path: Path, key_file: Callable[[str], None]):
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         key_file(f"http://127.0.0.1:{bound.getsockname()[1]}/token")
@@ -507,7 +511,7 @@ def test_a_token_server_out_of_reach_is_named_at_once(error_of, tmp_path: Path, 
     assert not (tmp_path / "work").exists()
 
 
-def test_a_token_server_that_never_answers_is_named_within_ten_seconds(
+def test_a_silent_token_server_is_reported_within_ten_seconds(
     error_of, tmp_path: Path, key_file: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(requests_of, "FIRST_ANSWER_S", 0.5)
@@ -541,7 +545,7 @@ CHANGES: dict[str, Change] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("workspace", ["bucket", "disk"])
-def test_an_image_that_is_not_as_it_was_listed_stops_the_run(
+def test_an_image_changed_after_listing_stops_the_run(
     gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, workspace: str
 ):
     """It changes after the listing, and before a shard task reads it or a local workspace copies it."""
@@ -557,10 +561,10 @@ def test_an_image_that_is_not_as_it_was_listed_stops_the_run(
         with pytest.raises(SourceError, match=r"gs://bucket/raw/cats/005\.jpg changed or vanished after it was listed"):
             build_in_stages(settings)
     assert commits(gcs) == []
-    assert len(load(build_in_stages(settings)).labels) == 3  # the next run lists it anew
+    assert len(load(build_in_stages(settings)).labels) == 3  # the next run lists the source again
 
 
-def test_every_read_of_an_image_is_of_the_generation_that_was_listed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+def test_every_image_is_read_at_its_listed_generation(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     listed = {name: gcs.generation("bucket", name) for name in IMAGES}
     read: dict[str, int | None] = {}
 
@@ -574,7 +578,7 @@ def test_every_read_of_an_image_is_of_the_generation_that_was_listed(gcs: FakeGc
     assert {name: read[name] for name in IMAGES} == listed
 
 
-def test_a_copy_taken_in_time_outlives_a_change_of_its_source(gcs: FakeGcs, tmp_path: Path, expected: dict[str, bytes]):
+def test_a_local_copy_is_used_after_its_source_changes(gcs: FakeGcs, tmp_path: Path, expected: dict[str, bytes]):
     """All images are as they were listed, and none is fetched again."""
     settings = settings_of(str(tmp_path / "work"))
     plan_path, ranges = planned(settings)

@@ -1,4 +1,4 @@
-"""Old import paths keep working, and say where to go. Each import is in a fresh process or has not happened before."""
+"""Old import paths keep working, and warn with the new path. The imports run in fresh processes."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_old_name_is_the_module_of_today():
+def test_every_old_module_name_imports_the_new_module():
     lines = ["import importlib, warnings", "warnings.simplefilter('ignore')"]
     for old, new in MOVED.items():
         lines.append(f"assert importlib.import_module({old!r}) is importlib.import_module({new!r}), {old!r}")
@@ -43,7 +43,7 @@ def test_every_old_name_is_the_module_of_today():
         ("from pipeline.evaluation import difference", "difference of pipeline.evaluation is now in"),
     ],
 )
-def test_an_old_import_works_and_says_where_to_go(line: str, words: str):
+def test_an_old_import_works_and_warns_with_the_new_name(line: str, words: str):
     done = run(line)
     assert done.returncode == 0, done.stderr
     assert words in done.stderr
@@ -51,7 +51,7 @@ def test_an_old_import_works_and_says_where_to_go(line: str, words: str):
 
 
 @pytest.mark.parametrize("line", ["from pipeline.dataset import nothing", "import pipeline.nothing"])
-def test_what_never_was_is_not_found(line: str):
+def test_an_unknown_module_or_name_cannot_be_imported(line: str):
     done = run(line)
     assert done.returncode == 1
     assert "nothing" in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""No image is lost without a word: to a suffix, a size, a transient error or a missing right."""
+"""No image is lost silently because of a suffix, a size, a transient error or a missing permission."""
 
 import errno
 import json
@@ -45,7 +45,7 @@ def rejected(settings: Settings) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("suffix", [".jfif", ".jpe", ".mpo", ".JPG", ""])
-def test_a_jpeg_by_any_name_is_an_image(settings: Settings, suffix: str):
+def test_a_jpeg_with_any_suffix_is_accepted(settings: Settings, suffix: str):
     path = Path(settings.source_uri) / "cats" / f"other{suffix}"
     path.write_bytes(jpeg(77))
     assert load_snapshot(take_snapshot(settings)).listed == 25
@@ -53,7 +53,7 @@ def test_a_jpeg_by_any_name_is_an_image(settings: Settings, suffix: str):
 
 
 @pytest.mark.parametrize("suffix", [".heic", ".JXL", ".jp2", ".svg", ".cr2", ".nef", ".dng"])
-def test_an_image_of_a_kind_that_is_not_read_is_rejected_by_name(settings: Settings, suffix: str):
+def test_an_unsupported_image_format_is_rejected_by_its_suffix(settings: Settings, suffix: str):
     (Path(settings.source_uri) / "cats" / f"photo{suffix}").write_bytes(b"anything")
     words = f"{suffix.lower()} images are not supported"
     assert rejected(settings) == {f"cats/photo{suffix}": (words, "convert it to JPEG or PNG")}
@@ -61,15 +61,15 @@ def test_an_image_of_a_kind_that_is_not_read_is_rejected_by_name(settings: Setti
         build(changed(settings, max_rejected_fraction=0))
 
 
-def test_unread_files_of_one_size_are_no_group(settings: Settings):
-    """They have no CRC32C. As one group they went to one side of the split together."""
+def test_unsupported_files_of_equal_size_form_no_group(settings: Settings):
+    """They have no CRC32C. If they formed one group, all of them would be in the same split."""
     for number in range(30):
         (Path(settings.source_uri) / "cats" / f"{number}.heic").write_bytes(b"same size" + bytes([number]))
     columns = load_columns(load_snapshot(take_snapshot(settings)))
     assert len(set(columns["group"].tolist())) == 54
 
 
-def test_a_source_of_nothing_but_unread_files_says_so(make_images: MakeImages, settings: Settings):
+def test_a_source_with_only_unsupported_images_is_refused_with_the_reason(make_images: MakeImages, settings: Settings):
     for path in Path(settings.source_uri).rglob("*.jpg"):
         path.rename(path.with_suffix(".heic"))
     with pytest.raises(
@@ -78,17 +78,17 @@ def test_a_source_of_nothing_but_unread_files_says_so(make_images: MakeImages, s
         build(settings)
 
 
-def test_not_a_byte_of_what_is_not_read_is_read(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+def test_an_unsupported_image_is_never_read(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     (Path(settings.source_uri) / "cats" / "photo.heic").write_bytes(b"anything")
     read: list[str] = []
     whole = raw._read
     monkeypatch.setattr(raw, "_read", lambda path, size: read.append(path) or whole(path, size))
     build(settings)
-    assert len(read) == 48  # listed and written
+    assert len(read) == 48  # once for the listing, once for the shard
     assert not [path for path in read if path.endswith(".heic")]
 
 
-def test_other_files_are_named_and_counted_by_suffix(settings: Settings):
+def test_skipped_files_are_listed_and_counted_by_suffix(settings: Settings):
     for number in range(5):
         (Path(settings.source_uri) / "cats" / f"{number}.txt").write_bytes(b"words")
     (Path(settings.source_uri) / "cats" / "README").write_bytes(b"words")
@@ -109,7 +109,7 @@ def test_other_files_are_named_and_counted_by_suffix(settings: Settings):
     assert "cats/0.txt" in card
 
 
-def test_more_files_that_are_skipped_make_no_new_version_and_a_warning(
+def test_additional_skipped_files_create_a_warning_but_no_new_version(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ):
     first = build(settings)
@@ -121,12 +121,12 @@ def test_more_files_that_are_skipped_make_no_new_version_and_a_warning(
     assert "12 of 36 (33.3%) files were skipped because their suffix" in caplog.text
 
 
-def test_a_few_other_files_are_no_warning(settings: Settings):
+def test_a_few_skipped_files_create_no_warning(settings: Settings):
     (Path(settings.source_uri) / "cats" / "notes.txt").write_bytes(b"words")
     assert not [sentence for sentence in notices(load(Path(build(settings)["dataset"])).quality) if "skip" in sentence]
 
 
-def test_a_folder_of_text_files_is_told_so(tmp_path: Path):
+def test_a_source_of_text_files_is_refused_with_their_suffix(tmp_path: Path):
     (tmp_path / "source/a").mkdir(parents=True)
     for number in range(26):
         (tmp_path / "source/a" / f"{number}.txt").write_bytes(b"words")
@@ -138,15 +138,15 @@ def test_a_folder_of_text_files_is_told_so(tmp_path: Path):
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_too_large_is_rejected_from_the_listing(settings: Settings):
+def test_a_file_over_the_size_limit_is_rejected(settings: Settings):
     path = Path(settings.source_uri) / "cats" / "huge.jpg"
     with path.open("wb") as file:
-        file.truncate(3_000_000_000)  # takes no room, and would take minutes and memory to read
+        file.truncate(3_000_000_000)  # a sparse file; reading it would take minutes
     reason = "the file has 3,000.0 MB, more than 256 MB"
     assert rejected(settings) == {"cats/huge.jpg": (reason, "shrink it, or raise max_file_megabytes")}
 
 
-def test_a_larger_limit_reads_a_file_that_was_not_read_before(settings: Settings):
+def test_a_higher_size_limit_accepts_a_rejected_file(settings: Settings):
     path = Path(settings.source_uri) / "cats" / "large.jpg"
     path.write_bytes(jpeg(1) + bytes(50_000))
     small = changed(settings, max_file_megabytes=0.01)
@@ -154,8 +154,8 @@ def test_a_larger_limit_reads_a_file_that_was_not_read_before(settings: Settings
     assert rejected(settings) == {}
 
 
-def test_a_read_may_give_less_than_was_asked_for(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    """Linux reads 2 GiB at most in one call. Such a file would take longer to read than all other tests."""
+def test_partial_reads_do_not_change_the_dataset(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Linux reads at most 2 GiB per call. A test with such a large file would be too slow."""
     whole = os.read
     expected = build(settings)["version"]
     monkeypatch.setattr(raw.os, "read", lambda descriptor, size: whole(descriptor, min(size, 100)))
@@ -167,12 +167,12 @@ def test_a_read_may_give_less_than_was_asked_for(settings: Settings, monkeypatch
 # --- errors of the file system ----------------------------------------------------------------------------------------
 
 Fail = Callable[[str], int]
-"""The number of the error that a call on a path fails with, or 0."""
+"""Returns the error number for a call on a path, or 0 if the call succeeds."""
 
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fail], None]:
-    """Lets calls on some paths fail: no file system at hand has stale handles or loses rights for root."""
+    """Makes calls on some paths fail. No local file system has stale handles or denies access to root."""
 
     def install(number_of: Fail) -> None:
         def wrapped(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,7 +190,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fail], None]:
 
 
 def once_each(number: int, ending: str) -> Fail:
-    """Fails at the first call on a path with this ending."""
+    """Fail the first call on each path with this ending."""
     seen: set[str] = set()
 
     def number_of(path: str) -> int:
@@ -204,7 +204,7 @@ def once_each(number: int, ending: str) -> Fail:
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EMFILE])
 @pytest.mark.parametrize("ending", ["/dogs", "/dogs/003.jpg"])
-def test_a_transient_error_costs_a_second_try_and_no_image(
+def test_a_transient_error_is_retried_and_loses_no_image(
     settings: Settings, failing: Callable[[Fail], None], number: int, ending: str
 ):
     failing(once_each(number, ending))
@@ -214,7 +214,7 @@ def test_a_transient_error_costs_a_second_try_and_no_image(
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO])
 @pytest.mark.parametrize("ending", ["/dogs", "/dogs/003.jpg"])
-def test_an_error_that_stays_fails_the_task_so_that_airflow_retries_it(
+def test_a_permanent_error_fails_the_task_so_that_airflow_retries_it(
     settings: Settings, failing: Callable[[Fail], None], number: int, ending: str
 ):
     failing(lambda path: number if path.endswith(ending) else 0)
@@ -224,7 +224,7 @@ def test_an_error_that_stays_fails_the_task_so_that_airflow_retries_it(
 
 
 @pytest.mark.parametrize("ending", ["/dogs", "/dogs/003.jpg"])
-def test_a_missing_right_is_an_error_that_names_what_cannot_be_read(
+def test_a_missing_permission_is_an_error_that_names_the_path(
     settings: Settings, failing: Callable[[Fail], None], ending: str
 ):
     failing(lambda path: errno.EACCES if path.endswith(ending) else 0)
@@ -232,7 +232,9 @@ def test_a_missing_right_is_an_error_that_names_what_cannot_be_read(
         take_snapshot(settings)
 
 
-def test_in_a_list_too(settings: Settings, tmp_path: Path, failing: Callable[[Fail], None]):
+def test_a_permanent_error_of_a_listed_file_fails_the_task(
+    settings: Settings, tmp_path: Path, failing: Callable[[Fail], None]
+):
     listed = listing(settings, tmp_path)
     failing(lambda path: errno.EIO if path.endswith("/dogs/003.jpg") else 0)
     with pytest.raises(FileSystemError, match=r"003\.jpg could not be used"):
@@ -248,7 +250,7 @@ def listing(settings: Settings, folder: Path) -> Path:
 
 @contextmanager
 def unreadable(path: Path) -> Iterator[None]:
-    """Take the rights to a folder from everybody but root. Give them back in the end, so that it can be removed."""
+    """Remove all permissions of a folder, and restore them at the end so that the folder can be removed."""
     path.chmod(0)
     try:
         yield
@@ -257,9 +259,9 @@ def unreadable(path: Path) -> Iterator[None]:
 
 
 def listed_without_rights(source: Path) -> str:
-    """Return what listing a source prints in a process that is not root, because root may read everything.
+    """Return the output of listing a source in a process without root rights, because root can read everything.
 
-    If root runs the tests, that process becomes the user nobody.
+    If root runs the tests, the process becomes the user nobody.
     """
     for above in (source, *source.parents):
         if os.geteuid() == above.stat().st_uid == 0 and above.is_relative_to("/tmp") and above != Path("/tmp"):
@@ -275,7 +277,7 @@ def listed_without_rights(source: Path) -> str:
     return ended.stdout + ended.stderr
 
 
-def test_a_folder_without_rights_is_named_to_a_user_who_is_not_root(settings: Settings):
+def test_an_unreadable_folder_is_reported_to_a_user_other_than_root(settings: Settings):
     dogs = Path(settings.source_uri) / "dogs"
     with unreadable(dogs):
         printed = listed_without_rights(Path(settings.source_uri))
@@ -283,7 +285,7 @@ def test_a_folder_without_rights_is_named_to_a_user_who_is_not_root(settings: Se
 
 
 @pytest.mark.parametrize("name", ["lost+found", ".Trash-0"])
-def test_a_folder_of_the_system_that_may_not_be_read_stops_nothing(settings: Settings, name: str):
+def test_an_unreadable_system_folder_is_skipped(settings: Settings, name: str):
     hidden = Path(settings.source_uri) / name
     hidden.mkdir()
     with unreadable(hidden):
@@ -293,7 +295,7 @@ def test_a_folder_of_the_system_that_may_not_be_read_stops_nothing(settings: Set
 
 
 def list_while(source: Path, key: str, change: Callable[[], object]) -> list[Found]:
-    """List a folder, and change it when `key` was found."""
+    """List a folder, and call `change` after `key` was listed."""
     found = []
     for each in folder.list_images(source, Settings()):
         found.append(each)
@@ -303,14 +305,16 @@ def list_while(source: Path, key: str, change: Callable[[], object]) -> list[Fou
 
 
 @pytest.mark.parametrize(("key", "name"), [("cats/000.jpg", "dogs"), ("dogs/000.jpg", "dogs/003.jpg")])
-def test_what_vanishes_while_it_is_listed_is_an_error_that_airflow_retries(settings: Settings, key: str, name: str):
+def test_a_file_or_folder_removed_during_listing_is_an_error_that_airflow_retries(
+    settings: Settings, key: str, name: str
+):
     source = Path(settings.source_uri)
     with pytest.raises(FileSystemError, match=rf"/{name} vanished while it was being listed .*: run again") as caught:
         list_while(source, key, lambda: (source / name).rename(source.parent / "elsewhere"))
     assert not isinstance(caught.value, BadInput)
 
 
-def test_a_temporary_file_that_vanishes_while_it_is_listed_stops_nothing(settings: Settings):
+def test_a_temporary_file_removed_during_listing_is_skipped(settings: Settings):
     source = Path(settings.source_uri)
     temporary = source / "dogs" / "004.jpg.part"
     temporary.touch()
@@ -319,7 +323,7 @@ def test_a_temporary_file_that_vanishes_while_it_is_listed_stops_nothing(setting
     assert Skipped("dogs/004.jpg.part", "not an image by its name") in found
 
 
-def test_the_folder_of_lost_files_beside_one_split_is_no_split(settings: Settings, tmp_path: Path):
+def test_lost_and_found_is_not_a_split(settings: Settings, tmp_path: Path):
     source = tmp_path / "disk"
     source.mkdir()
     (source / "lost+found").mkdir()
@@ -340,10 +344,10 @@ def test_the_folder_of_lost_files_beside_one_split_is_no_split(settings: Setting
         (pa.ArrowInvalid("CSV parse error"), SourceError),
     ],
 )
-def test_only_the_list_itself_is_called_bad_input(
+def test_only_an_invalid_list_is_reported_as_bad_input(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, raised: type[Exception]
 ):
-    """The disk that a list in a bucket is copied to may be full, and Arrow may get no memory."""
+    """When a list is copied from a bucket, the local disk may be full, and Arrow may run out of memory."""
 
     def failing_copy(place: Path) -> Path:
         raise failure
@@ -354,7 +358,7 @@ def test_only_the_list_itself_is_called_bad_input(
         take_snapshot(changed(settings, source_uri=str(listed)))
 
 
-def test_a_list_whose_files_are_all_missing_says_so(settings: Settings, tmp_path: Path):
+def test_a_list_without_an_existing_file_is_refused_with_the_reason(settings: Settings, tmp_path: Path):
     listed = tmp_path / "list.csv"
     listed.write_text("path,label\n" + "".join(f"gone/{n:04d}.jpg,{'ab'[n % 2]}\n" for n in range(1000)))
     with pytest.raises(SourceError, match=r"none of the 1000 files .* exists under .*; the first is 'gone/0000.jpg'"):
@@ -364,14 +368,16 @@ def test_a_list_whose_files_are_all_missing_says_so(settings: Settings, tmp_path
 @pytest.mark.parametrize(
     ("line", "quoted"),
     [
-        (5, '"cats/004.jpg,cats'),  # as it was seen: the quote swallowed the rows up to the next one
+        (5, '"cats/004.jpg,cats'),  # Without the check, the field would extend to the next quote.
         (5, 'cats/004.jpg,"cats'),
         (5, 'cats/004.jpg,ca"ts'),
         (5, '"cats/004.jpg"x,cats'),
     ],
 )
 @pytest.mark.parametrize("later", ["", '"dogs/001.jpg","dogs"\n', 'dogs/001.jpg,"dogs"\n'])
-def test_a_stray_quote_swallows_no_rows(settings: Settings, tmp_path: Path, line: int, quoted: str, later: str):
+def test_a_stray_quote_in_a_list_is_refused_with_its_line(
+    settings: Settings, tmp_path: Path, line: int, quoted: str, later: str
+):
     rows = [f"cats/{number:03d}.jpg,cats" for number in range(8)]
     rows[line - 2] = quoted
     path = Path(settings.source_uri) / "list.csv"
@@ -380,7 +386,7 @@ def test_a_stray_quote_swallows_no_rows(settings: Settings, tmp_path: Path, line
         take_snapshot(changed(settings, source_uri=str(path)))
 
 
-def test_a_quoted_field_may_hold_commas_quotes_and_lines(settings: Settings):
+def test_a_quoted_field_can_contain_commas_quotes_and_line_breaks(settings: Settings):
     odd = Path(settings.source_uri) / 'cats/a, "b"\nc.jpg'
     odd.write_bytes(jpeg(5))
     path = Path(settings.source_uri) / "list.csv"
@@ -391,7 +397,7 @@ def test_a_quoted_field_may_hold_commas_quotes_and_lines(settings: Settings):
 
 
 @pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
-def test_a_line_may_end_as_on_any_system(settings: Settings, end: str):
+def test_all_common_line_endings_are_accepted(settings: Settings, end: str):
     path = Path(settings.source_uri) / "list.csv"
     path.write_bytes(end.join(["path,label", '"cats/000.jpg","cats"', '"dogs/000.jpg",dogs', ""]).encode())
     assert load_snapshot(take_snapshot(changed(settings, source_uri=str(path)))).listed == 2
@@ -400,7 +406,7 @@ def test_a_line_may_end_as_on_any_system(settings: Settings, end: str):
         take_snapshot(changed(settings, source_uri=str(path)))
 
 
-def test_a_label_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(settings: Settings):
+def test_a_label_in_another_encoding_is_refused_unless_the_encoding_is_set(settings: Settings):
     path = Path(settings.source_uri) / "list.csv"
     path.write_bytes("path,label\ncats/000.jpg,Löwe\ndogs/000.jpg,dogs\n".encode("latin-1"))
     latin = changed(settings, source_uri=str(path))
@@ -410,14 +416,14 @@ def test_a_label_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(se
     assert snapshot.classes == {"Löwe": 1, "dogs": 1}
 
 
-def test_the_mark_of_excel_in_front_of_a_quoted_header_is_no_stray_quote(settings: Settings):
+def test_a_byte_order_mark_before_a_quoted_header_is_accepted(settings: Settings):
     path = Path(settings.source_uri) / "list.csv"
     path.write_text('"path","label"\n"cats/000.jpg","cats"\ndogs/000.jpg,dogs\n', encoding="utf-8-sig")
     assert load_snapshot(take_snapshot(changed(settings, source_uri=str(path)))).listed == 2
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
-def test_a_list_of_another_encoding(settings: Settings, encoding: str):
+def test_a_list_in_the_configured_encoding_is_read(settings: Settings, encoding: str):
     path = Path(settings.source_uri) / "list.csv"
     path.write_bytes('path,label\n"cats/000.jpg",é\ndogs/000.jpg,dogs\n'.encode(encoding))
     snapshot = load_snapshot(take_snapshot(changed(settings, source_uri=str(path), list_encoding=encoding)))

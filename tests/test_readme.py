@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and the documentation send a reader only to files and folders that exist."""
+"""README, CONTRIBUTING and the documentation name only files and folders that exist."""
 
 import re
 from pathlib import Path
@@ -18,11 +18,11 @@ def paths_of(page: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_path_exists(page: Path):
+def test_every_path_named_in_the_documentation_exists(page: Path):
     missing = [path for path in paths_of(page) if not path.exists() and path.name not in GENERATED]
     assert [str(path) for path in missing] == []
 
 
-def test_every_room_is_in_the_table():
+def test_contributing_lists_every_package_of_the_pipeline():
     rooms = {path.parent for path in (ROOT / "pipeline").glob("*/__init__.py")}
     assert rooms <= paths_of(ROOT / "CONTRIBUTING.md")

@@ -1,4 +1,4 @@
-"""No credential reaches what a run writes: each is planted, the real Airflow runs, and everything is looked through."""
+"""No credential leaks into the output of a run: Airflow runs with planted secrets, and all output is searched."""
 
 import base64
 import gzip
@@ -32,15 +32,15 @@ PLANTED = {
     "the password of a connection of Airflow": "pLaNtEdCoNnEcTiOn77",
     "the password of the proxy": "pLaNtEdPrOxYpAsS42",
 }
-"""The private key itself is another one each time."""
+"""The private key is not in this list, because it is generated for each run."""
 TINY = {"epochs": 1, "image_size": 32, "batch_size": 8, "sample_hz": 20.0}
 
 
-# --- looking ----------------------------------------------------------------------------------------------------------
+# --- searching --------------------------------------------------------------------------------------------------------
 
 
 def forms(secret: str) -> Iterator[bytes]:
-    """A secret as it is, and the part of it that is the same in base64, wherever in a longer text it begins."""
+    """Yield a secret as plain text, and its base64 forms for every offset in a longer text."""
     yield secret.encode()
     for before in range(3):
         encoded = base64.b64encode(b"-" * before + secret.encode())
@@ -48,7 +48,7 @@ def forms(secret: str) -> Iterator[bytes]:
 
 
 def contents(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
-    """A file, and what is packed into it."""
+    """Yield a file and the content of archives in it, recursively."""
     yield name, content
     if content.startswith(b"\x1f\x8b"):
         yield from contents(f"{name}, unpacked", gzip.decompress(content))
@@ -59,7 +59,7 @@ def contents(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def rows_of(database: Path) -> bytes:
-    """All that stands in it: a long row lies in several places of the file, and the newest ones beside it."""
+    """Return all rows of a database as text. On disk, a long row is split, and new rows are in the WAL file."""
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
         return "\n".join(connection.iterdump()).encode("utf-8", "surrogateescape")
 
@@ -73,13 +73,13 @@ def files_in(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def leaks(written: Iterable[tuple[str, bytes]], secrets: Mapping[str, str]) -> list[str]:
-    """What was found where."""
+    """Return a sentence for each secret that was found in a file."""
     wanted = [(what, form) for what, secret in secrets.items() for form in forms(secret)]
     return [f"{what} in {name}" for name, content in written for what, form in wanted if form in content]
 
 
-def test_what_is_planted_is_found(tmp_path: Path):
-    """However it is packed: else the other tests would prove nothing."""
+def test_leaks_finds_secrets_in_all_encodings_and_archives(tmp_path: Path):
+    """If a secret in an archive were missed, the other tests would prove nothing."""
     secret = PLANTED["the key of Comet"]
     (tmp_path / "plain").write_text(f"key={secret};")
     (tmp_path / "log.gz").write_bytes(gzip.compress(secret.encode()))
@@ -88,7 +88,7 @@ def test_what_is_planted_is_found(tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "comet.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("messages.json", secret)
     with closing(sqlite3.connect(tmp_path / "airflow.db")) as connection, connection:
-        connection.execute("pragma journal_mode = wal")  # as Airflow has it
+        connection.execute("pragma journal_mode = wal")  # Airflow uses this mode.
         connection.execute("create table rows (cell text)")
         connection.execute("insert into rows values (?)", [f"{'x' * 5000}{secret}{'x' * 5000}"])
     assert {line.rpartition(" in ")[2] for line in leaks(files_in(tmp_path), PLANTED)} >= {
@@ -106,7 +106,7 @@ def test_what_is_planted_is_found(tmp_path: Path):
 
 
 class _Tokens(BaseHTTPRequestHandler):
-    """Gives a token to whoever asks, as Google does to a service account."""
+    """Returns a token for every request, as Google does for a service account."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -134,7 +134,7 @@ def private_key() -> str:
 
 
 def key_file(path: Path, token_uri: str) -> dict[str, str]:
-    """Write the key of a service account as Google gives it; its lines, each a secret."""
+    """Write a key file of a service account in the format of Google. Return the lines of its key: each is a secret."""
     key = private_key()
     content = {
         "type": "service_account",
@@ -150,7 +150,7 @@ def key_file(path: Path, token_uri: str) -> dict[str, str]:
 
 
 class Planted:
-    """A real Airflow of its own with secrets all around it, in front of a bucket that wants a token."""
+    """A separate Airflow whose environment contains all secrets, with a bucket that requires a token."""
 
     def __init__(self, folder: Path, gcs: FakeGcs, token_uri: str, comet: str, received: Mapping[str, bytes]) -> None:
         self.written = folder / "written"
@@ -166,7 +166,7 @@ class Planted:
             "TMPDIR": str(self.written / "temporary"),
             "TENFOLD_HOME": str(self.written / "airflow"),
             "TENFOLD_WORKSPACE": str(self.written / "workspace"),
-            "API_ENDPOINT_OVERRIDE": gcs.url,  # as STORAGE_EMULATOR_HOST, but with credentials
+            "API_ENDPOINT_OVERRIDE": gcs.url,  # like STORAGE_EMULATOR_HOST, but with credentials
             "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "key.json"),
             "COMET_API_KEY": PLANTED["the key of Comet"],
             "COMET_URL_OVERRIDE": comet,
@@ -176,7 +176,7 @@ class Planted:
         }
 
     def command(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and output of a command on Airflow."""
+        """Run a command of `scripts.airflow`. Return its exit code and output."""
         command = [sys.executable, "-m", "scripts.airflow", *arguments]
         done = subprocess.run(
             command, env=self.environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
@@ -185,11 +185,11 @@ class Planted:
         return done.returncode, done.stdout.decode()
 
     def run(self, source: str, **params: object) -> tuple[int, str]:
-        """A run of image_training from beginning to end."""
+        """Run image_training to the end. Return the exit code and output."""
         return self.command("run", "--source", source, "--params", json.dumps({**TINY, **params}))
 
     def leaks(self) -> list[str]:
-        """All secrets in all that was written up to now: on disk, to the terminal, to the bucket and to Comet."""
+        """Return all leaks up to now: on disk, in the terminal, in the bucket and in the requests to Comet."""
         of_comet = {name: secret for name, secret in self.secrets.items() if name != "the key of Comet"}
         objects = [
             each
@@ -230,7 +230,7 @@ def test_a_run_writes_no_secret(planted: Planted):
     code, output = planted.run("gs://private/raw", publish_uri="gs://private/published", local_folder=local)
     assert code == 0, output
     assert planted.leaks() == []
-    # What each secret is for was used, and what was looked through is all there.
+    # Each secret was used, and the searched files are complete.
     assert any(name.startswith("published/") for name in planted.gcs.names("private"))
     assert b'"loss"' in planted.received["/clientlib/batch/logger/experiment/metric"]
     looked_at = [name for name, _ in files_in(planted.written)]
@@ -242,7 +242,7 @@ def test_a_run_writes_no_secret(planted: Planted):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_an_offline_archive_holds_no_secret(planted: Planted):
-    """Comet refuses the key, and says so; what it was to get is packed instead."""
+    """Comet refuses the key, so the experiment is written to an archive instead."""
     with comet_server(accepts=False) as (url, _):
         environ = {**planted.environ, "COMET_URL_OVERRIDE": url}
         command = [sys.executable, "-m", "pipeline", "run", "--set", "source_uri=gs://private/raw"]
@@ -263,10 +263,10 @@ def test_an_offline_archive_holds_no_secret(planted: Planted):
     ("task", "request_", "name"),
     [("extract", "download", "^raw/"), ("copy", "insert|resumable-.*", "denied/.*tfrecord")],
 )
-def test_a_failure_says_no_secret(planted: Planted, task: str, request_: str, name: str):
-    """The request that is refused carries the token, and the error of Google's client the request."""
+def test_a_failed_run_writes_no_secret(planted: Planted, task: str, request_: str, name: str):
+    """The refused request carries the token, and the error of the Google client contains the request."""
     fault = planted.gcs.fail("status", request_, name, times=None, code=403)
-    workspace = str(planted.written / f"workspace-{task}")  # with no image fetched yet
+    workspace = str(planted.written / f"workspace-{task}")  # a workspace without any fetched image
     code, output = planted.run("gs://private/raw", workspace=workspace, publish_uri="gs://private/denied")
     fault.release()
     assert code == 1, output

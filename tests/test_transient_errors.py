@@ -1,4 +1,4 @@
-"""Hundreds of errors that pass, at random places: nothing is dropped, nothing is wrong, and each is named."""
+"""Hundreds of random transient errors: no image is lost, no result changes, and each error is reported."""
 
 import os
 import re
@@ -38,7 +38,7 @@ TRIES = 12
 
 @dataclass(frozen=True)
 class Training:
-    """A training by the command line."""
+    """A training that the command line runs."""
 
     workspace: Path
     command: list[str]
@@ -59,7 +59,7 @@ def train_command(values: dict[str, object], workspace: Path) -> Training:
 
 
 def has_another_way(error: Injected) -> bool:
-    """Whether Python itself does without: a file without a name gets one, and a link is left as it is (realpath)."""
+    """Return whether Python handles the error itself: O_TMPFILE has a fallback, and realpath keeps the link."""
     return error.call == "stat" or (error.call == "open" and Path(error.path).is_dir())
 
 
@@ -71,20 +71,22 @@ def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
 
 
 @pytest.mark.long
-def test_a_build_on_a_failing_file_system(settings: Settings, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+def test_a_build_on_a_failing_file_system_completes_after_retries(
+    settings: Settings, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+):
     expected = Path(build(settings.model_copy(update={"workspace": str(tmp_path_factory.mktemp("sound"))}))["dataset"])
     failing = FailingFileSystem(tmp_path, tmp_path_factory.mktemp("failing"))
     met = []
     for round_ in range(ROUNDS):
         of_round = settings.model_copy(update={"workspace": str(tmp_path / f"w{round_}")})
         for attempt in range(TRIES):
-            # The storm abates, as Airflow's retries come minutes apart.
+            # Errors become rarer with each attempt, because the retries of Airflow are minutes apart.
             environment = failing.environment(one_in=round(60 * 1.6**attempt), seed=TRIES * round_ + attempt)
             done = subprocess.run(build_command(of_round), env=environment, capture_output=True, text=True)
             injected = failing.injected()
             met += injected
             named = [each for each in injected if each.words in done.stderr or has_another_way(each)]
-            # Of errors that several threads meet at once, the first one ends the build and is named.
+            # If several threads have an error at the same time, the build ends with the first one and names it.
             assert named == injected if done.returncode == 0 else named, done.stderr
             if done.returncode == 0:
                 break
@@ -102,10 +104,10 @@ def test_a_build_on_a_failing_file_system(settings: Settings, tmp_path: Path, tm
 
 
 @pytest.mark.long
-def test_two_servers_on_a_failing_file_system(
+def test_two_servers_on_a_failing_file_system_learn_the_same_weights(
     settings: Settings, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ):
-    """Shards are read, the servers meet, and checkpoints, models and the record are written there."""
+    """The file system holds the shards, the rendezvous files, the checkpoints, the models and the record."""
     dataset = build(settings)["dataset"]
     values = {"dataset": dataset, "num_training_servers": 2, "batch_size": 8, "epochs": 2, "image_size": 32}
     of_training = {**values, "cache": "off", "checkpoint_steps": 3}
@@ -131,7 +133,7 @@ def test_two_servers_on_a_failing_file_system(
 
 @pytest.fixture
 def tokens(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServer]:
-    """A server whose tokens are over at once, so that each request needs a new one."""
+    """A server whose tokens expire at once, so that each request needs a new token."""
     server = TokenServer()
     server.expires_in = 1
     credentials = Credentials(
@@ -139,7 +141,7 @@ def tokens(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServe
     )
     monkeypatch.setattr(requests_of, "_credentials", lambda: credentials)
     monkeypatch.setattr(requests_of, "FIRST_WAIT_S", 0.01)
-    quick = partial(ExponentialBackoff, initial_wait_seconds=0.01)  # between the tries of google-auth itself
+    quick = partial(ExponentialBackoff, initial_wait_seconds=0.01)  # pauses between the retries of google-auth
     monkeypatch.setattr(_client, "_exponential_backoff", SimpleNamespace(ExponentialBackoff=quick))
     thread = threading.Thread(target=server.http.serve_forever, args=(0.02,))
     thread.start()
@@ -155,7 +157,7 @@ PASSING = ({"code": 401}, {"code": 503}, {"code": 429}, {"code": 500}, {"kind": 
 
 
 @pytest.mark.long
-def test_a_build_in_a_bucket_that_fails_now_and_then(
+def test_a_build_in_an_unreliable_bucket_completes(
     settings: Settings, gcs: FakeGcs, tokens: TokenServer, caplog: pytest.LogCaptureFixture
 ):
     expected = files_of_version(Path(build(settings)["dataset"]))
@@ -164,7 +166,7 @@ def test_a_build_in_a_bucket_that_fails_now_and_then(
     refused = []
     for round_ in range(ROUNDS):
         places = {"source_uri": "gs://bucket/raw", "workspace": f"gs://bucket/w{round_}"}
-        # Which object a fault meets decides where in the run it comes.
+        # The object of a fault decides in which stage the fault occurs.
         names = [name for name in gcs.names("bucket") if name.startswith("raw/")]
         made = ["snapshot", "plan.json", "train-0000[0-2]", "validation", "dataset.json", "labels/", "results/", "list"]
         faults = [
@@ -177,7 +179,7 @@ def test_a_build_in_a_bucket_that_fails_now_and_then(
             for word in made
             for _ in range(2)
         ]
-        # google-auth asks thrice before it gives up: one in twenty requests gets no token at first.
+        # google-auth requests a token three times before it gives up. One in twenty requests gets no token at first.
         begin = tokens.asked + 10
         tokens.fails = lambda number, begin=begin: number > begin and (number - begin) % 60 < 3
         before = len(caplog.messages)

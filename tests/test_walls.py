@@ -1,4 +1,4 @@
-"""The two walls, seen from a fresh process: a linter sees names, not what an import drags along."""
+"""The two walls, checked in a fresh process. The linter sees only direct imports, not indirect ones."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ TENSORS = ("pipeline/input/", "pipeline/training/")
 
 
 def modules_after(imports: str, beside: str = "") -> set[str]:
-    """What a fresh process draws in for `imports`, where it has what is `beside` them already."""
+    """Return the modules that `imports` loads in a fresh process, apart from those that `beside` already loaded."""
     script = f"{beside}\nimport sys; before = set(sys.modules)\n{imports}\nprint(*set(sys.modules) - before)"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, cwd=ROOT, check=True
@@ -21,7 +21,7 @@ def modules_after(imports: str, beside: str = "") -> set[str]:
 
 
 def names_of(folder: str) -> list[str]:
-    """Modules of a folder, each as it is imported."""
+    """Return the import names of the modules in a folder."""
     files = sorted((ROOT / folder).rglob("*.py"))
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
     return [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
@@ -31,7 +31,7 @@ def import_all(names: list[str]) -> str:
     return "\n".join(f"import {name}" for name in names)
 
 
-def test_dags_and_plugins_import_nothing_heavy():
+def test_dags_and_plugins_import_no_heavy_library():
     names = names_of("dags") + names_of("plugins")
     assert "dags.image_training" in names
     drawn_in = modules_after(import_all(names), beside="from airflow.sdk import *")
@@ -40,7 +40,7 @@ def test_dags_and_plugins_import_nothing_heavy():
 
 def test_the_pipeline_never_imports_airflow():
     modules = modules_after(import_all(names_of("pipeline")))
-    assert "tensorflow" in modules  # all of it was imported
+    assert "tensorflow" in modules  # proves that all modules were imported
     assert not {name for name in modules if name.split(".")[0] == "airflow"}
 
 
@@ -66,8 +66,8 @@ def test_only_input_and_training_import_tensorflow():
         ("plugins", "import tensorflow"),
     ],
 )
-def test_the_linter_refuses_a_planted_import(folder: str, line: str):
-    """Looked at as a file of that folder, without writing one there."""
+def test_the_linter_refuses_a_banned_import(folder: str, line: str):
+    """The linter reads the line from its input, as if it were a file of the folder."""
     command = [
         sys.executable,
         "-m",

@@ -21,19 +21,19 @@ RUN_IDS = [
 ]
 
 
-def test_folder_names_are_one_to_one():
+def test_different_run_ids_have_different_folder_names():
     assert len({workspace.folder_name(run_id) for run_id in RUN_IDS}) == len(RUN_IDS)
 
 
 @pytest.mark.parametrize("run_id", RUN_IDS)
-def test_a_folder_name_is_one_visible_folder(run_id: str):
+def test_a_folder_name_is_a_single_visible_path_component(run_id: str):
     name = workspace.folder_name(run_id)
     assert Path("runs", name).parent == Path("runs")
     assert not name.startswith(".")
     assert len(name) <= 200
 
 
-def test_shards_are_written_in_place_where_the_published_place_lies_in_the_workspace(tmp_path: Path):
+def test_shards_are_written_in_place_if_the_dataset_is_published_in_the_workspace(tmp_path: Path):
     elsewhere = {"workspace": str(tmp_path / "work"), "publish_uri": str(tmp_path / "published")}
     inside = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     outside = settings_from({**elsewhere, "dataset_name": "images"})
@@ -42,7 +42,7 @@ def test_shards_are_written_in_place_where_the_published_place_lies_in_the_works
     assert workspace.dataset_folder(outside, "1") == tmp_path / "published" / "images" / "1"
 
 
-def test_two_published_places_share_no_plans(tmp_path: Path):
+def test_two_publish_locations_have_separate_work_folders(tmp_path: Path):
     places = [{"publish_uri": str(tmp_path / name)} for name in "ab"]
     known = {"workspace": str(tmp_path), "dataset_name": "images"}
     folders = {workspace.work_folder(settings_from({**known, **place}), "1") for place in places}

@@ -1,4 +1,4 @@
-"""A server of tokens, as OAuth and metadata servers are."""
+"""A fake token server that answers like OAuth and metadata servers."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ TOKEN = {"access_token": "t", "expires_in": 3600, "token_type": "Bearer", "email
 
 
 class TokenServer:
-    """Gives tokens; the first `failing` answers are errors, and all for whose number `fails` says so."""
+    """Returns tokens. The first `failing` answers are errors, and so is each answer N for which `fails(N)` is true."""
 
     def __init__(self) -> None:
         self.failing = 0
@@ -26,7 +26,7 @@ class TokenServer:
                 token = {**TOKEN, "expires_in": server.expires_in}
                 status, content = (server.status, {"error": server.error}) if is_failing else (200, token)
                 if not is_failing and "universe" in self.path:
-                    status = 404  # Google's own cloud
+                    status = 404  # The default universe: the public cloud of Google.
                 body = json.dumps(content).encode()
                 self.send_response(status)
                 for name, value in {"Content-Type": "application/json", "Metadata-Flavor": "Google"}.items():

@@ -1,7 +1,7 @@
-"""Processes whose file system fails now and then: a stale handle, an input/output error, a timeout, no descriptors.
+"""Processes whose file system sometimes fails: a stale handle, an input/output error, a timeout, no descriptors.
 
-The errors are those of system calls, so that Python, NumPy and TensorFlow meet them alike. A small library replaces the
-calls of libc.
+A small library replaces calls of libc. The errors are those of system calls, so they affect Python, NumPy and
+TensorFlow alike.
 """
 
 import os
@@ -16,16 +16,16 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class Injected(NamedTuple):
-    """One error that a process met."""
+    """One error that a process got."""
 
     words: str
-    """What the system says of it."""
+    """The error message of the system."""
     call: str
     path: str
 
 
 class FailingFileSystem:
-    """Environments for processes in which one in some calls on files below `folder` fails."""
+    """Environments for processes in which a random fraction of the calls on files below `folder` fails."""
 
     def __init__(self, folder: Path, kept: Path) -> None:
         compiler = shutil.which("cc")

@@ -1,4 +1,4 @@
-"""Whether files or objects were written again."""
+"""Detection of files and objects that were written again."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,9 @@ from pipeline.storage import BucketPath, Place
 
 
 def writes(paths: Iterable[Place]) -> dict[Place, object]:
-    """What is another once a file or an object is written again.
+    """Return a value per file or object that changes when the file or object is written again.
 
-    Two whole `os.stat` would differ once somebody reads the file, as that changes `st_atime`.
+    The whole `os.stat` is not usable, because reading the file changes `st_atime`.
     """
     return {path: _last_write(path) for path in paths if path.is_file()}
 

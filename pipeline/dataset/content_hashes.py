@@ -25,7 +25,7 @@ __all__ = ["HASHES", "HASH_BYTES", "content_hash", "load_hashes"]
 HASHES = "content_hashes.bin"
 HASH_BYTES = 16
 READERS = 4
-"""Number of shards of an earlier release that are read at once. Shards in a bucket are copied first."""
+"""This many shards of an earlier release are read at once. Shards in a bucket are copied first."""
 _log = logging.getLogger(__name__)
 
 
@@ -46,6 +46,7 @@ def _read(folder: Place, dataset: Dataset) -> bytes:
         content: bytes = path.read_bytes()
     except FileNotFoundError as error:
         raise DatasetError(f"{path} is missing: {mend}") from error
+    # A damaged hash would hide a leak or invent one.
     if f"{google_crc32c.value(content):08x}" != dataset.hashes["crc32c"]:
         raise DatasetError(
             f"{path} was committed with CRC32C {dataset.hashes['crc32c']}, and now has another one: {mend}"
@@ -67,6 +68,7 @@ def _from_shards(folder: Place, dataset: Dataset, cache: Place) -> bytes:
 
 def _of_shard(folder: Place, dataset: Dataset, cache: Place, shard: Shard) -> bytes:
     path = cache / f"{shard.name}.{HASHES}"
+    # After a kill, the task continues with the shards that it has not read.
     if path.exists() and path.stat().st_size == shard.examples * HASH_BYTES:
         return path.read_bytes()
     records = tfrecord.read_records(folder / shard.name)

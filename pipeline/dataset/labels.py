@@ -35,6 +35,7 @@ COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
 _MEND = "restore a copy of it, or write it again from the `labels` in dataset.json of the newest version"
 _STATE = re.compile(r"([0-9]{5,})\.json")
+"""The file of a state has its number as its name."""
 _log = logging.getLogger(__name__)
 
 
@@ -107,12 +108,14 @@ def reserve_labels(folder: Place, labels: Sequence[str], build: str) -> bool:
     """
     while True:
         state = _latest(folder)
+        # The labels still fit if the map has only grown or shrunk behind them.
         common = min(len(labels), len(state.labels))
         if state.labels[:common] != tuple(labels[:common]):
             return False
         if common == len(labels):
             return True
-        with suppress(ConflictError):  # another run was first: see what it added
+        # Another run has written this number first: the loop reads what it added.
+        with suppress(ConflictError):
             reservations = (*state.reservations, Reservation(common, build))
             _write_next(folder, replace(state, labels=tuple(labels), reservations=reservations))
             _log.info("label map %s: %d labels added, ids from %d", folder / "labels", len(labels) - common, common)
@@ -130,9 +133,11 @@ def claim_labels(folder: Place, labels: Sequence[str], version: str) -> None:
         _require_ids(folder, state, labels, version)
         enough = (each for each in state.claims if each.labels >= len(labels))
         if any(is_committed(folder / each.version) for each in enough):
-            storage.sync_folder(folder / "labels")  # another process may have written it just now
+            # Another process may have written the newest state just now, and may not have synced its name yet.
+            storage.sync_folder(folder / "labels")
             return
         claim = Claim(version, len(labels), time.time_ns())
+        # Old claims of fewer labels are dropped, so that the file does not grow with every commit.
         others = [each for each in state.claims if _is_recent(each) or each.labels > len(labels)]
         with suppress(ConflictError):
             claims = (*(each for each in others if each.version != version), claim)
@@ -165,11 +170,13 @@ def release_labels(settings: Settings) -> list[str]:
     folder = name_folder(settings)
     while True:
         state = _latest(folder)
+        # A commit in progress has no `dataset.json` yet. Only its claim shows that it uses the labels.
         under_way = [claim.labels for claim in state.claims if _is_recent(claim)]
         used = max([_committed(folder, state), *under_way])
         if used >= len(state.labels):
             return []
-        with suppress(ConflictError):  # a build or a commit was first: look again
+        # A build or a commit has written this number first: the loop reads the map again.
+        with suppress(ConflictError):
             reservations = tuple(each for each in state.reservations if each.first_id < used)
             claims = tuple(each for each in state.claims if each.labels <= used)
             _write_next(folder, LabelMap(state.number, state.labels[:used], reservations, claims))
@@ -243,6 +250,7 @@ def _read_label_file(path: Path) -> list[str]:
             f"label_map must be a file with one label per line, got {str(path)!r}: {error.strerror}"
         ) from error
     labels = [label for line in lines if (label := line.strip("\r"))]
+    # `count` for each label takes quadratic time, so it runs only if there are duplicates.
     twice = sorted({label for label in labels if labels.count(label) > 1}) if len(set(labels)) < len(labels) else []
     if twice or not labels:
         raise SettingsError(f"label_map {str(path)!r} {f'names {_few(twice)} twice' if twice else 'is empty'}")
@@ -253,7 +261,7 @@ def _latest(folder: Place) -> LabelMap:
     states = folder / "labels"
     # `glob` would treat a folder that it may not read as empty, and known labels would get other ids.
     paths = states.iterdir() if states.is_dir() else ()
-    # Not "00001 (copy).json", nor anything else that a person put beside them.
+    # Other files that a person put there, such as "00001 (copy).json", do not match.
     number = max((int(match[1]) for path in paths if (match := _STATE.fullmatch(path.name))), default=0)
     return _read_state(_path(folder, number), number) if number else LabelMap()
 
@@ -272,7 +280,7 @@ def _read_state(path: Place, number: int) -> LabelMap:
 
 
 def _parse(content: Any, number: int) -> LabelMap:
-    if isinstance(content, list):  # of an earlier release
+    if isinstance(content, list):  # An earlier release wrote it.
         content = {"labels": content, "reservations": [], "claims": []}
     labels = content["labels"]
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):

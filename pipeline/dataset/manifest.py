@@ -1,4 +1,4 @@
-"""What a dataset is: a folder of shards with a `dataset.json`, written last. Without that file nothing reads it."""
+"""A dataset: a folder of shards with a `dataset.json`, which is written last. No reader accepts a folder without it."""
 
 import json
 import re
@@ -22,9 +22,11 @@ COMMIT = "dataset.json"
 CARD = "card.html"
 REJECTED = "rejected.jsonl"
 SCHEMA_VERSION = 2
+"""`dataset.json` states this version of its layout. A reader refuses any other one."""
 SAMPLED_RECORDS = 2000
+"""At most this many records are read for sample images."""
 PARALLEL_REQUESTS = 32
-"""Number of requests at once, if each of many files takes a request."""
+"""This many requests are sent at once, if each of many files takes a request."""
 _LIST = ("file", "bytes", "crc32c")
 _REQUIRED_FIELDS = {"rejected": ("count", *_LIST), "duplicates": _LIST, "source": ("uri", "listed")}
 """Fields within fields that readers rely on."""
@@ -32,14 +34,14 @@ _PLAIN = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _NAME = re.compile(PATTERN)
 _VERSION = re.compile("[A-Za-z0-9][A-Za-z0-9_-]*")
 _FILE = re.compile(_PLAIN)
-# Those of a window lie in the folders of its versions.
+# The shards of a window are in the folders of its versions.
 _SHARD = re.compile(rf"(\.\./\.\./{_VERSION.pattern}/)?{_PLAIN}")
 _CRC32C = re.compile("[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One published file; `crc32c` is that of the whole file, as eight hexadecimal digits."""
+    """One published file. `crc32c` is the CRC32C of the whole file, as eight hexadecimal digits."""
 
     name: str
     examples: int
@@ -61,24 +63,24 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A committed dataset: what `dataset.json` says."""
+    """A committed dataset: the content of `dataset.json`."""
 
     name: str
     version: str
     labels: tuple[str, ...]
     """Ordered by id, from 0."""
     texts: Mapping[str, str]
-    """Words for people, of labels that are codes."""
+    """Names for people, by label, if labels are codes."""
     records: RecordFormat
     features: Mapping[str, str]
     splits: Mapping[str, Split]
     rejected: Mapping[str, Any]
     """The number of rejected images, and the file that names them with its size and CRC32C."""
     duplicates: Mapping[str, Any]
-    """The same of groups of equal images, and of those that look alike where they were looked for."""
+    """The same for groups of equal images, and of images that look alike if the settings ask for them."""
     source: Mapping[str, Any]
     quality: Mapping[str, Any]
-    """What the data gate decides on, and what the dataset card shows."""
+    """The facts on which the data gate decides, and which the dataset card shows."""
     settings: Mapping[str, Any]
     software: Mapping[str, str]
     window: Mapping[str, str] = field(default_factory=dict)
@@ -91,7 +93,7 @@ class Dataset:
     """Further files, which TensorFlow Datasets reads, each with its size and CRC32C. Empty in earlier releases."""
 
     def class_counts(self, split: str) -> list[int]:
-        """Return the number of examples of each label in a split, ordered by id; it may be 0."""
+        """Return the number of examples of each label in a split, ordered by id. A number may be 0."""
         classes = self.splits[split].classes
         return [classes.get(label, 0) for label in self.labels]
 
@@ -102,12 +104,12 @@ class Dataset:
 
     @property
     def names(self) -> list[str]:
-        """What people call the classes, by id."""
+        """The names of the classes for people, by id."""
         return [self.texts.get(label, label) for label in self.labels]
 
     @property
     def labels_crc32c(self) -> str:
-        """CRC32C of the label map, one label a line: two datasets of the same one have the same ids."""
+        """CRC32C of the label map, one label per line. Datasets with the same map have the same ids."""
         lines = "".join(f"{label}\n" for label in self.labels)
         return f"{google_crc32c.value(lines.encode('utf-8', 'surrogateescape')):08x}"
 
@@ -123,7 +125,7 @@ class WriteCard(Protocol):
         duplicates: Sequence[Mapping[str, Any]],
         skipped: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Write it. `rejected`, `duplicates` and `skipped` are the rows of the files of these names."""
+        """Write the card. `rejected`, `duplicates` and `skipped` are the rows of the files with these names."""
 
 
 def to_json(dataset: Dataset) -> bytes:
@@ -136,28 +138,29 @@ def to_json(dataset: Dataset) -> bytes:
 
 
 def checksum(content: Mapping[str, Any]) -> str:
-    """Return CRC32C of what `dataset.json` holds beside its own checksum, however it is laid out on the page."""
+    """Return the CRC32C of the content of `dataset.json` without its own checksum. White space does not matter."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return f"{google_crc32c.value(canonical.encode()):08x}"
 
 
 def file_facts(name: str, content: bytes) -> dict[str, Any]:
-    """Return what `dataset.json` says of one of its lists."""
+    """Return the facts about a file beside the shards, as in `dataset.json`."""
     return {"file": name, "bytes": len(content), "crc32c": f"{google_crc32c.value(content):08x}"}
 
 
 def save(folder: Place, dataset: Dataset, lists: Mapping[str, bytes]) -> None:
-    """Write the lists of a dataset by their names, then `dataset.json`: from then on it exists. Nothing is replaced.
+    """Write the lists of a dataset by their names, then `dataset.json`, with which it exists. Nothing is replaced.
 
-    Raises ConflictError if other content stands there.
+    Raises ConflictError if a file exists with other content.
     """
     for name, content in lists.items():
         _write_new(folder / name, content)
-    storage.sync_folder(folder)  # before the name that promises them
+    # The names of the shards and lists must be on the disk before the name of `dataset.json`, which promises them.
+    storage.sync_folder(folder)
     try:
         _write_new(folder / COMMIT, to_json(dataset))
     except ConflictError:
-        # Equal images in another place give the same version; whoever came first named its own place.
+        # Equal images in two places give the same version, and the first commit has stored its own place as source.
         if load(folder).splits != dataset.splits:
             raise
     storage.sync_folder(folder)
@@ -176,7 +179,7 @@ def is_committed(folder: Place) -> bool:
 def load(folder: Place) -> Dataset:
     """Return the dataset in `folder`.
 
-    Raises DatasetError if there is none, or one that this version cannot read.
+    Raises DatasetError if there is none, or if this release cannot read it.
     """
     if not folder.is_dir():
         raise DatasetError(f"{folder} is not a folder: name the folder of a version, which contains {COMMIT}")
@@ -210,7 +213,8 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
         actual = _size(folder / name)
         if actual != size:
             state = "is missing" if actual is None else f"holds {actual}"
-            raise _other_file(folder / name, f"should hold {size} bytes, but {state}")
+            raise _other_file(folder / name, f"should hold {size} bytes and {state}")
+    # Datasets of earlier releases do not state the ends of their shards.
     known = [shard for shard in shards if shard.ends]
     ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, PARALLEL_REQUESTS)
     for shard, actual_ends in zip(known, ends, strict=True):
@@ -227,9 +231,9 @@ def _other_file(path: Place, what: str) -> DatasetError:
 
 
 def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectStat]:
-    """Return the objects of a dataset in a bucket, by name, as one listing of each of its folders finds them.
+    """Return the objects of a dataset in a bucket by name, from one listing of each of its folders.
 
-    Raises DatasetError naming the file that is missing, or has other bytes than were committed.
+    Raises DatasetError with the file that is missing, or that has other bytes than the committed ones.
     """
     committed = {shard.name: shard.crc32c for split in dataset.splits.values() for shard in split.shards}
     committed |= {listed["file"]: listed["crc32c"] for listed in dataset.lists}
@@ -248,7 +252,7 @@ def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectS
 
 
 def _objects(folder: BucketPath, names: Iterable[str]) -> dict[str, ObjectStat]:
-    """Return what lies beside files of these names: in `folder`, and of a window in the folders of its versions."""
+    """Return all objects in the folders of these files: `folder`, and for a window the folders of its versions."""
     prefixes = sorted({name[: name.rfind("/") + 1] for name in names})
     listings = ordered_map(lambda prefix: list(storage.objects(folder / prefix)), prefixes, PARALLEL_REQUESTS)
     pairs = zip(prefixes, listings, strict=True)
@@ -256,14 +260,14 @@ def _objects(folder: BucketPath, names: Iterable[str]) -> dict[str, ObjectStat]:
 
 
 def last_version(folder: Place, but: str) -> Dataset | None:
-    """Return the version of a dataset name that was committed last, in the `folder` of that name, other than `but`."""
-    if not folder.is_dir():  # nothing was published yet
+    """Return the version that was committed last in the `folder` of a dataset name, except the version `but`."""
+    if not folder.is_dir():  # Nothing was published yet.
         return None
     commits = (version / COMMIT for version in storage.folders(folder) if version.name != but)
-    # A bucket is asked for each by a request: one after another, a year of versions would take half a minute.
+    # In a bucket, each time takes a request. One after another, a year of versions would take half a minute.
     times = [commit for commit in ordered_map(_commit_time, commits, PARALLEL_REQUESTS) if commit]
     for _, path in sorted(times, reverse=True):
-        with suppress(DatasetError):  # one of another schema
+        with suppress(DatasetError):  # It may have another schema version.
             return load(path.parent)
     return None
 
@@ -276,9 +280,9 @@ def _commit_time(path: Place) -> tuple[int, Place] | None:
 
 
 def sample_images(folder: Place, dataset: Dataset, count: int) -> list[tuple[str, bytes]]:
-    """Return up to `count` training images as (label, JPEG or PNG), as many of each label as can be, ordered by label.
+    """Return up to `count` training images as (label, JPEG or PNG file), equally many of each label, ordered by label.
 
-    Reads the first records only: a rare class is not searched for through all the shards.
+    Only the first records are read, so a rare class may be missing: a search could read all shards.
     """
     per_class = max(1, count // max(len(dataset.splits["train"].classes), 1))
     images_of: dict[str, list[bytes]] = {}
@@ -301,7 +305,7 @@ def _training_images(folder: Place, dataset: Dataset) -> Iterator[tuple[str, byt
 def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[tuple[str, bytes]]:
     """Return images as (key, JPEG or PNG file), by their positions through all shards of the split, from 0.
 
-    Each shard that holds one is read up to the last of them; of a bucket it is copied first.
+    A shard is read up to the last wanted record. In a bucket, it is copied first.
     """
     images: dict[int, tuple[str, bytes]] = {}
     before = 0
@@ -329,8 +333,8 @@ def _parse(content: Any) -> Dataset:
     if not isinstance(content, dict):
         raise ValueError("it does not contain a JSON object")
     if content["format"] != "tenfold" or content["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"it does not have the schema version {SCHEMA_VERSION}")
-    # Datasets of before there was one are read, too.
+        raise ValueError(f"it is not of schema version {SCHEMA_VERSION}")
+    # Datasets of earlier releases have no checksum.
     if content.pop("checksum", None) not in (None, checksum(content)):
         raise ValueError("it was changed after the commit: its content does not match its checksum")
     del content["format"], content["schema_version"]
@@ -345,9 +349,9 @@ def _parse(content: Any) -> Dataset:
 
 
 def _require_plain_names(dataset: Dataset) -> None:
-    """Refuse what becomes part of a path and leads elsewhere: anybody may have written a foreign `dataset.json`.
+    """Refuse names that become part of a path and could lead elsewhere. Anyone may have written the `dataset.json`.
 
-    Raises ValueError naming it.
+    Raises ValueError with the name.
     """
     shards = [shard for split in dataset.splits.values() for shard in split.shards]
     known = {

@@ -4,8 +4,8 @@
     partitions/2026-01-31T07:00.json    an hour or minute of one
     partitions/latest.json              a source without dates
 
-A partition that is built again points to its new version; the old one stays where it is. The newer of two versions is
-the one whose source was listed later. A commit of an older listing never moves a partition back. A person can move it.
+A partition that is built again points to its new version, and the old version stays. The newer of two versions is the
+one whose source was listed later. A commit of an older listing never moves a partition back. A person can move it.
 """
 
 import json
@@ -27,14 +27,15 @@ from pipeline.system.parallel import ordered_map
 from pipeline.workspace import name_folder, work_folder
 
 LATEST = "latest"
-_SHOWN = 10  # partitions in a sentence
+_SHOWN = 10
+"""An error message shows at most this many partitions."""
 _VERSION = re.compile("[0-9a-f]{16}")
 _log = logging.getLogger(__name__)
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d(T\d\d:\d\d)?)\.json")
 
 
 def partition_of(settings: Settings) -> str:
-    """Return the name of the partition that these settings build: their data date, where the source has one."""
+    """Return the name of the partition that these settings build: their data date, if the source has one."""
     return settings.data_date or LATEST
 
 
@@ -50,7 +51,8 @@ class Partition:
 
 def save_listed(settings: Settings, version: str, listed_ns: int) -> None:
     """Store when the source of these settings was last found to hold a version. Each date has its own file."""
-    newest = max(listed_ns, last_listed(settings, version))  # an old snapshot can be planned again
+    # An old snapshot can be planned again. It must not hide a newer listing that found the same version.
+    newest = max(listed_ns, last_listed(settings, version))
     with storage.write_whole(_listed(settings, version), synced=True) as file:
         file.write(json.dumps({"listed_ns": newest}).encode())
 
@@ -88,7 +90,8 @@ def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], 
         if held and (listed_ns := max(held.listed_ns, last_listed(held.version))) >= made.listed_ns:
             _log.warning(_stays(replace(held, listed_ns=listed_ns), made))
             return
-        with suppress(ConflictError):  # another commit was first: look at what it wrote
+        # Another commit has changed the file first: the loop reads what it wrote.
+        with suppress(ConflictError):
             _swap(path, before, made)
             return
 
@@ -131,7 +134,7 @@ def newest_partitions(settings: Settings, count: int) -> dict[str, str]:
 def _dated(folder: Place) -> list[str]:
     partitions = folder / "partitions"
     files = partitions.iterdir() if partitions.is_dir() else ()
-    # Not "2026-01-31 (copy).json", nor anything else that a person put beside them.
+    # Other files that a person put there, such as "2026-01-31 (copy).json", do not match.
     return sorted((match[1] for path in files if (match := _DATED.fullmatch(path.name))), reverse=True)
 
 

@@ -1,10 +1,10 @@
-"""Copies of published shards on this host, shared by all its processes: each is fetched once, checked and whole.
+"""Copies of published shards on this host, for all of its processes. Each copy is fetched once, verified and whole.
 
-    shards/<version>/<crc32c>-<shard>          a copy; its time of change says when it was last used
-    shards/<version>/.<crc32c>-<shard>.lock    held together by those who read it, alone by who fetches or removes it
-    shards/.lock                               held by who makes room, or names a copy
+    shards/<version>/<crc32c>-<shard>          a copy; its modification time is the time of its last use
+    shards/<version>/.<crc32c>-<shard>.lock    shared by processes that read the copy; exclusive to fetch or remove it
+    shards/.lock                               exclusive to make room, or to give a copy its name
 
-The locks are the kernel's (flock): those of a killed process are free at once.
+The locks are those of the kernel (flock), which frees the locks of a killed process at once.
 """
 
 import fcntl
@@ -25,18 +25,19 @@ from pipeline.storage import BucketPath, ObjectStat, temporary_beside
 from pipeline.storage.bucket_client import bucket_client
 
 POLL_S = 0.05
+"""A process looks at a copy that another process fetches at this interval in seconds."""
 READ_AT_ONCE = {"train": 8, "validation": 1}
-"""Shards of each split that are read at once. 8 are enough to mix them, and to hide the latency of one."""
+"""This many shards of each split are read at once. 8 are enough to mix them, and to hide the latency of one."""
 GIGABYTE = 1_000_000_000
 _log = logging.getLogger(__name__)
 
 Waiting = Callable[[], bool]
-"""Asked again and again while there is no room: whether to wait on. May raise, to give up."""
+"""Called repeatedly while there is no room. Returns whether to continue to wait. It raises an error to give up."""
 
 
 @dataclass(frozen=True)
 class RemoteShard:
-    """A shard in a bucket, pinned to the generation that was found, and the name of its copy in a cache."""
+    """A shard in a bucket, pinned to one generation, and the name of its copy in a cache."""
 
     object: BucketPath
     stat: ObjectStat
@@ -47,7 +48,7 @@ class RemoteShard:
 def remote_shards(folder: BucketPath, dataset: Dataset) -> dict[str, RemoteShard]:
     """Return the shards for training and validation, by name.
 
-    Raises DatasetError naming the file that is missing, or has other bytes than were committed.
+    Raises DatasetError with the file that is missing, or that has other bytes than the committed ones.
     """
     objects = committed_objects(folder, dataset)
     return {
@@ -64,9 +65,9 @@ def _copy_name(shard: Shard, dataset: Dataset) -> Path:
 
 
 def needed_room(dataset: Dataset) -> dict[str, int]:
-    """Return the bytes of the shards that must be in the cache at once, by split: one more than are read, for padding.
+    """Return the bytes of the shards that must be in the cache at the same time, by split.
 
-    A cache of this size is never exceeded.
+    This is one shard more than are read at once, for padding. A cache of this size is never exceeded.
     """
     sizes = {
         split: sorted((shard.bytes for shard in dataset.splits[split].shards), reverse=True) for split in READ_AT_ONCE
@@ -87,6 +88,7 @@ def require_room(dataset: Dataset, limit_bytes: int) -> None:
     """Raise SettingsError if a cache of `limit_bytes` cannot hold the shards that are read at once."""
     needed = sum(needed_room(dataset).values())
     if needed > limit_bytes:
+        # This is rounded up to whole megabytes, so that the value in the error is large enough.
         min_gigabytes = math.ceil(needed / GIGABYTE * 1000) / 1000
         raise SettingsError(
             f"cache_gigabytes must be at least {min_gigabytes:g} for this dataset, got {limit_bytes / GIGABYTE:g}: "
@@ -96,15 +98,15 @@ def require_room(dataset: Dataset, limit_bytes: int) -> None:
 
 
 class PinnedShard:
-    """A copy that nobody removes until it is released."""
+    """A copy that no process removes until it is released."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
         self._lock = lock
 
     def release(self) -> None:
-        """Let it go; it counts as used until now."""
-        with suppress(FileNotFoundError):  # somebody emptied the cache by hand
+        """Release the copy. It counts as used until now."""
+        with suppress(FileNotFoundError):  # A person may have emptied the cache.
             os.utime(self.path)
         os.close(self._lock)
 
@@ -116,7 +118,7 @@ class _Copy(NamedTuple):
 
 
 class ShardCache:
-    """The copies in one folder, of at most `limit_bytes` together. Any number of threads and processes may use it."""
+    """The copies in one folder, of at most `limit_bytes` in total. Any number of threads and processes may use it."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self.folder = folder
@@ -128,23 +130,24 @@ class ShardCache:
         storage.sweep(folder)
 
     def pin(self, shard: RemoteShard, waiting: Waiting) -> PinnedShard:
-        """Return a copy of the shard, fetched where none is there or it is damaged.
+        """Return a copy of the shard. It is fetched if it is missing or damaged.
 
-        Raises StorageError if it cannot be fetched or written, DatasetError if the shard is gone.
+        Raises StorageError if it cannot be fetched or written, DatasetError if the shard was replaced or removed.
         """
         path = self.folder / shard.copy
         with _explained(path):
             while (pinned := self._pin_valid(path, shard.stat)) is None:
-                # Polled, and looked at again each time: who fetches it may be another, who then holds it for long.
+                # A lock that waits would not do: another process may fetch the copy and then read it for a long time
+                # under its lock. The copy is usable as soon as it is there.
                 if not self._fetch_unless_locked(path, shard, waiting):
                     waiting()
                     time.sleep(POLL_S)
         return pinned
 
     def trim(self) -> None:
-        """Remove what was used longest ago until the bound holds: more was needed at once, or the bound is lower now.
+        """Remove the least recently used copies until the limit holds. It may have been exceeded, or be lower now.
 
-        A disk that fails leaves the copies as they are; the next fetch makes room.
+        If the disk fails, the copies stay, and the next fetch makes room.
         """
         with suppress(OSError), _locked(self.folder / ".lock"):
             self._evict(0)
@@ -158,19 +161,19 @@ class ShardCache:
         return None
 
     def _fetch_unless_locked(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
-        """Fetch it, unless another has it; say whether none had."""
+        """Fetch a copy, unless another process has its lock. Return whether this process had the lock."""
         lock = _lock(path, fcntl.LOCK_EX)
         if lock is None:
             return False
         try:
-            if not self._is_valid(path, shard.stat):  # else another has fetched it meanwhile
+            if not self._is_valid(path, shard.stat):  # Another process may have fetched it before the lock was free.
                 self._fetch(path, shard, waiting)
         finally:
             os.close(lock)
         return True
 
     def _is_valid(self, path: Path, stat: ObjectStat) -> bool:
-        """Whether a copy stands there, of the right size and, seen for the first time, of the right CRC32C."""
+        """Whether a copy has the right size. At its first use by this process, its CRC32C is verified, too."""
         try:
             if path.stat().st_size == stat.st_size and (
                 path in self._checked or storage.crc32c_of(path) == stat.crc32c
@@ -187,20 +190,22 @@ class ShardCache:
         with temporary_beside(path) as temporary, open(temporary, "w+b") as file:
             self._reserve(file.fileno(), shard.stat.st_size, waiting)
             _download(shard, file)
-            with _locked(self.folder / ".lock"):  # who adds up sizes would find it under neither name
+            # Without the lock, another process that adds up sizes could find the copy under neither of its names.
+            with _locked(self.folder / ".lock"):
                 temporary.replace(path)
         self._checked.add(path)
 
     def _reserve(self, descriptor: int, size: int, waiting: Waiting) -> None:
-        """Give the file its size, which counts for whoever makes room next, once there is room for it."""
+        """Wait for room, then give the file its final size, so that other processes count it when they make room."""
         while (excess := self._make_room(descriptor, size)) > 0 and waiting():
             time.sleep(POLL_S)
         if excess > 0:
+            # The training cannot go on without this shard, so the limit is exceeded.
             os.truncate(descriptor, size)
             self._warn(excess)
 
     def _make_room(self, descriptor: int, size: int) -> int:
-        """Take the room, if it can be made; return how many bytes it lacks."""
+        """Make room and take it. Return how many bytes are missing; 0 or less if the room was taken."""
         with _locked(self.folder / ".lock"):
             excess = self._evict(size)
             if excess <= 0:
@@ -208,18 +213,19 @@ class ShardCache:
             return excess
 
     def _evict(self, size: int) -> int:
-        """Remove what was used longest ago until `size` more bytes fit; return by how many they still do not."""
+        """Remove the least recently used copies until `size` more bytes fit. Return the bytes that still do not."""
         copies = sorted(self._copies())
         excess = sum(copy.size for copy in copies) + size - self.limit_bytes
         for copy in copies:
             if excess <= 0:
                 break
+            # Locks and files that are being fetched count, but are not removed.
             if not copy.path.name.startswith(".") and _remove(copy.path):
                 excess -= copy.size
         return excess
 
     def _copies(self) -> Iterator[_Copy]:
-        """Yield all copies, those that are being fetched among them."""
+        """Yield all copies, including those that are being fetched."""
         for path in self.folder.glob("*/*"):
             try:
                 stat = path.stat()
@@ -240,7 +246,7 @@ class ShardCache:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """A full disk, most of all."""
+    """Turn an error of the disk, mostly that it is full, into a StorageError with advice."""
     try:
         yield
     except OSError as error:
@@ -261,26 +267,29 @@ def _download(shard: RemoteShard, file: IO[bytes]) -> None:
 
 
 def _lock(path: Path, operation: int) -> int | None:
-    """Return the descriptor of the lock of a copy, or None if another has it. Closing it lets go."""
+    """Return the descriptor of the lock of a copy, or None if another process has it. Closing it frees the lock."""
     name = path.with_name(f".{path.name}.lock")
     name.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+        # Between `open` and `flock`, another process may have removed the file with its copy. A lock of the removed
+        # file would exclude nobody, because others lock the new file with this name.
         if os.fstat(descriptor).st_ino == name.stat().st_ino:
             return descriptor
-    except (BlockingIOError, FileNotFoundError):  # held by another, or removed by now together with its copy
+    except (BlockingIOError, FileNotFoundError):
         pass
     os.close(descriptor)
     return None
 
 
 def _remove(path: Path) -> bool:
-    """Remove a copy that nobody reads, together with its lock; say whether nobody did."""
+    """Remove a copy and its lock, unless a process reads the copy. Return whether it was removed."""
     lock = _lock(path, fcntl.LOCK_EX)
     if lock is None:
         return False
     path.unlink(missing_ok=True)
+    # This happens under its own lock. A process that opened the file before notices in `_lock` that it was removed.
     path.with_name(f".{path.name}.lock").unlink(missing_ok=True)
     os.close(lock)
     return True

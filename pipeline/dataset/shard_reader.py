@@ -1,7 +1,7 @@
-"""Shards of a bucket, handed to the training as local copies, which some threads fetch ahead of it.
+"""Shards of a bucket as local copies for the training. Some threads fetch them ahead.
 
-The reader knows the order of need, and is asked in that order. What it has fetched and what is being read stays in the
-cache; what was read makes room.
+The reader knows the order in which the training needs the shards, and the training takes them in that order. Shards
+that are fetched and not yet read to the end stay in the cache. Shards that were read make room.
 """
 
 import logging
@@ -18,17 +18,20 @@ from pipeline.errors import Preempted, TenfoldError
 from pipeline.storage import crc32c_of
 
 FETCH_THREADS = 4
+"""This many threads fetch shards."""
 MAX_COPIES = 64
-"""Maximum number of copies in use at once. Each has an open lock, and a process may open 1,024 files."""
+"""At most this many copies are in use at once. Each has an open lock, and a process may open 1,024 files."""
 POLL_S = 0.2
+"""While the training waits for a shard, it checks for a requested stop at this interval in seconds."""
 CLOSING_S = 5.0
+"""The end of the reader waits at most this many seconds for all threads together."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class _Need:
     number: int
-    """From 0, in the order of need."""
+    """Position in the order of need, from 0."""
     name: str
     size: int
     """In bytes."""
@@ -36,11 +39,11 @@ class _Need:
 
 
 class _Closed(Exception):
-    """Nobody waits for the shard any more."""
+    """The reader was closed, so that nobody waits for the shard."""
 
 
 class ShardReader:
-    """Hands out the copies of `shards` in `order`; a context manager, which starts the threads and ends them.
+    """Gives the copies of `shards` in `order`. As a context manager, it starts the threads and ends them.
 
     Args:
         cache: The copies on this host.
@@ -65,14 +68,14 @@ class ShardReader:
         self._changed = threading.Condition()
         self._released = 0
         self._wanted_bytes = 0
-        """Of the shards that are being fetched, wait to be read, or are being read."""
+        """Bytes of the shards that are being fetched, wait to be read, or are being read."""
         self._next: _Need | None = None
         self._planned: deque[_Need] = deque()
         self._in_use: dict[str, tuple[_Need | None, PinnedShard]] = {}
         self._closed = False
         self.failure: TenfoldError | None = None
-        """Why no shard is handed out any more: TensorFlow would wrap it in words of its own."""
-        # Daemons: one that waits for a bucket must not hold up the end of the process.
+        """The error after which no shard is given. TensorFlow would wrap it in an error of its own."""
+        # Daemon threads: a thread that waits for a bucket must not delay the end of the process.
         self._threads = [
             threading.Thread(target=self._fetch_ahead, name=f"fill-{n}", daemon=True) for n in range(FETCH_THREADS)
         ]
@@ -92,6 +95,7 @@ class ShardReader:
         for thread in self._threads:
             thread.join(CLOSING_S / FETCH_THREADS)
         with self._changed:
+            # A thread that is still fetching releases its copy itself: see `_keep`.
             for pinned in (*(pinned for _, pinned in self._in_use.values()), *(need.pinned for need in self._planned)):
                 if pinned:
                     pinned.release()
@@ -99,12 +103,13 @@ class ShardReader:
             self._planned.clear()
 
     def take(self, name: str) -> Path:
-        """Return the local copy of the next shard in the order, as soon as it is there; it stays until it is released.
+        """Return the local copy of the next shard in the order, as soon as it exists. It stays until it is released.
 
-        Raises what a thread that fetches met, and Preempted if the process is asked to stop meanwhile.
+        Raises the error of a thread that fetches, and Preempted if a stop is requested meanwhile.
         """
         with self._changed:
             while (pinned := self._next_pinned()) is None:
+                # The wait has a time limit, because no thread signals that a stop is requested.
                 self._changed.wait(POLL_S)
                 if self._stopping():
                     self._fail(Preempted(f"the training was asked to stop while it waited for {name}"))
@@ -115,7 +120,7 @@ class ShardReader:
             return pinned.path
 
     def take_again(self, name: str) -> Path:
-        """Return the local copy of a shard out of the order; fetched now if it is not there any more."""
+        """Return the local copy of a shard out of order. It is fetched again if it was removed."""
         try:
             pinned = self._cache.pin(self._shards[name], self._may_not_wait)
         except TenfoldError as error:
@@ -126,7 +131,7 @@ class ShardReader:
         return pinned.path
 
     def release(self, name: str) -> None:
-        """Say that a shard was read to its end."""
+        """Report that a shard was read to its end."""
         with self._changed:
             need, pinned = self._in_use.pop(name)
             pinned.release()
@@ -136,9 +141,9 @@ class ShardReader:
             self._changed.notify_all()
 
     def damaged_copy(self) -> str:
-        """Return the first copy that does not hold what its shard does, in words; empty if all do.
+        """Return a text that names the first copy whose content differs from its shard; empty if there is none.
 
-        All copies are read: TensorFlow reads on after an error, and may have released the damaged one.
+        All copies are read: TensorFlow continues to read after an error, and may have released the damaged copy.
         """
         with self._changed:
             taken = set(self._in_use)
@@ -164,7 +169,7 @@ class ShardReader:
             pass
         except TenfoldError as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the training would wait for ever
+        except Exception as error:  # noqa: BLE001 - after any error in this thread, the training would wait forever
             _log.exception("the shard cache failed")
             self._fail(TenfoldError(f"the shard cache failed: {error!r}"))
 
@@ -184,15 +189,16 @@ class ShardReader:
         return None if name is None else _Need(number, name, self._shards[name].stat.st_size)
 
     def _may_begin(self) -> bool:
-        """Whether it is the time of the next shard: in the order of need, so that none takes the room of one before."""
+        """Whether to fetch the next shard now, in the order of need: none may take the room of an earlier one."""
         need = self._next
+        # A shard that the training needs now is fetched even without room: otherwise, the training would wait forever.
         if self._ended or need is None or not self._can_do_without(need):
             return True
         fits = self._wanted_bytes + need.size <= self._room_bytes
         return fits and need.number - self._released < MAX_COPIES
 
     def _can_do_without(self, need: _Need) -> bool:
-        """Whether the training can go on for now: the shards before this one are all that it reads at once."""
+        """Whether the training can continue without this shard, because it reads only earlier shards at the moment."""
         return need.number - self._released >= self._open_at_once
 
     def _keep(self, need: _Need, pinned: PinnedShard) -> None:

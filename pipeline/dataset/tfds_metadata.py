@@ -1,7 +1,7 @@
-"""What TensorFlow Datasets wants beside the shards, so that `tfds.builder_from_directory(FOLDER)` reads them.
+"""Files beside the shards with which `tfds.builder_from_directory(FOLDER)` of TensorFlow Datasets reads them.
 
-The files are those of `tfds.folder_dataset.write_metadata` (TFDS 4.9), written without importing it. Ours is
-`dataset.json`; nothing here reads these.
+The files are those of `tfds.folder_dataset.write_metadata` (TFDS 4.9), written without importing it. Tenfold itself
+reads only `dataset.json`.
 """
 
 import json
@@ -12,15 +12,16 @@ from pipeline.dataset.manifest import Dataset
 
 _FEATURES = "tensorflow_datasets.core.features"
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
-_NO_CLASS = "background"  # the name that ImageNet's label files give id 0 where ids of classes begin at 1
+_NO_CLASS = "background"
+"""The label files of ImageNet give this name to id 0 if the ids of the classes begin at 1."""
 _ESCAPED = re.compile(r"\A\s+|\s+\Z|[\r\n\ud800-\udfff]")
-"""What a line of a names file would lose: TFDS strips it, ends it at any line end, and reads UTF-8 alone."""
+"""A line of a names file would lose these characters: TFDS strips it, ends it at any line end, and reads UTF-8."""
 
 Json = dict[str, Any]
 
 
 def tfds_files(dataset: Dataset) -> dict[str, bytes]:
-    """Return the files for TFDS by name; none if the shards are compressed, because TFDS cannot read those."""
+    """Return the files for TFDS by name. Empty if the shards are compressed, because TFDS cannot read them."""
     if dataset.records.compression != "none":
         return {}
     names = class_names(dataset)
@@ -36,8 +37,8 @@ def tfds_files(dataset: Dataset) -> dict[str, bytes]:
 def class_names(dataset: Dataset) -> list[str]:
     """Return the name of each id in the records as TFDS reads it from a line: the label, escaped where necessary.
 
-    Empty if two names would be the same. TFDS would count other names than classes, hide the error, and give most
-    ids the name of another class; without a names file it calls them by their numbers.
+    Empty if two names would be the same. TFDS would then find fewer names than classes, hide the error, and give most
+    ids the name of another class. Without a names file, it uses numbers.
     """
     names = [_NO_CLASS] * dataset.records.label_offset + [_ESCAPED.sub(_escape, label) for label in dataset.labels]
     return names if len(set(names)) == len(names) else []
@@ -50,7 +51,7 @@ def _escape(match: re.Match[str]) -> str:
 def _info(dataset: Dataset) -> Json:
     return {
         "name": dataset.name,
-        "version": "1.0.0",  # its own notion, of three numbers
+        "version": "1.0.0",  # TFDS requires three numbers.
         "description": f"Version {dataset.version}",
         "fileFormat": "tfrecord",
         "splits": [
@@ -104,6 +105,6 @@ def _one_value(name: str, kind: str, dataset: Dataset) -> Json:
 
 
 def _class_keys(dataset: Dataset) -> list[str]:
-    """Return the features that hold ids of classes: of the image, and of its boxes where there are any."""
+    """Return the features that hold ids of classes: that of the image, and that of its boxes if there are any."""
     keys = dataset.records.keys
     return [key for key in (keys.label, keys.box_label) if key in dataset.features]

@@ -14,9 +14,9 @@ from pipeline.system.progress import progress
 
 
 def verify(folder: Place) -> dict[str, Any]:
-    """Read a whole dataset; return {"ok", "records", "problems"}, a sentence for each problem.
+    """Read a whole dataset and return {"ok", "records", "problems"}, with a sentence for each problem.
 
-    Raises DatasetError if there is no dataset at all.
+    `records` counts those in shards without a problem. Raises DatasetError if there is no dataset at all.
     """
     dataset = load(folder)
     problems: list[str] = []
@@ -29,7 +29,8 @@ def verify(folder: Place) -> dict[str, Any]:
                 problems += shard_problems
                 records += shard.examples if not shard_problems else 0
                 advance(shard.examples)
-            if len(problems) == before:  # else a shard that cannot be read would be told twice
+            # With a damaged shard, the counts differ too, and the same problem would be reported twice.
+            if len(problems) == before:
                 problems += _problems_of_split(name, split, {dataset.labels[id_]: n for id_, n in counted.items()})
     problems += [*_problems_of_lists(folder, dataset), *_problems_of_counts(dataset)]
     return {"ok": not problems, "records": records, "problems": problems}
@@ -61,7 +62,8 @@ def _problems_of_shard(path: Place, shard: Shard, dataset: Dataset, counted: Cou
     if path.stat().st_size != shard.bytes:
         yield f"{path} holds {path.stat().st_size} bytes, but {shard.bytes} were committed"
     elif f"{storage.crc32c_of(path):08x}" != shard.crc32c:
-        yield f"{path} does not have the CRC32C that was committed"
+        yield f"{path} has another CRC32C than was committed"
+    # The records are read even if the CRC32C of the file is wrong, because they show the offset of the damage.
     yield from _problems_of_records(path, shard, dataset, counted)
 
 

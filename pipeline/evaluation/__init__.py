@@ -1,4 +1,4 @@
-"""How good a model is: metrics and their intervals, as pure functions without TensorFlow."""
+"""Metrics of a model and their intervals, as pure functions without TensorFlow."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What figures of an evaluation are made of, whatever is asked of the model: intervals, bins and shares."""
+"""Parts of the metrics that both tasks share: bootstrap intervals, bins of confidence, and shares."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,15 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 BINS = 15
-"""Of confidence, all of one width."""
+"""Probabilities are divided into this many bins of equal width."""
 RESAMPLES = 1000
 INTERVAL_PERCENT = 95
+"""An interval holds this share of the resamples."""
 MAX_MISTAKES = 12
-"""Of a bucket, the report copies the whole shard of each."""
+"""Limit for the list of wrong examples. If the dataset is in a bucket, the report copies a whole shard for each."""
 
 Array = NDArray[Any]
 Statistic = Callable[[Array], Array]
-"""From how often each example is taken, (n,), to figures, (k,)."""
+"""Takes how often each example counts, (n,), and returns the figures, (k,)."""
 
 
 class Estimate(NamedTuple):
@@ -27,8 +28,16 @@ class Estimate(NamedTuple):
 
 
 def bootstrapped(statistic: Statistic, examples: int, resamples: int, seed: int) -> list[Estimate]:
-    """Return the figures of all examples, each with its interval from samples of as many, drawn with replacement."""
+    """Return the figures of all examples, each with its interval.
+
+    Args:
+        statistic: Computes the figures.
+        examples: Number of examples. Each resample draws as many of them, with replacement.
+        resamples: Number of resamples.
+        seed: Seed of the resamples.
+    """
     random = np.random.default_rng(seed)
+    # A resample is only a count for each example, so `statistic` need not copy the predictions.
     drawn = (np.bincount(random.integers(examples, size=examples), minlength=examples) for _ in range(resamples))
     low, high = interval([statistic(weights) for weights in drawn])
     columns = np.stack([statistic(np.ones(examples)), low, high], axis=1).round(6)
@@ -36,14 +45,15 @@ def bootstrapped(statistic: Statistic, examples: int, resamples: int, seed: int)
 
 
 def interval(resampled: Array | Sequence[Array]) -> Array:
-    """Return the two ends of what all resamples but the outermost gave, along the first axis."""
+    """Return the two ends of the interval that holds INTERVAL_PERCENT of the resamples, along the first axis."""
     ends: Array = np.percentile(resampled, (50 - INTERVAL_PERCENT / 2, 50 + INTERVAL_PERCENT / 2), axis=0)
     return ends
 
 
 def bins_of(probabilities: Array) -> Array:
     """Return the bin of each probability, from 0."""
-    bins: Array = np.minimum((probabilities * BINS).astype(int), BINS - 1)  # 1 belongs to the last
+    # A probability of 1 belongs to the last bin.
+    bins: Array = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     return bins
 
 

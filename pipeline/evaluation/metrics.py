@@ -1,9 +1,9 @@
-"""How good a model is: figures and their intervals, from the predictions of a model. No TensorFlow.
+"""Metrics of a model and their intervals, from the predictions of the model. No TensorFlow.
 
-predictions.npz    a row an example, in the order of the shards: two models can be compared on it, pair by pair
+predictions.npz    one row for each example, in the order of the shards, to compare two models pair by pair
 evaluation.json    figures with their intervals, classes, confusions, reliability, the most wrong examples
 
-`Predictions` holds those of images with one label. For images with several labels, see multilabel.py.
+`Predictions` is for images with one label. For images with several labels, see multilabel.py.
 """
 
 import json
@@ -34,6 +34,7 @@ from pipeline.storage import Place
 
 EVALUATION, PREDICTIONS = "evaluation.json", "predictions.npz"
 TOP = 5
+"""A label counts as found by `top5` if it is among this many classes of the highest probability."""
 _IN_RESULT = {
     "mean_average_precision": "val_mean_average_precision",
     "micro_f1": "val_micro_f1",
@@ -48,10 +49,10 @@ A new figure belongs here, into `figures` and `statistic` of its class, and with
 
 
 class Predictions(NamedTuple):
-    """Predictions of examples, a row each. All probabilities of many classes would not fit into memory."""
+    """Predictions with one row for each example. The probabilities of all classes might not fit into memory."""
 
     label: Array
-    """int32 of (n,), from 0, as the predicted class."""
+    """int32 of (n,), from 0. `predicted` has the same type."""
     predicted: Array
     probability: Array
     """float32 of (n,), of the predicted class."""
@@ -116,7 +117,8 @@ class Predictions(NamedTuple):
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the accuracy less that of another model on the same examples, drawn in pairs.
 
-        Each counts 1, 0 or -1: to draw how many come of each is the same as to draw them, at any number of examples.
+        Each example counts 1, 0 or -1. So a resample only draws how many examples there are of each, which takes the
+        same time for any number of examples.
         """
         differences = self.correct.astype(int) - champion.correct.astype(int)
         values, counts = np.unique(differences, return_counts=True)
@@ -194,9 +196,9 @@ def _of(probabilities: Array, classes: Array) -> Array:
 
 
 def _rank(probabilities: Array, labels: Array) -> Array:
-    """Return how many classes come before the true one; of equal ones the lower id does, as in argmax.
+    """Return how many classes come before the true one. Of equal probabilities, the lower id comes first, as in argmax.
 
-    Else a model that gives all classes the same would have each of them in its top five.
+    Otherwise, a model that gives all classes the same probability would have each of them in its top five.
     """
     of_label = _of(probabilities, labels)[:, np.newaxis]
     lower = np.arange(probabilities.shape[1]) < labels[:, np.newaxis]
@@ -225,7 +227,10 @@ def estimates(predictions: Answers, classes: int, seed: int) -> dict[str, Estima
 def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
     """Return the score of one model less that of another on the same examples, with its bootstrap interval.
 
-    Examples are drawn in pairs, which leaves out what both models find hard. Raises ValueError if they differ.
+    Examples are drawn in pairs, so that examples that are hard for both models do not widen the interval.
+
+    Raises:
+        ValueError: If the examples differ.
     """
     if not np.array_equal(challenger.label, champion.label):
         raise ValueError("the two models were evaluated on different examples")
@@ -243,6 +248,7 @@ def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, 
 
 def confusions(predictions: Predictions, classes: int) -> list[list[int]]:
     """Return [true class, predicted class, examples] of each pair with examples, ordered."""
+    # int64, because the product overflows int32 from 46,341 classes on.
     pairs, counts = np.unique(predictions.label.astype(np.int64) * classes + predictions.predicted, return_counts=True)
     table: list[list[int]] = np.stack([pairs // classes, pairs % classes, counts], axis=1).tolist()
     return table
@@ -285,13 +291,21 @@ def save_predictions(folder: Path, predictions: Answers) -> None:
 
 
 def load_predictions(folder: Place) -> Answers:
-    """Return what `predictions.npz` holds. Raises FileNotFoundError if there is none."""
+    """Return the predictions in `predictions.npz`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+    """
     with (folder / PREDICTIONS).open("rb") as file, np.load(file) as arrays:
         columns = {name: arrays[name] for name in arrays.files}
     return Predictions(**columns) if "predicted" in columns else MultiLabelPredictions(**columns)
 
 
 def metrics_of(folder: Path) -> dict[str, float]:
-    """Return what `result.json` says of an evaluation. Raises FileNotFoundError if there was none."""
+    """Return the figures of the evaluation that `result.json` repeats, by their names there.
+
+    Raises:
+        FileNotFoundError: If there was no evaluation.
+    """
     figures = storage.read_json(folder / EVALUATION)["figures"]
     return {name: figures[figure]["value"] for figure, name in _IN_RESULT.items() if figure in figures}

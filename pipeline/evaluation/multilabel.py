@@ -1,6 +1,6 @@
-"""How good a model is where an image may have several labels: the part of pipeline/evaluation/metrics.py for those.
+"""Metrics of a model for images with several labels. pipeline/evaluation/metrics.py has the rest of the evaluation.
 
-Each label is a question of its own, answered with yes where its probability is over one half.
+Each label is predicted on its own, if its probability is over one half.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,13 @@ from pipeline.evaluation.estimates import (
 
 THRESHOLD = 0.5
 RESAMPLED_ANSWERS = 500_000_000
-"""Of all resamples together, as each ranks all answers again: some seconds. What is larger has fewer resamples."""
+"""Limit for the answers in all resamples together, which take some seconds. A larger evaluation has fewer resamples."""
 MIN_RESAMPLES = 100
+"""With fewer, the ends of an interval would depend on two or three resamples."""
 
 
 class MultiLabelPredictions(NamedTuple):
-    """Predictions of examples, a row each, with a column for each class. Average precision needs the rank of each."""
+    """Predictions: a row for each example, a column for each class. Average precision needs all probabilities."""
 
     label: Array
     """bool of (n, classes), the labels that an example has."""
@@ -41,7 +42,7 @@ class MultiLabelPredictions(NamedTuple):
     def of_batch(cls, labels: Array, probabilities: Array) -> Self:
         """Return the predictions of a batch: labels, 0 or 1, (n, classes), and probabilities of at least these classes.
 
-        What a model gives to labels that the dataset does not know is neither right nor wrong.
+        Probabilities of labels that the dataset does not have are left out: they are neither right nor wrong.
         """
         return cls(labels.astype(bool), probabilities[:, : labels.shape[1]].astype(np.float32))
 
@@ -107,16 +108,16 @@ class MultiLabelPredictions(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """The examples by the probability that a class was given, falling; equal ones have one rank, that of the last."""
+    """All examples by the probability of a class, falling. Equal probabilities share the rank of the last one."""
 
     order: Array
     """All examples, by their positions."""
     hits: Array
-    """Those of the class, in that order, by their positions."""
+    """The examples that have the class, in that order, by their positions."""
     end: Array
-    """Of each hit: the place in the order of the last example that is as probable."""
+    """For each hit, the place in `order` of the last example of the same probability."""
     last_hit: Array
-    """Of each hit: the place among the hits of the last one that is as probable."""
+    """For each hit, the place in `hits` of the last hit of the same probability."""
 
     def average_precision(self, weights: Array) -> float:
         """Return the area below the steps of precision over recall, as scikit-learn has it; NaN without a hit.
@@ -128,7 +129,8 @@ class Ranking:
         if not of_hits.sum():
             return float("nan")
         seen = np.cumsum(weights[self.order])[self.end]
-        precision = np.cumsum(of_hits)[self.last_hit] / np.maximum(seen, 1)  # no weight yet: it adds none
+        # `seen` is 0 only if the hit itself was not drawn. Its weight is 0 then, so any precision will do.
+        precision = np.cumsum(of_hits)[self.last_hit] / np.maximum(seen, 1)
         return float(of_hits @ precision / of_hits.sum())
 
 
@@ -151,7 +153,7 @@ def _mean_average_precision(predictions: MultiLabelPredictions) -> Statistic:
 
     def statistic(weights: Array) -> Array:
         averages = np.array([each.average_precision(weights) for each in rankings])
-        known = averages[~np.isnan(averages)]  # what is drawn may lack a class, as a whole split may
+        known = averages[~np.isnan(averages)]  # A resample may lack a class.
         return np.array([known.mean() if len(known) else 0.0])
 
     return statistic
@@ -177,6 +179,7 @@ def _calibration_error(predictions: MultiLabelPredictions) -> Statistic:
     """Return the mean over all answers of the distance, in their bin, between probability and share of labels."""
     surplus = predictions.label - predictions.label_probability
     n, classes = surplus.shape
+    # Sums for each example and bin, once. Each resample is then one product with the weights.
     cells = np.arange(n)[:, np.newaxis] * BINS + bins_of(predictions.label_probability)
     of_bins = np.bincount(cells.ravel(), surplus.ravel(), n * BINS).reshape(n, BINS)
     return lambda weights: np.array([np.abs(weights @ of_bins).sum() / (n * classes)])
@@ -202,6 +205,7 @@ def per_class(predictions: MultiLabelPredictions, names: Sequence[str]) -> list[
 def confident_mistakes(predictions: MultiLabelPredictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
     """Return the examples with the surest wrong answers: position in the shards, that answer, and all labels."""
     distance = np.abs(predictions.label - predictions.label_probability)
+    # Correct answers are no mistakes, however unsure they are.
     distance[predictions.label == predictions.answers] = 0
     worst = distance.argmax(axis=1)
     how_far = distance[np.arange(len(worst)), worst]

@@ -20,18 +20,21 @@ def decode(image: Image.Image, for_hash: bool) -> Image.Image:
     Raises an error if the image is damaged: libjpeg reads the entropy code of the whole file at any size.
     """
     side = THUMBNAIL if for_hash else 1
+    # With this, libjpeg decodes only the luminance of a JPEG, at a fraction of the size.
     image.draft("L", (side, side))
     return luminance(image)
 
 
 def brightness(gray: Image.Image) -> float:
     """Return the mean of the luminance, 0 to 255."""
-    total: int = sum(map(mul, range(256), gray.histogram()))  # a loop here takes as long as opening a tiny PNG
+    # A loop in Python would take as long as opening a tiny PNG.
+    total: int = sum(map(mul, range(256), gray.histogram()))
     return total / (gray.width * gray.height)
 
 
 def perceptual_hash(gray: Image.Image) -> int:
     """Return the 64 bits of imagehash.phash. Images that look alike differ in few bits."""
-    import imagehash  # with SciPy: a third of a second
+    # The import takes a third of a second, because it loads SciPy. Most tasks need no hash.
+    import imagehash
 
     return int(str(imagehash.phash(gray)), 16)

@@ -24,4 +24,5 @@ def codec_versions(*, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
         versions["zlib of python"] = zlib.ZLIB_RUNTIME_VERSION
     if perceptual_hash:
         versions["imagehash"] = version("imagehash")
+    # The Pillow of a distribution may lack some of the libraries.
     return {name: number for name, number in versions.items() if number}

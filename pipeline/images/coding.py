@@ -13,8 +13,10 @@ from pipeline.images.pillow_internals import component_sampling
 
 JPEG_MAGIC, _TIFF_MAGICS = b"\xff\xd8\xff", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _LOSSLESS, _JPEG_LS, _SCAN = (0xC3, 0xC7, 0xCB, 0xCF), 0xF7, 0xDA
-_NOT_FRAMES = (0xC4, 0xC8, 0xCC)  # tables, reserved and arithmetic conditioning, which lie between the codes of frames
-_ALONE = (0x01, *range(0xD0, 0xD8))  # markers without a length
+_NOT_FRAMES = (0xC4, 0xC8, 0xCC)
+"""These markers lie between the codes of frames: Huffman tables, a reserved code, and arithmetic conditioning."""
+_ALONE = (0x01, *range(0xD0, 0xD8))
+"""These markers have no length."""
 _GZIP = b"\x1f\x8b\x08"
 _CONVERT = "convert it to JPEG or PNG"
 _OTHER_FORMATS = {
@@ -57,11 +59,13 @@ def has_full_chroma(image: Image.Image) -> bool:
 
     True if it is unknown (AVIF).
     """
+    # Lossy WebP always has color at half the resolution in both directions (RFC 9649).
     if image.format == "WEBP":
         return False
     components = component_sampling(image)
     max_across, max_down = (max((factors[axis] for factors in components), default=1) for axis in (0, 1))
     is_halved = any(across < max_across and down < max_down for across, down in components)
+    # A gray JPEG has one component and no color.
     return len(components) != 1 and not is_halved
 
 
@@ -101,8 +105,10 @@ def _jpeg_frame(encoded: bytes) -> _Frame | None:
         if code == _SCAN:
             return None
         if code == _JPEG_LS or (0xC0 <= code <= 0xCF and code not in _NOT_FRAMES):
+            # The two bytes of the marker and the two of its length come first.
             bits, height = struct.unpack_from(">BH", encoded, offset + 4)
             return _Frame(code, bits, height)
+        # A marker may be preceded by any number of fill bytes (0xff).
         offset += 1 if code == 0xFF else 2 if code in _ALONE else 2 + int.from_bytes(encoded[offset + 2 : offset + 4])
     return None
 
@@ -112,10 +118,11 @@ def _webp_images(encoded: bytes) -> Iterator[bytes]:
     offset = 12
     while offset + 8 <= len(encoded):
         code, size = struct.unpack_from("<4sI", encoded, offset)
-        if code == b"ANMF":  # an animation frame: 16 bytes of header, then its own chunks
+        if code == b"ANMF":  # An animation frame has 16 bytes of header, and then its own chunks.
             offset += 8 + 16
             continue
         if code in (b"VP8 ", b"VP8L"):
             yield code
             return
+        # Chunks of an odd size are padded by one byte.
         offset += 8 + size + size % 2

@@ -30,7 +30,8 @@ from pipeline.sources import Box
 from pipeline.sources.suffixes import READ_SUFFIXES
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
-MAX_REMEMBERED = 4096  # headers of at most 2 kB
+MAX_REMEMBERED = 4096
+"""At most this many headers are remembered, of at most 2 kB each."""
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -42,7 +43,9 @@ _UPRIGHT = {
 }
 """The operation that turns an image upright, by its EXIF orientation."""
 _ON_ITS_SIDE = (5, 6, 7, 8)
-_SAMPLE_FORMAT, _SIGNED = 339, 2  # a tag of a TIFF, and a value of it
+"""These EXIF orientations swap width and height."""
+_SAMPLE_FORMAT, _SIGNED = 339, 2
+"""This tag of a TIFF has this value for signed samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
             view = _view(header.width, header.height, rules, boxes)
             if _keeps_bytes(header, encoded, rules, view):
                 return _unchanged(header, encoded, view.boxes)
+        # Pillow refuses a file with a broken profile, although its pixels may be intact. The header has the profile
+        # already.
         for_pillow = without_profile(encoded) if header is not None and header.profile else encoded
         with (
             warnings.catch_warnings(action="ignore"),
@@ -116,7 +121,7 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
         return Rejection(*error.args)
     except UnidentifiedImageError:
         return Rejection(*(coding.why_unreadable(encoded) or (f"not an image: it starts with {encoded[:8]!r}",)))
-    except MemoryError:
+    except MemoryError:  # The task has too little memory, and the image may be fine.
         raise
     except Exception as error:  # noqa: BLE001 - foreign bytes make decoders raise anything; one image must not stop all
         return Rejection(f"cannot be decoded: {error}")
@@ -131,10 +136,11 @@ class Examiner:
         self._last: tuple[bytes, tuple[int, int] | None] = (b"", None)
 
     def examine(self, encoded: bytes, boxes: Sequence[Box] = ()) -> UsableImage | Rejection:
-        """Return what `examine` does."""
-        # Most images of most collections need no more thought.
+        """Return the result of `examine`."""
+        # Fast path: in most collections, the header alone decides that an image keeps its bytes.
         if not boxes and encoded.endswith(JPEG_END):
-            head, size = self._last  # Small images mostly have one size, and looking for the scan takes longer.
+            # Small images often have the same header as the last one. To compare is faster than to search for the scan.
+            head, size = self._last
             if not size or not encoded.startswith(head):
                 head = before_scan(encoded)
                 size = self._size_of_header(head)
@@ -163,7 +169,7 @@ def _is_of_another_format(suffix: str, source_format: str) -> bool:
 
 
 def _name(form: str | None) -> str:
-    # Phones write MPO: a JPEG followed by another one, which every decoder ignores.
+    # Phones write MPO files: a JPEG followed by another one, which every decoder ignores.
     return "JPEG" if form == "MPO" else str(form)
 
 
@@ -192,6 +198,7 @@ def _keeps_bytes(header: Header, encoded: bytes, rules: Rules, view: _View) -> b
 def _examine_pixels(
     image: Image.Image, header: Header | None, encoded: bytes, rules: Rules, boxes: Sequence[Box]
 ) -> UsableImage:
+    # Nothing is decoded yet: `Image.open` has read only the header.
     if image.width * image.height > rules.max_pixels:
         size, limit = f"{image.width} x {image.height} pixels", f"{rules.max_pixels / 1e6:g} megapixels"
         raise _Unusable(f"{size} are above the limit of {limit}", "shrink it, or raise max_megapixels")
@@ -201,6 +208,7 @@ def _examine_pixels(
         raise _Unusable(f"pixels of 32 bits (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
     checked = _strictly_decoded(image, encoded, rules)
     orientation = _orientation(image, header)
+    # This comes after `_orientation`, because the size of a TIFF is certain only when its pixels are loaded.
     width, height = image.size if orientation not in _ON_ITS_SIDE else image.size[::-1]
     view = _view(width, height, rules, boxes)
     turn = _UPRIGHT.get(orientation)
@@ -210,6 +218,7 @@ def _examine_pixels(
             brightness=appearance.brightness(gray),
             perceptual_hash=appearance.perceptual_hash(gray) if rules.perceptual_hash else None,
         )
+    # Pillow does not verify the checksums of IDAT chunks, so damage would become a valid image of wrong pixels.
     if rules.check == "strict" and image.format == "PNG" and not has_sound_pixels(encoded):
         raise _Unusable("damaged PNG: a checksum of its pixels is wrong")
     profile = header.profile if header is not None and header.profile else icc_profile(image)
@@ -240,7 +249,8 @@ def _orientation(image: Image.Image, header: Header | None) -> int:
     if header is not None and not header.may_be_turned:
         return 1  # Pillow takes longer to read EXIF than to decode a tiny image.
     if image.format == "TIFF":
-        image.load()  # Pillow turns a TIFF while it decodes it, and its size is certain only then
+        # Pillow turns a TIFF upright while it decodes it. The size is certain only then.
+        image.load()
         return 1
     orientation: int = image.getexif().get(ExifTags.Base.Orientation, 1)
     return orientation
@@ -259,7 +269,8 @@ def _view(width: int, height: int, rules: Rules, boxes: Sequence[Box]) -> _View:
     size = crop.size if rules.prepare == "keep" else prepare.shrunk(*crop.size, rules.prepare_size)
     placed = prepare.as_fractions(boxes, crop) if boxes else ()
     if crop is not whole:
-        placed = (Box(0, 0, 1, 1, boxes[0].label), *placed[1:])  # the crop has whole pixels, the box need not
+        # The crop is the first box, rounded to whole pixels. As fractions, that box would be slightly smaller.
+        placed = (Box(0, 0, 1, 1, boxes[0].label), *placed[1:])
     return _View(crop, size, placed)
 
 
@@ -272,6 +283,7 @@ def _encode_again(
     image: Image.Image, source: Coding, turn: Image.Transpose | None, view: _View, rules: Rules
 ) -> UsableImage:
     """Encode the pixels of the view."""
+    # This comes before any pixel is decoded, because `draft` has no effect afterwards.
     scale = prepare.draft(image, min(view.size) / min(view.crop.size))
     in_srgb = prepare.to_srgb(image, source.profile)
     upright = in_srgb.pixels if turn is None else in_srgb.pixels.transpose(turn)

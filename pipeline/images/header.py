@@ -12,25 +12,27 @@ from pipeline.images import profiles
 
 JPEG_MAGIC, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-# Codes of JPEG markers. Baseline, extended and progressive frames, tables, comments and application data.
+# Codes of JPEG markers. KNOWN has the baseline, extended and progressive frames, tables, comments and application data.
 SCAN, END, FILL = 0xDA, 0xD9, 0xFF
 KNOWN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, SCAN, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)})
-# How a scan of three components begins, the first of them by its usual number, and how many bytes its head has. Looked
-# for with its length: the two bytes of the mark alone are found only half as fast.
+# The first bytes of a scan of three components, and the size of its head. The search includes the length and the usual
+# number of the first component, because a search for the two bytes of the marker alone takes twice as long.
 _SCAN_START, _SCAN_BYTES = bytes((FILL, SCAN, 0, 12, 3, 1)), 14
-_SHORT = 2048  # A longer header contains something of this image alone.
-# A profile after the JFIF segment that is longer than _SHORT: code of the segment, and the first byte of its length.
-# Many photographs have one, and the search for their scan takes a quarter of the time of the whole header check.
+_SHORT = 2048
+"""Headers of up to this many bytes are remembered. A longer header contains data of this image alone."""
+# A profile after the JFIF segment that is longer than _SHORT: code of the segment, and first byte of its length.
+# Many photographs have one. The search for their scan would take a quarter of the time of the whole header check.
 _AFTER_JFIF, _LONG_PROFILE, _AFTER_PROFILE = slice(21, 23), b"\xe2\x08", b"\xe3"
 _LAST_FRAME, _EXIF, _ICC, _ADOBE = 0xC2, 0xE1, 0xE2, 0xEE
 _ICC_MARK = b"ICC_PROFILE\0"
 PNG_CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 # Bits, color type (gray or RGB), compression and filter. The standard has one compression and one filter.
 _PLAIN_PNG = ([8, 0, 0, 0], [8, 2, 0, 0])
-_NOT_PLAIN = frozenset({b"tRNS", b"acTL"})  # transparency, animation
+_NOT_PLAIN = frozenset({b"tRNS", b"acTL"})
+"""These chunks of a PNG mean transparency and animation."""
 _MAY_TURN = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt"})
 _PROFILES = (b"Raw profile type", b"XML:com.adobe.xmp")
-# The entry of a first EXIF directory that says upright, by the order of its bytes: tag, type, count, value.
+# The entry of the first EXIF directory for an upright image (tag, type, count, value), by the order of its bytes.
 _UPRIGHT = {b"II": b"\x12\x01\x03\0\x01\0\0\0\x01\0", b"MM": b"\x01\x12\0\x03\0\0\0\x01\0\x01"}
 _segment = struct.Struct(">BBH").unpack_from
 _frame = struct.Struct(">BHHB").unpack_from
@@ -70,6 +72,7 @@ def without_profile(encoded: bytes) -> bytes:
     The header of the file must be complete.
     """
     if encoded.startswith(JPEG_MAGIC):
+        # The segments keep their lengths. Without the name, no decoder takes them for a profile.
         return encoded.replace(_ICC_MARK, bytes(len(_ICC_MARK)))
     offset = 8
     while offset < len(encoded):
@@ -78,6 +81,7 @@ def without_profile(encoded: bytes) -> bytes:
         if kind == b"IDAT":
             break
         if kind == b"iCCP":
+            # The next chunk moves to the offset of the removed one.
             encoded, after = encoded[:offset] + encoded[after:], offset
         offset = after
     return encoded
@@ -91,6 +95,7 @@ def before_scan(encoded: bytes) -> bytes:
     """
     if _LONG_PROFILE <= encoded[_AFTER_JFIF] < _AFTER_PROFILE:
         return encoded[:_SCAN_BYTES]
+    # If no scan is found (-1), 13 bytes remain. They are an incomplete header, for which `read_header` returns None.
     return encoded[: encoded.find(_SCAN_START, 2, _SHORT) + _SCAN_BYTES]
 
 
@@ -104,6 +109,7 @@ def _read_jpeg(encoded: bytes) -> Header | None:
         if code == SCAN:
             break
         if code not in KNOWN:
+            # A fill byte may precede any marker.
             if code != FILL:
                 return None
             offset += 1
@@ -127,6 +133,7 @@ def _read_jpeg(encoded: bytes) -> Header | None:
     bits, height, width, components = _frame(encoded, frame)
     if not (height and width):
         return None
+    # Four components are CMYK or YCCK.
     plain = bits == 8 and components in (1, 3) and not odd_colors
     plain = plain and _divides(encoded[frame + 7 : frame + 6 + 3 * components : 3])
     if not profile_parts:
@@ -176,6 +183,8 @@ def _read_png(encoded: bytes) -> Header | None:
         elif kind in _MAY_TURN:
             data = encoded[offset + 8 : offset + 8 + length]
             may_be_turned |= _exif_may_turn(data) if kind == b"eXIf" else data.startswith(_PROFILES)
+        # A lower-case first letter marks a chunk that a decoder may skip. No decoder may skip an unknown critical
+        # chunk.
         elif not kind[0] & 0x20 and kind not in PNG_CRITICAL:
             return None
         offset += 12 + length

@@ -19,17 +19,27 @@ if TYPE_CHECKING:
 
 UNREADABLE = b"?"
 """Stands for a profile with a missing part. No reader can open it."""
-# Levels (of 255) by which a color may change while its profile still counts as sRGB. Of ten sRGB profiles of cameras
-# and programs none changes a level by more than 1; sRGB's primaries with a gamma of 2.2 change it by 9. Gray is wider,
-# so that the usual Gray Gamma 2.2 counts (9 at the dark end, 2 on average). Encoding a JPEG again changes as much.
-# Gamma 2.0 and 2.3 are at 10, gamma 1.8 at 19, a dot gain of 20% at 23.
 _TOLERANCE = {"RGB": 2, "L": 9}
-_MAX_PARTS = 255  # Their number is one byte.
-_MAX_BYTES = 4 << 20  # No profile in use is this long.
-_REMEMBERED = 4096  # Verdicts; collections share a few profiles.
-# A transform takes as long to build as to apply to a photograph. 600 photographs had twelve profiles that need one.
+"""A profile counts as sRGB if it changes a level (of 255) by at most this much.
+
+None of ten sRGB profiles of cameras and programs changes a level by more than 1. The primaries of sRGB with a gamma of
+2.2 change it by 9. The limit for gray is higher, so that the usual Gray Gamma 2.2 counts as sRGB (9 at the dark end, 2
+on average). Encoding a JPEG again changes as much. Gamma 2.0 and 2.3 change a level by 10, gamma 1.8 by 19, and a dot
+gain of 20% by 23.
+"""
+_MAX_PARTS = 255
+"""A profile in a JPEG has at most this many segments, because their number is one byte."""
+_MAX_BYTES = 4 << 20
+"""A profile has at most this many bytes. No profile in use is this long."""
+_REMEMBERED = 4096
+"""At most this many verdicts are remembered. The images of a collection share a few profiles."""
 _TRANSFORMS = 16
+"""At most this many transforms are remembered.
+
+Building one takes as long as applying it to a photograph. 600 photographs had twelve profiles that need one.
+"""
 _LEVELS = range(0, 256, 51)
+"""The grid of colors has these levels of each channel."""
 _Judge = Callable[[bytes, bool], bool]
 
 
@@ -43,6 +53,7 @@ def joined(parts: Sequence[bytes]) -> bytes:
         return parts[0][2:]
     if len(parts) > _MAX_PARTS:
         return UNREADABLE
+    # The segments may be in any order. Each begins with its number.
     ordered = sorted(parts)
     numbers = {part[0] for part in ordered if part[1:2] == bytes([len(ordered)])}
     return b"".join(part[2:] for part in ordered) if len(numbers) == len(ordered) else UNREADABLE
@@ -68,6 +79,7 @@ def _remember(judge: _Judge) -> _Judge:
 @_remember
 def is_srgb(profile: bytes, is_gray: bool) -> bool:
     """Whether the pixels of an image with this profile can be read as sRGB without a visible difference."""
+    # A gray image may have a profile for color, of which only the curves count.
     for mode in ("L", "RGB") if is_gray else ("RGB",):
         if transform := transform_of(profile, mode):
             colors = _colors("L").convert(mode) if is_gray else _colors("RGB")
@@ -87,6 +99,7 @@ def inflated(chunk: bytes) -> bytes:
     method_and_data = chunk.partition(b"\0")[2]
     inflate = zlib.decompressobj()
     try:
+        # The limit bounds the memory: a chunk may inflate to a thousand times its size.
         profile = inflate.decompress(method_and_data[1:], _MAX_BYTES)
     except zlib.error:
         return UNREADABLE

@@ -11,17 +11,19 @@ import zlib
 
 from pipeline.images.header import END, KNOWN, PNG_CRITICAL, SCAN
 
-# A marker: 0xff, perhaps repeated, and a code that is neither stuffing (00) nor a restart (d0 to d7).
+# A marker is 0xff, which may be repeated, and a code that is neither stuffing (00) nor a restart (d0 to d7).
 _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])", re.DOTALL)
-# The same, to search a scan for: sixteen times faster without the group and the repetition.
+# A marker, for the search through a scan. Without the group and the repetition, the search is sixteen times faster.
 _AFTER_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7]", re.DOTALL)
-# First pixel and distance of the pixels of each pass, across and down: one pass, or the seven of Adam7.
+# Offset of the first pixel and distance of the pixels of each pass, across and down: one pass, or the seven of Adam7.
 _PASSES = (
     ((0, 0, 1, 1),),
     ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
 )
 _CHUNK = 1 << 20
+"""At most this many bytes are inflated at once."""
 _OF_PIXELS = PNG_CRITICAL | {b"tRNS"}
+"""These chunks of a PNG decide its pixels."""
 
 
 def is_whole_jpeg(encoded: bytes) -> bool:
@@ -33,6 +35,7 @@ def is_whole_jpeg(encoded: bytes) -> bool:
             return True
         length = int.from_bytes(encoded[offset : offset + 2], "big")
         offset += length
+        # A length includes its own two bytes, so a smaller one is damage.
         if code not in KNOWN or length < 2 or offset > len(encoded):
             return False
         if code == SCAN:
@@ -54,6 +57,7 @@ def is_whole_png(encoded: bytes) -> bool:
         if zlib.crc32(checked).to_bytes(4, "big") != encoded[offset + 8 + length : offset + 12 + length]:
             return False
         critical = not kind[0] & 0x20
+        # The header must be the first chunk, and the only one of its kind.
         if (kind == b"IHDR") != (offset == 8) or (critical and kind not in PNG_CRITICAL):
             return False
         if kind == b"IEND":
@@ -84,7 +88,7 @@ def has_sound_pixels(encoded: bytes) -> bool:
 
 
 def _inflated_size(parts: list[bytes], max_size: int) -> int:
-    """Return the size of the inflated parts of one zlib stream, a piece at a time; -1 if the stream is not sound.
+    """Return the size of the inflated parts of one zlib stream, or -1 if the stream is damaged.
 
     Stops after `max_size` bytes, because half a megabyte may inflate to hundreds of megabytes.
     """
@@ -99,6 +103,7 @@ def _inflated_size(parts: list[bytes], max_size: int) -> int:
         size += len(inflate.flush())
     except zlib.error:
         return -1
+    # `eof` is true only after the checksum of the stream was verified. Data after its end is foreign.
     return size if inflate.eof and not inflate.unused_data else -1
 
 

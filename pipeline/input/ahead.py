@@ -1,4 +1,4 @@
-"""The next batch in the hand of whoever asks for it."""
+"""Takes each batch from the input pipeline one step before the training asks for it."""
 
 from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +15,7 @@ def one_ahead(batches: Iterable[_Batch]) -> Generator[_Batch, None, None]:
     """
     with ThreadPoolExecutor(1, "one-ahead") as thread:
         iterator = iter(batches)
+        # The end is None: in a generator, a StopIteration that `result` raises would become a RuntimeError.
         ahead = thread.submit(next, iterator, None)
         while (batch := ahead.result()) is not None:
             ahead = thread.submit(next, iterator, None)

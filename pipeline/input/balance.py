@@ -31,6 +31,8 @@ def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Te
     # One more of each class than its part: rounding down must not leave the epoch short.
     wanted = (tf.reduce_sum(counts) / tf.reduce_sum(present) + 1) * present
     times = tf.math.divide_no_nan(wanted, counts)
+    # Each class starts with a random fraction of a copy. Otherwise, the same examples would get the extra copy in each
+    # epoch.
     owed = tf.random.stateless_uniform([len(dataset.labels)], tf.stack([tf.constant(seed, tf.int64), epoch]))
 
     def pay(owed: tf.Tensor, example: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tuple[Any, tf.Tensor]]:
@@ -40,6 +42,7 @@ def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Te
         owed = tf.tensor_scatter_nd_update(owed, [[label]], [due - copies])
         return owed, (example, tf.cast(copies, tf.int64))
 
+    # Zero copies of an example are an empty dataset: the example is left out of this epoch.
     return records.scan(owed, pay).flat_map(
         lambda example, copies: tf.data.Dataset.from_tensors(example).repeat(copies)
     )

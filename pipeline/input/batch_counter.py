@@ -1,4 +1,4 @@
-"""Counts the batches that an input pipeline has made. Less those that the training took, they are ready."""
+"""Counts the batches that an input pipeline has made. The ready batches are those that the training has not taken."""
 
 from typing import Any
 
@@ -25,4 +25,5 @@ class BatchCounter:
 
     def ready_pct(self, taken: int) -> float:
         """Return how many batches are ready, in percent of the capacity, if `taken` batches were taken."""
+        # TensorFlow may make a batch more than the capacity. The count of a new attempt can be behind `taken`.
         return 100 * min(1.0, max(0, int(self._made) - taken) / self._capacity)

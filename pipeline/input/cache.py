@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,29 +27,36 @@ CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
 GIGABYTE = 10**9
 _USABLE = 0.5
-"""Share of what is free that the images may take: the training itself and others need the rest."""
+"""The images may take this share of the free memory or disk: the training itself and other programs need the rest."""
 _FORM = 2
-"""Of what is kept: count it up where decoding or the order of an epoch changes, else what is old would be reused."""
+"""Version of the cached content. Increase it if decoding or the order of an epoch changes, so that old files are not
+reused."""
 _MEAN_SHAPE = 4 / 3
-"""Longer over shorter side of photographs."""
+"""Most photographs have this ratio of the longer to the shorter side."""
 _log = logging.getLogger(__name__)
 
 
-def cached_bytes(dataset: Dataset, options: BatchOptions, servers: int = 1) -> int:
+def cached_bytes(
+    dataset: Dataset, options: BatchOptions, servers: int = 1, splits: Collection[str] = CACHED_SPLITS
+) -> int:
     """Return about how many bytes the decoded images of one server take."""
     seen = options.image_size**2 * 3
+    # As `cached_crop` makes them: with crop=random, the whole image is kept, at the scale at which a crop has the
+    # model's size.
     larger = seen if options.crop == "whole" else round(seen / CENTER**2 * _MEAN_SHAPE)
-    return (dataset.splits["train"].examples * larger + dataset.splits["validation"].examples * seen) // servers
+    of_image = {"train": larger, "validation": seen}
+    return sum(dataset.splits[split].examples * of_image[split] for split in splits) // servers
 
 
 @contextmanager
 def open_cache(
     choice: Choice, folder: Path, dataset: Dataset, options: BatchOptions, server: Server, epochs: int
 ) -> Iterator[BatchOptions]:
-    """The options with what `choice` means here, said in words; what is kept on disk is in `folder`.
+    """Yield the options with the cache that `choice` stands for, and log it. Files of `disk` are in `folder`.
 
-    Raises BadInput if memory or disk was asked for and the images do not fit, and CacheDamaged if an error of
-    TensorFlow within the block comes from what is kept on the disk, which is then removed.
+    Raises:
+        BadInput: If the choice is memory or disk, and the images do not fit there.
+        CacheDamaged: If an error of TensorFlow in the block comes from damaged files of `disk`, which are then removed.
     """
     if choice == "disk":
         with _on_disk(folder, dataset, options, server) as path:
@@ -77,7 +84,7 @@ def _in_memory_or_off(
 
 
 def _helps(options: BatchOptions, epochs: int) -> bool:
-    """Whether what is decoded once can be used again."""
+    """Return whether a later epoch can use decoded images again."""
     return epochs > 1 and not options.balanced and options.crop != "random_resized"
 
 
@@ -90,21 +97,21 @@ def _too_much(what: str, needed: int, usable: int) -> str:
 
 @contextmanager
 def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Server) -> Iterator[str]:
-    """The path that the files in `folder` begin with. One training at a time has them; what is complete is reused."""
+    """Yield the prefix of the cache files in `folder`. One training at a time has them; complete files are reused."""
     own = folder / _key(dataset, options, server)
     with ExitStack() as held:
         with _turn(folder):
             own.mkdir(exist_ok=True)
             if not held.enter_context(_locked(own)):
-                raise BadInput(
-                    f"another training keeps the same decoded images in {own}: set cache=off for one of the two "
-                    "trainings"
-                )
+                raise BadInput(f"another training keeps the same images in {own}: set cache=off for one of them")
+            # Before the free room is measured: files of earlier trainings would count as used.
             _sweep_others(folder, own)
         for split in CACHED_SPLITS:
-            if not is_cached(_prefix(own, split)):  # A killed training has left it half written.
+            # A killed training left it half-written, and TensorFlow does not write over it.
+            if not is_cached(_prefix(own, split)):
                 remove_cache(_prefix(own, split))
-        needed = 0 if is_cached(_prefix(own, "train")) else cached_bytes(dataset, options, server.count)
+        missing = [split for split in CACHED_SPLITS if not is_cached(_prefix(own, split))]
+        needed = cached_bytes(dataset, options, server.count, missing)
         usable = int(shutil.disk_usage(own).free * _USABLE)
         if needed > usable:
             raise BadInput(_too_much(f"disk below {folder}", needed, usable) + "set local_folder or cache=off")
@@ -121,6 +128,7 @@ def _remove_damaged(own: Path, error: tf.errors.OpError) -> None:
     if is_out_of_memory(error) or is_out_of_files(error):
         return
     for split in CACHED_SPLITS:
+        # Files without an index are half-written, not damaged: the next try removes them anyway.
         if is_cached(_prefix(own, split)) and not _is_whole(_prefix(own, split)):
             remove_cache(_prefix(own, split))
             raise CacheDamaged(
@@ -135,6 +143,7 @@ def _is_whole(prefix: str) -> bool:
         read_cache(prefix)
     except tf.errors.OpError as error:
         return is_out_of_memory(error) or is_out_of_files(error)  # Neither says anything about the content.
+    # TensorFlow raises these for a damaged index.
     except (ValueError, IndexError, RuntimeError):
         return False
     return True
@@ -142,15 +151,16 @@ def _is_whole(prefix: str) -> bool:
 
 def _key(dataset: Dataset, options: BatchOptions, server: Server) -> str:
     """Return a name that differs where the kept images, or their order, would."""
+    # The path of the cache is left out: this name becomes a part of it.
     content = [_FORM, tf.__version__, dataset.version, asdict(replace(options, cache="off")), asdict(server)]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 
 
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """Trainings that begin at the same time go through the block one after another.
+    """Let trainings that begin at the same time go through the block one after another.
 
-    Else one could sweep the folder that another has just made and not locked yet.
+    Otherwise, one could sweep the folder that another has just made and not locked yet.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -158,12 +168,12 @@ def _turn(folder: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        os.close(descriptor)  # This releases the lock.
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Whether nobody else has the folder; nobody else gets it within the block."""
+    """Lock the folder for the block if no other process holds it. Yield whether it is locked."""
     descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR)
     try:
         try:
@@ -177,7 +187,7 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 
 def _sweep_others(folder: Path, own: Path) -> None:
-    """Remove what trainings before this one have left for others than it: nothing else would ever."""
+    """Remove the folders of earlier trainings with another key: nothing else removes them."""
     for other in folder.iterdir():
         if other != own and other.is_dir():
             with _locked(other) as alone:

@@ -1,4 +1,4 @@
-"""A damaged shard, named: TensorFlow says at which byte it stopped, but not in which file."""
+"""Names a damaged shard: TensorFlow reports the byte at which it stopped, but not the file."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,11 +29,12 @@ def damage_named(dataset: Place | str) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        # First: to look for damage, all shards are read, which may take hours.
+        # Before the search for damage, which reads all shards and may take hours.
         if is_out_of_memory(error) or is_out_of_files(error):
             raise
         folder = place_of(dataset) if isinstance(dataset, str) else dataset
         what = _what_is_damaged(folder)
+        # All shards are whole: the error has another reason, and must not send a person to build the dataset again.
         if not what:
             raise
         raise DatasetError(

@@ -15,15 +15,15 @@ from pipeline.input.options import CENTER, BatchOptions, CropMode
 from pipeline.records.format import RecordFormat
 
 _MAX_CROP_RATIO = 4 / 3
-"""Width over height of a random crop, or height over width, at most."""
+"""The longer side of a random crop is at most this many times the shorter one."""
 _SLACK = 1.25
-"""An image whose shorter side is at most so many times the model's is cropped without resampling."""
+"""An image is cropped without resampling if its shorter side is at most this many times that of the model's images."""
 _ANTIALIASED = 3
-"""How many times smaller an image is made before resampling looks at every pixel of it."""
+"""Resampling uses every pixel (antialiasing) if it makes an image at least this many times smaller."""
 _MAX_CACHED_RATIO = 2
-"""Longer over shorter side of what is cached of an image, at most."""
+"""The longer side of a cached image is at most this many times the shorter one."""
 _SCALES = (1, 2, 4, 8)
-"""Fractions of its size that a JPEG can be decoded at."""
+"""libjpeg can decode a JPEG at these fractions of its size: 1, 1/2, 1/4 and 1/8."""
 
 
 class Stored(NamedTuple):
@@ -123,12 +123,14 @@ def cached_crop(stored: Stored, mode: CropMode, image_size: int) -> tuple[tf.Ten
         return tf.concat([[0, 0], size], 0), tf.constant([image_size, image_size])
     crop = tf.minimum(size, _MAX_CACHED_RATIO * tf.reduce_min(size))  # A panorama would fill the memory.
     scale = tf.cast(image_size, tf.float32) / tf.cast(_side(size, image_size)[0], tf.float32)
+    # Rounded up, and at least the size of the model: rounding must not leave a side a pixel too short for the crop.
     cached = tf.cast(tf.math.ceil(tf.cast(crop, tf.float32) * scale), tf.int32)
     return tf.concat([(size - crop) // 2, crop], 0), tf.maximum(cached, image_size)
 
 
 def _placed(crop_size: tf.Tensor, size: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     """Return a crop of the given height and width at a random place within `size`."""
+    # The numbers are below 1. With one more than the free pixels, all places are equally frequent, the last one too.
     free = tf.cast(size - crop_size + 1, tf.float32)
     return tf.concat([tf.cast(numbers[2:4] * free, tf.int32), crop_size], 0)
 
@@ -176,12 +178,14 @@ def _decode_jpeg(content: tf.Tensor, crop: tf.Tensor, size: tf.Tensor) -> tf.Ten
     The decoder skips what lies outside, and shrinks by averaging, which costs nothing: resampling a photograph of many
     megapixels would take longer than decoding it.
     """
+    # Rounded down: a crop of 1.9 times the size, decoded at a half, would have to be enlarged again.
     enough = tf.reduce_min(crop[2:] // size)
     index = tf.add_n([tf.cast(enough >= scale, tf.int32) for scale in _SCALES[1:]])
     return tf.switch_case(index, [partial(_at_scale, content, crop, scale) for scale in _SCALES])
 
 
 def _at_scale(content: tf.Tensor, crop: tf.Tensor, scale: int) -> tf.Tensor:
+    # The decoder shrinks before it crops, so the crop is in pixels of the shrunk image.
     return tf.image.decode_and_crop_jpeg(content, crop // scale, channels=3, ratio=scale)
 
 

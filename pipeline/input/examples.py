@@ -13,13 +13,15 @@ from pipeline.storage import Place
 from pipeline.system.cores import usable_cores
 
 _CYCLE = READ_AT_ONCE["train"]
+"""This many shards are read in turn. The shard cache holds room for as many."""
 _READ_BYTES = 1 << 20
+"""Each open shard has a read buffer of this many bytes."""
 
 
 class Shards:
-    """Opens pieces of shards, where they lie or as the local copies that `reader` hands out.
+    """Opens pieces of shards: the published files, or the local copies that `reader` hands out.
 
-    What an example is called is its number: its place in all shards of the split, from 0.
+    The number of an example is its place in all shards of the split, from 0.
     """
 
     def __init__(self, folder: Place, form: RecordFormat, reader: ShardReader | None) -> None:
@@ -31,13 +33,13 @@ class Shards:
     def interleaved(self, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
         """Return records of several pieces at once, in turn, beginning with those whose indices (int64) `order` holds.
 
-        A file's records in a row would meet the same neighbors again in every epoch. Deterministic, since the first
-        file to answer would otherwise decide the order.
+        If the records of one file came in a row, they would meet the same neighbors in every epoch. The order is
+        deterministic, because the first file to answer would otherwise decide it.
         """
         rows = _rows(pieces, order)
         if self._reader:
-            # By one thread, which asks for a copy when one before it has ended: a parallel interleave waits for copies
-            # far beyond those it reads, with all of TensorFlow's threads, and reads nothing meanwhile.
+            # One thread, which asks for a copy when an earlier one has ended. A parallel interleave also waits for
+            # copies that it needs much later. These waits take all of TensorFlow's threads, and nothing is read.
             return rows.interleave(self._copied(self._reader, self._reader.take), cycle_length=_CYCLE)
         return rows.interleave(
             self._in_place, cycle_length=_CYCLE, num_parallel_calls=self._parallel_calls, deterministic=True
@@ -66,7 +68,7 @@ class Shards:
 
         def opened(name: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
             path = tf.ensure_shape(tf.numpy_function(path_of, [name], tf.string), [])
-            # Behind the records something that yields none: it is asked for when they have been read.
+            # A dataset without elements after the records: TensorFlow runs its filter once the records have been read.
             end = tf.data.Dataset.from_tensors((part[2], name)).filter(
                 lambda _, name: tf.ensure_shape(tf.numpy_function(release, [name], tf.bool), [])
             )
@@ -89,6 +91,7 @@ class Numbers(Shards):
 
 def _rows(pieces: Sequence[Piece], order: tf.Tensor | None = None) -> tf.data.Dataset:
     """Return a dataset of (name, (first, count, number)) of each piece, in the order of the list or of `order`."""
+    # Shapes are stated, because a server can have no piece, and an empty list says nothing of its shape.
     names = tf.constant([piece.name for piece in pieces], tf.string, [len(pieces)])
     parts = tf.constant([piece[1:] for piece in pieces], tf.int64, [len(pieces), 3])
     if order is None:

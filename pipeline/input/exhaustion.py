@@ -1,4 +1,4 @@
-"""Errors of TensorFlow that say that memory, room on a disk, or open files are used up."""
+"""Recognizes errors of TensorFlow that mean: out of memory, out of room on a disk, or out of open files."""
 
 import re
 
@@ -7,22 +7,22 @@ import tensorflow as tf
 from pipeline.errors import FileSystemError
 
 _WORDS = re.compile(r"out of memory|OOM when|ALLOC_FAILED|failed to allocate", re.IGNORECASE)
-"""Of cuBLAS and cuDNN, too, which tell of it as of any failure of theirs."""
+"""Words for a full memory. cuBLAS and cuDNN report it with the same error class as any other failure."""
 _OF_NODES = re.compile(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]")
-"""What TensorFlow adds for its developers."""
+"""Node and operation names that TensorFlow adds to messages for its developers. They are cut out."""
 _OF_FILES = re.compile(r"No space left|Disk quota exceeded|Too many open files", re.IGNORECASE)
 """TensorFlow raises the same error for a full disk, a full quota and too many open files as for a full memory."""
 
 
 def is_out_of_memory(error: tf.errors.OpError) -> bool:
-    """Whether a device, or the machine, had no memory left."""
+    """Return whether a device, or the machine, had no memory left."""
     if is_out_of_files(error):
         return False
     return isinstance(error, tf.errors.ResourceExhaustedError) or bool(_WORDS.search(str(error.message)))
 
 
 def is_out_of_files(error: tf.errors.OpError) -> bool:
-    """Whether a disk or a quota is full, or the process may open no more files."""
+    """Return whether a disk or a quota is full, or the process may open no more files."""
     return isinstance(error, tf.errors.ResourceExhaustedError) and bool(_OF_FILES.search(str(error.message)))
 
 

@@ -11,8 +11,8 @@ def flipped(images: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
         mirrored: (batch,), bool.
     """
     shape = tf.shape(images)
-    # As one image of many rows, and picked as whole images: on a processor TensorFlow reverses images of three
-    # dimensions four times as fast as batches of four, and `tf.where` takes five times as long as `gather`.
+    # The batch is reversed as one image of many rows, because on a CPU, TensorFlow reverses three dimensions four times
+    # as fast as four. Whole images are then picked by `gather`, because `tf.where` takes five times as long.
     rows = tf.reshape(images, tf.stack([-1, shape[2], shape[3]]))
     others = tf.reshape(tf.reverse(rows, [1]), shape)
     index = tf.range(shape[0]) + tf.where(mirrored, shape[0], 0)

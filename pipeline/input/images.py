@@ -102,19 +102,21 @@ def _training(
         )
     )
     return (
+        # The n-th example of the training always gets the n-th place, so crops and flips do not depend on a checkpoint.
         tf.data.Dataset.zip(examples, _places(split, start))
-        # In order, and twice as many as there are cores: one large image would hold up those that wait behind it.
+        # Twice as many calls as cores: the order is fixed, so one large image holds up all images behind it.
         .map(
             lambda *of_place: finished(*images.augmented(*of_place)),
             num_parallel_calls=2 * usable_cores(),
             deterministic=True,
         )
-        # Whole ones only: an epoch is padded to full batches, so that none is left over.
+        # An epoch is padded to full batches, so no example is dropped. All batches have one static shape.
         .batch(options.batch_size, drop_remainder=True)
+        # Before the prefetch buffer: batches that are counted, but not taken, are in the buffer.
         .apply(counter.counted if counter else lambda batches: batches)
-        # So that `len` and Keras know it.
+        # `flat_map` hides the number of batches. `len` and Keras need it.
         .apply(tf.data.experimental.assert_cardinality(max(epochs * split.share.steps - start, 0)))
-        # Last: the next batches are made while the accelerator works on this one.
+        # At the end, so that whole batches are made ahead while the accelerator works on this one.
         .prefetch(options.prefetch_batches)
         .with_options(_tf_options())
     )
@@ -140,7 +142,7 @@ def validation_batches(
         .batch(options.batch_size, drop_remainder=True)
         .apply(tf.data.experimental.assert_cardinality(split.share.steps))
     )
-    if options.cache != "off":  # as batches: their order never changes
+    if options.cache != "off":  # Whole batches are cached, because their order never changes.
         batches = batches.cache(_file(options, "validation"))
     return batches.prefetch(options.prefetch_batches).with_options(_tf_options())
 
@@ -171,7 +173,7 @@ def _open(
 ) -> _ServerSplit:
     place = place_of(folder) if isinstance(folder, str) else folder
     dataset = datasets.load(place)
-    if reader is None:  # a reader has checked the shards already
+    if reader is None:  # For a reader, `remote_shards` has compared them already.
         datasets.require_shards(place, dataset)
     if options.balanced:
         require_one_label(dataset, str(place))
@@ -187,15 +189,16 @@ def _epochs(share: Share, seed: int, first: int, last: int) -> tf.data.Dataset:
         return np.array(epoch_order(share.pieces, seed, int(epoch)), np.int64)
 
     def row(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # In Python, because TensorFlow has no such hash. It is one call for each epoch.
         return epoch, tf.ensure_shape(tf.numpy_function(order, [epoch], tf.int64), [len(share.pieces)])
 
-    # Not from_generator: on Python 3.11 TensorFlow then has malloc map and unmap every image of over 128 KB, and raw
-    # ones come at a fifth of the speed.
+    # Not from_generator: with it, on Python 3.11, malloc maps and unmaps each image of more than 128 KB, and raw images
+    # are read at a fifth of the speed.
     return tf.data.Dataset.range(first, last + 1).map(row)
 
 
 class _Place(NamedTuple):
-    """What the place of an example in the training decides, whichever checkpoint the training goes on from."""
+    """Values that follow from the place of an example in the training alone, whatever checkpoint it goes on from."""
 
     numbers: tf.Tensor
     """Random numbers from 0 to 1 (float32, (5,)): four for the crop, the last for `mirrored`."""
@@ -206,7 +209,7 @@ class _Place(NamedTuple):
 
 
 def _places(split: _ServerSplit, start: int) -> tf.data.Dataset:
-    """Return the places from batch `start` on, computed for a batch at once: one alone would take as long."""
+    """Return the places from batch `start` on, computed for a batch at once: a single place would take as long."""
     size, share = split.options.batch_size, split.share
 
     def places(batch: tf.Tensor) -> _Place:
@@ -238,15 +241,18 @@ class _Encoded:
         dataset, shards, share, options, _ = self._split
         records = _exactly(shards.interleaved(share.pieces, order), share.examples)
         if options.balanced:
+            # A server's share may lack a class or hold few examples of it. All servers still need the same number of
+            # examples.
             more = shards.again(tuple(repeated(share.pieces, share.examples)))
             records = balanced(records, dataset, options.seed, epoch).concatenate(more).take(share.examples)
-        # Before decoding: an element is then the encoded image, a tenth of its pixels' memory.
+        # Before decoding: an encoded image takes a tenth of the memory of its pixels.
         elements = shuffle_elements(dataset.splits["train"], options.shuffle_bytes)
         return _shuffled(records, elements, options.seed, epoch)
 
     def augmented(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
         """Return image, label, weight, whether to mirror it, and the number of an example."""
         number, serialized = example
+        # One by one: parsing a whole batch and splitting it again took longer for pixels, and gained nothing for JPEG.
         stored = decode.parse(serialized, self._form)
         crop = decode.random_crop(stored, self._crop_mode, self._options, place.numbers)
         image = decode.decode_crop(stored, crop, self._form, tf.constant([self._options.image_size] * 2))
@@ -272,8 +278,8 @@ class _Cached:
 
     def epoch(self, epoch: tf.Tensor, _: tf.Tensor) -> tf.data.Dataset:
         """Return the decoded images of an epoch with their labels and numbers, then its padding."""
-        # The first as they come: a buffer of all of them would decode all of them before the first batch. Later ones
-        # take no more memory for it, since the buffer holds what the cache holds.
+        # The first epoch takes the images as they are decoded: a buffer of all of them would decode all of them before
+        # the first batch. In later epochs, the buffer takes no more memory, because it holds what the cache holds.
         all_of_them = max(self._split.share.examples, 1)
         elements = tf.cond(epoch == 1, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
         return _shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
@@ -301,7 +307,8 @@ def _square(image: tf.Tensor, options: BatchOptions) -> tf.Tensor:
 
 def _shuffled(examples: tf.data.Dataset, elements: tf.Tensor | int, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
     """Return the examples in the order of an epoch. Call it in the function of a `flat_map`, whose graph it seeds."""
-    seed_graph(seed + 1)  # A pair of zeros would stand for a random seed.
+    seed_graph(seed + 1)  # If this seed and the epoch were both 0, TensorFlow would take a random seed.
+    # The epoch is the seed of the operation, so TensorFlow must not draw another order for each pass.
     return examples.shuffle(elements, epoch, reshuffle_each_iteration=False)
 
 
@@ -320,8 +327,8 @@ def _file(options: BatchOptions, split: str) -> str:
 
 def _tf_options() -> tf.data.Options:
     options = tf.data.Options()
-    # Its thread looks at the pipeline ever less often, and the end of an iterator waits for its next look: epochs of
-    # 0.8 s took 1.3. And it begins with one core.
+    # The thread of autotune looks at the pipeline less and less often, and the end of an iterator waits for its next
+    # look: epochs of 0.8 s took 1.3 s. It also begins with one core.
     options.autotune.enabled = False
     # Each server reads its own share already. TensorFlow would divide it again, and most examples would be lost.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

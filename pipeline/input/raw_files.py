@@ -24,9 +24,10 @@ def raw_file_batches(folder: Path, *, image_size: int, batch_size: int) -> tf.da
 
     For the comparison only; the module says what is slow about it.
 
-    Raises SourceError if no JPEG lies there.
+    Raises:
+        SourceError: If the sub-folders hold no JPEG.
     """
-    # A bracket in the name of the folder is no pattern.
+    # A bracket in the name of the folder must not act as a pattern.
     patterns = [f"{glob.escape(str(folder))}/*/*.{suffix}" for suffix in SUFFIXES]
     if not any(map(glob.glob, patterns)):
         raise SourceError(

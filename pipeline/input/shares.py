@@ -1,4 +1,4 @@
-"""Who reads what, and when: the examples of a split shared among servers, and the order of an epoch. No TensorFlow.
+"""Divides the examples of a split among servers, and gives the order of an epoch. No TensorFlow.
 
 Shares are ranges of examples, not of files: ten shards on three servers would give one of them a third more to do than
 the others, which would wait for it in every epoch. At most two files of a server's share are read by a neighbor, too.
@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     first: int
     examples: int
     number: int
-    """That of its first example among those of all shards of the split, from 0."""
+    """Number of its first example among those of all shards of the split, from 0."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Share:
 
     @property
     def examples(self) -> int:
-        """Its own ones."""
+        """How many examples are the server's own, without the padding."""
         return sum(piece.examples for piece in self.pieces)
 
 
@@ -46,7 +46,8 @@ def share_of(shards: Sequence[Shard], batch_size: int, server: Server) -> Share:
     own = tuple(pieces_between(shards, *(total * n // server.count for n in (server.index, server.index + 1))))
     steps = steps_of_epoch(total, server.count, batch_size)
     missing = steps * batch_size - sum(piece.examples for piece in own)
-    # Copies of examples, not black squares: those would change what batch normalization sees.
+    # The padding repeats examples. Black images would change the statistics of batch normalization.
+    # A server without an example of its own (fewer examples than servers) repeats those of the others.
     whole = tuple(pieces_between(shards, 0, total))
     return Share(own, tuple(repeated(own or whole, missing)), steps)
 

@@ -1,8 +1,8 @@
-"""How near the order of training is to a perfect shuffle, with the buffer that is set and with others.
+"""Measures how near the order of training is to a perfect shuffle, with the buffer of the settings and with others.
 
-Two things suffer where it is far from one. Batches whose classes are not those of the whole pull the weights to and
-fro; and examples that meet the same batch-mates in every epoch teach less. Both are measured on the order itself: the
-stages of training, run on the numbers of examples in place of their records.
+A poor shuffle does harm in two ways. If the class mix of a batch differs from that of the whole, the weights are pulled
+to and fro. If examples meet the same batch-mates in every epoch, they teach less. Both are measured on the order
+itself: the stages of training run on the numbers of the examples instead of their records.
 """
 
 import logging
@@ -29,19 +29,22 @@ from pipeline.system.progress import Advance, progress
 
 Numbers = NDArray[np.int64]
 MAX_EXAMPLES = 1_000_000
+"""Of a larger dataset, only the first shards are measured."""
 BUFFERS = (1, 256, 1024, 4096, 16_384)
+"""The table shows buffers of these sizes, in examples, beside the one of the settings."""
 MEGABYTE = 1_000_000
 MEGABYTES = tuple(2**power for power in range(17))
-"""Buffers that the advice is chosen from: up to the largest that the setting allows."""
+"""The advice is one of these sizes of the buffer. The last one is the largest that the setting allows."""
 MAX_DISTANCE_RATIO = 1.1
-"""Classes of a batch may be so many times as far from the whole as those of a perfect shuffle."""
+"""A buffer is enough if the class distance is at most this many times that of a perfect shuffle."""
 MAX_MEET_AGAIN = 1.5
-"""Batch-mates may meet again so many times as often as by chance."""
+"""A buffer is enough if batch-mates meet again at most this many times as often as by chance."""
 _STRAYS = 2
-"""Standard deviations that chance is allowed."""
+"""The class distance may also exceed the ideal by this many standard deviations, which is chance."""
 _MIN_PERMUTATIONS = 3
+"""A standard deviation needs several permutations, also if one of them has enough batches."""
 _IDEAL_BATCHES = 1000
-"""Batches of random permutations that the ideal is taken from: those of one small epoch would tell it badly."""
+"""The ideal is the mean over about this many batches: the few batches of a small epoch would give a poor estimate."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,11 +62,11 @@ def class_distance(labels: Numbers, batch_size: int) -> float:
     """
     shares = np.bincount(labels) / len(labels)
     batches = np.arange(len(labels)) // batch_size
-    # By what is there: a table of all batches and classes would take gigabytes.
+    # Only the pairs of batch and class that occur: a table of all of them would take gigabytes.
     cells, counts = np.unique(batches * len(shares) + labels, return_counts=True)
     of_batch, of_class = np.divmod(cells, len(shares))
     sizes = np.bincount(batches)
-    # Shares add up to one, so that those above exceed by as much as the others fall short: half of the sum.
+    # The excess is half of the sum of all differences, because both shares add up to one.
     return float(np.maximum(counts / sizes[of_batch] - shares[of_class], 0).sum() / len(sizes))
 
 
@@ -88,7 +91,7 @@ def meet_again(first: Numbers, second: Numbers, batch_size: int) -> float:
     in_first, in_second = (_batch_of_each(order, batch_size) for order in (first, second))
     mates = _pairs(np.bincount(in_first))
     _, together = np.unique(in_first * len(first) + in_second, return_counts=True)
-    # Each of the mates is one of all pairs, of which as many are mates in the next epoch.
+    # By chance, a pair of batch-mates meets again with the probability mates / all pairs.
     return _pairs(together) * _pairs(np.array([len(first)])) / mates**2
 
 
@@ -110,12 +113,12 @@ class Quality:
     """What was measured with one buffer, over two epochs."""
 
     examples: int
-    """That the buffer holds."""
+    """How many examples the buffer holds."""
     megabytes: float
     class_distance: float
     meet_again: float
     holds_all: bool
-    """Whether all examples are in the buffer: a perfect shuffle, whatever so few of them happen to measure."""
+    """Whether all examples are in the buffer. That is a perfect shuffle, even if few examples measure worse."""
 
 
 def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
@@ -124,8 +127,9 @@ def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
     `enough_megabytes` is the smallest buffer that is enough: 0 if none is needed, None if even
     the largest is not enough.
 
-    Raises DatasetError if `folder` holds no whole dataset or hardly any examples, and SettingsError if a batch has one
-    example.
+    Raises:
+        DatasetError: If `folder` holds no whole dataset, or fewer than two training examples.
+        SettingsError: If a batch has one example.
     """
     whole = datasets.load(folder)
     examples = whole.splits["train"].examples
@@ -139,7 +143,7 @@ def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
     datasets.require_shards(folder, whole)
     dataset = beginning_of(whole, MAX_EXAMPLES)
     _say_what_is_left_out(settings, dataset, whole)
-    # Balancing looks at labels, and numbers have none.
+    # Balancing reads labels, but the order is measured on numbers, which have none.
     options = replace(batch_options(settings), balanced=False)
     labels = _labels(folder, dataset)
     with progress("orders of training", 0, "orders") as advance:
@@ -196,9 +200,10 @@ def _qualities(
     split = dataset.splits["train"]
     ideals = shuffled_class_distances(labels, options.batch_size, options.seed)
     ideal = float(ideals.mean())
-    # The few batches of a small dataset stray further than that by chance, also where they are shuffled perfectly.
+    # The few batches of a small dataset exceed that ratio by chance, even if they are shuffled perfectly.
     farthest = max(MAX_DISTANCE_RATIO * ideal, ideal + _STRAYS * float(ideals.std()))
 
+    # The table and the search for the smallest buffer measure some sizes twice.
     @cache
     def quality(elements: int) -> Quality:
         measured = _measured(folder, dataset, options, labels, elements)
@@ -206,6 +211,7 @@ def _qualities(
         return measured
 
     def is_enough(elements: int) -> bool:
+        # This is a perfect shuffle. Its measurement could fail by chance, and a larger buffer would not help.
         if elements == split.examples:
             return True
         result = quality(elements)
@@ -228,7 +234,7 @@ def _measured(folder: Place, dataset: Dataset, options: BatchOptions, labels: Nu
     split = dataset.splits["train"]
     size = elements * average_bytes(split)
     numbers = order_of_training(folder, dataset, replace(options, shuffle_bytes=size), epochs=2)
-    # An epoch at a time: one by one they would take ten times as long to come over from TensorFlow.
+    # One array for each epoch: single numbers take ten times as long to come over from TensorFlow.
     first, second = numbers.batch(split.examples).as_numpy_iterator()
     distances = [class_distance(labels[order], options.batch_size) for order in (first, second)]
     again = meet_again(first, second, options.batch_size)
@@ -238,7 +244,7 @@ def _measured(folder: Place, dataset: Dataset, options: BatchOptions, labels: Nu
 def _enough_megabytes(split: Split, is_enough: Callable[[int], bool]) -> int | None:
     if is_enough(1):
         return 0
-    # A larger buffer shuffles better: halving the choice measures five of them in place of all.
+    # A larger buffer shuffles better, so bisection finds the size with at most five measurements instead of 17.
     index = bisect_left(MEGABYTES, True, key=lambda megabytes: is_enough(shuffle_elements(split, megabytes * MEGABYTE)))
     return MEGABYTES[index] if index < len(MEGABYTES) else None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 
 _PYTHON_OPERATIONS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
-"""What `tf.py_function` and `tf.numpy_function` become in a graph."""
+"""`tf.py_function` and `tf.numpy_function` become these operations in a graph."""
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ def remove_cache(prefix: str) -> None:
 
 
 def take_batches_of_equal_number(strategy: tf.distribute.Strategy) -> None:
-    """Save the question to all other servers before each batch whether they have one, too.
+    """Skip the collective check before each batch that all other servers have one, too.
 
-    Only for servers whose shares have the same number of batches.
+    Only for servers whose shares have the same number of batches. Otherwise, the others would hang at the last step.
     """
     strategy.extended.experimental_enable_get_next_as_optional = False
 

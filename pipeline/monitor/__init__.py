@@ -5,6 +5,7 @@ sources --Sampler, 5 Hz--> values \
 training loop: batch, epoch ------/
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -19,7 +20,10 @@ from pipeline.monitor.sampler import Sampler, Source
 from pipeline.monitor.step_clock import StepClock, StepTimes
 
 PATIENT_S, HURRIED_S = 60.0, 8.0
-"""How long Comet may take at the end of a training, and after an exception."""
+"""Time limits for Comet in seconds: at the end of a training, and after an exception."""
+FLUSH_S = 15.0
+"""How long a checkpoint waits for the record, in seconds. It is less than a stopped training has until it is killed."""
+_log = logging.getLogger(__name__)
 
 __all__ = [
     "KINDS",
@@ -100,8 +104,13 @@ class Monitor:
         self._reporter.report("epochs", epoch, {**values, "global_step": step})
 
     def flush(self) -> None:
-        """Wait until all reported rows are in the record on the disk; two seconds at most, because a sink may hang."""
-        self._reporter.flush()
+        """Wait until all reported rows are in the record on the disk, for at most FLUSH_S, because a sink may hang."""
+        if not self._reporter.flush(FLUSH_S):
+            _log.warning(
+                "monitor: the last rows are not on the disk after %g s: a power loss now would leave steps of the "
+                "checkpoint out of the record",
+                FLUSH_S,
+            )
 
     def _sample(self, values: Mapping[str, float]) -> None:
         self._reporter.report("samples", self._step, values)
@@ -133,6 +142,7 @@ def open_monitor(
     with ExitStack() as closing:  # Closes from last to first: sampler, queue, record, Comet.
         tracker = CometSink(run_folder / "comet", comet) if comet else None
         if tracker:
+            # `push` and not `callback`, because `_close` must know whether the block failed.
             closing.push(partial(_close, tracker))
         record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)

@@ -21,7 +21,8 @@ from pipeline.monitor.sampler import Source, require_rate
 from pipeline.monitor.threads import Threads
 from pipeline.system.progress import log_to_stderr
 
-EXIT_BAD, EXIT_NOT_RUN, EXIT_NOT_FOUND, EXIT_SIGNAL = 2, 126, 127, 128  # as a shell gives them
+EXIT_BAD, EXIT_NOT_RUN, EXIT_NOT_FOUND, EXIT_SIGNAL = 2, 126, 127, 128
+"""Exit codes as a shell gives them. The number of a signal is added to the last one."""
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 USAGE = """python -m pipeline.monitor [--hz HZ] [--to FOLDER] [--json] --seconds SECONDS
        python -m pipeline.monitor [--hz HZ] [--to FOLDER] [--json] -- COMMAND [ARGUMENT ...]"""
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     except NotStarted as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return error.code
-    except OSError as error:  # a full disk, or a folder that cannot be made
+    except OSError as error:  # A full disk, for instance, or a folder that cannot be made.
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
     except KeyboardInterrupt:
@@ -174,7 +175,7 @@ def _pause(seconds: float) -> int:
 
 def _judge(record: Path) -> dict[str, Any]:
     """Return what limits the command."""
-    from pipeline.monitor.any_program import diagnose_from_outside  # after the command: NumPy takes a second
+    from pipeline.monitor.any_program import diagnose_from_outside  # After the command: NumPy takes a second.
 
     verdict = diagnose_from_outside(read(record, "samples"))
     return {"verdict": verdict.sentence, "limits": [limit.value for limit in verdict.limits]}

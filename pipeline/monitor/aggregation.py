@@ -78,6 +78,7 @@ class Interval:
             self._opened = row.time
         self._last = row
         for name, value in row.values.items():
+            # One NaN would make the mean of the whole interval NaN.
             if math.isfinite(value):
                 count, total, highest = self._sums.get(name, (0, 0.0, -math.inf))
                 self._sums[name] = count + 1, total + value, max(highest, value)
@@ -100,7 +101,7 @@ class Interval:
 
 
 Windows, Window = Intervals, Interval
-"""The names before a "window" meant the newest partitions only. Sinks of users may import them."""
+"""Earlier names of these classes, which sinks of users may import. A "window" now means the newest partitions only."""
 
 
 def split_maxima(intervals: "pandas.DataFrame") -> "tuple[pandas.DataFrame, pandas.DataFrame]":
@@ -130,6 +131,7 @@ def widen(intervals: "pandas.DataFrame", width: float, weights: "Array") -> "tup
     import pandas
 
     bins = (intervals["time"] // width).to_numpy()
+    # No interval has the number -1, so the first row begins one.
     starts = np.flatnonzero(np.diff(bins, prepend=-1.0))
     last_rows = np.append(starts[1:], len(intervals)) - 1
 
@@ -146,4 +148,5 @@ def widen(intervals: "pandas.DataFrame", width: float, weights: "Array") -> "tup
         return np.divide(sums, weight, out=np.full_like(sums, np.nan), where=weight > 0)
 
     means, highest = split_maxima(intervals)
+    # `fmax` leaves out NaN, which stands for a metric that was not measured.
     return reduced(means, weighted), reduced(highest, lambda values: np.fmax.reduceat(values, starts))

@@ -30,7 +30,7 @@ _OPEN, _LOCK = ".open", "lock"
 _DEPTHS = (".", "*", "*/*", "runs/*/*")
 """Folders of trainings, relative to that of a training, of a run, of all runs, and of a workspace."""
 _COMPRESSION_LEVEL = 1
-"""The lowest: messages shrink to a tenth even so."""
+"""The fastest level, at which messages already shrink to a tenth."""
 
 
 class Attempt:
@@ -46,6 +46,7 @@ class Attempt:
         self.open.mkdir()
         self._lock = (self.open / _LOCK).open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # After the lock: `recover` takes a folder with a description and without a lock for that of a killed attempt.
         with write_whole(self.open / DESCRIPTION, synced=True) as file:
             file.write(json.dumps(description(key, project, workspace)).encode())
         sync_folder(self.open)
@@ -118,8 +119,9 @@ def _lock(opened: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        with (opened / _LOCK).open("rb") as lock:
+        with (opened / _LOCK).open("r+b") as lock:  # NFS grants exclusive locks only on writable files.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Looked at again: another process may have packed it before this one got the lock.
             yield (opened / DESCRIPTION).exists()
     except (BlockingIOError, FileNotFoundError):  # It is under way, or another process packs it now.
         yield False
@@ -147,7 +149,7 @@ def _source(opened: Path) -> Path | zipfile.Path | None:
 def _is_sound(packed: zipfile.ZipFile) -> bool:
     try:
         return packed.testzip() is None
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError):  # as a power loss may leave it
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError):  # A power loss may leave such a file.
         return False
 
 

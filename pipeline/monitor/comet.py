@@ -91,6 +91,7 @@ class CometSink:
         self._intervals = Intervals()
         self._pending: list[Row] = []
         self._session: Session | None = None
+        # Comet may take 30 s to start, and training must not wait for it.
         self._starter = threading.Thread(target=self._start, name="monitor-comet", daemon=True)
         self._starter.start()
 
@@ -109,6 +110,7 @@ class CometSink:
 
     def _finish(self) -> None:
         self._starter.join()
+        # The reporter is closed by now, so no other thread adds rows.
         self._pending += self._intervals.take()
         self._send()
         if self._session is not None:
@@ -129,6 +131,7 @@ class CometSink:
         try:
             session = Session(self._folder, self._options)
             session.experiment.log_parameters(dict(self._options.parameters))
+            # Last, because the thread of the writer uses the session from then on.
             self._session = session
         except Exception as error:  # noqa: BLE001 - whatever Comet does, training and the local record go on
             _log.warning("this training is not logged to Comet: %s", error_text(error))
@@ -216,6 +219,7 @@ def _begin(options: CometOptions, opened: Path, online: bool) -> Any:
     server.
     """
     comet_ml = _comet()
+    # Comet would log all of this by itself. It would patch Keras, and sample the machine every 30 s only.
     config = comet_ml.ExperimentConfig(
         name=options.name,
         offline_directory=str(opened),

@@ -21,8 +21,10 @@ _log = logging.getLogger(__name__)
 
 MASK = "CUDA_VISIBLE_DEVICES"
 PCIE_EVERY_S = 1.0
-KB = 1000  # NVML counts PCIe traffic in "KB".
-PART_WORDS = ", a part of a GPU (MIG): only its memory is measured, because all other values describe the whole GPU"
+"""No PCIe counter is read more often, because each reading blocks for 20 ms."""
+KB = 1000
+"""NVML counts PCIe traffic in "KB"."""
+PART_WORDS = ", a part of a GPU (MIG): only its memory is measured, because the rest would be of the whole GPU"
 
 Reading = Callable[[], Mapping[str, float]]
 
@@ -60,7 +62,8 @@ def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> di
         f"gpu {number}": Gpu(nvml, number, readings(nvml, device)) for number, device in enumerate(shown)
     }
     whole = {number: device.handle for number, device in enumerate(shown) if not device.is_part}
-    return {**of_gpus, "PCIe": Pcie(nvml, whole)} if whole else of_gpus  # Last, because later sources wait for it.
+    # PCIe comes last, because its reading blocks, and the sources after it would be late.
+    return {**of_gpus, "PCIe": Pcie(nvml, whole)} if whole else of_gpus
 
 
 # --- which GPUs -------------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ def with_gpus_together(samples: "pandas.DataFrame") -> "pandas.DataFrame":
     used, whole = gpus(samples, "mem_used_bytes"), gpus(samples, "mem_total_bytes")
     columns["gpu/mem_pct"] = (100 * used / whole).dropna(axis=1, how="all")
     together = {
+        # A sum without one of the GPUs would look like a drop of power.
         name: each.sum(axis=1, skipna=False) if "power_" in name else each.mean(axis=1)
         for name, each in (columns | throttled).items()
         if len(each.columns)

@@ -169,6 +169,7 @@ def _of_surroundings(share: float, load: Load) -> Iterator[Limit]:
     """Yield what keeps a training from its machine, in a part that takes this share of the time."""
     if (load.throttled or 0.0) >= THROTTLED:
         yield Limit.CPU_QUOTA
+    # If faults were not counted, the stalls alone decide.
     faults = MAJOR_FAULTS if load.major_faults is None else load.major_faults
     if (load.memory_stalls or 0.0) >= MEMORY_STALLS and faults >= MAJOR_FAULTS:
         yield Limit.MEMORY
@@ -223,9 +224,11 @@ def _unmet(load: Load) -> float:
 
 def _is_starved(share: float, load: Load) -> bool:
     """Return whether other programs hold the cores that a part of this share of the time needs."""
+    # It has nearly all cores that it may use, so nobody keeps them from it.
     if (load.own_share or 0.0) >= BUSY:
         return False
     unmet, others, own = _unmet(load), load.other_cores or 0.0, load.own_cores or 0.0
+    # The training slept in this part, so it did not miss a core.
     if _demanded_cores(load) < DEMANDED * share:
         return False
     is_full = (load.busy or 0.0) >= BUSY_PERCENT and others >= OTHERS * (load.cores or 1.0)
@@ -243,6 +246,7 @@ def _uses_all_cores(load: Load) -> bool:
 def _stalls_on_disk(wait: float, load: Load) -> bool:
     if load.own_read_Bps is not None and load.own_read_Bps < OWN_READING_BPS:
         return False
+    # Stalls that take at least half as long as the waits count as their cause.
     return (load.disk or 0.0) >= BUSY_PERCENT or (load.disk_stalls or 0.0) >= 100 * wait / 2
 
 

@@ -18,7 +18,7 @@ from pipeline.monitor.verdict import Verdict, diagnose, numbers
 from pipeline.storage import write_whole
 
 MAX_ROWS = 20_000
-"""The newest rows of each kind. Without a limit, steps of a millisecond would fill the memory for one sentence."""
+"""Limit for the rows of each kind. Without it, steps of a millisecond would fill the memory for one sentence."""
 FIRST_S, EVERY_S = 20.0, 60.0
 """The first verdict comes soon, because people look most at the start. The next ones come at this interval."""
 _log = logging.getLogger(__name__)

@@ -88,13 +88,14 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
     own = finite(samples, "proc/cpu_pct", chosen)
     process, children = mean("proc/cpu_pct"), mean("proc/children_cpu_pct") or 0.0
     host_cores = mean("sys/cores") or cores
+    # A container may limit the use of cores without hiding any, so the smaller number counts.
     usable = [each for each in (mean("cgroup/cpu_limit_cores"), mean("proc/cores") or host_cores) if each]
     core_wait = mean("proc/core_wait_pct")
     return Load(
         cores=host_cores,
         usable_cores=min(usable, default=None),
         busy=mean("sys/cpu_pct"),
-        # By its processes, or else by its container.
+        # The use of the container stands in if the process was not measured.
         own_cores=mean("cgroup/cpu_used_cores") if process is None else (process + children) / 100,
         own_cores_peak=(float(np.percentile(own, 90)) + children) / 100 if len(own) else None,
         core_wait=None if core_wait is None else core_wait / 100,
@@ -119,6 +120,7 @@ def during(samples: "Table", batches: "Table", steady: NDArray[np.bool_]) -> NDA
     """
     if not len(samples):
         return np.zeros(0, bool)
+    # The time of a step is its end, so a sample belongs to the first step that ends after it.
     step = np.searchsorted(np.asarray(batches["time"]), np.asarray(samples["time"]))
     inside = step < len(steady)
     inside[inside] = steady[step[inside]]

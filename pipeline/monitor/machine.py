@@ -12,7 +12,8 @@ from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
 from pipeline.system.kernel import File, number
 
-SECTOR_BYTES = 512  # The unit of these counters, whatever sectors the disk has.
+SECTOR_BYTES = 512
+"""The unit of the counters of disks, whatever sectors a disk has."""
 PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 """Kinds by resource. "full" means that all tasks wait, which does not happen for cores on a whole host."""
 
@@ -59,6 +60,7 @@ class Processors:
         """Return the use since the last call."""
         before, self._before = self._before, core_times(self._stat.read())
         grown = [_grown(before[core], times) for core, times in self._before.items() if core in before]
+        # A core without a tick since the last call has no use to compute.
         grown = [each for each in grown if each.all > 0]
         if not grown:
             return {}
@@ -72,6 +74,7 @@ class Processors:
 
 def core_times(stat: bytes) -> dict[bytes, Times]:
     """Return times by the name of the core, from lines such as `cpu0 user nice system idle iowait irq softirq ...`."""
+    # Only the lines of cores come before `intr`.
     rows = (line.split() for line in stat[: stat.find(b"\nintr")].splitlines()[1:])  # The first line is for all cores.
     times = {row[0]: list(map(int, row[1:9])) for row in rows}  # The guests, at the end, are in user already.
     return {core: Times(sum(ticks), ticks[3], ticks[4]) for core, ticks in times.items()}

@@ -15,6 +15,7 @@ from pipeline.system.kernel import File, number
 _log = logging.getLogger(__name__)
 
 REFRESH_S = 5.0
+"""Descendants are listed at this interval. A walk through them costs as much as a whole sample."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -109,6 +110,7 @@ class Busy:
         before, self._before = self._before, (now, uses)
         if before is None or now <= before[0]:
             return {}
+        # Only processes of both readings: the time of a process before it was found is no use of this interval.
         grown = sum(uses[pid].cpu_s - use.cpu_s for pid, use in before[1].items() if pid in uses)
         return {name: max(0.0, 100 * grown / (now - before[0]))}
 

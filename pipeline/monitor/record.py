@@ -41,13 +41,16 @@ That takes a tenth of a second, and with 8 GPUs and steps of 20 ms it happens ev
 A bucket gets the open segment again every few seconds, and a closed segment once. Only the size counts: closing by the
 clock would make thousands of files of a month of epochs.
 """
-_COMPRESSION_LEVEL = 4  # Level 6 takes twice the time for 5% less.
+_COMPRESSION_LEVEL = 4
+"""Level 6 takes twice the time for 5% less."""
 _TIME_AND_STEP = ("time", "step")
 _HEADER = b"time,step"
 _NOTHING = _HEADER + b"\n"
 _TORN = (EOFError, gzip.BadGzipFile, zlib.error)
+"""Errors of a compressed file that was cut or has other bytes."""
 _NUMBER = re.compile(rb"(-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|nan|-?inf)?")
-_TAIL_BYTES = 64 * 1024  # More than any line: with 8 GPUs, a line has one KB.
+_TAIL_BYTES = 64 * 1024
+"""More than any line has: with 8 GPUs, a line has one KB."""
 _log = logging.getLogger(__name__)
 
 
@@ -188,9 +191,11 @@ def _compress(path: Path) -> None:
             fcntl.flock(plain, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_whole(_compressed(path)):
                 with write_whole(_compressed(path), synced=True) as file:
+                    # Without a time stamp, so that the same rows always give the same bytes.
                     file.write(gzip.compress(plain.read(), _COMPRESSION_LEVEL, mtime=0))
                 sync_folder(path.parent)  # A power loss must not keep the removal alone.
             path.unlink()
+    # Another process has compressed it, or a live process has it open.
     except (FileNotFoundError, BlockingIOError):
         pass
     except OSError as error:
@@ -272,7 +277,7 @@ def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> "pandas.
     try:
         if whole_lines.startswith(_HEADER):
             return _parsed(whole_lines, wanted)
-    except ValueError:  # of pandas, for a line of zeros as a power loss may leave it
+    except ValueError:  # Pandas raises it for a line of zeros, for instance, as a power loss may leave it.
         pass
     sound = _sound_lines(whole_lines)
     _warn_damaged(path, len(sound))
@@ -284,6 +289,7 @@ def _content(path: Path) -> bytes:
     parts = []
     try:
         with _opened(path) as file:
+            # In parts: a single read of a damaged file would raise, and lose the readable part, too.
             while part := file.read1(_TAIL_BYTES):
                 parts.append(part)
     except _TORN:
@@ -342,6 +348,7 @@ def surviving_rows(table: "pandas.DataFrame") -> "pandas.DataFrame":
     """Return the rows whose step no later row reaches or repeats."""
     import numpy as np
 
+    # Rows are in the order in which they were written. A resumed process begins again at a lower step.
     steps = table["step"].to_numpy()
     lowest_from_here = np.minimum.accumulate(steps[::-1])[::-1]
     survives = np.append(steps[:-1] < lowest_from_here[1:], True)[: len(steps)]
@@ -396,6 +403,7 @@ def _header_and_tail(path: Path) -> Sequence[str]:
             file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             tail = file.read()
     except _TORN:
+        # A damaged compressed file has no end to seek to, so its readable part is read.
         header, _, tail = _content(path).partition(b"\n")
     commas = header.count(b",")
     rows = (line for line in tail.splitlines(keepends=True) if line.endswith(b"\n") and _is_row(commas, line))

@@ -73,12 +73,14 @@ class Reporter:
         self._rows: queue.Queue[Row | None] = queue.Queue(capacity)
         self._counting = threading.Lock()
         self._hurry = threading.Event()
+        # A daemon: a sink that hangs must not keep the process alive.
         self._thread = threading.Thread(target=self._write_all, name="monitor-writer", daemon=True)
         self._thread.start()
 
     def report(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Queue a row with the current time. Never blocks and never raises: a full queue drops the row."""
         try:
+            # A copy of the values, which the caller may change before the row is written.
             self._rows.put_nowait(Row(kind, self._clock(), step, dict(values)))
         except queue.Full:
             with self._counting:  # The sampler and the training loop may both be here.
@@ -97,6 +99,7 @@ class Reporter:
         with suppress(queue.Full):  # It was full for this long, so a sink must hang.
             self._rows.put(None, timeout=timeout)
         self._thread.join(max(0.0, deadline - time.monotonic()))
+        # None, which ends the thread, is no row.
         left = sum(row is not None for row in tuple(self._rows.queue))
         if self.dropped or left:
             _log.warning("monitor: %d rows were not written, because the sinks were too slow", self.dropped + left)

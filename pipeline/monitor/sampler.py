@@ -70,11 +70,12 @@ class Sampler:
         """Stop sampling. Waits at most two periods for a sample that is under way."""
         self._stop.set()
         if self._thread.is_alive():
+            # A source may hang, and must not keep the training from ending.
             self._thread.join(timeout=2 * self._period)
 
     def run(self) -> None:
         """Sample until stopped, in this thread."""
-        self._collect()  # rates need a reading to start from
+        self._collect()  # Rates are differences, so they need a first reading.
         for late, dropped in ticks(self._period, self._now, self._stopped):
             begin = self._now()
             metrics = self._collect()

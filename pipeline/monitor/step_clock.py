@@ -1,4 +1,4 @@
-"""Where the time of a training loop goes: each moment is booked on one part of a step."""
+"""Divides the time of a training loop among the parts of a step. Each moment counts for one part."""
 
 import time
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class StepClock:
         """Book the wait for a checkpoint."""
         self._times.checkpoint_s += self._passed()
 
-    # The names of before, for loops of users.
+    # Earlier names of these methods, which loops of users may call.
     waited, computed, hosted, stood_still = add_wait, add_compute, add_host, add_checkpoint
 
     def take(self) -> StepTimes:
@@ -68,6 +68,7 @@ class StepClock:
     def _passed(self) -> float:
         now = self._clock()
         if not self._is_running:
+            # Callbacks that ran during the pause are left out, too.
             self._is_running, self._booked_until, self._paused_until = True, now, self._paused_s()
         before, self._booked_until = self._booked_until, now
         return now - before

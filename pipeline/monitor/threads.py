@@ -15,7 +15,7 @@ from pipeline.monitor import process_tree
 
 INTERVAL_S = 1.0
 MAX_SHARE = 0.004
-"""Share of one core that reading may take. The interval grows with the number of threads to stay within it."""
+"""Reading may take this share of one core. The interval grows with the number of threads to stay within it."""
 _NS = 1e-9
 _NAMES = ("proc/busiest_thread_pct", "proc/core_wait_pct")
 
@@ -49,7 +49,7 @@ class Threads:
         if now >= self._listing_due:
             self._pids = [self._pid, *process_tree.descendants(self._proc, self._pid)]
             self._listing_due = now + process_tree.REFRESH_S
-        cpu_s = time.thread_time()  # Not by the clock: where cores are short, it also counts the wait for one.
+        cpu_s = time.thread_time()  # Not the wall clock, which also counts the wait for a core.
         times = dict(self._read())
         if not times:
             raise OSError("this kernel does not count how long a thread waits for a core")

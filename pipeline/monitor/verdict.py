@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 MIN_STEPS, MIN_S = 10, 2.0
 """A verdict needs at least this number of steady steps, which take at least this time: ten samples of the machine."""
 FULL = 99.0
-"""Percent of the batches that the input may keep ready. From here on it stands still."""
+"""The input counts as standing still if at least this percentage of the batches that it may keep ready are ready."""
 WORTH_NAMING = 0.1
-"""Share of the cores. Every machine runs a few small programs."""
+"""Other programs are named if they use more than this share of the cores. Every machine runs a few small ones."""
 _NAMES = {
     Limit.ONE_CORE: "one core",
     Limit.BUFFER: "a too small buffer",
@@ -182,6 +182,7 @@ def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Share
     steady, process_first, _ = step_masks(batches)
     total = np.asarray(batches["step/time_ms"], dtype=float)
     wait, host = summary.wait_fraction or 0.0, summary.host_fraction or 0.0
+    # The host's fraction includes the checkpoints, which are named on their own.
     checkpoints = min(host, (mean_of(batches, "step/checkpoint_ms", steady) or 0.0) / max(total[steady].mean(), 1e-9))
     seconds = seconds_by_part(batches, epochs)
     in_steps = total[~process_first].sum() / 1000
@@ -199,6 +200,7 @@ def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Share
 
 def _supply(summary: Summary, batches: "Table", steady: NDArray[np.bool_]) -> Supply:
     waits = np.asarray(batches["input/wait_ms"], dtype=float)[steady]
+    # Relative to the mean: the question is whether few steps wait for all, not how long they wait.
     calm = float((waits <= waits.mean() / 4).mean())
     if "input/ready_pct" not in batches:
         return Supply(summary.wait_fraction or 0.0, calm)
@@ -220,6 +222,7 @@ def _too_few(summary: Summary) -> str:
 
 def _first_fact(bottleneck: Bottleneck, summary: Summary, shares: Shares) -> str:
     """Return the bottleneck in two words, with its causes, and how much of the time it takes."""
+    # `diagnose` has returned already if there are too few steps.
     assert summary.time_ms is not None
     assert summary.wait_ms is not None
     part, wait = bottleneck.parts[0], summary.wait_fraction or 0.0

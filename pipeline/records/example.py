@@ -1,7 +1,7 @@
 """tf.train.Example, written and read without TensorFlow.
 
-The message is small and fixed (source: tensorflow/core/example/{example,feature}.proto), so encoding it by hand costs
-a tenth of what the protobuf runtime does, and a shard task need not import either:
+The message is small and fixed (source: tensorflow/core/example/{example,feature}.proto). To encode it by hand takes a
+tenth of the time of the protobuf runtime, and a shard task imports neither the runtime nor TensorFlow:
 
     Example  { Features features = 1; }
     Features { map<string, Feature> feature = 1; }      an entry: key = 1, value = 2
@@ -26,6 +26,7 @@ def encode(features: Mapping[str, Feature]) -> bytes:
 
 def encode_entries(features: Mapping[str, Feature]) -> bytes:
     """Return the entries of a map of features. Several of these joined are one map."""
+    # Protobuf allows any order of the entries of a map, and equal images must give equal bytes.
     return b"".join(_delimited(1, _entry(key, features[key])) for key in sorted(features))
 
 
@@ -47,7 +48,8 @@ def example_head(length: int) -> bytes:
 
 def bytes_entry_head(key: str, length: int) -> bytes:
     """Return the bytes of an entry before its only value of `length` bytes. A large value need not be copied then."""
-    item = b"\n" + _varint(length)  # field 1, of wire type 2
+    # b"\n" and b"\x12" are the tags of the fields 1 and 2 with wire type 2.
+    item = b"\n" + _varint(length)
     value = b"\n" + _varint(len(item) + length) + item
     named = _delimited(1, key.encode()) + b"\x12" + _varint(len(value) + length) + value
     return b"\n" + _varint(len(named) + length) + named
@@ -78,6 +80,8 @@ def _feature(value: Feature) -> bytes:
         return _delimited(_BYTES_LIST, b"".join(_delimited(1, item) for item in values))
     if values and isinstance(values[0], float):
         return _delimited(_FLOAT_LIST, _delimited(1, struct.pack(f"<{len(values)}f", *values)))
+    # A list without values does not show its type, and becomes an int64 list here: see `empty_entry`. Negative numbers
+    # are encoded as 64 bits in two's complement.
     return _delimited(_INT64_LIST, _delimited(1, b"".join(_varint(item & 0xFFFFFFFFFFFFFFFF) for item in values)))
 
 
@@ -101,6 +105,7 @@ def _decode_feature(message: bytes) -> list[Any]:
         values = [value for _, value in _fields(content)]
         if kind == _BYTES_LIST:
             return values
+        # A list may be divided into several packed fields.
         packed = b"".join(values)
         if kind == _FLOAT_LIST:
             return list(struct.unpack(f"<{len(packed) // 4}f", packed))
@@ -132,6 +137,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
+        # A number of 64 bits has at most ten bytes. More are damage.
         if offset >= len(message) or shift > 63:
             raise ValueError("not a tf.train.Example: a number extends beyond the end of the record")
         byte = message[offset]

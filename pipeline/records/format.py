@@ -1,7 +1,7 @@
-"""How an image lies in a record: the names of its features, the first label id, encoded or as pixels, in gzip or not.
+"""The format of an image in a record: the names of its features, the first label id, and encoding and compression.
 
-Keys are those of the TensorFlow Model Garden's ImageNet and detection scripts, so that readers written by others work
-unchanged, or the short ones of articles.
+The names are those of the ImageNet and detection scripts of the TensorFlow Model Garden, so that existing readers work
+unchanged, or the short names that articles use.
 """
 
 import io
@@ -17,7 +17,7 @@ from pipeline.records import example
 from pipeline.records.tfrecord import GZIP_SUFFIX
 
 CACHE_ENTRIES = 4096
-"""Maximum number of encoded parts of records that are cached, of each kind."""
+"""At most this many encoded parts of records of each kind are cached."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class RecordFormat:
 
     feature_keys: Literal["model_garden", "plain"] = "model_garden"
     label_offset: int = 0
-    """Id of the first label in the records; everywhere else ids begin at 0."""
+    """Id of the first label in the records. Everywhere else, ids begin at 0."""
     pixels: Literal["encoded", "raw"] = "encoded"
     """raw: height x width x 3 bytes, uint8 RGB row by row, instead of a JPEG or PNG."""
     compression: Literal["none", "gzip"] = "none"
@@ -104,11 +104,11 @@ class RecordFormat:
 
     @property
     def ending(self) -> str:
-        """What comes after the name of a shard."""
+        """The suffix of a shard."""
         return f".tfrecord{GZIP_SUFFIX if self.compression == 'gzip' else ''}"
 
     def features(self) -> dict[str, str]:
-        """Return type of each feature: one bytes or int64 value, or a list of them, of float or of any length."""
+        """Return the type of each feature by name: "bytes" or "int64" for one value, or "bytes list" and so on."""
         keys, many = self.keys, " list" if self.multi_label else ""
         features = dict.fromkeys((keys.encoded, keys.format, keys.filename), "bytes")
         features |= dict.fromkeys((keys.height, keys.width, keys.channels), "int64")
@@ -122,10 +122,10 @@ class RecordFormat:
 
 
 class ImageEncoder:
-    """Turns images into records of one format; `labels` are ordered by id, `texts` holds the words for some of them.
+    """Turns images into records of one format. `labels` are ordered by id. `texts` has the names for people, by label.
 
-    The image comes last in its record, so that its bytes need not be copied behind anything. What the images of a class
-    share, and those of a size, is encoded once: encoding it for each would take longer than reading a small one.
+    The image comes last in its record, so that its bytes are not copied. The parts that images of one class or of one
+    size share are encoded once: encoding them for each image would take longer than reading a small image.
     """
 
     def __init__(self, form: RecordFormat, labels: Sequence[str], texts: Mapping[str, str]) -> None:
@@ -144,7 +144,7 @@ class ImageEncoder:
         self._before_image = lru_cache(CACHE_ENTRIES)(partial(example.bytes_entry_head, self._keys.encoded))
 
     def encode(self, image: UsableImage, labels: tuple[str, ...], filename: bytes) -> bytes:
-        """Return all of the serialized tf.train.Example that stands before `image.encoded`, which is its end."""
+        """Return the serialized tf.train.Example up to `image.encoded`, which is its end."""
         size = len(image.encoded)
         boxes = self._boxes(image, labels) if self._form.boxes else b""
         entries = b"".join(
@@ -172,6 +172,7 @@ class ImageEncoder:
     def _encode_labels(self, labels: tuple[str, ...]) -> bytes:
         keys = self._form.keys
         features: dict[str, example.Feature] = {
+            # Readers decode three channels, even if a gray image is stored with one.
             keys.channels: 3,
             keys.label: [self._ids[label] for label in labels],
             keys.text: [text_bytes(self._texts.get(label, label)) for label in labels],
@@ -198,7 +199,7 @@ class ImageEncoder:
 
 
 class RecordedImage(NamedTuple):
-    """What a record holds of an image; `labels` are ids from 0, whatever the offset in the record."""
+    """The image of a record. `labels` are ids from 0, whatever the offset in the record."""
 
     encoded: bytes
     format: str
@@ -211,12 +212,13 @@ class RecordedImage(NamedTuple):
 def read_image(record: bytes, form: RecordFormat) -> RecordedImage:
     """Return the image of a record.
 
-    Raises ValueError if the record is no tf.train.Example or lacks a feature, with those it lacks.
+    Raises ValueError if the record is not a tf.train.Example, or with the names of the features that it lacks.
     """
     features = example.decode(record)
     missing = [
         name
         for name, kind in form.features().items()
+        # Lists, such as those of boxes, may be empty.
         if not kind.endswith(" list") and len(features.get(name, [])) != 1
     ]
     keys = form.keys
@@ -233,7 +235,7 @@ def read_image(record: bytes, form: RecordFormat) -> RecordedImage:
 
 
 def as_file(image: RecordedImage) -> bytes:
-    """Return the image as a JPEG or PNG file, also where its record holds pixels."""
+    """Return the image as a JPEG or PNG file. Pixels are encoded as PNG."""
     if image.format != "RAW":
         return image.encoded
     buffer = io.BytesIO()
@@ -242,5 +244,5 @@ def as_file(image: RecordedImage) -> bytes:
 
 
 def text_bytes(text: str) -> bytes:
-    """Return a name as the bytes that its file system knows it by, UTF-8 or not."""
+    """Return a name as the bytes that the file system uses, which may not be UTF-8."""
     return text.encode("utf-8", "surrogateescape")

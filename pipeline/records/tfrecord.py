@@ -22,15 +22,18 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 GZIP_SUFFIX = ".gz"
 GZIP_TRAILER_BYTES = 8
-GZIP_LEVEL = 3  # photographs do not shrink, and pixels shrink little more at higher ones
-SHORT = 65_536  # bytes; going over fewer again costs no more than combining checksums
-_GATHERED_PARTS = 512  # four a record
+GZIP_LEVEL = 3
+"""Photographs do not shrink at any compression level, and pixels shrink little more at higher levels than this."""
+SHORT = 65_536
+"""Below this size in bytes, reading a body again costs no more than combining checksums."""
+_GATHERED_PARTS = 512
+"""This many parts of small records are written at once. Each record has four."""
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 
 
 def masked(crc: int) -> int:
-    """Return a CRC rotated and shifted as TFRecord wants it, since a CRC of data that holds CRCs is weak."""
+    """Return a CRC rotated and shifted as TFRecord requires it, because the CRC of data that contains CRCs is weak."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -51,7 +54,7 @@ def _header(length: int) -> bytes:
 
 
 class Writer(Protocol):
-    """Writes records one by one, and knows size in bytes and CRC32C of the file so far; `close` ends it."""
+    """Writes records one by one. Has the size in bytes and the CRC32C of the file so far. `close` ends the file."""
 
     size: int
     crc32c: int
@@ -61,14 +64,14 @@ class Writer(Protocol):
         """The bytes that `ends_of` returns for the file after it is closed."""
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
-        """Write a record of two parts; `body_crc` is the CRC32C of the second one, which is the large one."""
+        """Write a record of two parts. `body_crc` is the CRC32C of the second part, which is the large one."""
 
     def close(self) -> None:
-        """Write what was held back."""
+        """Write the records that are still in memory."""
 
 
 class RecordWriter:
-    """Writes to a file descriptor. Small records are gathered; large bodies are neither copied nor gone over again."""
+    """Writes to a file descriptor. Small records are gathered. Large bodies are neither copied nor read again."""
 
     def __init__(self, descriptor: int) -> None:
         self.size = self.crc32c = 0
@@ -84,7 +87,7 @@ class RecordWriter:
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         """Write one record of `before` and `body`. `body_crc` is the CRC32C of `body`."""
         if len(body) >= SHORT:
-            self._flush()
+            self._flush()  # The gathered records come first in the file.
             self._write_large(before, body, body_crc)
             return
         crc = google_crc32c.extend(google_crc32c.value(before), body)
@@ -107,30 +110,33 @@ class RecordWriter:
 
     def _write_large(self, before: bytes, body: bytes, body_crc: int) -> None:
         head = _header(len(before) + len(body)) + before
+        # One call combines both checksums with that of the body, so that the body is not read again.
         of_record, of_file = crc32c.combine(
             google_crc32c.value(before), google_crc32c.extend(self.crc32c, head), body_crc, len(body)
         )
         self._last = tail = _CRC.pack(masked(of_record))
         self._first = self._first or tail
         self.crc32c = google_crc32c.extend(of_file, tail)
-        # At once: were images gathered, their freed memory would go back to the system, to be asked for page by page.
+        # Large records are not gathered: their memory would go back to the system when freed, and be faulted in again.
         self._put([head, body, tail], len(head) + len(body) + len(tail))
 
     def _put(self, parts: list[bytes], size: int) -> None:
         self.size += size
         written = os.writev(self._descriptor, parts)
-        if written < size:  # a disk that is nearly full takes a part; the next call says why
+        # A disk that is nearly full writes a part of the bytes without an error. The next call raises the error.
+        if written < size:
             rest = memoryview(b"".join(parts))[written:]
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
 
 
 class GzipRecordWriter:
-    """The same into one gzip stream. Its bytes depend on the version of zlib, but on no time and no name."""
+    """Writes records into one gzip stream. Its bytes depend on the version of zlib, but not on the time or a name."""
 
     def __init__(self, descriptor: int) -> None:
         self.size = self.crc32c = 0
         self._file = open(descriptor, "wb", closefd=False)  # noqa: SIM115 - closed by close
+        # 16 adds the gzip header and trailer. `gzip.GzipFile` would write the time into the header.
         self._compress = zlib.compressobj(GZIP_LEVEL, wbits=16 + zlib.MAX_WBITS)
         self.ends = b""
 
@@ -152,7 +158,7 @@ class GzipRecordWriter:
 
 
 def writer_of(path: Place, file: IO[bytes]) -> Writer:
-    """Return what writes the records of `path`, by its ending, into the open `file`."""
+    """Return the writer of the records of `path`, by its suffix, into the open `file`."""
     return (GzipRecordWriter if path.name.endswith(GZIP_SUFFIX) else RecordWriter)(file.fileno())
 
 
@@ -174,14 +180,15 @@ def ends_of(path: Place) -> bytes:
 
 def _read_at(file: IO[bytes], offset: int, size: int) -> bytes:
     """Read `size` bytes of a file at `offset`; fewer, or none, if the file ends before that."""
+    # A damaged length may lead far beyond the end of the file, or beyond any position that `seek` accepts.
     file.seek(min(max(offset, 0), os.fstat(file.fileno()).st_size))
     return file.read(size)
 
 
 def read_records(path: Place) -> Iterator[bytes]:
-    """Yield the data of every record of a file, checked.
+    """Yield the data of every record of a file, verified.
 
-    Raises DatasetError naming the file and the offset in bytes of the first record that is damaged or cut.
+    Raises DatasetError with the file and the offset in bytes of the first record that is damaged or cut.
     """
     with _open(path) as file:
         while (data := _read_record(file, path)) is not None:
@@ -208,6 +215,7 @@ def _read_record(file: IO[bytes], path: Place) -> bytes | None:
 
 
 def _checked(file: IO[bytes], path: Place, offset: int, header: bytes) -> bytes:
+    # The checksum comes before the use of the length: with a flipped bit, it could ask for any number of bytes.
     if len(header) < HEADER_BYTES or _CRC.unpack(header[8:])[0] != masked_crc32c(header[:8]):
         raise DatasetError(f"{path}: the record at byte {offset} has a damaged header")
     (length,) = _LENGTH.unpack(header[:8])

@@ -1,11 +1,11 @@
-"""How the training servers of a run find each other, and learn that one is gone: by files that all of them reach.
+"""How the training servers of a run find each other, and learn that one is gone: with files that all of them reach.
 
     cluster/NONCE.json       a process: its server, its address, a count that goes up while it lives, and how it ended
     cluster/NONCE.gang.json  the processes that train together: written once, by the process of server 0 with this nonce
 
-A nonce names one process of one attempt, so that attempts cannot mix. Whether a process is alive follows from its
-counts and from the clock of the process that looks: no two clocks are compared. Imports no TensorFlow: a server that
-waits for the others holds no GPU.
+A nonce identifies one process of one attempt, so that attempts cannot mix. A process is alive if another process sees
+its count go up, by the clock of the other process. Clocks of two machines are never compared. This package does not
+import TensorFlow, so that a server that waits for the others holds no GPU.
 """
 
 from pipeline.rendezvous.cluster import Cluster

@@ -17,6 +17,7 @@ class Cluster:
     def __init__(self, server: Server, presence: Presence, lookout: Lookout, members: Sequence[Member]) -> None:
         self.server = server
         self._presence, self._lookout, self._members = presence, lookout, list(members)
+        # Processes that are seen later belong to another attempt: see `_losses`.
         self._known = set(lookout.look())
         self._lost: TenfoldError | None = None
         self._changed = threading.Condition()
@@ -36,6 +37,7 @@ class Cluster:
     def own_devices(self, devices: Sequence[_Device]) -> list[_Device]:
         """Return the devices of this machine that this server uses, if other servers run on it, too."""
         own = self._members[self.server.index]
+        # Two servers on one machine would otherwise both take all of its GPUs.
         on_this_machine = [member for member in self._members if member.host == own.host]
         return list(devices[on_this_machine.index(own) :: len(on_this_machine)])
 
@@ -67,6 +69,7 @@ class Cluster:
         members = self._lookout.look()
         with self._changed:
             self._members = [members[member.nonce] for member in self._members]
+            # The first reason stays. The losses that follow are its consequences.
             self._lost = self._lost or next(self._losses(), None)
             self._changed.notify_all()
 

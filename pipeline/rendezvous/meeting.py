@@ -1,4 +1,4 @@
-"""How all servers of a training come together, or an error that names the missing ones."""
+"""How all servers of a training meet, or fail with an error that names the missing servers."""
 
 import logging
 import threading
@@ -14,8 +14,9 @@ from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 
 LEAVE_S = 20.0
-"""Seconds that a training has to end by itself, once one of its servers is gone."""
+"""A training has this many seconds to end by itself, once one of its servers is gone."""
 _LOG_EVERY_S = 30.0
+"""The log names the missing servers at this interval in seconds."""
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def join_cluster(
     with present(folder, server) as presence, _end_reported(presence):
         members = _Meeting(lookout, presence, server, should_stop).wait(wait_s)
         cluster, has_ended = Cluster(server, presence, lookout, members), threading.Event()
+        # The guard is a thread, because the main thread may wait within TensorFlow for a server that is gone.
         guard = threading.Thread(
             target=_guard, args=(cluster, has_ended, heartbeat_s(folder), leave), name="guard", daemon=True
         )
@@ -80,7 +82,7 @@ def _guard(cluster: Cluster, has_ended: threading.Event, every_s: float, leave: 
 
 
 class _Meeting:
-    """The way of one process into a cluster."""
+    """The steps by which one process joins a cluster."""
 
     def __init__(self, lookout: Lookout, presence: Presence, server: Server, should_stop: Callable[[], bool]) -> None:
         self._lookout, self._presence, self._server, self._should_stop = lookout, presence, server, should_stop
@@ -90,6 +92,8 @@ class _Meeting:
         _log.info("%s waits for the other servers, for at most %.0f minutes", self._server, wait_s / 60)
         chief = self._until(self._name_cluster if self._server.is_chief else self._find_chief, wait_s)
         self._presence.follow(chief)
+        # A process may have ended since it was named. Without this wait for all to join, the others would start a
+        # training that hangs.
         members = self._until(lambda: self._followers(chief), SILENT_S)
         _log.info("all %d servers are present: %s", len(members), ", ".join(member.name for member in members))
         return members
@@ -116,9 +120,11 @@ class _Meeting:
         return members if is_ready else None
 
     def _free(self) -> dict[int, str]:
-        """Return the living process of each server that is in no cluster; of two processes, the last one that came."""
+        """Return the nonces of live processes that are in no cluster, by server. The later of two processes counts."""
         self._lookout.look()
+        # Processes come in the order in which they were first seen, so a later one replaces an earlier one.
         free = {member.server: nonce for nonce, member in self._lookout.alive().items() if not member.follows}
+        # This process does not count as alive to its own lookout before its second count.
         return {**free, self._server.index: self._presence.nonce}
 
     def _until(self, look: Callable[[], _Value | None], wait_s: float) -> _Value:

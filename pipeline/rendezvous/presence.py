@@ -21,13 +21,15 @@ from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 
 HEARTBEAT_S, HEARTBEAT_IN_BUCKET_S = 0.5, 5.0
-"""Seconds between two counts. A bucket takes one write of an object per second, and each costs money."""
+"""A process counts at this interval in seconds. A bucket takes one write of an object per second, and bills each."""
 SILENT_S = 60.0
-"""Seconds without a new count after which a server counts as dead. Network file systems show changes late."""
+"""A server without a new count for this many seconds counts as dead. Network file systems show changes late."""
 DONE = "done"
+"""A process that ended without an error states this kind of end."""
 CLUSTER_FILE = ".gang.json"
-"""What the name of a file ends with that names the processes of a cluster."""
+"""The file that names the processes of a cluster has this suffix."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""This file distinguishes machines with the same name."""
 _log = logging.getLogger(__name__)
 
 
@@ -90,7 +92,7 @@ class Presence:
             file.write(json.dumps(asdict(member)).encode())
 
     def _change(self, change: Callable[[Member], Member]) -> Member:
-        # The main thread, the sampler's and the one that counts would undo each other's changes.
+        # Without the lock, the main thread, the sampler and the thread that counts could undo each other's changes.
         with self._lock:
             self._member = change(self._member)
             return self._member
@@ -105,6 +107,7 @@ def heartbeat_s(folder: Place) -> float:
 def present(folder: Place, server: Server) -> Iterator[Presence]:
     """Count until the block ends, and once more after it."""
     presence, has_ended = Presence(folder, _member(server)), threading.Event()
+    # The first count must succeed. Later ones may fail for a while.
     retried(presence.count, folder)
     thread = threading.Thread(target=_keep_counting, args=(presence, has_ended), name="presence", daemon=True)
     thread.start()
@@ -112,20 +115,23 @@ def present(folder: Place, server: Server) -> Iterator[Presence]:
         yield presence
     finally:
         has_ended.set()
+        # Without this, the thread could replace the last count with an earlier one.
         thread.join()
         _try_to_count(presence)
 
 
 def _keep_counting(presence: Presence, has_ended: threading.Event) -> None:
     while not has_ended.wait(heartbeat_s(presence.folder)):
+        # The last count tells the others how this process ended.
         _try_to_count(presence)
 
 
 def _try_to_count(presence: Presence) -> None:
     try:
         presence.count()
-    except (TenfoldError, OSError) as error:  # a refusal, too: without counts, the others take this one for dead
-        _log.warning("the other servers cannot see this server for now: %s", error)
+    except (TenfoldError, OSError) as error:
+        # Even after a refusal, this thread must go on: without new counts, the others take this process for dead.
+        _log.warning("the other servers do not see this one for now: %s", error)
 
 
 def _member(server: Server) -> Member:
@@ -157,8 +163,9 @@ def _address() -> str:
         return named
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
         try:
-            route.connect(("192.0.2.1", 9))  # Nothing is sent. The address is reserved for documentation.
-        except OSError:  # no network but loopback
+            # For a datagram socket, this chooses a route and sends nothing. The address is reserved for documentation.
+            route.connect(("192.0.2.1", 9))
+        except OSError:  # There is no network except loopback.
             return "127.0.0.1"
         return str(route.getsockname()[0])
 
@@ -195,6 +202,7 @@ class Lookout:
                 continue
             member = Member(**content)
             before = self._sightings.get(member.nonce)
+            # A file alone does not show that its process lives: only a change that this process sees does.
             if before is None or before.member != member:
                 self._sightings[member.nonce] = _Sighting(member, self._clock(), has_counted=before is not None)
         return {nonce: sighting.member for nonce, sighting in self._sightings.items()}
@@ -218,6 +226,7 @@ class Lookout:
 
         A process that lives writes its own file again with its next count.
         """
+        # The list is created once: a second list under this name would split the servers into two clusters.
         with storage.write_new(self._folder / f"{chief}{CLUSTER_FILE}") as file:
             file.write(json.dumps(nonces).encode())
         for path in self._folder.glob("*.json"):
@@ -228,7 +237,7 @@ class Lookout:
 def _read(path: Place) -> Any:
     try:
         return storage.read_json(path)
-    except FileNotFoundError:  # not there yet, or swept
+    except FileNotFoundError:  # It does not exist yet, or was removed by `name_cluster`.
         return None
-    except ValueError:  # torn by a power loss: a process that lives writes its own again with its next count
+    except ValueError:  # A power loss tore it. A process that lives writes its file again with its next count.
         return None

@@ -4,11 +4,15 @@ from dataclasses import dataclass
 from math import ceil
 
 SERVERS, CLUSTER = "servers", "cluster"
-"""Folders of a run: the files of all servers but the first one, and the place where all servers meet."""
+"""Folders of a run: the files of all servers except the first one, and the place where all servers meet."""
 
 
 def steps_of_epoch(examples: int, servers: int, batch_size: int) -> int:
-    """Return how many batches of `batch_size` examples each server takes: all as many as the one with the most."""
+    """Return the number of batches of `batch_size` examples that each server takes in an epoch.
+
+    All servers take as many as the server with the most examples: with other numbers of steps, they would wait for each
+    other forever.
+    """
     return ceil(ceil(examples / servers) / batch_size)
 
 

@@ -111,6 +111,7 @@ def write_report(
     Raises:
         OSError: The folder cannot be written.
     """
+    # Not at the top: pandas and Bokeh take long to import, and `write_card` needs neither.
     from pipeline.report.page import render
     from pipeline.runs.recorded_run import load_recorded_run
 

@@ -19,11 +19,14 @@ THUMBNAIL = 160
 """Side of a thumbnail, in pixels."""
 MAX_PICTURES = 120
 MAX_ROWS = 50
+"""Limit for each table. The files beside the card have all rows."""
 MAX_CLASSES = 40
 """If there are more classes, the largest and the smallest are shown, with the others folded away below them."""
 LARGEST_CLASSES, SMALLEST_CLASSES, FOLDED_CLASSES = 15, 10, 5000
+"""This many classes are shown at both ends and in the folded middle."""
 
 _NUMBER = re.compile(r"\d[\d.,]*")
+"""Numbers are cut out of reasons, because each image has other ones, and reasons are counted."""
 _DRIFTED = ((0.25, "much"), (0.1, "some"), (0.0, "little"))
 
 
@@ -167,6 +170,7 @@ def dates(dataset: Mapping[str, Any]) -> Table | None:
     examples: Counter[tuple[str, str]] = Counter()
     for name, split in dataset["splits"].items():
         for shard in split["shards"]:
+            # In a window, the name of a shard leads through the folder of its version.
             examples[shard["name"].split("/")[-2], name] += shard["examples"]
     rows = [
         (date, version, *(f"{examples[version, split]:,}" for split in dataset["splits"]))

@@ -22,7 +22,7 @@ from pipeline.runs.files import facts
 from pipeline.runs.recorded_run import RecordedRun
 
 MIN_EPOCHS = 5
-"""Minimum number of epochs for an interval."""
+"""An interval for the time of an epoch needs at least this many epochs."""
 _MS, _POINTS = "ms", "%"
 _NOTE = (
     f"Each interval contains {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighboring steps, of epochs "

@@ -101,7 +101,9 @@ def _outlines(values: Sequence[Any], title: str) -> Any:
     _, edges = binned(np.concatenate(values))
     shown = []
     for name, each, (color, _) in zip(NAMES, values, _LOOKS, strict=True):
+        # Values above the last edge count in the last bin, as in `binned`.
         counts, _ = np.histogram(np.minimum(each, edges[-1]), bins=edges)
+        # A curve of steps needs a value at the last edge, too.
         share = np.append(100 * counts / len(each), 0)
         filled = plot.varea_step(edges, 0, share, step_mode="after", fill_color=color, fill_alpha=0.15)
         line = plot.step(

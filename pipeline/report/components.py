@@ -11,8 +11,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image, ImageOps
 
-# The images come from outside, so only the decoders of the formats in a record open them.
 _FORMATS = ("JPEG", "PNG")
+"""The images come from outside, so only the decoders of the formats in a record open them."""
 
 Shrink = Callable[[Image.Image, tuple[int, int]], Image.Image]
 """Returns a small image from an image and (width, height) in pixels."""
@@ -86,6 +86,7 @@ def thumbnail(encoded: bytes, side: int, shrink: Shrink) -> str | None:
     """
     try:
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
+            # Decodes a JPEG at a fraction of its size, which saves most of the time for a large photograph.
             image.draft("RGB", (2 * side, 2 * side))
             small = shrink(ImageOps.exif_transpose(image).convert("RGB"), (side, side))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):

@@ -14,6 +14,7 @@ THUMBNAIL = 128
 MAX_CLASSES = 30
 """Maximum number of classes of a matrix that can still be read, and of rows of the table of classes."""
 MAX_PAIRS = 20
+"""Limit for the table of confused pairs, which replaces a matrix that is too large."""
 MAX_TINT = 55
 """Strongest tint of a cell, in percent. Text on more of it could not be read."""
 FIGURES = {
@@ -147,6 +148,7 @@ def matrix(evaluation: Mapping[str, Any]) -> Matrix:
     names = [row["name"] for row in evaluation["classes"]]
     counts = {(label, predicted): count for label, predicted, count in evaluation["confusions"]}
     ids = range(len(names))
+    # A class without validation examples has only zeros in its row.
     totals = [row["count"] or 1 for row in evaluation["classes"]]
     rows = [[_cell(names, i, j, counts.get((i, j), 0), totals[i]) for j in ids] for i in ids]
     return Matrix(names, rows)
@@ -241,6 +243,7 @@ def _pictured(
 ) -> list[WrongExample]:
     return [
         shown(row, uri, key)
+        # A report that is drawn without the dataset has no images.
         for row, (key, encoded) in zip(evaluation["most_wrong"], images, strict=False)
         if (uri := thumbnail(encoded, THUMBNAIL, whole))
     ]

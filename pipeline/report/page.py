@@ -21,6 +21,7 @@ from pipeline.tuning.advice import with_advice
 THUMBNAIL = 128
 """Side of a thumbnail, in pixels."""
 MAX_PICTURES = 60
+"""Limit for the sample images, which are all part of the page."""
 
 
 def render(
@@ -66,6 +67,7 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
     return templates.get_template(template).render(
         **content,
         embedded=embedded(drawn),
+        # The first script is BokehJS itself. The others, for widgets and tables, would only make the page larger.
         bokeh="\n".join(INLINE.js_raw[:1]),
         nonce=secrets.token_urlsafe(16),  # Scripts without it do not run, whatever a name or label contains.
     )
@@ -78,6 +80,7 @@ def verdict(run: RecordedRun) -> str:
     try:
         settings = settings_from(run.files.settings)
         return with_advice(diagnosis, settings, run.dataset.get("settings") or {})
+    # A run of another version: its settings may be unknown here, but its verdict still holds.
     except SettingsError:
         return diagnosis.sentence
 

@@ -44,6 +44,7 @@ def reliability_of_labels(evaluation: Mapping[str, Any]) -> Figure:
 
 
 def _reliability_columns(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    # An empty bin has no accuracy to draw.
     bins = [row for row in evaluation["reliability"] if row["count"]]
     columns = {name: np.array([row[name] for row in bins]) for name in ("low", "high", "confidence", "accuracy")}
     columns["count"] = np.array([row["count"] for row in bins])

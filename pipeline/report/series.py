@@ -32,6 +32,7 @@ def smoothed(y: Array, sigma: float) -> Array:
     if sigma <= 0.5 or reach < 1:
         return y
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
+    # Near the ends, a part of the kernel lies outside, so its weight there is less than one.
     weights = np.convolve(np.ones(len(y)), kernel)[reach:-reach]
     means: Array = np.convolve(y, kernel)[reach:-reach] / weights
     return means

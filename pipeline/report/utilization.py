@@ -29,10 +29,13 @@ from pipeline.report.drawing import (
 MAX_POINTS = 1500
 """Maximum number of points of a curve. No screen shows more."""
 MAX_BOUNDARIES = 60
+"""Ends of more epochs than this are not marked, because the marks would hide the curves."""
 MAX_LINES = 15
+"""Limit for the lines of training servers: there are this many pairs of color and dash."""
 WHOLE = 100.0
+"""End of an axis of percent, with the same ticks in all panels."""
 LATE_MS, SLOW_MS = 20.0, 10.0
-"""A tenth and a twentieth of the time between two samples, at 5 samples a second."""
+"""The report mentions a sampler that is later or slower: a tenth and a twentieth of the time between two samples."""
 WHY_LATE = (
     "The sampler is delayed if there is more work than the machine has cores. In a training, the sampler is a thread "
     "of the training, so Python code in the input (such as a generator or a py_function) delays it too."
@@ -220,6 +223,7 @@ def _raw_and_smooth(
     seconds: series.Array, values: series.Array, span: float
 ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     """Return raw and smoothed values, thinned. The smoothing is over a 200th of the run, at least half a second."""
+    # The median, because a retry leaves a gap. It is 0 only if samples have equal times.
     period = float(np.median(np.diff(seconds))) or 0.2
     sigma = max(0.5, span / 200) / period
     parts = list(series.pieces(seconds, values, gap=max(5.0, 10 * period)))
@@ -273,6 +277,7 @@ def grown(counter: series.Array) -> float:
     """Return the total of a counter, which each process starts from 0."""
     counter = counter[np.isfinite(counter)]
     steps = np.diff(counter, prepend=0.0)
+    # A step down is the start of a new process, whose count then is all new.
     return float(np.where(steps < 0, counter, steps).sum())
 
 

@@ -1,8 +1,9 @@
-"""The champion of a dataset name: the one model that is promoted, and all that were before it. No TensorFlow.
+"""The champion of a dataset name: the one model that is promoted, and the history of all champions. No TensorFlow.
 
 `models/NAME/champion.json` in the workspace is the pointer. It holds the champion and every promotion and rollback that
-led to it, oldest first, and is replaced whole, only as it was read: of two runs that promote at once the second looks
-again. A rollback takes back the last promotion that stands, and is an entry of its own; nothing is ever removed.
+led to it, oldest first. The file is replaced as a whole, and only if it is still as it was read: if two runs promote at
+the same time, the second looks again. A rollback takes back the last promotion that stands. It is an entry of its own,
+and no entry is ever removed.
 """
 
 import getpass
@@ -37,7 +38,7 @@ class Entry:
     metrics: Mapping[str, float]
     why: str
     at: str
-    """UTC."""
+    """Time of the move in UTC, in ISO 8601."""
     by: str
 
     @property
@@ -48,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The pointer as it was read; `content` is what its file held, None if there was none."""
+    """The pointer as it was read. `content` is the content of its file, None if there was none."""
 
     place: Place
     content: bytes | None
@@ -82,16 +83,19 @@ def pointer_of(workspace: Place, dataset_name: str) -> Pointer:
 
 
 def load_pointer(place: Place) -> Pointer:
-    """Return what `champion.json` says; nothing is promoted where there is none.
+    """Read `champion.json`. If there is no such file, nothing is promoted.
 
-    Raises PromotionError if it is damaged.
+    Raises:
+        PromotionError: If the file is damaged.
     """
     try:
         content = place.read_bytes()
+    # A person may name a file, in which no pointer can be.
     except (FileNotFoundError, NotADirectoryError):
         return Pointer(place, None, ())
     try:
         history = tuple(Entry(**entry) for entry in json.loads(content)["history"])
+        # Rollbacks without a promotion before them raise IndexError here, and not later in each reader.
         effective_promotions(history)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise PromotionError(
@@ -105,15 +109,18 @@ def promote(
 ) -> None:
     """Move the pointer to the model of a run.
 
-    Raises ConflictError if the pointer was moved since it was read.
+    Raises:
+        ConflictError: If the pointer was moved since it was read.
     """
     _move(pointer, Entry(PROMOTE, run, export, dataset_version, metrics, why, _now(), _who()))
 
 
 def roll_back(pointer: Pointer) -> Entry:
-    """Move the pointer back to the model before the champion; return the promotion that stands again.
+    """Move the pointer back to the model before the champion, and return the promotion that stands again.
 
-    Raises PromotionError if there is none, or its files are gone; ConflictError as `promote` does.
+    Raises:
+        PromotionError: If there is none, or its files are gone.
+        ConflictError: If the pointer was moved since it was read.
     """
     promotions = effective_promotions(pointer.history)
     if len(promotions) < 2:
@@ -122,6 +129,7 @@ def roll_back(pointer: Pointer) -> Entry:
             "rolled back"
         )
     target, taken_back = promotions[-2:]
+    # Before the pointer moves: programs that follow it would find no model.
     if not target.is_there:
         raise PromotionError(
             f"the model to roll back to is missing: {target.export}. Restore it, or promote another run: `python -m "
@@ -136,17 +144,19 @@ def _move(pointer: Pointer, entry: Entry) -> None:
     history = (*pointer.history, entry)
     champion = effective_promotions(history)[-1]
     content = {
-        # For readers that follow the pointer and need no history.
+        # For programs that follow the pointer and need no history.
         "champion": {name: getattr(champion, name) for name in ("run", "export", "dataset_version", "metrics")},
         "history": [asdict(each) for each in history],
     }
+    # Raises ConflictError if another run has moved the pointer since it was read.
     storage.swap(pointer.place, pointer.content, json.dumps(content, indent=1).encode())
 
 
 def find_promoted_model(place: Place) -> Place:
-    """Return the exported model of a run, of an `export/` folder, or of the champion whose pointer lies in `place`.
+    """Return the exported model of a run, of an `export/` folder, or of the champion whose pointer is in `place`.
 
-    Raises SourceError if there is none.
+    Raises:
+        SourceError: If there is none.
     """
     champion = load_pointer(place / POINTER).champion
     return find_exported_model(place_of(champion.export) if champion else place)
@@ -159,6 +169,6 @@ def _now() -> str:
 def _who() -> str:
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # The user id of a container often has no name.
         user = "unknown"
     return f"{user}@{platform.node()}"

@@ -25,6 +25,7 @@ def last_choice(settings: Settings, training: str) -> Choice | None:
     """Return the last choice of a training; None if there is none, or its file is damaged."""
     try:
         return Choice(**storage.read_json(_place(settings, training)))
+    # A damaged file costs at most one training more: the run then chooses by itself.
     except (FileNotFoundError, ValueError, TypeError):
         return None
 

@@ -68,7 +68,7 @@ class RunFiles:
     result: Mapping[str, Any]
     """The result of a complete training (`result.json`)."""
     verdict: Mapping[str, Any]
-    """What has limited the training lately (`verdict.json`)."""
+    """The verdict on the last steps of a training under way (`verdict.json`)."""
     promotion: Mapping[str, Any] = field(default_factory=dict)
     """Whether the model was promoted, and why (`promotion.json`)."""
 
@@ -115,7 +115,7 @@ class RunFiles:
 
     @property
     def steps_judged(self) -> Mapping[str, Any]:
-        """The JSON object with the `numbers` of the steps that the verdict is about; empty if there is none yet."""
+        """The JSON object with the `numbers` of the judged steps. It is empty if there is no verdict yet."""
         step_ms = self.newest_verdict.get("step_ms")
         return self.newest_verdict if isinstance(step_ms, float) and step_ms > 0 else {}
 

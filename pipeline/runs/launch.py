@@ -1,4 +1,4 @@
-"""Dataset -> trained model, in a process of its own: TensorFlow frees a GPU only when its process ends."""
+"""Trains a model on a dataset in a separate process, because TensorFlow frees a GPU only when its process ends."""
 
 import logging
 import os
@@ -50,17 +50,19 @@ from pipeline.system.process import environment_of_tensorflow
 from pipeline.system.proxies import require_proxies
 
 GRACE_S = 30.0
+"""A training process has this many seconds for its checkpoint before it is killed."""
 MAX_DAMAGED = 3
-"""How often decoded images on a disk may be damaged in one command. From then on, the disk itself is suspect."""
+"""If decoded images were damaged this many times in one command, the disk itself is suspect."""
 _log = logging.getLogger(__name__)
 _SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 
 
 def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
-    """Train on a dataset and wait for it; a training that is complete already returns its result at once.
+    """Train on a dataset and return the result. If the training is complete already, return at once.
 
-    All training servers are processes on this machine, which share its GPUs. Out of memory, they are started again and
-    take fewer examples at once. They are started again, too, if decoded images on the disk were damaged.
+    All training servers are processes on this machine, which share its GPUs. If they run out of memory, they are
+    started again and take fewer examples at once. They are also started again if decoded images on the disk were
+    damaged.
 
     Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "limits", "wait_fraction", "wait_ms",
     "step_ms", "examples_per_s", "gpu_pct", "cpu_pct", "epochs"}.
@@ -70,6 +72,7 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     while True:
         try:
             return _tried(settings, dataset, run_id)
+        # This ends: each try takes at most half of the examples, and a failure with one example is BadInput.
         except OutOfMemory as error:
             _log.warning("%s", error)
         except CacheDamaged as error:
@@ -85,12 +88,14 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
 def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     runs = [prepare_run(settings, dataset, run_id, index) for index in range(settings.num_training_servers)]
     processes = [TrainingProcess(run, output=sys.stderr.fileno()) for run in runs]
+    # Not in a `with` block, whose end would wait for the processes before they are asked to stop.
     pool = ThreadPoolExecutor(len(processes))
     try:
-        # Together: one that is killed has to be known of while the others still wait for it.
+        # All processes are awaited at once. If one is killed, the others are still waiting for it, and must be told.
         first, *_ = [each.result() for each in as_completed([pool.submit(process.wait) for process in processes])]
         return first
     finally:
+        # All are asked first: a server can only stop together with the others, after the same step.
         for process in processes:
             process.request_stop()
         for process in processes:
@@ -101,21 +106,34 @@ def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
 def load_trained_result(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] | None:
     """Return the result if this run has trained on this dataset with these settings, on any worker; else None.
 
-    Raises DatasetError if the dataset is missing, SettingsError if the weights are or the administrator does not
-    allow a place, StorageError if a bucket does not answer.
+    Raises:
+        DatasetError: If the dataset is missing.
+        SettingsError: If the weights are missing, or the administrator does not allow a place.
+        StorageError: If a bucket does not answer.
     """
     _require_usable(settings, dataset)
     return load_result(training_place(settings, run_id, datasets.load(dataset).version))
 
 
 def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0, dag: str = "") -> Run:
-    """Check what the training needs and write `run.json` of one of its servers; `dag` is the id of the DAG, if any.
+    """Check what the training needs, and write `run.json` of one of its servers.
 
-    Where the workspace is a bucket, the run is first fetched from there. Raises DatasetError if the dataset is
-    missing or incomplete, SettingsError if the weights are or the administrator does not allow a place, StorageError
-    where a bucket does not answer.
+    If the workspace is a bucket, the run is first fetched from there.
+
+    Args:
+        settings: Settings of the training.
+        dataset: Folder of the dataset.
+        run_id: Id of the run.
+        index: Index of the training server.
+        dag: Id of the DAG, if any.
+
+    Raises:
+        DatasetError: If the dataset is missing or incomplete.
+        SettingsError: If the weights are missing, or the administrator does not allow a place.
+        StorageError: If a bucket does not answer.
     """
     content = require_startable(settings, dataset)
+    # The dataset can have been built under another name than the settings say.
     settings = settings.model_copy(update={"dataset_name": content.name})
     servers = settings.num_training_servers
     run = Run(
@@ -139,15 +157,16 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     place = run.place
     if isinstance(place, BucketPath):
         claim(run.folder, place)
+    # `run.json` of a complete training stays: it describes how the result came about.
     if result_of(run) is None:
         save_run(run)
-    elif isinstance(place, BucketPath):  # the bucket may have failed at its end
+    elif isinstance(place, BucketPath):  # The bucket may have failed at the end of the training.
         Mirror(run.folder, place).sync()
     return run
 
 
 def require_startable(settings: Settings, dataset: Place) -> Dataset:
-    """Return the dataset, where a training on it can start. Raises what `prepare_run` does."""
+    """Return the dataset if a training on it can start. Raises what `prepare_run` does."""
     _require_usable(settings, dataset)
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
@@ -159,9 +178,10 @@ def require_startable(settings: Settings, dataset: Place) -> Dataset:
 
 
 def require_shares(settings: Settings, shards: int) -> None:
-    """Refuse training servers that would get no shards, or no equal part of a batch, of their own.
+    """Refuse training servers that would get no shard, or no equal part of a batch.
 
-    Raises SettingsError.
+    Raises:
+        SettingsError: If there are more servers than shards, or they do not divide the batch.
     """
     servers = settings.num_training_servers
     if servers > shards:
@@ -186,7 +206,8 @@ def _require_usable(settings: Settings, dataset: Place) -> None:
 def require_trainable(settings: Settings, snapshot: Place) -> None:
     """Refuse settings that do not fit the labels, and a model that cannot be built, before a shard is written.
 
-    Raises SettingsError.
+    Raises:
+        SettingsError: If a setting or the model does not fit.
     """
     content = load_snapshot(snapshot)
     require_fit(settings, content.multi_label, content.source_uri)
@@ -194,9 +215,12 @@ def require_trainable(settings: Settings, snapshot: Place) -> None:
 
 
 def require_fit(settings: Settings, multi_label: bool, place: str) -> None:
-    """Refuse to make classes count equally where an image may be of several: what is done for one is done for all.
+    """Refuse settings that make classes count equally, if an image may have several labels.
 
-    Raises SettingsError.
+    An image counts for all of its labels at once, so no weight of the image suits each of them.
+
+    Raises:
+        SettingsError: If one of these settings is on.
     """
     if not multi_label:
         return
@@ -230,8 +254,10 @@ class TrainingProcess:
     def wait(self) -> dict[str, Any]:
         """Wait for the end and return the result.
 
-        Raises Preempted if the process was asked to stop, the error it named where it failed, and TrainingError
-        where it ended without a word.
+        Raises:
+            Preempted: If a stop was requested.
+            TenfoldError: The error that the process stored, if it failed.
+            TrainingError: If it ended without storing an error.
         """
         code = self._process.wait() if self._process else 0
         if code == EXIT_PREEMPTED:
@@ -244,23 +270,24 @@ class TrainingProcess:
         return result
 
     def _failure(self, code: int) -> TenfoldError:
-        """Return what the process said of its end; where it said nothing, the other servers are told of it, too."""
+        """Return the error that the process stored. If it stored none, report its end to the other servers, too."""
         failure = take_failure(self._run.folder, self._attempt)
         if failure is not None:
             return failure
         error = TrainingError(f"the training process ended with {_ending(code)}")
         if self._process is None or self._run.server.count == 1:
             return error
+        # Otherwise, the others learn of it only when a connection breaks, or after a minute of silence.
         report_end(self._run.training / CLUSTER, self._process.pid, error_to_json(error))
         return TrainingError(f"training server {self._run.index}: {error}")
 
     def request_stop(self) -> None:
-        """Ask for a checkpoint; `wait` then ends."""
+        """Request a checkpoint and a stop. `wait` then ends."""
         if self._process is not None:
             self._process.terminate()
 
     def stop(self) -> None:
-        """Ask for a checkpoint, and end the process and what it started where it takes longer than the grace time."""
+        """Request a stop. After the grace time, kill the process and all processes that it started."""
         if self._process is None:
             return
         self.request_stop()
@@ -278,7 +305,9 @@ def _start(folder: Path, output: int, attempt: str) -> subprocess.Popen[bytes]:
         stdout=output,
         stderr=output,
         env=environment_of_tensorflow(),
-        start_new_session=True,  # a Ctrl-C in the terminal is for us, who then ask for a checkpoint
+        # Ctrl-C in the terminal reaches only the parent, which then requests a checkpoint. The process also leads a
+        # group of its own, which `stop` can kill.
+        start_new_session=True,
     )
 
 

@@ -1,9 +1,9 @@
-"""A run whose workspace is a bucket: it lives in a local folder, and what changes there is brought to the bucket.
+"""Mirrors a run whose workspace is a bucket: the run is in a local folder, and its changes are uploaded to the bucket.
 
-A training appends to its record five times a second and leaves checkpoints as they are written: both want a file
-system. Of the record, closed segments are brought once, and again only the one that grows (pipeline/monitor/record.py).
-A retry on another worker fetches the folder first, and goes on from the last checkpoint. `mirror.json`, here and there,
-names whose changes the bucket has: those of the worker that came last.
+A training appends to its record five times a second and renames checkpoints when they are complete. Both need a file
+system. Closed segments of the record are uploaded once, and only the segment that grows is uploaded again
+(pipeline/monitor/record.py). A retry on another worker fetches the folder first, and goes on from the last checkpoint.
+`mirror.json`, in the folder and in the bucket, names the worker whose changes the bucket has: the one that came last.
 """
 
 import logging
@@ -25,20 +25,24 @@ from pipeline.storage.local import sync_tree
 from pipeline.system.parallel import ordered_map
 
 EVERY_S = 10.0
+"""Changes are uploaded every few seconds."""
 IDLE_SHARE = 9
-"""Times the last mirroring took, to wait at least: a model is large."""
+"""The pause is at least this many times the last upload, so that large models do not fill the link all the time."""
 OWNER = "mirror.json"
 _LOCAL = ("lock", FAILURE, OWNER)
+"""These files are about processes of this worker, and are not uploaded."""
 _LAST = (RUN, BEST, RESULT)
-"""Files that name others, or say that all is there: brought after them, as they read before."""
+"""These files name others, or promise that all is there. They are uploaded after those, with the content that they had
+before."""
 _OF_OTHERS = (f"{SERVERS}/", f"{CLUSTER}/")
-"""What the other servers mirror, and what all of them read and write in the bucket."""
+"""The other servers mirror the first folder themselves, and all servers use the second one in the bucket directly."""
 _CHECKPOINTS = "checkpoints/"
 _REPLACED = (_CHECKPOINTS, "model-")
-"""What a training removes when it has newer ones."""
+"""A training removes these files when it has newer ones."""
 FETCH_TRIES = 5
+"""A training that goes on may replace a file between listing and reading. The whole list is then tried again."""
 FETCHERS = 8
-"""At once: the segments of a long record are hundreds of small files."""
+"""Files are fetched in this many threads, because a long record has hundreds of small segments."""
 _log = logging.getLogger(__name__)
 
 
@@ -51,32 +55,35 @@ _OTHER = _Version(-1, 0)
 
 
 class Mirror:
-    """Brings the files of a folder to a bucket, as often as it is told."""
+    """Uploads the files of a folder to a bucket, with each call of `sync`."""
 
     def __init__(self, folder: Path, place: BucketPath) -> None:
         self._folder, self._place = folder, place
         self._owner = _owner(folder)
         self._there: dict[str, _Version] | None = None
-        """What the bucket has of each file."""
+        """The version of each file that the bucket has. None until the bucket is listed."""
 
     def sync(self) -> None:
-        """Bring all that is new or has changed, and remove what was replaced.
+        """Upload all files that are new or have changed, and remove those that were replaced.
 
-        Raises StorageError or AccessError if the bucket cannot be used, TrainingError if another worker has taken
-        the run over, and FileNotFoundError if a file was removed meanwhile: the next time brings the rest.
+        Raises:
+            StorageError, AccessError: If the bucket cannot be used.
+            TrainingError: If another worker has taken the run over.
+            FileNotFoundError: If a file was removed meanwhile. The next call uploads the rest.
         """
         there = self._known()
-        # What is written last is looked at first: whatever it names or goes on from was there before, and is found.
+        # Files that are written last are read first: the files that they rely on were there before, and are found, too.
         checkpoints = _files(self._folder / _CHECKPOINTS, _CHECKPOINTS)
         last = [(name, _version(path), path.read_bytes()) for name in _LAST if (path := self._folder / name).exists()]
         files = {name: version for name, version in _files(self._folder).items() if not name.startswith(_CHECKPOINTS)}
         changed = [name for name in files if name not in _LAST and there.get(name) != files[name]]
         files |= checkpoints
         last = [(name, version, content) for name, version, content in last if there.get(name) != version]
-        # The folder has a newer file in place of these, or the same one compressed.
+        # The folder has a newer file instead of these, or the same file compressed.
         replaced = [
             name for name in there if name not in files and (name.startswith(_REPLACED) or f"{name}.gz" in files)
         ]
+        # The newest first: if the worker is killed during the upload, the next one loses least.
         newer = [name for name in sorted(checkpoints, reverse=True) if there.get(name) != checkpoints[name]]
         if changed or last or newer or replaced:
             self._require_ours()
@@ -87,8 +94,9 @@ class Mirror:
             there[name] = version
         for name in newer:
             self._require_ours()  # Uploads may have taken minutes, and the next worker writes under the same names.
-            with suppress(FileNotFoundError):  # removed meanwhile, for one that the next time brings
+            with suppress(FileNotFoundError):  # A newer checkpoint has replaced it. The next call uploads that.
                 self._bring(name, files[name])
+        # After the uploads: at any time, the bucket has a checkpoint and the models that it needs.
         for name in replaced:
             (self._place / name).unlink(missing_ok=True)
             del there[name]
@@ -98,18 +106,20 @@ class Mirror:
         self._known()[name] = version
 
     def _replace(self, name: str, content: bytes) -> None:
-        """Replace a file of the run as it was when the run was ours: what another worker wrote since then stays."""
+        """Replace a file of the run, but only while this worker owns it: the file of a later worker stays."""
         place = self._place / name
         while True:
             before = _content(place)
-            self._require_ours()  # after the look: whoever takes the run over writes later than that
+            # After the read: if another worker takes the run over later, its write makes `swap` fail.
+            self._require_ours()
             with suppress(ConflictError):
                 storage.swap(place, before, content)
                 return
 
     def _known(self) -> dict[str, _Version]:
         if self._there is None:
-            files = _files(self._folder)  # as they are before they are compared: what grows meanwhile is newer
+            # Versions from before the comparison: a file that grows meanwhile differs from them, and is uploaded again.
+            files = _files(self._folder)
             self._there = {
                 name: files[name] if name in files and _is_equal(self._folder / name, stat) else _OTHER
                 for name, stat in _objects(self._place).items()
@@ -123,10 +133,10 @@ class Mirror:
 
 @contextmanager
 def mirrored(folder: Path, place: Place, every_s: float = EVERY_S) -> Iterator[None]:
-    """Bring what changes in `folder` to `place` every few seconds, and all of it at the end; nothing if it is local.
+    """Upload changes in `folder` to `place` every few seconds, and the rest at the end. Do nothing for a local place.
 
-    An outage meanwhile costs warnings. If the bucket cannot be used at the end it raises what `Mirror.sync` does,
-    unless the block itself failed.
+    An outage during the block costs warnings. If the bucket cannot be used at the end, it raises what `Mirror.sync`
+    does, unless the block itself failed.
     """
     if isinstance(place, Path):
         yield
@@ -136,6 +146,7 @@ def mirrored(folder: Path, place: Place, every_s: float = EVERY_S) -> Iterator[N
     thread.start()
     try:
         yield
+    # The error of the block is the one to report, so an outage of the bucket is only a warning here.
     except BaseException:
         _end(thread, ended)
         _tried(mirror)
@@ -155,7 +166,7 @@ def _keep_up(mirror: Mirror, ended: threading.Event, every_s: float) -> None:
 def _tried(mirror: Mirror) -> None:
     try:
         mirror.sync()
-    except FileNotFoundError:  # removed between listing and reading, as old models are
+    except FileNotFoundError:  # The training removed an old model between listing and reading.
         pass
     except (TenfoldError, OSError) as error:
         _log.warning("the run cannot be copied to the bucket for now: %s", error)
@@ -167,32 +178,37 @@ def _end(thread: threading.Thread, ended: threading.Event) -> None:
 
 
 def claim(folder: Path, place: BucketPath) -> None:
-    """Make `folder` what the bucket has, where another worker wrote it last, and have the bucket follow it from now on.
+    """Take a run over: make `folder` equal to the bucket if another worker wrote there last, and become the owner.
 
-    Raises StorageError or AccessError if the bucket cannot be used.
+    Raises:
+        StorageError, AccessError: If the bucket cannot be used.
     """
     theirs = _owner(place)
     if theirs and theirs == _owner(folder):
         return
     folder.mkdir(parents=True, exist_ok=True)
+    # Until all is fetched, the folder has no owner: after a kill, the next call fetches it again.
     (folder / OWNER).unlink(missing_ok=True)
     there = _objects(place)
     if there:
-        _log.info("fetching the files of the run that another worker wrote, from %s", place)
-    for name in _files(folder).keys() - there.keys():  # a line of steps that the other worker did not go on from
+        _log.info("fetching the run as another worker left it, from %s", place)
+    # Files of steps that the other worker did not go on from.
+    for name in _files(folder).keys() - there.keys():
         (folder / name).unlink()
     fetch(folder, place, tuple(there))
-    sync_tree(folder)  # Else a power loss could keep the name of the owner, and tear what was fetched before it.
+    sync_tree(folder)  # Otherwise, a power loss could keep the owner's name, and tear files that were fetched before.
     token = uuid.uuid4().hex.encode()
     _write(place / OWNER, token)
     _write(folder / OWNER, token)
 
 
 def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
-    """Fetch what lies below `place` and whose name starts with one of `names`, where `folder` has not the same.
+    """Fetch the files below `place` whose names start with one of `names`, unless `folder` has the same content.
 
-    What is replaced meanwhile, as the record of a training that goes on, is looked for again. Raises FileNotFoundError
-    where that happens again and again.
+    If a file is replaced meanwhile, such as the record of a training that goes on, all are listed again.
+
+    Raises:
+        FileNotFoundError: If that happens in all of FETCH_TRIES tries.
     """
     for tries_left in reversed(range(FETCH_TRIES)):
         try:
@@ -214,7 +230,7 @@ def _fetch_differing(folder: Path, place: BucketPath, names: tuple[str, ...]) ->
     wanted = (
         found
         for found in storage.objects(place)
-        # Consoles make an empty object for a folder, with a slash at its end.
+        # Web consoles create an empty object with a slash at its end for a folder.
         if found.key.startswith(names) and found.key.rpartition("/")[2]
     )
     for _ in ordered_map(fetch_one, wanted, FETCHERS):
@@ -226,9 +242,9 @@ def _objects(place: BucketPath) -> dict[str, ObjectStat]:
 
 
 def _files(folder: Path, before: str = "") -> dict[str, _Version]:
-    """Return what is mirrored of a folder, by `before` and its name: all but locks and what is still being written.
+    """Return the mirrored files of a folder, by `before` and their names: all but locks and unfinished files.
 
-    That has a dot before its name, or before that of its folder.
+    The name of an unfinished file, or of its folder, starts with a dot.
     """
     versions = {}
     for path in folder.rglob("*"):

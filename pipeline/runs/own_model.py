@@ -19,7 +19,7 @@ from pipeline.system.process import environment_of_tensorflow
 MAX_S = 300.0
 """Time limit of the check in seconds. After that, the training itself makes the check."""
 _BOUND_IN_OTHER_WAYS = frozenset({"*", "__getattr__", "globals", "vars", "setattr", "exec"})
-"""With one of these names, a module may have more functions than its source shows."""
+"""If the source has one of these names, the module may have more functions than the source shows."""
 _log = logging.getLogger(__name__)
 
 
@@ -28,9 +28,11 @@ def require_own_model(settings: Settings, classes: int) -> None:
 
     Does nothing for other models. On workers without TensorFlow, which do not train, it only looks for the function.
 
-    Raises SettingsError if its module has no such function, or if the function does not take an image size and a number
-    of classes, or returns a model that cannot be used. If the module or the function fails, it only warns: on the
-    worker that trains there may be other packages, and a GPU.
+    If the module or the function fails, it only warns: the worker that trains may have other packages, and a GPU.
+
+    Raises:
+        SettingsError: If the module has no such function, or if the function does not take an image size and a number
+            of classes, or returns a model that cannot be used.
     """
     if ":" not in settings.model:
         return
@@ -41,16 +43,18 @@ def require_own_model(settings: Settings, classes: int) -> None:
     # The weights are not read: only the model is checked.
     given = settings.model_copy(update={"weights": "", "freeze_epochs": 0})
     try:
+        # A file, because the user's code may print to stdout.
         with NamedTemporaryFile() as answer:
             subprocess.run(
                 [sys.executable, "-m", "pipeline.training.check_model", str(classes), answer.name],
                 input=given.model_dump_json().encode(),
                 capture_output=True,
                 timeout=MAX_S,
+                # TensorFlow would take the memory of a GPU that is in use.
                 env={**environment_of_tensorflow(), "CUDA_VISIBLE_DEVICES": "-1"},
                 check=True,
             )
-            content = json.load(answer)  # empty if the user's code ended the process
+            content = json.load(answer)  # An empty file, which raises, if the user's code ended the process.
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired, json.JSONDecodeError) as error:
         _log.warning("could not check the model %s (%s): the training will check it", settings.model, error)
         return
@@ -104,7 +108,7 @@ def _require_function(model: str) -> None:
 
 
 def _spec_of(module: str) -> ModuleSpec | None:
-    """Return what `find_spec` gives, which would import the packages around a module."""
+    """Return the spec of a module. `importlib.util.find_spec` would import the packages that contain it."""
     package, _, _ = module.rpartition(".")
     if not package:
         return PathFinder.find_spec(module)

@@ -1,9 +1,9 @@
-"""The champion gate: is the model of a run to take the place of the one that is promoted? No TensorFlow here.
+"""The champion gate: decides whether the model of a run takes the place of the champion. No TensorFlow here.
 
-The two are compared on the same validation images, those of the run, pair by pair. The run is refused where it is
-surely worse: where the whole interval of the difference in accuracy (95%, bootstrap) lies below `-max_worse`. If an
-image may have several labels, it is the mean average precision. What is as good as can be told is promoted, since it
-has seen the newer data.
+The two models are compared on the same validation images, those of the run, pair by pair. The run is refused if it is
+certainly worse: if the whole interval of the difference in accuracy (95%, bootstrap) is below `-max_worse`. If an image
+may have several labels, the mean average precision is compared. A model without a measurable difference is promoted,
+because it has seen newer data.
 """
 
 import json
@@ -103,7 +103,8 @@ def promote_by_hand(run: Place) -> dict[str, Any]:
 
 def load_candidate(run: Place) -> Candidate:
     """Return the training in `run`. Raises SourceError if none is complete there."""
-    place = run.resolve() if isinstance(run, Path) else run  # the pointer names it for all
+    # Absolute, because the pointer names it for programs in other folders.
+    place = run.resolve() if isinstance(run, Path) else run
     export, result = find_exported_model(place), load_result(place)
     if result is None:
         raise SourceError(f"{place} has no complete training: there is no result.json")
@@ -122,12 +123,13 @@ def load_candidate(run: Place) -> Candidate:
 def _gated(candidate: Candidate, settings: Settings, output: int) -> Verdict:
     while True:
         pointer = candidate.pointer()
+        # A cleared task must not promote an older model over the champion that came after it.
         if before := pointer.promotion_of(str(candidate.run)):
             return Verdict(True, before.why + _since(pointer, before))
         verdict = _verdict(candidate, pointer.champion, settings, output)
         if not verdict.is_promoted:
             return verdict
-        with suppress(ConflictError):  # another run was first: it may be the better one
+        with suppress(ConflictError):  # Another run was promoted first. Compare with that one.
             _promote(pointer, candidate, verdict)
             return verdict
 
@@ -170,7 +172,7 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
     if not champion.is_there:
         return Verdict(True, f"promoted without a comparison: the champion's model {champion.export} is missing")
     about = storage.read_json(place_of(champion.export) / ABOUT)
-    # Label maps only grow: the shorter list begins the longer one.
+    # Label maps only grow, so the shorter list must be the beginning of the longer one.
     if any(label != other for label, other in zip(candidate.about["labels"], about["labels"], strict=False)):
         return Verdict(
             False,
@@ -197,7 +199,7 @@ def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: fl
 
 def points(estimate: Estimate) -> str:
     """Return a difference of scores and its interval, in percentage points."""
-    value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in estimate)  # + 0: none is -0.0
+    value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in estimate)  # `+ 0` makes 0.0 of -0.0.
     return f"{value} points ({low} to {high})"
 
 
@@ -216,6 +218,7 @@ def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> t
     theirs = None
     if champion.dataset_version == candidate.about["dataset_version"]:
         theirs = _kept(place_of(champion.run))
+    # Stored predictions only count if they are about the same examples in the same order.
     if theirs is None or not np.array_equal(theirs.label, ours.label):
         theirs = _evaluated(place_of(champion.export), candidate.dataset, output)
     return theirs, ours
@@ -224,14 +227,14 @@ def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> t
 def _kept(run: Place) -> Answers | None:
     try:
         return load_predictions(run)
-    except FileNotFoundError:  # of a training before there was an evaluation
+    except FileNotFoundError:  # Trainings of the first releases have no predictions.
         return None
 
 
 def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
-    """Return what an exported model says of the validation images of a dataset, each seen at the model's own size.
+    """Return the answers of an exported model to the validation images of a dataset, at the model's own image size.
 
-    In a process of its own, since TensorFlow frees a GPU only when its process ends.
+    The model runs in a separate process, because TensorFlow frees a GPU only when its process ends.
     """
     _log.info("evaluating %s on the validation images of %s", export, dataset)
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:

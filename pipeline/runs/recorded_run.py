@@ -1,4 +1,4 @@
-"""All that a run left in its folder, read into one value for the report; any of it may be missing."""
+"""Reads all files in the folder of a run into one value for the report. Any of them may be missing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

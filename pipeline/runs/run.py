@@ -1,26 +1,26 @@
-"""A run: the folder of one training, and what lies in it. Imports no TensorFlow.
+"""A run: the folder of one training, and its files. Imports no TensorFlow.
 
-The folder is a local one, which is mirrored where the workspace is a bucket (pipeline/runs/mirror.py).
+The folder is local. If the workspace is a bucket, the folder is mirrored there (pipeline/runs/mirror.py).
 
 run.json        what is trained: settings, dataset, host, software
 record/         the local record of the monitor
-overview/       windows of that, to be drawn while it trains
-verdict.json    what has limited the training lately
-checkpoints/    to go on from
+overview/       means over intervals of the record, for the pages of a training under way
+verdict.json    the verdict on the last steps
+checkpoints/    the last checkpoints
 best.json       the best epochs so far, the last one the best, and the files of their models
 model.keras     the best model, once the training is complete
-predictions.npz what it says of the validation examples, a row each
-evaluation.json how good that is (pipeline/evaluation/metrics.py)
-export/         the same for those who use it: a SavedModel that takes image files
-callbacks/      what callbacks of the user's own write
-tensorboard/    what was measured for TensorBoard if that is wanted
-comet/          offline archives, a folder a try (pipeline/monitor/archives.py)
-result.json     written last: the training is complete
-failure.json    why the last try failed
-micro_batches.json  how many examples a device takes at once, since a try ran out of memory
-stacks.txt      what each thread was at when a try was taken for stuck
-cluster/        where the servers of a training meet (pipeline/rendezvous)
-servers/1/      run.json, record/ and failure.json of the second server, and so on; the first one has those above
+predictions.npz the answers of the best model to the validation examples, one row for each
+evaluation.json the metrics of these answers (pipeline/evaluation/metrics.py)
+export/         the best model as a SavedModel that takes image files
+callbacks/      files of the user's own callbacks
+tensorboard/    event files, if the setting tensorboard is on
+comet/          offline archives, one folder for each attempt (pipeline/monitor/archives.py)
+result.json     the result, written last: the training is complete
+failure.json    why the last attempt failed
+micro_batches.json  how many examples a device takes at once, after an attempt ran out of memory
+stacks.txt      the stack of each thread of an attempt that was stuck
+cluster/        files by which the servers of a training find each other (pipeline/rendezvous)
+servers/1/      run.json, record/ and failure.json of the second server, and so on
 """
 
 import fcntl
@@ -56,8 +56,10 @@ from pipeline.runs.files import BEST, FAILURE, MICRO_BATCHES, RESULT, RUN, read_
 from pipeline.storage import Place, crc32c_of
 from pipeline.workspace import place_hash, run_folder
 
-EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
+EXIT_PREEMPTED = 75
+"""Exit code of a training that was stopped after a checkpoint: EX_TEMPFAIL of sysexits.h."""
 LOCK_WAIT_S = 60.0
+"""A retry waits this many seconds for the trainer of a killed task to finish its checkpoint."""
 EXPORT, ABOUT = "export", "about.json"
 _log = logging.getLogger(__name__)
 
@@ -74,44 +76,45 @@ class Run:
     host: dict[str, Any]
     software: dict[str, str]
     index: int = 0
-    """Of the training server that it is for. `folder` is its own."""
+    """Index of the training server. `folder` is the folder of that server."""
     dag: str = ""
-    """Id of the DAG that trains: another one may have the same run ids."""
+    """Id of the DAG that trains. Another DAG may have the same run ids."""
     steps_per_epoch: int = 0
-    """0 if a run of an earlier version did not say."""
+    """Steps of an epoch. 0 in runs of earlier versions."""
 
     @property
     def server(self) -> Server:
-        """The training server that it is for, of how many."""
+        """The training server of this run, and the number of servers."""
         return Server(self.index, self.settings.num_training_servers)
 
     @property
     def training(self) -> Place:
-        """Where server 0 has the run, for all workers: its folder, or what that is mirrored to."""
+        """The place of server 0 for all workers: its folder, or the place in the bucket that mirrors it."""
         first = self.folder if self.server.is_chief else self.folder.parent.parent
         folder = run_folder(self.settings, self.run_id)
         return first if isinstance(folder, Path) else folder / first.name
 
     @property
     def place(self) -> Place:
-        """Where the run of this server is kept for all workers."""
+        """The place of this server for all workers: its folder, or the place in the bucket that mirrors it."""
         return self.training / _of_server(self.index)
 
     @property
     def model_path(self) -> Path:
-        """Where the best model is kept."""
+        """The file of the best model, once the training is complete."""
         return self.folder / "model.keras"
 
     @property
     def export_folder(self) -> Path:
-        """Where the best model is for those who use it."""
+        """The folder of the exported model."""
         return self.folder / EXPORT
 
 
 def training_folder(settings: Settings, run_id: str, dataset_version: str, index: int = 0) -> Path:
     """Return the folder of a training on this worker. The run and all settings that decide the training name it.
 
-    A run that is cleared with other settings keeps its id; in one folder it would go on from a foreign checkpoint.
+    A run that is cleared with other settings keeps its id. In the same folder, it would go on from a checkpoint of
+    another training.
     """
     first = local_run_folder(settings, run_id) / _key(settings, dataset_version)
     return first / _of_server(index)
@@ -133,7 +136,7 @@ def _key(settings: Settings, dataset_version: str) -> str:
     content["dataset"] = dataset_version
     if settings.weights:
         content["weights"] = f"{crc32c_of(Path(settings.weights)):08x}"  # The content decides, not the path.
-    # Only if it is set, so that trainings of earlier releases keep their folders.
+    # This setting is newer than the others. Only if it is on does it count, so that older trainings keep their folders.
     if not settings.simulated_step_ms:
         del content["simulated_step_ms"]
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
@@ -148,9 +151,12 @@ def local_run_folder(settings: Settings, run_id: str) -> Path:
 
 
 def find_training(place: Place) -> Place:
-    """Return the training at a place, or the only one of the run there. Raises DatasetError if there is not one.
+    """Return the training at a place, or the only training of the run there.
 
-    In a bucket the place has to be that of the training.
+    In a bucket, the place must be that of the training itself.
+
+    Raises:
+        DatasetError: If there is no training, or more than one.
     """
     if not isinstance(place, Path) or (place / RUN).exists():
         return place
@@ -170,14 +176,16 @@ def save_run(run: Run) -> None:
 
 
 def load_run(folder: Path) -> Run:
-    """Return the run that lies in `folder`.
+    """Return the run in `folder`.
 
-    Raises DatasetError if none does.
+    Raises:
+        DatasetError: If there is none.
     """
     try:
         content = read_required(folder / RUN)
     except FileNotFoundError as error:
-        raise DatasetError(f"{folder} is not the folder of a run: it has no run.json") from error
+        raise DatasetError(f"{folder} holds no run: there is no run.json") from error
+    # The folder itself counts, not the stored one: a run may have been moved, or fetched to another worker.
     return Run(**{**content, "folder": folder, "settings": settings_from(content["settings"])})
 
 
@@ -189,20 +197,20 @@ class Best:
     model: str
     metrics: dict[str, float]
     crc32c: str = ""
-    """Of the file of the model. Empty if an earlier release wrote it."""
+    """Checksum of the file of the model, as 8 hex digits. Empty if an earlier release wrote it."""
 
 
 def save_best(run: Run, best: Best) -> None:
-    """Say which model is the best: from one rename on, its values and its file are the new ones together.
+    """Store which model is the best. One rename changes its values and its file together.
 
-    Those before it stay for as long as a checkpoint from which the training would go on without it may be kept: each
-    epoch writes one.
+    Earlier best models stay for as long as a checkpoint from before the new one may be kept: a training that goes on
+    from it needs them. Each epoch writes a checkpoint.
     """
     _save_bests(run, [*_bests(run), best][-run.settings.checkpoints_kept - 1 :])
 
 
 def rewind_best_epochs(run: Run, epochs_done: int) -> None:
-    """Go back to the best of so many epochs: those after them are done again, and may not come out the same.
+    """Go back to the best of the first `epochs_done` epochs: later ones are trained again, and may differ then.
 
     If the model of the best epoch is missing or damaged, the best epoch before it takes its place.
     """
@@ -216,6 +224,7 @@ def rewind_best_epochs(run: Run, epochs_done: int) -> None:
 
 def _save_bests(run: Run, bests: Sequence[Best]) -> None:
     _write(run.folder / BEST, [asdict(best) for best in bests])
+    # After the list is written: a kill in between leaves a file too many, not a missing one.
     _remove_models(run, but={best.model for best in bests})
 
 
@@ -251,6 +260,7 @@ def find_exported_model(place: Place) -> Place:
 
 def _has_model(run: Run, best: Best) -> bool:
     path = _model_of(run, best)
+    # Earlier releases stored no checksum. A `.keras` file is a zip file, whose directory is at its end.
     is_whole = path.exists() and (f"{crc32c_of(path):08x}" == best.crc32c if best.crc32c else is_zipfile(path))
     if not is_whole:
         _log.warning(
@@ -261,7 +271,8 @@ def _has_model(run: Run, best: Best) -> bool:
 
 def _model_of(run: Run, best: Best) -> Path:
     named = run.folder / best.model
-    return named if named.exists() else run.model_path  # a try that was killed in `save_result` gave it its name
+    # An attempt that was killed in `save_result` may have given the model its last name.
+    return named if named.exists() else run.model_path
 
 
 def _required_best(run: Run) -> Best:
@@ -274,13 +285,16 @@ def _required_best(run: Run) -> Best:
 
 
 def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None:
-    """Give the best model its name and write `result.json`: the training is complete from then on.
+    """Give the best model its last name, and write `result.json`: the training is then complete.
 
-    `advised` puts the verdict into words, with the next thing to do.
+    Args:
+        run: The run.
+        comet: URL of the experiment, or path of its archive.
+        advised: Returns the verdict as a sentence, with the next thing to do.
     """
     best = _required_best(run)
     find_best_model(run).replace(run.model_path)
-    storage.sync_folder(run.folder)  # before `result.json` promises the model
+    storage.sync_folder(run.folder)  # Before `result.json` promises the model.
     _remove_models(run, but=set())
     metrics = {**best.metrics, **metrics_of(run.folder)}
     verdict = diagnose_run(run.folder, os.cpu_count())
@@ -302,7 +316,7 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
 
 
 def _remove_models(run: Run, but: Collection[str]) -> None:
-    """Remove the models of other epochs, those of a try that was killed before it could say so among them."""
+    """Remove the models of other epochs, also those of attempts that were killed before they changed `best.json`."""
     for path in run.folder.glob("model-*.keras"):
         if path.name not in but:
             path.unlink()
@@ -320,7 +334,7 @@ def result_of(run: Run) -> dict[str, Any] | None:
 
 
 def save_failure(folder: Path, error: TenfoldError, attempt: str = "") -> None:
-    """Say, for whoever started the process, why it failed."""
+    """Store why the training failed, for the process that started it."""
     _write(folder / FAILURE, {**error_to_json(error), "attempt": attempt})
 
 
@@ -338,12 +352,12 @@ def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
 
 
 def save_micro_batch_limit(folder: Path, examples: int) -> None:
-    """Have the next tries take no more than so many examples at once on each device."""
+    """Limit the examples that each device takes at once in the next attempts."""
     _write(folder / MICRO_BATCHES, {"examples": examples})
 
 
 def load_micro_batch_limit(folder: Path) -> int | None:
-    """Return what `save_micro_batch_limit` wrote, if a try ran out of memory."""
+    """Return the limit that `save_micro_batch_limit` stored; None if no attempt ran out of memory."""
     content = read_optional(folder / MICRO_BATCHES)
     return None if content is None else int(content["examples"])
 
@@ -352,8 +366,11 @@ def load_micro_batch_limit(folder: Path) -> int | None:
 def run_lock(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
     """Hold the run's lock. The trainer of a killed task may still be writing its checkpoint when the retry starts.
 
-    Raises TrainingError if it does not leave within a minute, Preempted if `stopping` says so meanwhile.
+    Raises:
+        TrainingError: If the other process holds the lock for longer than LOCK_WAIT_S.
+        Preempted: If `stopping` returns true meanwhile.
     """
+    # The kernel releases the lock with the file, however the process ends.
     with open(folder / "lock", "wb") as lock:
         deadline = time.monotonic() + LOCK_WAIT_S
         if not _locked(lock.fileno()):
@@ -371,9 +388,9 @@ def run_lock(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
 
 
 def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
-    """Return the progress of the newest training of a run; empty if there is nothing to say yet, or not here.
+    """Return the progress of the newest training of a run. Empty before the first epoch, or if another worker trains.
 
-    `places` are the settings `workspace` and `local_folder`, where they differ from the defaults.
+    `places` are the settings `workspace` and `local_folder`, if they differ from the defaults.
     """
     folders = local_run_folder(settings_from(places), run_id).glob(f"*/{RUN}")
     newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)

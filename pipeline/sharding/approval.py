@@ -12,6 +12,7 @@ from pipeline.sharding.publish import quality_of
 from pipeline.storage import Place
 
 _APPROVED = "approved.json"
+"""This file beside the plan holds the sentences that a person approved."""
 
 
 def questions(plan_path: Place, settings: Settings) -> list[str]:
@@ -22,6 +23,7 @@ def questions(plan_path: Place, settings: Settings) -> list[str]:
     if "ask" not in actions(settings):
         return []
     all_findings = findings(quality_of(load_plan(plan_path)), settings)
+    # A run that must stop anyway should not ask a person first.
     decide([finding for finding in all_findings if finding.action == "fail"], None)
     approved = _approved(plan_path)
     return [

@@ -1,8 +1,8 @@
 """Find images that are the same picture, and those of them that are on both sides of the split.
 
-Equal images are found without reading any: size and CRC32C are known from the snapshot, and only the few that agree in
-both are read again, for a hash of 128 bits. Images that look alike are found by the Hamming distance of a perceptual
-hash. Groups are arrays of indexes into the images, ascending, in the order of their first ones.
+Size and CRC32C are known from the snapshot. Only the few images that agree in both are read again, for a hash of 128
+bits. Images that look alike are found by the Hamming distance of a perceptual hash. A group is an ascending array of
+indexes into the images. Groups are ordered by their first index.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -17,21 +17,28 @@ from pipeline.system.parallel import ordered_map
 Group = NDArray[np.intp]
 
 NEAR_DISTANCE = 4
+"""Images look alike if at most this many bits of their perceptual hashes differ: see `near_groups`."""
 MAX_DISTANCE = 10
+"""From this distance on, different pictures look alike."""
 MAX_NAMES = 20
+"""The facts name at most this many examples."""
 _READERS = 8
 _TRAIN = 0
-# Images that agree in two bands are compared each with each; more than these are divided by their other bits first.
-# More than 2 to the power of MAX_DISTANCE, so that those that are divided always differ in enough bits for it.
+"""The training split has this index in SPLITS."""
 _LARGE_RUN = 2048
+"""Images that agree in two bands are compared pairwise. If there are more than this, they are first divided again.
+
+More than 2**11 different hashes differ in at least 12 bits, so that none of the MAX_DISTANCE + 2 bands is empty. With
+two empty bands, a run would not be divided, and the recursion would not end.
+"""
 
 
 def candidates(sizes: NDArray[np.int64], crcs: NDArray[np.uint32]) -> list[Group]:
     """Return groups of images with equal size in bytes and CRC32C. Empty images and those without CRC32C are left out.
 
-    By one sort: 10 million images take seconds.
+    The groups are found with one sort. 10 million images take seconds.
     """
-    # A file that was not read has no CRC32C. One in four billion other files has a CRC32C of 0, and is not compared.
+    # A file that was not read has the CRC32C 0. So has one in four billion other files, which is not compared.
     present = np.flatnonzero((sizes > 0) & (crcs != 0))
     order = present[np.lexsort((crcs[present], sizes[present]))]
     same = (sizes[order][1:] == sizes[order][:-1]) & (crcs[order][1:] == crcs[order][:-1])
@@ -55,8 +62,8 @@ def confirm(groups: Iterable[Group], read: Callable[[int], bytes], size_of: Call
 def near_groups(hashes: NDArray[np.uint64], distance: int = NEAR_DISTANCE) -> list[Group]:
     """Return groups of images whose perceptual hashes are linked by steps of at most `distance` bits.
 
-    Two such hashes agree in two of any `distance + 2` bands of their bits, so only those that do are compared.
-    A million take seconds.
+    If the bits are divided into `distance + 2` bands, two such hashes agree in at least two bands. Only hashes that do
+    are compared. A million hashes take seconds.
 
     The default was measured with `imagehash.phash` on 600 photographs of flowers: 4 finds every copy that was halved,
     shrunk to 128 pixels or to a square, or saved with JPEG quality 50 or 20 (3,000 of 3,000), and 96% of those made a
@@ -69,6 +76,7 @@ def near_groups(hashes: NDArray[np.uint64], distance: int = NEAR_DISTANCE) -> li
     if not 0 <= distance <= MAX_DISTANCE:
         raise ValueError(f"distance must be within 0 to {MAX_DISTANCE}, got {distance}")
     unique, inverse = np.unique(hashes, return_inverse=True)
+    # Equal hashes need no comparison. Only different ones are linked.
     roots = np.arange(len(unique))
     _connect(unique, roots, np.arange(len(unique)), distance)
     order = np.argsort(roots[inverse], kind="stable")
@@ -106,7 +114,10 @@ def leak_facts(groups: Iterable[Group], splits: NDArray[np.int8], key_of: Callab
 
 
 def _groups(order: Group, same: NDArray[np.bool_]) -> list[Group]:
-    """Return groups of two or more in `order`, which is stable; `same[i]`: `order[i]` and `order[i + 1]` are equal."""
+    """Return the groups of two or more images in `order`. `same[i]` says that `order[i]` and `order[i + 1]` are equal.
+
+    `order` must come from a stable sort, so that the indexes within a group ascend.
+    """
     edges = np.diff(np.concatenate(([False], same, [False])).astype(np.int8))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) + 1
     by_first = np.argsort(order[starts])
@@ -122,10 +133,11 @@ def _split(group: Group, hashes: Iterator[Hashable]) -> list[Group]:
 
 
 def _connect(hashes: NDArray[np.uint64], roots: Group, members: Group, distance: int) -> None:
-    """Give those `members` one root in `roots` that are linked by steps of at most `distance` bits.
+    """Give the same root in `roots` to all `members` that are linked by steps of at most `distance` bits.
 
-    `hashes` are all different. Many that agree in two bands (dark images do) are divided again by the bits in which
-    they differ. Those that are linked already are left alone, so that thousands of near-equal ones cost no square.
+    `hashes` are all different. If many agree in two bands, as those of dark images do, they are divided again by the
+    bits in which they differ. Hashes that are linked already are not compared, so that thousands of similar images do
+    not take quadratic time.
     """
     for mask in _masks(hashes[members], distance):
         keys = hashes[members] & mask
@@ -141,6 +153,7 @@ def _connect(hashes: NDArray[np.uint64], roots: Group, members: Group, distance:
 
 def _masks(hashes: NDArray[np.uint64], distance: int) -> list[np.uint64]:
     """Return a mask for every pair of `distance + 2` bands of the bits in which the hashes differ."""
+    # Bits that are equal in all hashes would divide nothing.
     differing = int(np.bitwise_or.reduce(hashes ^ hashes[:1], initial=np.uint64(0)))
     bits = [1 << bit for bit in range(64) if differing >> bit & 1]
     bands = [sum(bits[start :: distance + 2]) for start in range(distance + 2)]
@@ -150,9 +163,13 @@ def _masks(hashes: NDArray[np.uint64], distance: int) -> list[np.uint64]:
 def _compare_runs(
     hashes: NDArray[np.uint64], roots: Group, order: Group, bounds: NDArray[np.intp], distance: int
 ) -> None:
-    """Compare each with each in the runs between `bounds`, but for the large ones: with the next, the one after, ..."""
+    """Compare all pairs within each run between `bounds`, except in large runs, which `_connect` divides.
+
+    Each round compares every hash with the one that follows `step` positions later, in all runs at once.
+    """
     lengths = np.diff(bounds)
-    left = np.repeat(np.where(lengths > _LARGE_RUN, 0, bounds[1:]), lengths)  # where the run of each ends
+    # For each hash, the end of its run. In a large run it is 0, so that no hash has a partner.
+    left = np.repeat(np.where(lengths > _LARGE_RUN, 0, bounds[1:]), lengths)
     rows = np.arange(len(order))
     for step in range(1, _LARGE_RUN):
         rows = rows[rows + step < left[rows]]
@@ -164,10 +181,12 @@ def _compare_runs(
 
 
 def _link(roots: Group, one: Group, other: Group) -> None:
-    """Let each pair, and all that is linked to either, have one root: the lowest index."""
+    """Give each pair, and everything that is linked to either, the same root: the lowest index (union-find)."""
     while (apart := roots[one] != roots[other]).any():
         one, other = one[apart], other[apart]
         lower, higher = np.minimum(roots[one], roots[other]), np.maximum(roots[one], roots[other])
+        # An assignment would not do: `higher` may contain one root several times, and the lowest must win.
         np.minimum.at(roots, higher, lower)
+        # Every root must point directly to the end of its chain: `_connect` compares roots without following them.
         while (roots[roots] != roots).any():
             roots[:] = roots[roots]

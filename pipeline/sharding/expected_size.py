@@ -15,6 +15,7 @@ from pipeline.snapshot.snapshot import Snapshot, SnapshotRows, load_columns
 from pipeline.storage import Place, nearest
 
 SAMPLES = 24
+"""This many images are prepared to estimate the size of all."""
 _log = logging.getLogger(__name__)
 
 
@@ -38,8 +39,9 @@ def log_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> Non
         _log.info(
             "prepare=%s: about %.1f MB of shards from %.1f MB of images", prepare, total / 1e6, snapshot.bytes / 1e6
         )
-    if not isinstance(folder, Path):  # a bucket is never full
+    if not isinstance(folder, Path):  # A bucket is never full.
         return
+    # The folder of the shards may not exist yet.
     place = nearest(folder)
     free = shutil.disk_usage(place).free
     if free < total:
@@ -52,6 +54,6 @@ def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:
         return 0
     try:
         image = examine(reader.read(row), rules)
-    except SourceError:
+    except SourceError:  # This is only an estimate. Writing the shard reports the error.
         return 0
     return len(image.encoded) if isinstance(image, UsableImage) else 0

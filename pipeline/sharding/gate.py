@@ -91,6 +91,7 @@ def decide(findings: Sequence[Finding], ask: Ask | None) -> None:
     for finding in findings:
         if finding.action == "continue":  # The others are in the error or in the question.
             _log.warning("%s", finding.sentence)
+    # This comes before any question, because the run stops whatever the answer is.
     if failing := [finding for finding in findings if finding.action == "fail"]:
         raise GateError(_stopped(failing))
     asking = [finding for finding in findings if finding.action == "ask"]
@@ -168,6 +169,7 @@ def _joined(labels: Sequence[str]) -> str:
 
 
 def _imbalance(quality: Mapping[str, Any], threshold: float) -> str:
+    # A class without images is reported separately. As the smallest class, it would always be too small.
     gone = set(quality.get("classes_gone") or ())
     counts = {label: count for label, count in (quality.get("classes") or {}).items() if label not in gone}
     if not counts:
@@ -189,7 +191,7 @@ def _drift(quality: Mapping[str, Any], threshold: float) -> str:
     if not over:
         return ""
     numbers = ", ".join(f"{name} by {drift[name]:.2f}" for name in over)
-    # An approval holds the whole sentence: in other words, it would be a new question.
+    # An approval stores the whole sentence. If the wording changes, the same finding becomes a new question.
     return (
         f"the images differ from those of version {against} in {numbers}, more than max_drift={threshold:g}: "
         "look at the data set cards of both, and go on if the change is meant"

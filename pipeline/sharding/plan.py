@@ -17,9 +17,12 @@ from pipeline.sharding.ranges import ShardSpec
 from pipeline.snapshot.snapshot import SPLITS, TEST, TRAIN, VALIDATION
 
 LARGEST_SHARD_BYTES = 1_000_000_000
+"""Shards above this size are too large to cache."""
 SMALLEST_SHARD_BYTES = 10_000_000
+"""Shards below this size are too small to read fast."""
 BEST_SHARD_BYTES = 150_000_000
-MAX_TASKS = 1000  # Airflow maps a task at most 1,024 times.
+MAX_TASKS = 1000
+"""At most this many tasks write shards. Airflow maps a task at most 1,024 times."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.ui
 
     Source: Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014.
     """
+    # The purpose keeps the split and the order independent of each other.
     salt = hashlib.blake2b(f"{purpose}/{seed}".encode(), digest_size=8).digest()
     mixed = hashes ^ np.frombuffer(salt, "<u8")[0]
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -65,8 +69,10 @@ def assign_splits(stated: NDArray[np.int8], split_hashes: NDArray[np.uint64], fr
     splits = np.where(free & (stated < 0), 0, stated).astype(np.int8)
     if (stated == SPLITS.index(VALIDATION)).any() or not free.any():
         return splits
+    # At a fraction of 1, 2**64 would not fit into 64 bits.
     held = free & (split_hashes < np.uint64(min(fraction * 2**64, 2**64 - 1)))
     if not held.any():
+        # The hash selects none of so few groups. The lowest one is held back, because training needs validation images.
         held = free & (split_hashes == split_hashes[free].min())
     splits[held] = SPLITS.index(VALIDATION)
     return splits
@@ -75,6 +81,7 @@ def assign_splits(stated: NDArray[np.int8], split_hashes: NDArray[np.uint64], fr
 def split_order(splits: NDArray[np.int8], order_hashes: NDArray[np.uint64], split: str) -> NDArray[np.intp]:
     """Return the indexes of the images of one split, in the order of its shards."""
     members = np.flatnonzero(splits == SPLITS.index(split))
+    # Equal hashes keep the order of the snapshot, which is that of the keys.
     return members[np.argsort(order_hashes[members], kind="stable")]
 
 
@@ -87,6 +94,7 @@ def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> 
     for split in (VALIDATION, TEST):
         if images.get(split):
             alike = -(-train_shards * images[split] // max(images[TRAIN], 1))
+            # There are no more shards than images, except that each training server needs one.
             counts[split] = max(servers, min(alike, images[split]))
     return counts
 
@@ -100,6 +108,7 @@ def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: st
         ShardSpec(
             name=f"{split}-{index:05d}-of-{shards:05d}{ending}",
             split=split,
+            # The differences of rounded multiples distribute the remainder evenly.
             images=images[split] * (index + 1) // shards - images[split] * index // shards,
         )
         for split, shards in counts.items()
@@ -109,6 +118,7 @@ def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: st
 
 def shard_ranges(specs: Sequence[ShardSpec], shards_per_task: int) -> list[Sequence[ShardSpec]]:
     """Return consecutive shards for each task: `shards_per_task`, or more if there would be too many tasks."""
+    # The division rounds up.
     step = max(shards_per_task, -(-len(specs) // MAX_TASKS))
     return [specs[start : start + step] for start in range(0, len(specs), step)]
 
@@ -118,7 +128,8 @@ def size_advice(total_bytes: int, shards: int) -> str:
     fitting = max(10, round(total_bytes / BEST_SHARD_BYTES))
     each = total_bytes / shards
     if each > LARGEST_SHARD_BYTES:
-        return f"{shards} training shards of {each / 1e9:.1f} GB are too large to cache: set num_shards={fitting}"
+        return f"{shards} training shards of {each / 1e9:.1f} GB are too large to cache: num_shards={fitting} fits"
+    # If even ten shards are smaller, no number of shards is better, and there is no advice.
     if each < SMALLEST_SHARD_BYTES <= total_bytes / 10:
         return f"{shards} training shards of {each / 1e6:.1f} MB are too small to read fast: set num_shards={fitting}"
     return ""

@@ -36,6 +36,7 @@ from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
 MAX_NUMBER = 100
+"""A label of more digits is not ordered as a number. Python refuses to convert thousands of digits."""
 _log = logging.getLogger(__name__)
 
 
@@ -82,7 +83,9 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
         labels = labels_of_file(Path(settings.label_map), needed)
     else:
         labels = proposed_labels(name_folder(settings), needed)
+    # The labels and their ids are part of the version, so they are proposed before and reserved later.
     version = version_of(snapshot, settings, labels, arranged.shards)
+    # This is saved for a version that exists, too: the date then has a newer listing of the same images.
     save_listed(settings, version, snapshot.started_ns)
     whole_plan = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):
@@ -90,6 +93,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
         return _save_plan(settings, whole_plan)
     quality = _pass_gate(settings, snapshot, arranged, whole_plan, ask)
     build = str(work_folder(settings, version))
+    # Another run has changed the label map since `proposed_labels`. With other ids, the version is another one.
     if whole_plan.in_label_map and not reserve_labels(name_folder(settings), labels, build):
         return make_plan(settings, snapshot_path, ask)
     _log_plan(snapshot, arranged, version, settings)
@@ -105,7 +109,7 @@ def _needed_labels(snapshot: Snapshot) -> list[str]:
     """
     stated = snapshot.stated_labels
     others = set(snapshot.labels) - set(stated)
-    # 10 comes after 9, and not after 1. Python refuses to read a number of thousands of digits.
+    # As numbers, 10 comes after 9. As text, it would come after 1.
     if all(label.isdecimal() and len(label) <= MAX_NUMBER for label in others):
         ordered = sorted(others, key=lambda label: (int(label), label))  # The text decides between "1" and "01".
     else:
@@ -115,10 +119,12 @@ def _needed_labels(snapshot: Snapshot) -> list[str]:
 
 def _is_complete(settings: Settings, version: str) -> bool:
     folder = dataset_folder(settings, version)
+    # A run that was killed may have left temporary files in any of these folders.
     for used in (work_folder(settings, version), folder, folder.parent / "labels", folder.parent / "partitions"):
         storage.sweep(used)
     if not is_committed(folder):
         return False
+    # A complete version is not built again, so a lost shard must be reported here.
     require_shards(folder, load(folder))
     _log.info("dataset %s is already complete", folder)
     return True
@@ -195,6 +201,7 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
         "writer": WRITER_VERSION,
         "codecs": codec_versions(gzip=settings.compression == "gzip", perceptual_hash=settings.near_duplicates),
     }
+    # The order of the settings in the code must not matter.
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
@@ -202,7 +209,8 @@ def settings_of_bytes(settings: Settings) -> dict[str, Any]:
     """Return the settings that are part of the fingerprint by their value (`InFingerprint` in pipeline/config.py)."""
     values = {name: getattr(settings, name) for name in settings_in_fingerprint()}
     if settings.prepare == "keep":
-        del values["prepare_size"]  # It decides nothing then.
+        # It has no effect then, and the same bytes must have the same version.
+        del values["prepare_size"]
     return values
 
 
@@ -264,6 +272,7 @@ def _write_plan_files(
                 file.writelines(rows.lines(arranged.order[start:end]))
             yield str(path)
             start = end
+    # `plan.json` names these files and is written next, so their names must be on the disk first.
     storage.sync_folder(work_folder(settings, version) / "plans")
 
 
@@ -284,6 +293,7 @@ def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:
     offset = settings.label_offset
     return RecordFormat(
         feature_keys=settings.feature_keys,
+        # In the records of ImageNet, 0 is by convention the background, and classes begin at 1.
         label_offset=int(snapshot.kind == "imagenet") if offset is None else offset,
         pixels="raw" if settings.prepare == "raw" else "encoded",
         compression=settings.compression,

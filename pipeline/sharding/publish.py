@@ -45,7 +45,7 @@ from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance
 
 COPIERS = 8
-"""Shards that are copied at once. Threads suffice: they wait for disk and bucket, and checksums are computed in C."""
+"""This many threads copy shards. Threads suffice: they wait for disk and bucket, and C computes the checksums."""
 _log = logging.getLogger(__name__)
 
 
@@ -66,6 +66,7 @@ def copy_range(plan_path: Place, advance: Advance) -> None:
             torn.add(result.name)
     if torn:
         _write_again(plan_path, torn, advance)
+    # The commit relies on these names: after a power loss, it must not exist without its shards.
     storage.sync_folder(place_of(range_plan.published))
 
 
@@ -85,6 +86,7 @@ def _publish_shard(range_plan: RangePlan, result: ShardResult) -> bool:
     """Copy a shard unless it is there. Returns whether its file is complete. A torn file is removed."""
     written, target = place_of(range_plan.written) / result.name, place_of(range_plan.published) / result.name
     if not target.exists():
+        # The written file may be missing: another attempt may have published and removed it. `_copy` notices that.
         if _crc32c(written) not in (None, result.crc32c) and remove_torn(written, result):
             return False  # A torn shard is never published.
         _copy(written, target)
@@ -93,6 +95,7 @@ def _publish_shard(range_plan: RangePlan, result: ShardResult) -> bool:
         return True
     if crc32c is None:  # Another attempt found it torn, and writes it again.
         return False
+    # Only a file that this workspace wrote may be removed. A published file that differs belongs to somebody else.
     if written == target and remove_torn(target, result):
         return False
     raise ConflictError(
@@ -127,6 +130,7 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
     """
     plan = load_plan(plan_path)
     folder = place_of(plan.dataset)
+    # The gate also decides about a committed version, because the settings of this run may allow less.
     if is_committed(folder):
         decide(findings(load(folder).quality, settings), ask)
     else:
@@ -135,6 +139,7 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
     # For a plan of an earlier release, only its snapshot has the time when the source was listed.
     listed_ns = last_listed(settings, plan.version) or started_ns(place_of(plan.snapshot))
     save_partition(folder.parent, Partition(name, plan.version, listed_ns), partial(last_listed, settings))
+    # This comes last, because until the commit a retry copies these files again.
     _remove_copied(plan)
     return load(folder)
 
@@ -160,6 +165,7 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
         _log.warning("rejected images: %d, %s says why", rejected, rejected_path)
     _require_examples(dataset, (row["reason"] for result in results for row in result.rejected))
     _pass_gate(plan, quality, settings, ask)
+    # A reservation may be released. From here on, the ids belong to this version, before `dataset.json` shows them.
     _claim_labels(plan)
     skipped = _copy_skipped(plan, folder / SKIPPED)
     write_card(folder, dataset, from_lines(lists[REJECTED]), from_lines(lists[DUPLICATES]), skipped)
@@ -254,6 +260,7 @@ def _describe(
     snapshot = load_snapshot(place_of(plan.snapshot))
     count = sum(len(result.rejected) for result in results)
     written = sum(result.examples for result in results)
+    # The invariant of a dataset: every listed image is in one record or is rejected with a reason.
     if written + count != snapshot.listed:
         raise DatasetError(f"{snapshot.listed} images were listed, but {written} were written and {count} rejected")
     codecs = codec_versions(
@@ -314,6 +321,7 @@ def _require_examples(dataset: Dataset, reasons: Iterable[str]) -> None:
 def _remove_copied(plan: Plan) -> None:
     """Remove the written shards that were copied elsewhere. Another attempt that is still writing is not disturbed."""
     written = place_of(plan.written)
+    # The shards were written in their final folder. Nothing was copied.
     if written == place_of(plan.dataset):
         return
     shards = (shard for split in load(place_of(plan.dataset)).splits.values() for shard in split.shards)

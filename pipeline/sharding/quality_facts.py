@@ -31,6 +31,7 @@ from pipeline.snapshot.snapshot import SPLITS, TRAIN, VALIDATION, Snapshot, Snap
 from pipeline.system.progress import progress
 
 DUPLICATES = "duplicates.jsonl"
+"""This file beside `dataset.json` lists groups of equal and similar images."""
 Quality = dict[str, Any]
 
 
@@ -58,6 +59,7 @@ def planned_facts(
             "classes_without_validation": _missing(_classes(snapshot, arranged, VALIDATION)),
         }
     # What changed since the last version of the dataset name.
+    # Without an earlier version, no class counts as new.
     known = {label for split in before.splits.values() for label in split.classes} if before else set(snapshot.classes)
     facts |= {
         "drift": _drift(facts, {}, before),
@@ -179,6 +181,7 @@ def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) 
     """Return the drift since the last version: only that of class shares if images were prepared in another way."""
     if before is None:
         return None
+    # These settings change the stored images themselves, so a difference says nothing about the source.
     names = ("prepare", "prepare_size", "crop_to_box")
     is_comparable = all(settings.get(name) == before.settings.get(name) for name in names)
     compared = facts if is_comparable else {"classes": facts["classes"]}

@@ -60,7 +60,8 @@ def load_range(path: Place) -> RangePlan:
 def read_range(file: IO[bytes]) -> RangePlan:
     """Read the first line of a plan file, up to its rows. Raises SettingsError if another release planned it."""
     content = json.loads(file.readline())
-    if content.get("writer") != WRITER_VERSION:  # The version stands for the bytes that the other release would write.
+    # The version identifies the bytes that the other release would write, and this release may write other bytes.
+    if content.get("writer") != WRITER_VERSION:
         raise SettingsError(
             f"another release of Tenfold planned version {content['version']}: run the `shard` stage again, from its "
             "plan (in Airflow: clear `shard.plan` and all tasks after it)"

@@ -64,6 +64,7 @@ def load_result(plan_path: Place, shard: str) -> ShardResult | None:
     try:
         result = ShardResult(**storage.read_json(results_folder(plan_path) / f"{shard}.json"))
         hashed = hashes_path(plan_path, shard).stat().st_size
+    # A file that does not parse was torn by a power loss. One with other fields comes from another release.
     except (FileNotFoundError, ValueError, TypeError):
         return None
     return result if hashed == result.examples * HASH_BYTES else None
@@ -71,6 +72,8 @@ def load_result(plan_path: Place, shard: str) -> ShardResult | None:
 
 def save_result(plan_path: Place, written: WrittenShard) -> None:
     """Store the hashes, then the result of a shard. The result is last, because it marks the shard as finished."""
+    # Neither file is synced. `load_result` and `load_hashes` detect a file that a power loss tore, and the shard is
+    # written again.
     hashes = hashes_path(plan_path, written.result.name)
     with storage.write_whole(hashes) as file:
         file.write(written.hashes)

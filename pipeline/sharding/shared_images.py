@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 NAMED_LEAKS = 5
-"""Maximum pairs of names. To find a name, a shard is read, which is first copied if it is in a bucket."""
+"""At most this many pairs are named. For a name, a shard is read, which is first copied if it is in a bucket."""
 _PARTS = 16
+"""The examples are sorted in this many parts, one after another, to bound the memory."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def shared_facts(examples: Examples, name: Callable[[int], str]) -> dict[str, An
 
 
 def _parts(examples: Examples) -> Iterator[_Groups]:
+    # Equal images have equal first bytes, so no group is divided between two parts.
     first_bytes = examples.hashes.view(np.uint8)[:, 0] % _PARTS
     for part in range(_PARTS):
         members = np.flatnonzero(first_bytes == part)

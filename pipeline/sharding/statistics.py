@@ -23,7 +23,9 @@ between the usual values (256, 4:3), so that rounding by a pixel moves no image 
 """
 
 SIGMAS = 3.0
+"""A drift of up to this many standard deviations above its mean counts as chance."""
 CHUNK = 4096
+"""This many images are counted at once."""
 _SIDES = ("height", "width")
 
 
@@ -39,7 +41,7 @@ class Statistics:
 
     def add(self, height: int, width: int, size: int, brightness: float | None) -> None:
         """Count one image: its sides in pixels, its size in bytes, and the mean of its 8-bit pixels, if known."""
-        # Counted many at a time: one by one costs as much as reading a small image.
+        # Images are counted many at a time, because counting one by one costs as much as reading a small image.
         self._waiting.append((height, width, size, brightness))
         if len(self._waiting) == CHUNK:
             self._count()
@@ -97,7 +99,7 @@ class Statistics:
         self._bin("brightness", (mean for mean in brightness if mean is not None))
 
     def _bin(self, name: str, values: Iterable[float]) -> None:
-        # The edges are looked up among the values: the values among the edges would be a call for each image.
+        # Each edge is looked up among the sorted values. To look up each value among the edges takes a call per image.
         ordered = sorted(values)
         below = [bisect_left(ordered, edge) for edge in EDGES[name]]
         inside = map(sub, [*below, len(ordered)], [0, *below])
@@ -142,12 +144,12 @@ def drift(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float]
 def stability_index(now: Sequence[int], before: Sequence[int]) -> float:
     """Return the population stability index of two histograms, less what chance explains.
 
-    The index is the sum of (p - q) ln(p / q) over the bins that either fills, where p and q are their shares with half
-    an image more in each bin, so that an empty one stays finite. Between n and m images drawn from one population it
-    is not zero: (1/n + 1/m) times a chi-square of as many degrees of freedom as there are bins, less one (B. Yurdakul,
-    Statistical Properties of Population Stability Index, 2018). Its mean and three standard deviations are therefore
-    taken off: 0.3 and 0.33 for 16 bins and twice 100 images, 0.003 each for twice 10,000. Seen in 300 draws each, the
-    rest is above 0 in 1 of 60 at most.
+    The index is the sum of (p - q) ln(p / q) over the bins that at least one histogram fills. p and q are the shares of
+    a bin, with half an image added to each bin, so that the logarithm of an empty one is finite. Between n and m images
+    drawn from one population, the index is not zero: it is distributed as (1/n + 1/m) times a chi-square with one
+    degree of freedom less than there are bins (Yurdakul: Statistical Properties of Population Stability Index, 2018).
+    Therefore, its mean and three standard deviations are subtracted. For 16 bins, these are 0.3 and 0.33 with 100
+    images on each side, and 0.003 each with 10,000. In 300 draws of each size, the rest was above 0 in at most 1 of 60.
     """
     filled = [(one, other) for one, other in zip(now, before, strict=True) if one or other]
     n, m = sum(now), sum(before)

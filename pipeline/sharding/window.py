@@ -1,8 +1,9 @@
 """A window: the newest partitions of a dataset name as one dataset, without copying a shard.
 
-A window is a folder `windows/<id>/` beside the versions, with a `dataset.json`, the lists that it names and a card. Its
-shards are named from there on, `../../<version>/train-00003-of-00010.tfrecord`, so that whatever joins folder and name
-finds them. The id is a hash of the versions: the same ones are the same window, which is written once.
+A window is a folder `windows/<id>/` beside the versions, with a `dataset.json`, the lists that it names and a card. The
+names of its shards are relative to this folder (`../../<version>/train-00003-of-00010.tfrecord`), so that any reader
+that joins folder and name finds them. The id is a hash of the versions. The same versions are the same window, which is
+written once.
 
 Each version has passed the data gate by itself. Here the gate checks all versions together: an image may be in training
 in one version and in validation in another. Content hashes find such images.
@@ -50,8 +51,9 @@ from pipeline.workspace import hashes_folder, name_folder
 
 LISTS = (REJECTED, DUPLICATES)
 ID_LENGTH = 16
+"""The id of a window has this many hexadecimal digits, as many as a version."""
 _CHECKED = 2
-"""Part of the id, so that windows of earlier releases, which were not checked for leaks, are not used again."""
+"""This number is part of the id, so that windows of earlier releases, which have no leak check, are not used."""
 _log = logging.getLogger(__name__)
 
 
@@ -75,12 +77,13 @@ def dataset_of(
     folder = name_folder(settings)
     if not partitions:
         raise DatasetError(f"no partition of {settings.dataset_name!r} is published in {folder}: build one first")
-    # Each version once, in their order: the id of a window decides the bytes of its files.
+    # Each version counts once, in the order of the versions: windows with the same id must have the same bytes.
     named = sorted({version: partition for partition, version in partitions.items()}.items())
     versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
     if len(versions) == 1:
         return folder / versions[0].version
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
+    # The gate also decides about a window that exists, because the settings of this run may allow fewer leaks.
     if is_committed(window):
         decide(findings(load(window).quality, settings), ask)
     else:
@@ -174,6 +177,7 @@ def _write(
     all_findings = findings(quality, settings)
     decide(all_findings, ask)
     quality["findings"] = [finding.sentence for finding in all_findings]
+    # The order of the versions is fixed, so that the same window has the same bytes wherever it is written.
     lists = {name: b"".join((folder / each.version / name).read_bytes() for each in versions) for name in LISTS}
     dataset = replace(_joined(versions, lists, str(folder), partitions), quality=quality)
     if isinstance(window, Path):

@@ -32,6 +32,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
     """
     with plan_path.open("rb") as file:
         range_plan = read_range(file)
+        # An attempt that was killed may have left temporary files.
         storage.sweep(results_folder(plan_path))
         finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
         advance(sum(spec.images for spec in finished))
@@ -49,12 +50,14 @@ def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bo
     if result is None:
         return False
     places = (place_of(folder) / spec.name for folder in (range_plan.written, range_plan.published))
+    # The size is enough here: before a shard is published, its whole content is verified.
     return any(place.exists() and place.stat().st_size == result.bytes for place in places)
 
 
 def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> None:
     """Remove a shard that was written completely, and whose file has other content since then."""
     result, path = load_result(plan_path, spec.name), place_of(range_plan.written) / spec.name
+    # Without a result, `write_new` compares the file with the new one instead.
     if result is not None and path.exists():
         remove_torn(path, result)
 
@@ -81,6 +84,7 @@ class _ShardWriter:
     def write(self, spec: ShardSpec, images: Iterable[ReadImage], advance: Advance) -> WrittenShard:
         """Write some images as one shard. The file is complete or absent."""
         path, sums = self._folder / spec.name, _Sums()
+        # The shard is synced, because the commit relies on it after a power loss.
         with storage.write_new(path, synced=True) as file:
             records = writer_of(path, file)
             for row, raw in images:
@@ -101,8 +105,10 @@ class _ShardWriter:
         if isinstance(image, Rejection):
             sums.reject(row, image)
         else:
+            # `ImageEncoder` remembers parts of records by their labels, so these must be hashable.
             labels, encoded = tuple(row.labels), image.encoded
             before = self._encode(image, labels, key_bytes(row.key))
+            # The checksum of an unchanged image is known already, so its bytes are not read again.
             records.write(before, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
             sums.add(row.key, labels, image)
 

@@ -31,8 +31,11 @@ from pipeline.system.progress import progress
 from pipeline.workspace import place_hash, snapshots_folder
 
 READERS = 8
+"""This many threads read files for their checksums."""
 CHUNK = 256
-CLOCK_SLACK_NS = 2_000_000_000  # A file may change twice within one tick of the clock of its file system.
+"""A thread reads this many images one after another before it takes the next ones."""
+CLOCK_SLACK_NS = 2_000_000_000
+"""A file may change twice within one tick of the clock of its file system, and then looks unchanged."""
 _log = logging.getLogger(__name__)
 
 
@@ -60,11 +63,14 @@ def take_snapshot(settings: Settings) -> Place:
             sums = _Sums(settings, SkippedFiles(skipped_file))
             _write_rows(settings, sums, rows_file, columns_file)
         sums.require_images()
+        # The names of the files contain the fingerprint, which is known only after the last row.
         snapshot = sums.snapshot(folder)
+        # The description (.json) is written last, by `save_snapshot`: if it exists, so do the other files.
         storage.move_whole(skipped, skipped_path(storage.place_of(snapshot.rows)))
         storage.move_whole(columns, columns_path(storage.place_of(snapshot.rows)))
         storage.move_whole(rows, storage.place_of(snapshot.rows))
     sums.log(skipped_path(storage.place_of(snapshot.rows)))
+    # This comes before the description is saved: an image that cannot be fetched fails `extract`, and no later task.
     fetch_images(snapshot)
     return save_snapshot(snapshot)
 
@@ -105,8 +111,10 @@ class _Sums:
         self._first = self._first or row.key
         self._listed += 1
         self._missing += row.size == MISSING
+        # MISSING is -1.
         self._bytes += max(row.size, 0)
         self._grouped += bool(row.group)
+        # A local list may name images in a bucket.
         self._remote |= storage.is_bucket(row.key)
         self._classes.update(row.labels)
         self._multi_label |= len(row.labels) != 1
@@ -144,6 +152,7 @@ class _Sums:
         return Snapshot(
             source_uri=source_uri,
             origin=replace(origin_of(self._settings), remote=self._remote),
+            # With `auto`, the settings do not name the kind.
             kind=find_source(self._settings.source, self._settings.source_kind).__name__.rpartition(".")[2],
             rows=str(folder / f"{fingerprint}-{place_hash(source_uri)}.jsonl"),
             started_ns=self._started_ns,
@@ -214,10 +223,12 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawImage], sums: _Sums) -
     last = next(known, None)
     for image in images:
         key = key_bytes(image.key)
+        # Skip the images that have disappeared since the last snapshot.
         while last and key_bytes(last.key) < key:
             last = next(known, None)
         is_same = last and last.key == image.key and (last.size, last.generation) == (image.size, image.generation)
         sums.known += bool(is_same)
+        # The generation of a file is the time of its last change, which a program cannot set.
         yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
 
 
@@ -228,6 +239,7 @@ def _last_rows(settings: Settings) -> Iterator[RawImage]:
     """
     if storage.is_bucket(settings.source_uri):
         return
+    # The name of a snapshot ends in a hash of its source: another source may have the same keys.
     place = place_hash(settings.source_uri)
     snapshots: Iterable[Place] = snapshots_folder(settings).glob(f"*-{place}.json")
     newest = max(snapshots, key=lambda path: path.stat().st_mtime_ns, default=None)
@@ -239,16 +251,19 @@ def _last_rows(settings: Settings) -> Iterator[RawImage]:
         return
     with storage.place_of(last.rows).open("rb") as rows:
         for row in map(from_line, rows):
+            # A file that changed shortly before the listing may have changed again afterwards, within the same tick.
             if row.size != MISSING and row.generation < last.started_ns - CLOCK_SLACK_NS:
                 yield row
 
 
 def _row(origin: Origin, pending: _Pending) -> RawImage:
     image, crc32c = pending
+    # The image is rejected without being read. 0 stands for no checksum.
     if why_unread(image.key, image.size, origin.max_file_bytes):
         crc32c = 0
     elif not crc32c:
         encoded = read_raw(origin.root, image.key, image.size)
+        # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
         if len(encoded) != image.size:
             path = Path(origin.root) / image.key
             raise SourceError(f"{path} changed while it was being listed: run again when nothing changes the source")

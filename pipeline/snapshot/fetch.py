@@ -33,6 +33,7 @@ def fetch_images(snapshot: Snapshot) -> int:
             lambda row: (row, reader.fetch_to_cache(row)),
             _rows(snapshot),
             READERS,
+            # `ordered_map` bounds the bytes in memory. MISSING is -1.
             size_of=lambda row: max(row.size, 0),
         )
         for row, is_new in results:

@@ -19,8 +19,9 @@ from pipeline.snapshot import match_groups
 from pipeline.sources import Listed
 
 NAMES_AT_ONCE = 1000
+"""This many file names are matched with one time limit."""
 MATCH_S = 10.0
-"""Time limit for NAMES_AT_ONCE names in seconds of processor time. Usually they take 10 ms.
+"""NAMES_AT_ONCE names may take this many seconds of processor time. Usually they take 10 ms.
 
 A limit by the clock would refuse a harmless pattern if the cores are busy or the process was stopped for a while.
 """
@@ -42,11 +43,13 @@ def with_groups(images: Iterable[Listed], pattern: str) -> Iterator[Listed]:
 
 @contextmanager
 def _matcher(pattern: str) -> Iterator["_Matcher"]:
+    # Without the site packages, the process starts in a few hundredths of a second.
     command = [sys.executable, "-I", "-S", str(Path(match_groups.__file__))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
         try:
             yield _Matcher(process, pattern)
         finally:
+            # The process may be in a pattern that takes forever.
             process.kill()
             with suppress(BrokenPipeError):  # The process may not have read the last question.
                 _stream(process.stdin).close()
@@ -69,6 +72,7 @@ class _Matcher:
         if answer:
             groups: list[str] = json.loads(answer)
             return groups
+        # The kernel sends this signal when the processor time is used up: see match_groups.py.
         if self._process.wait() == -signal.SIGPROF:
             raise SettingsError(
                 f"group_pattern must match {NAMES_AT_ONCE} file names within {MATCH_S:g} s of processor time, got "

@@ -16,7 +16,7 @@ def main() -> None:
     """Answer until the input ends."""
     for line in sys.stdin:
         question = json.loads(line)
-        # The default action of the signal works even within `re`, and also after whoever asked was killed.
+        # The default action of the signal ends the process even within `re`, and even if its parent was killed.
         signal.setitimer(signal.ITIMER_PROF, question["seconds"])
         pattern = re.compile(question["pattern"])
         groups = [_group(name, pattern) for name in question["names"]]
@@ -27,6 +27,7 @@ def main() -> None:
 
 def _group(name: str, pattern: re.Pattern[str]) -> str:
     match = pattern.search(name)
+    # An optional group that did not take part in the match is None.
     return (match[1] if pattern.groups else match[0]) or "" if match else ""
 
 

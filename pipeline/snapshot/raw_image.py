@@ -20,6 +20,7 @@ from pipeline.storage import Place, is_bucket, place_of
 from pipeline.system.os_errors import retried
 
 ROWS_AT_ONCE = 64
+"""This many rows are parsed together."""
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -72,6 +73,7 @@ def why_unread(row: RawImage, origin: Origin) -> Rejection | None:
 
 def content_of(row: RawImage) -> bytes:
     """Return the identity of an image: its row as JSON without generation, MD5 and the closing bracket."""
+    # Generation and MD5 differ between a disk and a bucket, and the same images must give the same version.
     return _dump(row[:-2])[:-1].encode("ascii")
 
 
@@ -116,6 +118,7 @@ def _read(path: str, size: int) -> bytes:
     # Path and a file object would take as long again as reading a small file.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        # The call asks for one byte more than was listed, so that a file that has grown is noticed.
         content = os.read(descriptor, size + 1)
         if len(content) >= size:
             return content

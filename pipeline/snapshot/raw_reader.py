@@ -19,9 +19,9 @@ from pipeline.storage import BucketPath
 from pipeline.system.parallel import ordered_map
 
 READERS = 32
-"""Images of a bucket that are requested at the same time, because one request takes 30 ms or more."""
+"""This many images of a bucket are requested at the same time, because one request takes 30 ms or more."""
 BATCH_BYTES = 65_536
-"""Bytes of files that are read at once. More would be returned to the system when freed, and be faulted in again."""
+"""This many bytes of files are read at once. More would return to the system when freed, and be faulted in again."""
 _log = logging.getLogger(__name__)
 
 ReadImage = tuple[RawImage, bytes | None]
@@ -66,6 +66,7 @@ class RawReader:
         if self._cache is None or why_unread(row, self.origin) or not isinstance(place, BucketPath):
             return False
         with suppress(FileNotFoundError):
+            # The size is enough here: `read` verifies the checksum of a copy and replaces a damaged one.
             if _cache_path(self._cache, place, row).stat().st_size == row.size:
                 return False
         self._from_cache(place, row, self._cache)
@@ -91,6 +92,7 @@ class RawReader:
                 return content
             _log.warning("%s is damaged: fetching it again", copy)
         fetched = _fetch(place, row)
+        # The copy is not synced: if a power loss tears it, it has another checksum and is fetched again.
         with storage.write_whole(copy) as file:
             file.write(fetched)
         return fetched

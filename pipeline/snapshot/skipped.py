@@ -13,12 +13,13 @@ from pipeline.sources.folder import NOT_BY_NAME
 from pipeline.sources.suffixes import suffix_of
 
 SKIPPED = "skipped.jsonl"
-"""The file beside `dataset.json` that lists the skipped files."""
+"""This file beside `dataset.json` lists the skipped files."""
 MAX_NAMES = 100_000
-"""Maximum number of files that are listed. All are counted; a source may hold millions of them."""
+"""At most this many files are listed. All are counted, and a source may hold millions of them."""
 MAX_SUFFIXES = 1000
-"""Maximum number of suffixes that are counted separately. Files whose suffix is a number can have millions of them."""
+"""At most this many suffixes are counted separately. If suffixes are numbers, there can be millions of them."""
 _OTHERS = "others"
+"""All further suffixes are counted under this entry."""
 
 
 class SkippedFiles:

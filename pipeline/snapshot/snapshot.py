@@ -33,7 +33,9 @@ COLUMNS = np.dtype(
     ]
 )
 CHUNK = 65_536
+"""The offsets of this many rows are Python objects at the same time."""
 _COLUMN_FORMAT = struct.Struct("<QQQqIbi")
+"""This is the layout of one element of COLUMNS, without padding."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def to_columns(row: RawImage, offset: int, label: int) -> bytes:
 
 def size_and_crc32c(size: int, crc32c: int) -> int:
     """Return 64 bits that equal files share, from what is known without reading them."""
+    # 0 stands for none, as in `hash_text`.
     return (size << 32 | crc32c) & 0xFFFFFFFFFFFFFFFF or 1
 
 
@@ -141,6 +144,7 @@ class SnapshotRows:
 
     def __init__(self, snapshot: Snapshot, columns: NDArray[np.void]) -> None:
         self._file = place_of(snapshot.rows).open("rb")
+        # The size of the file is the end of the last line.
         self._offsets = np.append(columns["offset"], np.uint64(os.fstat(self._file.fileno()).st_size))
 
     def __enter__(self) -> "SnapshotRows":
@@ -156,6 +160,7 @@ class SnapshotRows:
             begins = self._offsets[chunk]
             lengths = self._offsets[chunk + 1] - begins
             for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
+                # `pread` has no file position, so several threads may read rows at the same time.
                 yield os.pread(self._file.fileno(), length, begin)
 
     def __getitem__(self, number: int) -> RawImage:

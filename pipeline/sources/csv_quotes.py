@@ -9,15 +9,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _MAX_ROW = 4 << 20
-"""Maximum characters of a row. After a stray quote, a row could be the rest of a file of gigabytes."""
-_SHOWN = 80  # characters of a line in an error message
+"""A row has at most this many characters. After a stray quote, it could be the rest of a file of gigabytes."""
+_SHOWN = 80
+"""An error message shows at most this many characters of a line."""
 
 
 def require_quotes(file: Path, delimiter: str, encoding: str) -> None:
     """Raise ValueError with the line number if `file` has a quote in a wrong position."""
     cell = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{delimiter}\r\n]*)'
     whole = re.compile(rf"{cell}(?:{delimiter}{cell})*(?:\r\n|\r|\n)?")
-    # The byte order mark that Excel writes would make a quote after it a stray one.
+    # Excel writes a byte order mark. As a character of the first field, it would make a quote after it a stray one.
     without_mark = "utf-8-sig" if encoding == "utf-8" else encoding
     with file.open(encoding=without_mark, errors="surrogateescape", newline="") as lines:
         for number, row in _rows_with_quotes(lines):
@@ -38,6 +39,7 @@ def _rows_with_quotes(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
         row = [line]
         quotes = line.count('"')
         size = len(line)
+        # An odd number of quotes leaves a field open, since a quote within a field is doubled.
         while quotes % 2 and size < _MAX_ROW and (after := next(numbered, None)):
             size += len(after[1])
             row.append(after[1])

@@ -45,6 +45,7 @@ def find_source(place: Place, kind: str) -> Source:
     sources = [_source(name) for name in kinds]
     try:
         if isinstance(place, Path):
+            # A folder that does not exist must be reported as such, and not as one that no kind recognizes.
             retried(place.stat, place)
         for source in sources:
             if retried(partial(source.recognises, place), place):
@@ -67,7 +68,7 @@ def root_of(place: Place) -> Place:
 def _source(kind: str) -> Source:
     try:
         return cast(Source, import_module(f"pipeline.sources.{kind}"))
-    except Exception as error:  # A user's own file may raise anything.
+    except Exception as error:  # The file of a user's own kind may raise anything.
         raise SourceError(f"pipeline/sources/{kind}.py cannot be imported: {error!r}") from error
 
 

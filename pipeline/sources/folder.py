@@ -26,6 +26,7 @@ _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "lost+found"})
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 """First bytes of images, to detect files without suffix. WebP, AVIF and HEIC have such bytes after their length."""
 _MAGIC_BYTES = 12
+"""This many bytes of a file without suffix are read, which is enough for all of the signatures."""
 SPLITS = {
     "train": "train",
     "training": "train",
@@ -114,8 +115,10 @@ def _has_splits(root: Place) -> bool:
             f"source_uri '{root}' holds {' and '.join(sorted(folder.name for folder in folders))} with folders in "
             "them, but no train/: add it, or rename one of them to train/"
         )
+    # Without a train/ that has folders in it, all folders are classes. A train/ alone is the split of all images.
     if not above_classes or (len(splits) == 1 and len(folders) == 1):
         return bool(above_classes)
+    # train/ may be a split or a class here, and a guess would lose or mislabel images.
     if len(splits) == 1:
         others = ", ".join(sorted(folder.name for folder in folders if folder not in above_classes)[:5])
         raise SourceError(
@@ -140,6 +143,7 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Itera
         entries = retried(partial(_entries, folder), folder)
     except OSError as error:
         key = prefix.rstrip("/")
+        # A hidden folder is skipped anyway, and may be unreadable by design, such as lost+found.
         if why_no_image(key) != HIDDEN:
             raise _unlisted(error, folder) from error
         yield Skipped(key, HIDDEN)
@@ -161,6 +165,7 @@ def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]])
         is_regular = stat.S_ISREG(status.st_mode)
         may_be_image = is_regular and (suffix_of(key) or why_no_image(key) or _begins_as_image(entry.path))
     except OSError as error:
+        # Only a file that is proven absent is skipped. Any other error could hide an image of the dataset.
         reason = "dangling link" if entry.is_symlink() else why_no_image(key)
         if cause_of(error) != "absent" or not reason:
             raise _unlisted(error, entry.path) from error
@@ -171,6 +176,7 @@ def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]])
     elif not is_regular:  # Opening a FIFO would wait forever for a writer.
         yield Skipped(key, "not a regular file")
     elif may_be_image:
+        # The time of modification would not do: a copy that preserves it would hide that the content changed.
         yield Listed(key, (), "", status.st_size, status.st_ctime_ns)
     else:
         yield Skipped(key, NOT_BY_NAME)

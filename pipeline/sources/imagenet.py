@@ -53,6 +53,7 @@ def recognises(place: Place) -> bool:
     train = place / _prefix(place) / "train"
     if not (may_read(train) and train.is_dir()):
         return False
+    # Hidden folders, which tools and systems create, do not make train/ another layout.
     names = [folder.name for folder in folders(train) if not folder.name.startswith(".")]
     return bool(names) and all(map(_SYNSET.fullmatch, names))
 
@@ -81,6 +82,7 @@ def _classify(image: Listed, prefix: str, lists: Lists) -> Listed | Skipped:
     solution = lists.solutions.get(stem, "")
     synset = between[0] if between and _SYNSET.fullmatch(between[0]) else ""
     if not synset:
+        # A flat val/ has no folders. The lists beside the images name the synset of each file.
         synset = lists.synsets.get(stem) or solution.partition(" ")[0]
     if not synset:
         return Skipped(image.key, NO_LABEL[split])
@@ -111,6 +113,7 @@ def _first_file(place: Place, prefix: str, names: Sequence[str]) -> Place | None
 def _read_synsets(path: Place) -> dict[str, str]:
     """Return the synset of each validation image, by its name or by the number of its line."""
     synsets = {}
+    # Empty lines count too: in a list without names, the number of the line is the number of the image.
     for number, line in enumerate(_lines(path), 1):
         if not line:
             continue

@@ -41,11 +41,15 @@ Choose = Callable[[Sequence[str]], dict[str, str]]
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = ".parquet"
-_BLOCK = 4 << 20  # Bytes that are parsed at once. A row must fit into a block.
-_BATCH = 16_384  # Rows that are Python objects at the same time.
-_ASKERS = 32  # Requests at the same time.
+_BLOCK = 4 << 20
+"""Arrow parses this many bytes at once. A row must fit into a block."""
+_BATCH = 16_384
+"""At most this many rows are Python objects at the same time."""
+_ASKERS = 32
+"""This many requests are sent to a bucket at the same time."""
 _GS = SCHEME.encode()
-_MAX_SHOWN = 200  # Characters of a value in an error message.
+_MAX_SHOWN = 200
+"""An error message shows at most this many characters of a value."""
 _SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ADVICE = {
     "labels": "list each image once, with all its labels in one cell, separated by |",
@@ -71,7 +75,7 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     table = _with_keys(_read(place, settings), place)
     rows = _rows_by_path(table, place)
     if isinstance(place, BucketPath) or compute.any(compute.starts_with(table["path"], _GS)).as_py():
-        # Each image takes a request.
+        # Each image takes a request of 30 ms or more.
         items = ordered_map(lambda row: _to_listed(row, place, settings.user_project), rows, _ASKERS)
     else:
         items = (_to_listed(row, place, "") for row in rows)
@@ -102,13 +106,15 @@ def _read_csv(place: Path, choose: Choose, encoding: str) -> "pa.Table":
     from pyarrow import csv
 
     delimiter = _DELIMITERS[place.suffix.lower()]
+    # Fields may contain line breaks. After a stray quote, Arrow would read the following rows as one field.
     require_quotes(place, delimiter, encoding)
     # Only with "utf8" does Arrow keep the bytes unchanged. Paths may contain any bytes.
     block = csv.ReadOptions(block_size=_BLOCK, encoding="utf8" if encoding == "utf-8" else encoding)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with csv.open_csv(place, block, parse) as reader:
         columns = choose(reader.schema.names)
-    # As bytes: a path may not be UTF-8, and Arrow must not guess types ("007" and "NA" are labels, too).
+    # As bytes: a path may not be UTF-8, and Arrow must not guess types ("007" and "NA" are labels, too). A dictionary
+    # stores each label only once. The offsets of `binary` hold 2 GiB of paths, those of `large_binary` hold more.
     types = dict.fromkeys(columns.values(), pa.dictionary(pa.int32(), pa.binary()))
     types[columns["path"]] = pa.large_binary()
     convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
@@ -123,6 +129,7 @@ def _read_json_lines(place: Path, choose: Choose, _encoding: str) -> "pa.Table":
     columns = choose(table.column_names)
     schema = _dates_as_text(table.schema)
     if schema != table.schema:
+        # The file is parsed again: a value that was converted to a date has lost its text.
         table = json.read_json(place, block, json.ParseOptions(explicit_schema=schema))
     return _by_role(table, columns)
 
@@ -154,6 +161,7 @@ def _by_role(table: "pa.Table", columns: dict[str, str]) -> "pa.Table":
 def _choose_columns(names: Sequence[str], place: Place, settings: Settings) -> dict[str, str]:
     """Return the name of the column of each role that the list has."""
     chosen = {role: _choose_column(role, names, place, getattr(settings, f"{role}_column")) for role in NAMES}
+    # The columns of boxes have fixed names.
     chosen.update({name: name for name in _box_columns(names)})
     columns = {role: name for role, name in chosen.items() if name}
     if twice := [name for name in columns.values() if names.count(name) > 1]:
@@ -173,6 +181,7 @@ def _choose_column(role: str, names: Sequence[str], place: Place, wanted: str) -
 
 
 def _advice_on(names: Sequence[str], role: str) -> str:
+    # A list with another delimiter looks like a list with one column.
     if len(names) == 1 and (other := next((each for each in ";\t|" if each in names[0]), "")):
         return f"separate the columns with a comma (.csv) or a tab (.tsv), not with {other!r}"
     return f"name the column that holds the {role} in {role}_column; the first line of the list names the columns"
@@ -215,7 +224,8 @@ def _key(path: bytes, folder: bytes, place: Place) -> bytes:
     A path outside of the folder is only normalized.
     """
     if path.startswith(_GS):
-        return path.removeprefix(folder)  # Names in a bucket are not normalized: `..` is a normal part.
+        # Names in a bucket are not normalized: there, `..` is a part like any other.
+        return path.removeprefix(folder)
     if scheme := _SCHEME.match(path):
         path = _path_of_uri(path, scheme, place)
     if not path:
@@ -299,7 +309,7 @@ def _labels(cell: Any) -> tuple[str, ...]:
 
 def _text(cell: Any) -> str:
     """Return a cell as text, empty if the cell is empty. 3.0 becomes "3": pandas makes floats of integers with gaps."""
-    if cell is None or cell != cell:  # NaN
+    if cell is None or cell != cell:  # Only NaN differs from itself.
         return ""
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "surrogateescape")
@@ -336,6 +346,7 @@ def _without_repeats(items: Iterable[Listed | Skipped], place: Place) -> Iterato
     """Yield each image once. An equal row of the same key is skipped. A different one raises SourceError."""
     last = None
     for item in items:
+        # Rows are sorted by key, so equal keys follow each other.
         if isinstance(item, Listed) and last is not None and item.key == last.key:
             _require_agreement(last, item, place)
             yield Skipped(item.key, "listed twice")

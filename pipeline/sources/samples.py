@@ -13,7 +13,9 @@ Point = tuple[float, float]
 Color = tuple[int, int, int]
 
 _SIDES = (80, 240)
+"""The sides of an image are from the first to the second number of pixels long."""
 _MAX_TURN = math.radians(15)
+"""A shape is tilted by at most this many radians."""
 _SMOOTHING = 3
 """Images are drawn this much larger and reduced: Pillow draws hard edges, which no photograph has."""
 
@@ -25,6 +27,7 @@ def draw_samples(folder: Path, count: int = 900, seed: int = 0) -> None:
     Shapes are lighter than the background and roughly upright, because a small CNN would need thousands of images
     otherwise. `folder` is complete or absent, even after an interruption.
     """
+    # The folder belongs to this process, so that two processes that draw at the same time do not mix their files.
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
         for index in range(count):
@@ -117,6 +120,7 @@ def _turn(point: Point, angle: float) -> Point:
 def _ground_and_ink(rng: random.Random) -> tuple[Color, Color]:
     while True:
         ground, ink = _color(rng), _color(rng)
+        # A shape that is barely lighter than its background could not be recognized.
         if _luminance(ink) - _luminance(ground) > 70:
             return ground, ink
 
@@ -126,6 +130,7 @@ def _color(rng: random.Random) -> Color:
 
 
 def _luminance(color: Color) -> float:
+    # These are the luma weights of ITU-R BT.601, as in Pillow's conversion to gray.
     return 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2]
 
 

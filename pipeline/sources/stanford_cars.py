@@ -42,6 +42,7 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     """
     names = tuple(str(name) for name in _variable(_require(place, META), "class_names"))
     yield Classes(names, {})
+    # cars_test/ comes before cars_train/, because keys must be in the order of their bytes.
     test_labels = _annotations_file(place, TEST_LABELS) if (place / "cars_test").is_dir() else None
     if test_labels:
         yield from _split(place, "cars_test", _annotations(test_labels, names), "validation")
@@ -52,7 +53,7 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
 
 
 def _split(place: Place, name: str, annotations: Mapping[str, Annotation], split: str) -> Iterator[Found]:
-    """Yield the images of a folder and of its annotations. Either may lack some of the others."""
+    """Yield the images of a folder and of its annotations, even if they are in only one of the two."""
     prefix = _prefix(place, name)
     items = {item.key: item for item in walk(place / prefix, prefix)}
     for key in sorted(items.keys() | {prefix + file for file in annotations}, key=_bytes_of):

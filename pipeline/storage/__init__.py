@@ -1,7 +1,7 @@
 """Local paths and gs:// behind one small interface: files that are whole or absent.
 
-A `Place` is a `pathlib.Path` or a `BucketPath`; both are looked at and read alike. What writes, copies or walks is a
-function here. A reader sees all of a file or none of it, and what stands is never replaced by `write_new`.
+A `Place` is a `pathlib.Path` or a `BucketPath`. Both have the same methods to examine and read a file. The functions
+here write, copy and walk. A reader sees all of a file or none of it, and `write_new` never replaces an existing file.
 """
 
 import json
@@ -17,6 +17,7 @@ from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat, use_cli
 from pipeline.storage.local import CHUNK_BYTES, nearest, temporary_beside
 
 Place = Path | BucketPath
+# `bucket_path` gets its client here, because an import of the client there would be a circle of imports.
 use_client(bucket_client)
 
 __all__ = [
@@ -65,7 +66,7 @@ def is_bucket(uri: str) -> bool:
 
 
 def is_inside(place: Place, folder: Place) -> bool:
-    """Whether `place` is `folder` or lies below it, by its name."""
+    """Whether `place` is `folder` or is below it, judged by the names alone: links are not followed."""
     if isinstance(place, BucketPath) or isinstance(folder, BucketPath):
         return isinstance(place, BucketPath) and place.is_relative_to(folder)
     return place.is_relative_to(folder)
@@ -76,12 +77,13 @@ def read_json(place: Place) -> Any:
     try:
         return json.loads(place.read_bytes())
     except OSError as error:
-        error.filename = error.filename or str(place)  # a read that fails does not say of which file
+        # An error of `read`, unlike one of `open`, does not name the file.
+        error.filename = error.filename or str(place)
         raise
 
 
 def crc32c_of(place: Place) -> int:
-    """Return CRC32C of a whole file: read if it is local; what a bucket says it stored if it is an object."""
+    """Return the CRC32C of a whole file. A local file is read for it. For an object, the bucket states it."""
     return local.crc32c_of_file(place) if isinstance(place, Path) else place.stat().crc32c
 
 
@@ -92,9 +94,9 @@ def objects(place: BucketPath) -> Iterator[Object]:
 
 
 def file_of(folder: Path, key: str) -> Path:
-    """Return the file in `folder` that an object becomes whose key is `key` from there on.
+    """Return the local file in `folder` for an object with this key, which is relative to a place in a bucket.
 
-    Raises AccessError if the key leads elsewhere. A bucket takes any name, and other tenants may write to it.
+    Raises AccessError if the key leads out of `folder`. A bucket takes any name, and other tenants may write to it.
     """
     if "\0" in key or any(part in ("", ".", "..") for part in key.split("/")):
         raise AccessError(f"the object {key!r} cannot become a file below {folder}: remove or rename it in the bucket")
@@ -102,8 +104,9 @@ def file_of(folder: Path, key: str) -> Path:
 
 
 def folders(place: Place) -> Iterator[Place]:
-    """Yield the folders in a place; of a bucket in one listing, where asking each would take a request."""
+    """Yield the folders in a place. For a bucket, one listing returns them all."""
     if isinstance(place, BucketPath):
+        # `iterdir` and `is_dir` would not do: in a bucket, each `is_dir` is a request.
         yield from bucket_client().folders(place)
     else:
         yield from (path for path in place.iterdir() if path.is_dir())
@@ -111,7 +114,7 @@ def folders(place: Place) -> Iterator[Place]:
 
 @contextmanager
 def local_copy(place: Place) -> Iterator[Path]:
-    """A local file with the content of `place`: itself, or a checked copy that is gone at the end."""
+    """Give a local file with the content of `place`: the file itself, or a verified copy that is removed at the end."""
     if isinstance(place, Path):
         yield place
         return
@@ -122,10 +125,10 @@ def local_copy(place: Place) -> Iterator[Path]:
 
 
 def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
-    """Open for writing; it appears, or replaces what stood there, only when the block ends well.
+    """Open a file for writing. It appears, or replaces the existing file, only if the block ends without an error.
 
-    If `synced`, no power loss leaves the name without the content. It costs milliseconds on a disk, and nothing in a
-    bucket. What can be told from its content to be torn, and made again, needs none.
+    If `synced`, no power loss leaves the name without the content. This costs milliseconds on a disk, and nothing in a
+    bucket. A file needs no sync if a reader can tell from its content that it is torn, and can make it again.
     """
     return local.write_whole(place, synced) if isinstance(place, Path) else bucket_client().write_whole(place)
 
@@ -139,9 +142,9 @@ def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[b
 
 
 def swap(place: Place, before: bytes | None, after: bytes) -> None:
-    """Put `after` where `before` still stands whole, or where nothing does (None): of two at once one comes through.
+    """Replace a file if its content is still `before`, or create it if `before` is None (compare and swap).
 
-    Raises ConflictError if it was changed meanwhile.
+    If two processes swap at the same time, one of them succeeds. Raises ConflictError if the content is another one.
     """
     if isinstance(place, Path):
         local.swap(place, before, after)
@@ -150,29 +153,35 @@ def swap(place: Place, before: bytes | None, after: bytes) -> None:
 
 
 def copy_new(source: Place, target: Place) -> None:
-    """Copy whole or not at all; within Google Cloud Storage no byte comes here.
+    """Copy a whole file or nothing. Within Google Cloud Storage, no byte passes through this machine.
 
-    Raises ConflictError if the target stands with other content.
+    Raises ConflictError if the target exists with other content.
     """
     if isinstance(source, BucketPath) and isinstance(target, BucketPath):
         bucket_client().copy_new(source, target)
         return
     with source.open("rb") as reader:
         if isinstance(target, BucketPath):
-            bucket_client().create(target, reader)  # as it lies: a copy of it first would cost a third of the time
+            # The file is uploaded directly: `write_new` would copy it first, which costs a third of the time.
+            bucket_client().create(target, reader)
             return
         with write_new(target, synced=True) as writer, local.full_disk_explained(writer, source.stat().st_size):
             local.copy_bytes(reader, writer)
 
 
 def temporary_for(place: Place) -> AbstractContextManager[Path]:
-    """Give a local name for what is to be moved to `place`: beside it, if its name follows from its content."""
+    """Give a local name for a file that `move_whole` moves, for example because its final name depends on its content.
+
+    If `place` is local, the name is beside it, so that the move is a rename within one file system.
+    """
     return temporary_beside(place) if isinstance(place, Path) else local.temporary_for_upload(place.name)
 
 
 def move_whole(temporary: Path, place: Place) -> None:
-    """Bring what `temporary_for` named to its place, synced; what stood there is replaced."""
+    """Move the file that `temporary_for` named to its place, synced. An existing file is replaced."""
     if isinstance(place, Path):
+        # The content must be on the disk before the rename. Otherwise, a power loss could leave the final name with an
+        # empty or torn file.
         local.sync_path(temporary)
         temporary.replace(place)
         return
@@ -181,11 +190,11 @@ def move_whole(temporary: Path, place: Place) -> None:
 
 
 def sync_folder(folder: Place) -> None:
-    """Bring the names of the files that were written there to the disk: a commit must not outlive what it commits."""
+    """Sync the names of the files in a folder to the disk. No commit may survive a power loss without its files."""
     if isinstance(folder, Path):
         local.sync_folder(folder)
 
 
 def sweep(folder: Place) -> int:
-    """Remove the temporary files of dead processes below `folder`; return how many. A bucket never has any."""
+    """Remove the temporary files of dead processes below `folder`, and return their number. A bucket never has any."""
     return local.sweep(folder) if isinstance(folder, Path) else 0

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 def bucket_client() -> "Gcs":
     """Return the one client of this process. Any number of threads may use it."""
-    from pipeline.storage.gcs import client  # not at the top: see above
+    # An import at the top would load Google's client for local paths, too.
+    from pipeline.storage.gcs import client
 
     return client()

@@ -1,7 +1,7 @@
-"""A place in a bucket, with the methods of `pathlib.Path` that look at a file, read it or remove it.
+"""A place in a bucket, with the methods of `pathlib.Path` that examine a file, read it or remove it.
 
-Code that reads a dataset or lists a source is therefore written once. Writing goes through `pipeline.storage`: an
-object is created or replaced under a precondition, never opened for writing.
+Code that reads a dataset or lists a source is therefore the same for disks and buckets. `pipeline.storage` has the
+functions that write: an object is created or replaced under a precondition, and never opened for writing.
 
 This module sends no request itself and knows no client. `pipeline.storage` says where the client comes from.
 """
@@ -16,7 +16,7 @@ SCHEME = "gs://"
 
 
 class ObjectStat(NamedTuple):
-    """What a bucket says of an object; the first two are named as those of `os.stat_result`.
+    """The metadata of an object. The first two fields have the names of `os.stat_result`: bytes, and Unix nanoseconds.
 
     `md5` is hexadecimal, and empty if the bucket has none (composed objects).
     """
@@ -32,13 +32,13 @@ class BucketClient(Protocol):
     """The requests that a `BucketPath` sends. `pipeline.storage.gcs.Gcs` documents them."""
 
     def stat(self, path: "BucketPath", generation: int | None = None) -> ObjectStat:
-        """Return what the bucket says about an object."""
+        """Return the metadata of an object."""
 
     def objects(self, path: "BucketPath", limit: int | None = None) -> Iterator[tuple["BucketPath", ObjectStat]]:
         """List the objects below a place, or the first `limit` of them."""
 
     def children(self, path: "BucketPath") -> Iterator["BucketPath"]:
-        """List what a folder of this name would hold."""
+        """Yield the objects and folders that a folder with this name contains."""
 
     def read(self, path: "BucketPath", generation: int | None = None) -> bytes:
         """Return the content of an object."""
@@ -70,7 +70,7 @@ def use_client(get_client: Callable[[], BucketClient]) -> None:
 
 @dataclass(frozen=True, order=True)
 class BucketPath:
-    """`gs://bucket/key`; the key of the bucket itself is empty. `user_project` pays where the requester must."""
+    """`gs://bucket/key`. The key of the bucket itself is empty. `user_project` pays if the requester must."""
 
     bucket: str
     key: str = ""
@@ -88,10 +88,11 @@ class BucketPath:
         return f"{SCHEME}{self.bucket}/{self.key}".rstrip("/")
 
     def __truediv__(self, name: str) -> "BucketPath":
-        # As pathlib has it: a list in a bucket may name images elsewhere.
+        # As in pathlib, an absolute name replaces the path: a list in a bucket may name images elsewhere.
         if name.startswith(SCHEME):
             return BucketPath.of(name, self.user_project)
-        if name.startswith("../"):  # a bucket follows none: it would look for an object of that very name
+        # A bucket does not resolve "..": it would look for an object with exactly this name.
+        if name.startswith("../"):
             return self.parent / name.removeprefix("../")
         name = name.rstrip("/")
         if not name:
@@ -131,6 +132,7 @@ class BucketPath:
         """Whether this place is `other` or lies below it."""
         if not isinstance(other, BucketPath) or self.bucket != other.bucket:
             return False
+        # The slash matters: `data2` is not below `data`.
         return not other.key or self.key == other.key or self.key.startswith(other.key + "/")
 
     def stat(self, generation: int | None = None) -> ObjectStat:
@@ -158,17 +160,18 @@ class BucketPath:
         _get_client().require_writable(self)
 
     def is_dir(self) -> bool:
-        """Whether there are objects below this place: a bucket has no folders of its own."""
+        """Whether there are objects below this place. A bucket has no folders of its own."""
         return next(_get_client().objects(self, limit=1), None) is not None
 
     def iterdir(self) -> Iterator["BucketPath"]:
-        """Return what lies in this place, as in a folder."""
+        """Yield the objects and folders in this place. A name that is both is yielded twice."""
         return _get_client().children(self)
 
     def glob(self, pattern: str) -> Iterator["BucketPath"]:
-        """Yield places below this one whose names match; `pattern` has a part for each level, and no `**`."""
+        """Yield the places below this one whose names match. `pattern` has one part for each level, and no `**`."""
         first, _, rest = pattern.partition("/")
         if not re.search(r"[*?\[]", first):
+            # A part without a wildcard needs no listing of this level, which may have millions of objects.
             children: Iterator[BucketPath] = iter([self / first])
         else:
             children = (child for child in self.iterdir() if fnmatch.fnmatchcase(child.name, first))

@@ -1,8 +1,8 @@
-"""A deadline for a request as a whole, with all that is sent and received.
+"""A deadline for a whole request, with everything that is sent and received.
 
-The timeouts of `requests` hold for each wait for bytes: a server that sends one every two seconds holds a read forever.
-One thread watches all requests under way, and shuts down the connection of one that is over its deadline. The client
-then fails as if the server had hung up.
+The timeouts of `requests` limit each wait for bytes: a server that sends one byte every two seconds holds a read
+forever. One thread watches all current requests, and shuts down the connection of a request that is over its deadline.
+The client then fails as if the server had hung up.
 """
 
 import logging
@@ -19,9 +19,9 @@ from urllib3.connection import HTTPConnection
 from pipeline.storage.urllib3_internals import ReportingAdapter, shut_down
 
 TICK_S = 1.0
-"""How often the requests under way are looked at."""
+"""The thread checks the current requests at this interval in seconds."""
 IDLE_S = 5.0
-"""How long the thread waits for a request before it ends. The next request starts another one."""
+"""The thread ends after this many seconds without a request. The next request starts another thread."""
 _log = logging.getLogger(__name__)
 
 
@@ -29,6 +29,7 @@ class TooSlow(TimeoutError):
     """A request was not done by its deadline, although bytes moved."""
 
 
+# With `eq`, a mutable dataclass could not be an element of a set.
 @dataclass(eq=False)
 class _Work:
     """The work of one thread until a deadline, by the monotonic clock in seconds."""
@@ -36,7 +37,7 @@ class _Work:
     deadline: float
     is_over: bool = False
     connection: HTTPConnection | None = None
-    """What the thread sent its last request on."""
+    """The connection on which the thread sent its last request."""
 
 
 class RequestWatch:
@@ -56,6 +57,7 @@ class RequestWatch:
         self._of_thread.work = work
         try:
             yield
+        # Only an error can become TooSlow. Work that ends without one is done, even if it is late.
         except Exception as error:
             if work.is_over:
                 raise TooSlow(f"no answer within {seconds:.1f} s") from error
@@ -63,10 +65,11 @@ class RequestWatch:
         finally:
             with self._changed:
                 self._under_way.discard(work)
+            # Blocks may be nested. The outer block goes on with its own deadline.
             self._of_thread.work = before
 
     def is_over(self) -> bool:
-        """Whether the deadline of this thread's requests has passed: then it is of no use to send one again."""
+        """Whether the deadline of this thread's requests has passed, so that no request should be sent again."""
         work = self._current_work()
         return work is not None and work.is_over
 
@@ -77,6 +80,7 @@ class RequestWatch:
     def set_connection(self, connection: HTTPConnection) -> None:
         """Set the connection that this thread uses from now on."""
         work = self._current_work()
+        # `_hang_up` reads this to tell whether another thread has the connection by now.
         connection.user = work  # type: ignore[attr-defined]
         if work:
             work.connection = connection
@@ -96,21 +100,23 @@ class RequestWatch:
         while True:
             with self._changed:
                 if not self._changed.wait_for(lambda: self._under_way, IDLE_S):
-                    self._thread = None  # else a thread of each client that there ever was would stay
+                    # Without this end, the thread of every client that was ever made would stay.
+                    self._thread = None
                     return
                 now = time.monotonic()
-                # Under the lock: a request that is done is not in the set. A late one stays there, because the client
-                # may go on with a request on another connection.
+                # Under the lock, no request in the set is done. A late request stays in the set, because the client may
+                # continue on another connection, which must be shut down too.
                 for work in self._under_way:
                     if work.deadline <= now:
                         _hang_up(work)
+            # The thread sleeps outside of the lock: with it, each request would wait up to a second to begin or end.
             time.sleep(TICK_S)
 
 
 def _hang_up(work: _Work) -> None:
     work.is_over = True
     connection = work.connection
-    # A connection goes back to its pool after an answer, and another thread may use it since then.
+    # A connection returns to its pool after an answer, and another thread may use it by now.
     if connection is None or getattr(connection, "user", None) is not work:
         return
     try:

@@ -20,7 +20,8 @@ _LOCAL_LOCKS = {
     "smb3": {"nobrl"},
     "lustre": {"localflock", "noflock"},
 }
-"""Mount options that let a lock hold for one host alone, by the type of the file system."""
+"""With these mount options, a lock holds only on its own host. They depend on the type of the file system."""
+# The kernel writes spaces, tabs, newlines and backslashes of a path as octal numbers, such as \040.
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -47,16 +48,18 @@ def why_unsafe(folder: Path) -> str:
 
 
 def mount_of(folder: str, mountinfo: str) -> Mount | None:
-    """Return the mount that a folder lies in, by the content of /proc/self/mountinfo; None if no line tells."""
-    # Not `splitlines`: a path may hold characters that end a line for it.
+    """Return the mount that holds a folder, from the content of /proc/self/mountinfo; None if no line matches."""
+    # Not `splitlines`: it also splits at characters that a path may contain, such as a form feed.
     mounts = [_parse(line) for line in mountinfo.split("\n") if line]
     holding = [mount for mount in mounts if f"{folder}/".startswith(f"{mount.point.rstrip('/')}/")]
-    # Of several at one point, the last one lies on top.
+    # The longest mount point holds the folder. If several mounts have the same point, the last one covers the others.
     return max(enumerate(holding), key=lambda item: (len(item[1].point), item[0]), default=(0, None))[1]
 
 
 def _parse(line: str) -> Mount:
     before, _, after = line.partition(" - ")
+    # The fields are those of proc_pid_mountinfo(5). Optional fields of any number come before " - ", so that the type
+    # of the file system and its own options are counted from there.
     point, options = before.split(" ")[4:6]
     kind, _, of_file_system = after.split(" ", 2)
     plain_point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), point)

@@ -1,7 +1,7 @@
-"""Objects of Google Cloud Storage: created once, replaced only as they were seen, checked wherever bytes move.
+"""Objects of Google Cloud Storage: created once, replaced only in the generation that was seen, verified by CRC32C.
 
-Every request carries a precondition or a generation, so that each may be sent again: the answer to one that succeeded
-may be lost. A 412 is then resolved by comparing checksums.
+Every request that writes has a precondition, so that it may be repeated: the answer to a request that succeeded may be
+lost. The repetition then fails with status 412, and a comparison of checksums shows whether the first one succeeded.
 """
 
 import base64
@@ -35,43 +35,56 @@ from pipeline.system.parallel import ordered_map, within
 from pipeline.system.proxies import require_proxies
 
 DEADLINE_S = 120.0
-"""How long a request is sent again before a task fails."""
+"""A request is retried for this many seconds before the task fails."""
 FIRST_WAIT_S = 0.5
-"""The longest wait before a request is sent again for the first time; it doubles each time."""
+"""The first retry comes after at most this many seconds. The maximum doubles with each retry."""
 MAX_REQUEST_S = 600.0
-"""Maximum seconds of a request with all of its retries, plus the time that its bytes take at the slowest rate."""
+"""A request and all of its retries may take this many seconds, plus the time of its bytes at the slowest rate."""
 SLOWEST_BYTES_PER_S = 100_000
+"""A large object may move this slowly before its request is given up."""
 FIRST_ANSWER_S = 6.0
-"""How long a bucket has to answer at all before anything is begun; looking for credentials may take 3 s more."""
+"""A bucket must answer the first request within this many seconds. The search for credentials may take 3 s more.
+
+The preflight must report a bucket that cannot be used within 10 s.
+"""
 FIRST_TRIES_S = 4.0
-"""How long the first request is sent again. An error that passes must not end a command that has just begun."""
+"""The first request is retried for this many seconds. A transient error must not end a command that just began."""
 TIMEOUT_S = (5.0, 60.0)
-"""To connect, and to wait for the next bytes."""
+"""The client waits this many seconds for a connection, and this many for the next bytes."""
 CONNECTIONS = 32
-"""Kept open by a process: as many threads can use one client."""
+"""A process keeps this many connections open. As many threads can use one client without new connections."""
 PART_BYTES = 16 << 20
-"""Objects of more are fetched in parts, and sent in chunks of so many bytes."""
+"""Objects with more bytes are fetched in parts and uploaded in chunks of this size.
+
+Each thread holds one part in memory.
+"""
 PART_READERS = 4
+"""This many parts of one object are fetched at the same time."""
 REPLACE_TRIES = 10
+"""An object that others replace at the same time is read or replaced in at most this many tries."""
 SESSION_TRIES = 3
+"""An upload whose session the server forgets is tried this many times."""
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _DENIED = (401, 403)
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
 _MAX_MESSAGE_LETTERS = 300
-"""The rest of a message of a server is left out of an error."""
+"""The message of a server is cut to this length in an error."""
 _ADDRESS = re.compile(r"https?://\S+")
 _OF_CLIENT = (
     *(GoogleAPICallError, InvalidResponse, GoogleAuthError, DataCorruption),
     *(requests.RequestException, ConnectionError, TimeoutError),
 )
-"""What the client raises, beside RetryError."""
+"""The client raises these errors and RetryError."""
 _PROBE = ".writable"
+"""An empty object with this name tests whether a place is writable."""
 _MD5_OF_NOTHING = "1B2M2Y8AsgTpgAmY7PhCfg=="
 _log = logging.getLogger(__name__)
 
 
 def client() -> "Gcs":
     """Return the one client of this process: it holds the connections."""
+    # A forked process needs a client of its own: it has the connections of its parent, but not the thread of the
+    # deadlines.
     return _client(emulator_url(), os.getpid())
 
 
@@ -80,7 +93,8 @@ def _client(_host: str, _pid: int) -> "Gcs":
     credentials = _credentials()
     try:
         return Gcs(credentials)
-    except TransportError as error:  # the client asks the metadata server whose cloud this is, several times
+    # The constructor of the client asks the metadata server for its universe domain, several times.
+    except TransportError as error:
         raise StorageError(
             f"gs://: {_principal(credentials)} cannot get an access token ({_reason(error)}): check the network, then "
             "run again"
@@ -88,13 +102,13 @@ def _client(_host: str, _pid: int) -> "Gcs":
 
 
 class Gcs:
-    """Google Cloud Storage as one principal sees it; any number of threads may use it."""
+    """Google Cloud Storage with the permissions of one principal. It is thread-safe."""
 
     def __init__(self, credentials: Credentials) -> None:
         session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
         self._watch = RequestWatch()
         for scheme in ("https://", "http://"):
-            # Ten connections are kept by default: the eleventh thread would make a new one for each request.
+            # By default, ten connections are kept, and the eleventh thread would make a new one for each request.
             session.mount(scheme, self._watch.adapter(pool_connections=4, pool_maxsize=CONNECTIONS))
         self._client = client_of(session, credentials)
         _fix_environment(session, self._client.api_endpoint)
@@ -103,8 +117,9 @@ class Gcs:
         """Buckets that are known to exist."""
 
     def stat(self, path: BucketPath, generation: int | None = None) -> ObjectStat:
-        """Return what the bucket says of an object. Raises FileNotFoundError."""
-        if not path.key:  # the bucket itself, as a source may be
+        """Return the metadata of an object: the newest, or `generation`. Raises FileNotFoundError."""
+        # A source may be a whole bucket. The client would fail with a ValueError for an object without a name.
+        if not path.key:
             raise FileNotFoundError(2, "no such object", str(path))
         blob = self._blob(path, generation)
         with self._request(path):
@@ -118,24 +133,31 @@ class Gcs:
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
     def children(self, path: BucketPath) -> Iterator[BucketPath]:
-        """Yield what a folder of this name would hold, each once."""
+        """Yield the objects and folders that a folder with this name contains.
+
+        An object and a folder may have the same name. It is then yielded twice.
+        """
         with self._explained(path):
             listing = self._list(path, "/", None, self._retry(path))
             for blob in self._each(listing):
+                # Consoles create an empty object with a slash at its end for a folder. `_folders` yields the folder.
                 if not blob.name.endswith("/"):
                     yield BucketPath(path.bucket, blob.name, path.user_project)
             yield from self._folders(path, listing)
 
     def folders(self, path: BucketPath) -> Iterator[BucketPath]:
-        """Yield what would be folders in a folder of this name."""
+        """Yield the folders in a folder with this name."""
         with self._explained(path):
             listing = self._list(path, "/", None, self._retry(path))
             for _ in self._each(listing):
-                pass  # its prefixes are known when its pages have been read
+                pass  # The prefixes of a listing are complete only after its last page.
             yield from self._folders(path, listing)
 
     def read(self, path: BucketPath, generation: int | None = None) -> bytes:
-        """Return a whole object, checked against the checksum that the bucket sends with it."""
+        """Return a whole object, verified with the checksum that the bucket sends with it.
+
+        Raises FileNotFoundError; StorageError if it arrives damaged twice.
+        """
         blob = self._blob(path, generation)
         with self._request(path):
             try:
@@ -145,7 +167,8 @@ class Gcs:
                 return self._download(path, blob)
 
     def read_range(self, path: BucketPath, start: int, length: int, generation: int | None = None) -> bytes:
-        """Return some bytes of an object; a bucket has no checksum of a part."""
+        """Return `length` bytes of an object from `start`. They are not verified: a bucket has no CRC32C of a part."""
+        # An empty range cannot be written in HTTP: the end is inclusive.
         if not length:
             return b""
         with self._request(path, length):
@@ -161,7 +184,7 @@ class Gcs:
         return part
 
     def open(self, path: BucketPath) -> IO[bytes]:
-        """Return a checked copy of the object in a file without a name."""
+        """Return a verified copy of the object in an open file without a name, which no kill can leave behind."""
         file = tempfile.TemporaryFile(prefix="tenfold-")  # noqa: SIM115 - the caller closes it
         try:
             with _room_for(path):
@@ -172,15 +195,16 @@ class Gcs:
         return file
 
     def fetch(self, path: BucketPath, file: IO[bytes], stat: ObjectStat | None = None) -> ObjectStat:
-        """Write one generation of an object, or the newest, into an empty `file`, which then stands at its start.
+        """Write one generation of an object, or the newest, into an empty `file`, and return its metadata.
 
-        It is checked as a whole. Raises FileNotFoundError; StorageError if it arrives damaged twice.
+        The whole content is verified. The file is then at its start. Raises FileNotFoundError; StorageError if the
+        object arrives damaged twice.
         """
         if stat:
             return self._fetch_generation(path, file, stat)
         for _ in range(REPLACE_TRIES):
             newest = self.stat(path)
-            # A bucket keeps no old generation: one that was replaced since that look is gone.
+            # A bucket keeps no old generation: if the object was replaced after `stat`, that generation is gone.
             with suppress(FileNotFoundError):
                 return self._fetch_generation(path, file, newest)
         raise StorageError(f"other programs replaced {path} {REPLACE_TRIES} times while it was being read: run again")
@@ -195,7 +219,7 @@ class Gcs:
 
     @contextmanager
     def write_new(self, path: BucketPath) -> Iterator[IO[bytes]]:
-        """A file that becomes the object when the block ends well, unless an equal one stands there."""
+        """Give a file that becomes the object if the block ends without an error. An equal object is left as it is."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
             with full_disk_explained(file):
                 yield file
@@ -203,39 +227,42 @@ class Gcs:
 
     @contextmanager
     def write_whole(self, path: BucketPath) -> Iterator[IO[bytes]]:
-        """A file that becomes the object, or replaces it, when the block ends well."""
+        """Give a file that becomes the object, or replaces it, if the block ends without an error."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
             with full_disk_explained(file):
                 yield file
             self.replace(path, file)
 
     def create(self, path: BucketPath, file: IO[bytes]) -> None:
-        """Upload, create-only. Raises ConflictError if something else stands there."""
+        """Upload a file as a new object. Raises ConflictError if an object with other content exists."""
         try:
             self._upload(path, file, 0)
         except PreconditionFailed as error:
+            # An equal object is a success: another attempt of the task wrote it, or the answer to our upload was lost.
             if not self._holds(path, file):
                 raise _conflict(path) from error
 
     def swap(self, path: BucketPath, before: bytes | None, after: bytes) -> None:
-        """Replace an object that is still `before`, or none (None). Raises ConflictError if it is not."""
+        """Replace an object with content `before`, or create it if `before` is None. Raises ConflictError otherwise."""
         generation, file = self._generation(path), io.BytesIO(after)
         try:
             if (self.read(path, generation) if generation else None) != before:
                 raise changed_meanwhile(path)
             self._upload(path, file, generation)
-        except (PreconditionFailed, FileNotFoundError) as error:  # replaced or removed since it was looked at
-            if not self._holds(path, file):  # else the answer to a try of our own was lost
+        # Somebody replaced or removed the object after `_generation`, or the answer to our own upload was lost.
+        except (PreconditionFailed, FileNotFoundError) as error:
+            if not self._holds(path, file):
                 raise changed_meanwhile(path) from error
 
     def copy_new(self, source: BucketPath, target: BucketPath) -> None:
-        """Copy within Google Cloud Storage, create-only. Raises ConflictError if something else stands there."""
+        """Copy an object within Google Cloud Storage. Raises ConflictError if the target exists with other content."""
         stat = self.stat(source)
         try:
             with self._request(target, stat.st_size):
                 self._rewrite(self._blob(source, stat.generation), self._blob(target))
         except PreconditionFailed as error:
             try:
+                # The status 412 does not say which precondition failed: the target exists, or the source was replaced.
                 existing = self.stat(target)
             except FileNotFoundError:
                 raise StorageError(f"another program replaced {source} while it was being copied: run again") from error
@@ -243,29 +270,31 @@ class Gcs:
                 raise _conflict(target) from error
 
     def delete(self, path: BucketPath, missing_ok: bool) -> None:
-        """Delete the object as it was last seen, and not what took its place meanwhile. Raises FileNotFoundError."""
+        """Delete the current generation of an object, and no newer one. Raises FileNotFoundError."""
         try:
             generation = self.stat(path).generation
             with suppress(PreconditionFailed), self._request(path):
                 self._blob(path).delete(if_generation_match=generation, timeout=TIMEOUT_S, retry=self._retry(path))
-        except FileNotFoundError:  # by now, too: the answer to a first try may be lost
+        # The second request may raise this, too: if the answer to its first try is lost, the retry finds nothing.
+        except FileNotFoundError:
             if not missing_ok:
                 raise
 
     def require_bucket(self, path: BucketPath) -> None:
-        """Look at the bucket, for seconds at most. Raises AccessError or StorageError with one sentence."""
+        """Request the bucket, for FIRST_ANSWER_S at most. Raises AccessError or StorageError with one sentence."""
         with self._explained(path, is_first=True):
-            # The client's own limits hold for each address of a name, and not for looking the name up.
+            # The timeouts of the client hold for each address of a host name, and not for the lookup of the name.
             within(FIRST_ANSWER_S, lambda: next(iter(self._list(path, None, 1, _first_retry(path))), None))
 
     def require_writable(self, path: BucketPath) -> None:
-        """Put an empty object below `path`, once, and take it away. Raises what `require_bucket` does.
+        """Create an empty object below `path` and delete it. Raises the errors of `require_bucket`.
 
-        The rights themselves cannot be asked for: those that hold for a prefix only are not those of the bucket.
+        A request for the permissions would not do: it returns those of the bucket, and some hold for a prefix only.
         """
         blob, retry = self._blob(path / _PROBE), _first_retry(path)
-        # 412: another run's, or what was left by one that was killed here.
+        # Status 412 means that another run tests the place now, or that a run was killed here. It is writable.
         with suppress(PreconditionFailed), self._explained(path, is_first=True):
+            # The outer retry is for an answer that was cut: see `_upload`.
             put = retry(blob.upload_from_string)
             within(FIRST_ANSWER_S, lambda: put(b"", if_generation_match=0, retry=retry))
         with suppress(FileNotFoundError), self._explained(path, is_first=True):
@@ -298,13 +327,16 @@ class Gcs:
 
     def _download(self, path: BucketPath, blob: Blob) -> bytes:
         content: bytes = blob.download_as_bytes(
+            # The size and the CRC32C of a bucket are those of the stored bytes. Without this, the client would
+            # decompress an object that is stored with gzip.
             raw_download=True,
+            # The body is read at once, since it is in memory anyway. Otherwise, the client would read 8 KiB at a time.
             single_shot_download=True,
             checksum="crc32c",
             timeout=TIMEOUT_S,
             retry=self._retry(_uri(blob)),
         )
-        # The client compares the checksum of what its last request brought: not of what a broken one brought before.
+        # The client continues a broken download, but its checksum covers only the bytes of the last request.
         crc32c = _crc32c_of(blob) if blob.crc32c else self.stat(path, blob.generation).crc32c
         if google_crc32c.value(content) != crc32c:
             raise DataCorruption(None)
@@ -312,7 +344,8 @@ class Gcs:
 
     def _fetch_parts(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
         """Write an object into a file, several parts at once. Return the CRC32C of the whole."""
-        file.truncate(stat.st_size)  # its room, from the start
+        # The file gets its size first, because parts arrive in any order. A second try also overwrites the first one.
+        file.truncate(stat.st_size)
         descriptor = file.fileno()
 
         def fetch_part(start: int) -> tuple[int, int]:
@@ -323,11 +356,13 @@ class Gcs:
         whole = 0
         with full_disk_explained(file, stat.st_size):
             for crc, length in ordered_map(fetch_part, range(0, stat.st_size, PART_BYTES), PART_READERS, PART_READERS):
+                # The checksum of the whole follows from those of the parts, so the file is not read again.
                 whole, _ = crc32c.combine(whole, 0, crc, length)
         return whole
 
     def replace(self, path: BucketPath, file: IO[bytes]) -> None:
         """Replace an object. The last writer wins. A repeated request never replaces a newer object."""
+        # Without a precondition, a retry whose first try had succeeded could replace what another writer wrote since.
         for _ in range(REPLACE_TRIES):
             try:
                 self._upload(path, file, self._generation(path))
@@ -348,10 +383,11 @@ class Gcs:
     def _upload(self, path: BucketPath, file: IO[bytes], generation: int) -> None:
         size = file.seek(0, os.SEEK_END)
         for tries_left in reversed(range(SESSION_TRIES)):
+            # In a resumable upload, a failure repeats one chunk instead of the whole file.
             blob = self._bucket(path).blob(path.key, chunk_size=PART_BYTES if size > PART_BYTES else None)
             try:
                 with self._request(path, size):
-                    # The client parses the answer after its own tries.
+                    # The client parses the answer outside of its own retry, so an answer that was cut needs this one.
                     self._retry(path)(blob.upload_from_file)(
                         file,
                         rewind=True,
@@ -363,7 +399,8 @@ class Gcs:
                         retry=self._retry(path),
                     )
                 return
-            except FileNotFoundError as error:  # a resumable session that the server has forgotten
+            # The server has forgotten the resumable session (404 or 410). The client does not start another one.
+            except FileNotFoundError as error:
                 if not tries_left:
                     raise StorageError(
                         f"{path}: the bucket ended {SESSION_TRIES} upload sessions early: run again"
@@ -371,7 +408,7 @@ class Gcs:
                 _log.warning("the bucket ended the upload session of %s early: starting the upload again", path)
 
     def _holds(self, path: BucketPath, file: IO[bytes]) -> bool:
-        """Whether the object is what is in the file: somebody else, or a try of our own, was first."""
+        """Whether the object has the content of the file. Another writer, or an earlier try of our own, wrote it."""
         try:
             stat = self.stat(path)
         except FileNotFoundError:
@@ -380,7 +417,8 @@ class Gcs:
 
     def _rewrite(self, source: Blob, target: Blob) -> None:
         token = None
-        while True:  # large objects are copied in several answers
+        # The server copies a large object in several requests. Each answer but the last one has a token for the next.
+        while True:
             token, _, _ = target.rewrite(
                 source,
                 token=token,
@@ -402,7 +440,7 @@ class Gcs:
             raise AccessError(f"gs://{path.bucket} is not a valid bucket name ({error}): check the name") from error
 
     def _retry(self, what: object) -> Retry:
-        """Return how a request of a run under way is sent again. Its token was good before: a 401 may pass."""
+        """Return the retry policy of a run under way. Its token was valid before, so status 401 may be transient."""
 
         def is_worth_it(error: BaseException) -> bool:
             return not self._watch.is_over() and (_may_pass(error) or _status_of(error) == _UNAUTHORIZED)
@@ -411,15 +449,15 @@ class Gcs:
 
     @contextmanager
     def _request(self, path: BucketPath, size: int = 0) -> Iterator[None]:
-        """Around a request that moves `size` bytes at most: it is explained, and has a deadline as a whole."""
+        """Explain the errors of a request that moves at most `size` bytes, and give the whole request a deadline."""
         with self._explained(path), self._watch.within(MAX_REQUEST_S + size / SLOWEST_BYTES_PER_S):
             yield
 
     @contextmanager
     def _explained(self, path: BucketPath, is_first: bool = False) -> Iterator[None]:
-        """Turn what the client raises into what a person can act on; a 412 is for the caller.
+        """Turn the errors of the client into errors that a person can act on. The caller handles status 412.
 
-        Of the first request of all, the last error says more than how long it was tried.
+        If the first request of a command fails, the last error says more than the time of the retries.
         """
         try:
             yield
@@ -484,9 +522,9 @@ class Gcs:
         )
 
     def _has_bucket(self, path: BucketPath) -> bool:
-        """Whether there is a bucket at all. An object and a bucket that are not there have the same status.
+        """Whether the bucket exists. A missing object and a missing bucket have the same status.
 
-        It is asked for once: a listing fails with this status only if there is no bucket.
+        A listing fails with this status only if there is no bucket. Each bucket is requested once.
         """
         if path.bucket not in self._buckets:
             try:
@@ -498,16 +536,16 @@ class Gcs:
 
 
 def _first_retry(what: object) -> Retry:
-    """Return how the first request of all is sent again."""
+    """Return the retry policy of the first requests of a command."""
     return _retry_policy(what, _may_pass, longest_wait_s=1.0, seconds=FIRST_TRIES_S)
 
 
 def _retry_policy(
     what: object, predicate: Callable[[BaseException], bool], longest_wait_s: float, seconds: float
 ) -> Retry:
-    """Return how a request is sent again after the errors that `predicate` is true for.
+    """Return a policy that retries a request after the errors for which `predicate` is true.
 
-    It logs each time why it tries again: a slow task with silent retries looks like one that hangs.
+    It logs the reason of each retry: a slow task with silent retries looks like one that hangs.
     """
 
     def warn(error: Exception) -> None:
@@ -517,22 +555,22 @@ def _retry_policy(
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether a request that failed so is worth another try."""
+    """Whether another try of the request may succeed after this error."""
     if isinstance(error, GoogleAuthError):
         return _is_passing_login(error)
-    # JSON that does not parse: an answer that was cut. The client's own list lacks it.
+    # JSON that cannot be parsed is an answer that was cut. The client's own list of transient errors lacks it.
     return isinstance(error, requests.JSONDecodeError) or is_transient(error)
 
 
 def _server_message(error: BaseException) -> str:
-    """Return what a server says of its refusal: a retention policy, billing that is off, a perimeter; or nothing.
+    """Return why a server refuses: for example a retention policy, disabled billing, or a perimeter. It may be empty.
 
-    Without addresses: that of an upload lets whoever has it write there.
+    URLs are removed: anyone who has the URL of an upload session can write there.
     """
     response = getattr(error, "response", None)
     try:
         message = response.json()["error"]["message"] if response is not None else ""
-    except (ValueError, KeyError, TypeError):  # no JSON, as of a proxy
+    except (ValueError, KeyError, TypeError):  # A proxy answers with text or other JSON.
         message = response.text if response is not None else ""
     plain = " ".join(_ADDRESS.sub("", str(message)).split())[:_MAX_MESSAGE_LETTERS]
     return f"; the server says {plain!r}" if plain else ""
@@ -540,7 +578,7 @@ def _server_message(error: BaseException) -> str:
 
 @contextmanager
 def _room_for(path: BucketPath) -> Iterator[None]:
-    """Around the use of a temporary file for an object. Raises StorageError if the disk has no room for it."""
+    """Raise StorageError if the disk has no room for the temporary file of an object."""
     try:
         yield
     except OSError as error:
@@ -555,13 +593,13 @@ def _room_for(path: BucketPath) -> Iterator[None]:
 def _is_passing_login(error: GoogleAuthError) -> bool:
     """Whether a token server or metadata server may give a token later.
 
-    The credentials of a metadata server put what the network did into a RefreshError that is not retryable.
+    The credentials of a metadata server wrap an error of the network in a RefreshError that is not retryable.
     """
     return error.retryable or any(isinstance(each, TransportError) for each in (error, error.__cause__))
 
 
 def _fix_environment(session: requests.Session, url: str) -> None:
-    """Look for proxies and certificates in the environment once, where each request would look again."""
+    """Read proxies and certificates from the environment once. By default, `requests` reads them for each request."""
     require_proxies()
     environment = session.merge_environment_settings(url, {}, None, None, None)
     session.proxies, session.verify, session.cert = (environment[name] for name in ("proxies", "verify", "cert"))
@@ -593,7 +631,7 @@ def _uri(blob: Blob) -> str:
 
 def _stat(blob: Blob) -> ObjectStat:
     updated = blob.updated
-    # Google's own test server leaves out the size of an empty object.
+    # Google's own test server leaves out the size of an empty object, which its MD5 identifies.
     size = 0 if blob.size is None and blob.md5_hash == _MD5_OF_NOTHING else blob.size
     if blob.crc32c is None or size is None:
         raise _has_own_key(_uri(blob))
@@ -619,7 +657,8 @@ def _crc32c_of(blob: Blob) -> int:
 
 def _write_at(descriptor: int, part: bytes, start: int) -> None:
     rest = memoryview(part)
-    while rest:  # a disk that is nearly full takes a part; the next call says why
+    # A disk that is nearly full writes a part of the bytes without an error. The next call raises the error.
+    while rest:
         written = os.pwrite(descriptor, rest, start + len(part) - len(rest))
         rest = rest[written:]
 
@@ -649,11 +688,15 @@ def _status_of(error: BaseException | None) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason in one line, without the URLs of uploads and the whole answers that the client quotes."""
+    """Return the reason in one line, without the upload URLs and the whole answers that the client quotes.
+
+    Anyone who has an upload URL can write there.
+    """
     status = _status_of(error)
     if status:
         return f"{type(error).__name__} {status}"
     root = error
-    while inner := root.__cause__ or root.__context__:  # what the system said: "Connection refused"
+    # The innermost error is that of the system, such as "Connection refused".
+    while inner := root.__cause__ or root.__context__:
         root = inner
     return f"{type(root).__name__}: {str(root).partition(chr(10))[0][:200]}"

@@ -48,5 +48,5 @@ def client_of(session: AuthorizedSession, credentials: Credentials) -> Client:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the client by itself would send a request again after this error."""
+    """Return whether the client retries a request by itself after this error."""
     return bool(DEFAULT_RETRY._predicate(error))

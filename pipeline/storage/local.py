@@ -1,8 +1,8 @@
 """Local files that are whole or absent.
 
-Every write goes to a temporary name beside its target, which names host and process, and reaches the target in one
-rename or link. A reader therefore sees all of a file or none of it, and a kill leaves nothing but a temporary file
-that `sweep` can tell from a live one.
+Every write goes to a temporary file beside its target, and reaches the target in one rename or link. A reader therefore
+sees all of a file or none of it. The temporary name contains the host and the process, so that `sweep` can tell a file
+that a killed process left from one that is being written.
 """
 
 import errno
@@ -25,17 +25,19 @@ import google_crc32c
 
 from pipeline.errors import ConflictError, SettingsError
 
-NO_HARD_LINKS = (
-    "its file system has no hard links (such as SMB, exFAT or gcsfuse): use a local disk, NFS, or a gs:// address"
-)
+NO_HARD_LINKS = "its file system has no hard links, as SMB, exFAT or gcsfuse: use a disk, NFS, or gs:// itself"
+# A file system without hard links answers `link` with one of these errors.
 WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _BOOT_ID, _PROCESS_IDS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The system raises these errors for a full disk and for a full quota."""
 CHUNK_BYTES = 1 << 20
 BLOCK_BYTES = 512
-"""Unit of `st_blocks`, whatever the block size of the file system."""
+"""`st_blocks` is in this unit, whatever the block size of the file system."""
 ORPHAN_AGE_S = 86_400
-CLOCK_SLACK_S = 2.0  # a process's birth is counted in ticks since boot, a file's time by the wall clock
+"""A temporary file to which nothing was written for this many seconds counts as left behind, on any host."""
+CLOCK_SLACK_S = 2.0
+"""The start of a process is counted in ticks since boot, the time of a file by the wall clock, so both may differ."""
 _TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp(\.keras)?$")
 
 
@@ -50,9 +52,10 @@ def crc32c_of_file(path: Path) -> int:
 
 @contextmanager
 def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
-    """A name beside `path` for what is to become it, which says whose it is; gone at the end unless renamed.
+    """Give a temporary name beside `path`, which contains the host and the process. The file is removed at the end.
 
-    Its `ending` may be ".tmp.keras", since Keras chooses the format of a model by the name's end.
+    The caller renames or links the file to `path`. `ending` may be ".tmp.keras", because Keras chooses the format of a
+    model by the suffix of its file.
     """
     if not path.parent.is_dir():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +64,8 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
         yield temporary
     except OSError as error:
         explain_full_disk(error, temporary)
-        if error.filename is None:  # a write to a full disk does not say which file it was
+        # An error of `write`, such as that of a full disk, does not name the file.
+        if error.filename is None:
             error.filename = str(path)
         raise
     finally:
@@ -79,10 +83,13 @@ def explain_full_disk(error: OSError, file: Path | int, needed: int | None = Non
     """
     if error.errno not in FULL or error.strerror != os.strerror(error.errno):
         return
+    # The error of the full disk must reach the caller, even if the numbers cannot be read.
     with suppress(OSError):
         status, disk = os.stat(file), os.statvfs(file)  # noqa: PTH116 - of a descriptor, too
         size = f"more than {status.st_size:,}" if needed is None else f"{needed:,}"
+        # The file is removed or written again, so the blocks that it occupies count as free.
         free = disk.f_bavail * disk.f_frsize + status.st_blocks * BLOCK_BYTES
+        # If a quota is full, the free bytes of the disk say nothing.
         of_disk = f", {free:,} are free" if error.errno == errno.ENOSPC else ""
         error.strerror = f"{error.strerror}: {size} bytes are needed{of_disk}"
 
@@ -92,6 +99,7 @@ def full_disk_explained(file: IO[bytes], needed: int | None = None) -> Iterator[
     """Call `explain_full_disk` for an error of this block, which writes `file`. The file is flushed at the end."""
     try:
         yield
+        # The buffered bytes may have no room. Without the flush, closing the file would raise outside of this block.
         file.flush()
     except OSError as error:
         explain_full_disk(error, file.fileno(), needed)
@@ -100,9 +108,9 @@ def full_disk_explained(file: IO[bytes], needed: int | None = None) -> Iterator[
 
 @contextmanager
 def write_whole(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
-    """Open `path` for writing; it appears, or replaces what stood there, only when the block ends well.
+    """Open `path` for writing. It appears, or replaces the existing file, only if the block ends without an error.
 
-    If `synced`, the content is on the disk before the name says that it is there. `sync_folder` brings the name.
+    If `synced`, the content is on the disk before the file has its name. `sync_folder` syncs the name.
     """
     with temporary_beside(path) as temporary:
         with open(temporary, "wb") as file:
@@ -112,10 +120,10 @@ def write_whole(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
 
 
 def remove_torn(path: Path, crc32c: int) -> bool:
-    """Remove a file whose content does not have this checksum. Return False if the file is sound.
+    """Remove a file whose content does not have this checksum. Return False if the file is intact.
 
-    The file is renamed before it is read: another process that removes the same torn file may have put a sound one in
-    its place, and nobody may remove that one.
+    The file is renamed before it is read. Another process that repairs the same torn file may have written an intact
+    one to its name already, and that one must not be removed.
     """
     with temporary_beside(path) as aside:
         try:
@@ -124,13 +132,14 @@ def remove_torn(path: Path, crc32c: int) -> bool:
             return True
         if crc32c_of_file(aside) != crc32c:
             return True
+        # A link, not a rename: another process may have written the file again meanwhile, and that one stays.
         _link(aside, path)
         return False
 
 
 @contextmanager
 def write_new(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
-    """Like `write_whole`, but never replaces: what already stands at `path` must have the same content.
+    """Write like `write_whole`, but never replace. A file that exists must have the same content.
 
     Raises ConflictError, which names the file, if its content differs.
     """
@@ -143,13 +152,15 @@ def write_new(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
 
 
 def swap(path: Path, before: bytes | None, after: bytes) -> None:
-    """Put `after` where `before` still stands whole, or where nothing does (None).
+    """Replace a file if its content is still `before`, or create it if `before` is None.
 
-    Raises ConflictError if it was changed meanwhile.
+    Raises ConflictError if the file was changed meanwhile.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # The lock file stays: if it were removed, two processes could hold locks of different files with this name.
     with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
-        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)  # a rename cannot be told what it may replace
+        # A rename replaces any content. Only a lock keeps the file unchanged between the comparison and the rename.
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
         if (path.read_bytes() if path.exists() else None) != before:
             raise changed_meanwhile(path)
         with write_whole(path, synced=True) as file:
@@ -158,10 +169,8 @@ def swap(path: Path, before: bytes | None, after: bytes) -> None:
 
 
 def changed_meanwhile(place: object) -> ConflictError:
-    """Return what `swap` raises."""
-    return ConflictError(
-        f"another program changed {place} in the meantime, so it was left untouched: check it, and run again"
-    )
+    """Return the error that `swap` raises."""
+    return ConflictError(f"{place} was changed by somebody else meanwhile and was left untouched: look, and run again")
 
 
 def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
@@ -171,14 +180,15 @@ def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
 
 @contextmanager
 def temporary_for_upload(name: str) -> Iterator[Path]:
-    """A temporary file that is to be uploaded: in the system's folder for them, gone at the end.
+    """Give a temporary file for an upload, in the system's folder for temporary files. It is removed at the end.
 
-    What a killed process left there goes with the next one.
+    The next call removes the files that a killed process left there.
     """
     system = Path(tempfile.gettempdir())
     for left in filter(_is_orphan, system.glob(".tenfold.*.tmp")):
         shutil.rmtree(left, ignore_errors=True)
     folder = system / (_temporary_name("tenfold") + ".tmp")
+    # Other users may read the system's folder, but not the images of this one.
     folder.mkdir(mode=0o700)
     try:
         yield folder / name
@@ -192,19 +202,20 @@ def nearest(folder: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder, and its own, to the disk: one call serves all files that were written there."""
+    """Sync the names in a folder, and its own name, to the disk. One call serves all files that were written there."""
+    # The parent holds the name of a new folder. Without it, a power loss could remove the folder with all files.
     for path in (folder, folder.parent):
         sync_path(path)
 
 
 def sync_tree(folder: Path) -> None:
-    """Bring all files and folders below a folder to the disk, and its own name, however they were written."""
+    """Sync all files and folders below a folder, and its own name, to the disk, whoever wrote them."""
     for path in (*folder.rglob("*"), folder, folder.parent):
         sync_path(path)
 
 
 def sync_path(path: Path) -> None:
-    """Bring the content of a file that another library wrote, or the names in a folder, to the disk."""
+    """Sync the content of a file, or the names in a folder, to the disk. Another library may have written the file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -213,9 +224,10 @@ def sync_path(path: Path) -> None:
 
 
 def sweep(folder: Path) -> int:
-    """Remove the temporary files of dead processes below `folder`; return how many.
+    """Remove the temporary files of dead processes below `folder`, and return their number.
 
-    A file of this host goes when its process is gone; any other only after a day, since a live twin may own it.
+    A file of this host is removed if its process has ended. Any file is removed if nothing was written to it for a day.
+    Until then, a file of another host may belong to a live process.
     """
     orphans = [path for path in folder.rglob(".*.tmp*") if _is_orphan(path)]
     for path in orphans:
@@ -230,29 +242,31 @@ def _sync_content(file: IO[bytes], synced: bool) -> None:
 
 
 def _temporary_name(name: str) -> str:
-    """Return a name that says which process writes the file, for `_is_orphan`."""
+    """Return a temporary name with the host and the process that write the file, for `_is_orphan`."""
     return f".{name}.{this_host()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
 
 
 @cache
 def this_host() -> str:
-    """Return a name for where process ids mean the same: this host since it started, and this namespace of ids.
+    """Return a name for the scope in which process ids are unique: this host since its boot, and this PID namespace.
 
-    Containers of one name may share a workspace, and a process of one is no process of the other.
+    Containers with the same host name may share a workspace, and a process of one is not visible to the other.
     """
     ids = [_BOOT_ID.read_text(), str(_PROCESS_IDS.readlink())] if _BOOT_ID.exists() else []
     digest = hashlib.blake2b("".join(ids).encode(), digest_size=4).hexdigest()
+    # A dot separates the parts of a temporary name, so the host must not contain one.
     return f"{socket.gethostname().replace('.', '-') or 'localhost'}-{digest}"
 
 
 def _link(temporary: Path, path: Path) -> bool:
-    """Give `temporary` its final name unless the name is taken; say whether it was free."""
+    """Give `temporary` its final name unless the name is taken. Return whether the name was free."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno in WITHOUT_LINKS:  # to look and then to rename would be two steps: two runs could both win
+        # There is no replacement: with a check and then a rename, two runs could both win.
+        if error.errno in WITHOUT_LINKS:
             raise SettingsError(f"{path.parent} cannot be used: {NO_HARD_LINKS}") from error
         raise
     return True
@@ -279,11 +293,12 @@ def _is_orphan(path: Path) -> bool:
 
 
 def _is_alive(pid: int, written: float) -> bool:
-    """Return whether a process of this id is alive that may have written at that time.
+    """Return whether a process with this id is alive and began early enough to have written the file.
 
-    The system reuses ids, and a killed process keeps its id until its parent has asked for its end.
+    The system reuses ids, so a process that began after the file was written is another process. A killed process keeps
+    its id, as a zombie, until its parent has waited for it.
     """
-    import psutil  # a task that finds nothing to sweep need not load it
+    import psutil  # A task that finds nothing to sweep does not load it.
 
     try:
         process = psutil.Process(pid)

@@ -1,6 +1,6 @@
-"""The control groups that this process is in: their limits, and what they use of them.
+"""The control groups of this process: their limits and their use.
 
-A limit may be set for any group above the group of the process: the tightest one counts.
+A limit may be set for the group of the process or for any group above it. The tightest limit counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +12,14 @@ from pipeline.system.kernel import File, number
 
 BASE = "sys/fs/cgroup"
 UNLIMITED_BYTES = 1 << 60
-"""Version 1 says "no limit" by a larger number."""
+"""In version 1, a limit of at least this size means that there is no limit."""
 
 
 class Group(Protocol):
-    """What a group tells of one resource. Both raise OSError or ValueError where it does not, as some at the top."""
+    """The limit and the use of one resource. Both raise OSError or ValueError if the group has no such file.
+
+    Some groups at the top have none.
+    """
 
     def limit(self) -> float | None:
         """Return cores or bytes; None if there is no limit."""
@@ -26,7 +29,7 @@ class Group(Protocol):
 
 
 def memory_left(root: Path = Path("/")) -> float | None:
-    """Return bytes that this process may still take within all its groups; None if none has a limit."""
+    """Return the bytes that this process may still take within all of its groups; None if no group has a limit."""
     groups = memory_groups(root)
     left = [limit - group.use()["used"] for group in groups if (limit := _limit(group)) is not None]
     return max(0.0, min(left)) if left else None
@@ -44,12 +47,12 @@ def core_limit(root: Path = Path("/")) -> float | None:
 
 
 def memory_groups(root: Path) -> list[Group]:
-    """Return the groups that limit the memory of this process, its own first, as far as they tell their use."""
+    """Return the groups that limit the memory of this process and report their use, its own group first."""
     return _groups(root, "", MemoryV2) or _groups(root, "memory", MemoryV1)
 
 
 def processor_groups(root: Path) -> list[Group]:
-    """Return the groups that limit the cores of this process, its own first, as far as they tell their use."""
+    """Return the groups that limit the cores of this process and report their use, its own group first."""
     return _groups(root, "", ProcessorsV2) or _groups(root, "cpu", ProcessorsV1)
 
 
@@ -57,7 +60,7 @@ def processor_groups(root: Path) -> list[Group]:
 
 
 def _groups(root: Path, controller: str, kind: Callable[[Path, str], Group]) -> list[Group]:
-    """Return the group of the process and those above it that tell their use; "" is the controller of version 2."""
+    """Return the group of the process and those above it that report their use. "" is the controller of version 2."""
     groups = []
     for path in _paths(root, controller):
         group = kind(root / BASE, path)
@@ -68,12 +71,13 @@ def _groups(root: Path, controller: str, kind: Callable[[Path, str], Group]) -> 
 
 
 def _paths(root: Path, controller: str) -> list[str]:
-    """Return paths of the process's group and of those above it, up to the top that is seen here, which is ""."""
+    """Return the paths of the group of the process and of all above it, up to "", the top that is visible here."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return []
-    for _, controllers, path in (line.split(":", 2) for line in lines):  # 4:cpu,cpuacct:/machine/one
+    # A line is such as "4:cpu,cpuacct:/machine/one" in version 1, and "0::/machine/one" in version 2.
+    for _, controllers, path in (line.split(":", 2) for line in lines):
         if controller in controllers.split(","):
             parts = Path(path.lstrip("/")).parts
             return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]
@@ -81,7 +85,10 @@ def _paths(root: Path, controller: str) -> list[str]:
 
 
 def tightest(groups: Sequence[Group]) -> tuple[Group, float | None] | None:
-    """Return the group with the least limit, else the process's own; and that limit. None if there is no group."""
+    """Return the group with the smallest limit, and the limit; None if there is no group.
+
+    If no group has a limit, return the group of the process, and None instead of a limit.
+    """
     limits = [(limit, group) for group in groups if (limit := _limit(group)) is not None]
     if limits:
         limit, group = min(limits, key=lambda each: each[0])
@@ -92,15 +99,15 @@ def tightest(groups: Sequence[Group]) -> tuple[Group, float | None] | None:
 def _limit(group: Group) -> float | None:
     try:
         return group.limit()
-    except (OSError, ValueError):  # the one at the top has none
+    except (OSError, ValueError):  # The group at the top has no such file.
         return None
 
 
-# --- what it tells ----------------------------------------------------------------------------------------------------
+# --- limit and use ----------------------------------------------------------------------------------------------------
 
 
 class ProcessorsV2:
-    """Of version 2."""
+    """The processors of a group of version 2."""
 
     def __init__(self, base: Path, path: str) -> None:
         self._max, self._stat = File(base / path / "cpu.max"), File(base / path / "cpu.stat")
@@ -117,7 +124,7 @@ class ProcessorsV2:
 
 
 class ProcessorsV1:
-    """Of version 1, where use and limit are two controllers, which may stand in one folder."""
+    """The processors of a group of version 1, in which limit and use are two controllers, often in one folder."""
 
     def __init__(self, base: Path, path: str) -> None:
         self._quota, self._period = (File(base / "cpu" / path / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
@@ -129,6 +136,7 @@ class ProcessorsV1:
     def limit(self) -> float | None:
         """Return the cores that the group may use; None without a limit."""
         quota = int(self._quota.read())
+        # A quota of -1 means no limit.
         return None if quota <= 0 else quota / int(self._period.read())
 
     def use(self) -> Mapping[str, float]:
@@ -141,14 +149,14 @@ class ProcessorsV1:
 
 
 def _periods(statistics: bytes) -> dict[str, float]:
-    """Return the number of periods in which the limit could be reached and was reached; none without a limit."""
+    """Return the number of periods, and of those in which the limit was reached. Empty if there is no limit."""
     if b"nr_periods" not in statistics:
         return {}
     return {"periods": number(statistics, "nr_periods"), "throttled": number(statistics, "nr_throttled")}
 
 
 class _Memory:
-    """Of either version; what of the use are files that were read and nobody needs does not count."""
+    """The memory of a group of either version. The use excludes cached files that the kernel can drop."""
 
     def __init__(self, limit: Path, use: Path, stat: Path, reclaimable: str) -> None:
         self._limit, self._use, self._stat = File(limit), File(use), File(stat)
@@ -164,12 +172,12 @@ class _Memory:
     def _files(self) -> int:
         try:
             return number(self._stat.read(), self._reclaimable)
-        except (OSError, ValueError):  # not said
+        except (OSError, ValueError):  # The group does not report it.
             return 0
 
 
 class MemoryV2(_Memory):
-    """Of version 2."""
+    """The memory of a group of version 2."""
 
     def __init__(self, base: Path, path: str) -> None:
         folder = base / path
@@ -177,7 +185,7 @@ class MemoryV2(_Memory):
 
 
 class MemoryV1(_Memory):
-    """Of version 1."""
+    """The memory of a group of version 1."""
 
     def __init__(self, base: Path, path: str) -> None:
         folder = base / "memory" / path

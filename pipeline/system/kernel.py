@@ -1,8 +1,8 @@
-"""The small files in which Linux tells what it does: /proc and /sys.
+"""The small files of Linux in /proc and /sys.
 
-Read here and not by psutil, which takes several times as long for them in a process that sleeps between its samples,
-and the more so the more cores, disks and processes a machine has: of 128 cores over 2 ms for their use alone, where all
-that is sampled may take 1 ms to stay under 0.5% of a core at 5 Hz. `python -m benchmarks.monitoring` measures both.
+They are not read with psutil, which takes several times as long in a process that sleeps between its samples. The
+difference grows with the number of cores, disks and processes: for the use of 128 cores, psutil takes over 2 ms. At 5
+Hz, all samples together may take 1 ms to stay under 0.5% of a core. `python -m benchmarks.monitoring` measures both.
 """
 
 import os
@@ -11,13 +11,14 @@ import weakref
 from pathlib import Path
 
 _LAST_BYTES = os.sysconf("SC_PAGE_SIZE") // 2
-"""What is shorter is the last part: some files come a page at a time, filled up to a line that has no room."""
+"""A shorter part is the last one of a file. Some files come in pages that end before a line that has no room."""
 
 
 class File:
-    """A file that is read again and again, and opened once: that takes longer than reading it.
+    """A file that is read repeatedly. It is opened only once, because opening takes longer than reading.
 
-    It is opened when it is first read. That of a process stays that of this one, whoever gets its number later.
+    It is opened when it is first read. The open file of a process stays the file of this process, even if another
+    process gets its id later.
     """
 
     def __init__(self, path: Path) -> None:

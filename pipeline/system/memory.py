@@ -1,4 +1,4 @@
-"""How much memory this process may still take."""
+"""The memory that this process may still take."""
 
 from pathlib import Path
 
@@ -8,9 +8,10 @@ from pipeline.system.cgroup import memory_left
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Return bytes that are free on this host, or within the limit of this container where that is less.
+    """Return the bytes that are free on this host, or within the limit of this container if that is less.
 
-    The host's figures alone would promise a container what it is killed for taking. `root` holds proc/ and sys/.
+    With the figures of the host alone, a container could take so much memory that it is killed. `root` is the folder
+    that holds proc/ and sys/.
     """
     free, left = psutil.virtual_memory().available, memory_left(root)
     return free if left is None else min(free, int(left))

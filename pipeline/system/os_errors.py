@@ -18,7 +18,7 @@ Cause = Literal["absent", "forbidden", "content", "transient"]
 _log = logging.getLogger(__name__)
 
 PAUSES_S = (0.1, 0.5, 2.0)
-"""Seconds between the tries of one call. If all tries fail, Airflow retries the task minutes later."""
+"""The tries of one call are these seconds apart. If all tries fail, Airflow retries the task minutes later."""
 # A name that is too long, or a loop of links, cannot lead to a file either.
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -41,6 +41,7 @@ def retried(work: Callable[[], Result], what: object) -> Result:
     `what` is the file or folder to show if the error does not name one. Raises FileSystemError if all tries fail. Any
     OSError that is not transient is raised unchanged.
     """
+    # None marks the last try, after which there is no pause.
     for pause_s in (*PAUSES_S, None):
         try:
             return work()

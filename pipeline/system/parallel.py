@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MAX_WAITING_BYTES = 512_000_000
-"""Maximum bytes of images that the threads of one reader hold together, including results that wait to be used."""
+"""The threads of one reader hold at most this many bytes of images, including results that wait to be used."""
 
 
 class _UnderWay(NamedTuple):
@@ -48,20 +48,21 @@ def ordered_map(
         while waiting:
             yield waiting.popleft().future.result()
     except GeneratorExit:
-        # Nobody wants the rest. The garbage collector may say so from within a thread that is just starting; to wait
-        # for other threads there would be for ever.
+        # The caller does not need the rest. The garbage collector may close this generator within a thread that is just
+        # starting. To wait for other threads there would never end.
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     except BaseException:
+        # Without the cancellation, all submitted items would be processed before the error is raised.
         pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
-    """Return the result of `work`, for what has no limit of its own. Raises TimeoutError if it takes longer.
+    """Return the result of `work`, which has no time limit of its own. Raises TimeoutError after `seconds`.
 
-    A thread goes on with it then, and nobody waits for that: it ends with the process at the latest.
+    After the limit, `work` continues in its thread, and nobody waits for it. It ends with the process at the latest.
     """
     done = start_in_thread(work, "within")
     wait([done], seconds)
@@ -77,8 +78,9 @@ def start_in_thread(work: Callable[[], Result], name: str) -> Future[Result]:
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+        except BaseException as error:  # noqa: BLE001 - the caller that waits for the result gets it
             done.set_exception(error)
 
+    # An executor would not do: the interpreter waits for its threads before it ends.
     Thread(target=run, name=name, daemon=True).start()
     return done

@@ -1,4 +1,4 @@
-"""Progress on long work: a bar in a terminal, a plain line now and then in a task log."""
+"""Progress of long work: a bar in a terminal, or a line every ten seconds in the log of a task."""
 
 import logging
 import sys
@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 LOG_EVERY_S = 10.0
+"""The log gets a line at this interval in seconds."""
 _log = logging.getLogger(__name__)
 
 
 class Advance(Protocol):
-    """Takes the number of units just finished, and their bytes where those are counted."""
+    """Takes the number of units that were just finished, and their bytes if these are counted."""
 
     def __call__(self, count: int, size: int = 0, /) -> object:
-        """Add `count` units of `size` bytes together."""
+        """Add `count` units with `size` bytes in total."""
 
 
 def log_to_stderr() -> None:
@@ -26,12 +27,13 @@ def log_to_stderr() -> None:
 
 @contextmanager
 def progress(what: str, total: int, unit: str = "images", total_bytes: int = 0) -> Iterator[Advance]:
-    """Show how much of `total` is done; the block calls what it is given with the number of units just finished.
+    """Show how much of `total` is done. The block calls the function that it gets with the number of finished units.
 
-    With `total_bytes`, bytes are shown too, and tell how long it still takes: objects differ in size.
+    With `total_bytes`, bytes are shown too. The time that is left follows from them, because objects differ in size. A
+    `total` of 0 means that it is unknown.
     """
     if sys.stderr.isatty():
-        from tqdm import tqdm  # not for a task, which has no terminal
+        from tqdm import tqdm  # A task has no terminal, and does not load it.
 
         if total_bytes:
             with tqdm(

@@ -1,4 +1,4 @@
-"""Proxies of the environment, whose addresses may hold a password."""
+"""Proxies in the environment. Their addresses may contain a password."""
 
 from urllib.request import getproxies
 
@@ -9,11 +9,12 @@ from pipeline.errors import SettingsError
 
 
 def require_proxies() -> None:
-    """Refuse a proxy whose address cannot be read: every library that meets it says the whole of it, password included.
+    """Refuse a proxy whose address cannot be parsed. Other libraries would show all of it, including its password.
 
-    Raises SettingsError, which does not.
+    Raises SettingsError, which does not show the address.
     """
     for name, address in getproxies().items():
+        # NO_PROXY is a list of hosts.
         if name != "no" and not _is_readable(address):
             raise SettingsError(
                 f"the environment variable {name.upper()}_PROXY is not the address of a proxy (not shown, because it "

@@ -50,16 +50,19 @@ def main(folder: Path, parent: int, attempt: str = "") -> int:
     """Train the run of `folder`; return the exit code."""
     log_to_stderr()
     stop = _stop_of(signal.SIGTERM)
+    # After the handler is set: if the parent has died already, this sends SIGTERM at once.
     end_with_parent(parent, signal.SIGTERM)
     try:
         with explain_full_disk():
             return _ended(folder, stop, attempt)
     finally:
+        # Also after a failure: an offline archive can be uploaded in any case.
         log_upload_command(folder / "comet")
 
 
 def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:
     try:
+        # The trainer of a killed task may still be writing its checkpoint into this folder.
         with run_lock(folder, stop.is_set):
             _train(folder, stop, partial(_leave, folder, attempt))
     except Preempted as reason:
@@ -71,6 +74,7 @@ def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:
         return 1
     except OSError as error:
         failure = _in_words(error)
+        # A full disk needs no traceback. For any other OSError, it shows which call failed.
         _log.error("%s", failure, exc_info=error.errno not in FULL)
         _save_failure(folder, failure, attempt)
         return 1
@@ -108,10 +112,12 @@ def _stop_of(number: signal.Signals) -> threading.Event:
     stop = threading.Event()
     signal.signal(number, lambda *_: stop.set())
     reader, writer = os.pipe()
+    # Python requires a wakeup file that does not block.
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
 
     def watch() -> None:
+        # Python writes the numbers of all signals that have a handler, such as SIGINT.
         while os.read(reader, 1)[0] != number:
             pass
         stop.set()
@@ -124,6 +130,7 @@ def _train(folder: Path, stop: threading.Event, leave: Callable[[TenfoldError], 
     run = load_run(folder)
     if result_of(run):  # Another process that held the lock has trained it.
         return
+    # Attempts that were killed left temporary files. The lock ensures that no other attempt writes here.
     storage.sweep(folder)
     # The servers meet before TensorFlow is loaded: a server that waits for the others holds no GPU.
     meeting: AbstractContextManager[Cluster | None] = nullcontext()
@@ -139,8 +146,10 @@ def _train(folder: Path, stop: threading.Event, leave: Callable[[TenfoldError], 
         with mirrored(run.folder, run.place):
             with _failing_in_time(leave), watched(run.folder, stall_s, leave) as heartbeat:
                 run_job(run, stop.is_set, cluster, heartbeat)
+            # Within the mirror, because Comet's offline archive must reach the bucket, too.
             if run.server.is_chief:
                 log_results(run)
+        # The result is written by server 0. This process must not report success before, since it may still fail.
         if cluster and not run.server.is_chief:
             cluster.wait_for_chief(stop.is_set)
 

@@ -91,6 +91,7 @@ def assemble(
     settings = run.settings
     dataset_folder = place_of(run.dataset)
     dataset = datasets.load(dataset_folder)
+    # Checked before: `require_shares` refuses a batch that the servers cannot divide.
     batch_size = settings.batch_size // run.server.count
     steps = steps_per_epoch(dataset, batch_size, run.server.count)
 

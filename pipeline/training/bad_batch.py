@@ -12,7 +12,7 @@ from pipeline.storage import Place
 from pipeline.training.loop import NumberedBatch
 
 MAX_NAMES, MAX_NUMBERS = 5, 64
-"""How many names and numbers of a batch are listed. To find a name, its shard is read up to there."""
+"""Limits for the names and numbers that are listed of a batch. To find a name, its shard is read up to there."""
 
 
 def describe_examples(
@@ -36,6 +36,7 @@ def describe_examples(
         spoiled: A number for each replica of all servers, from server 0 on: 0 unless that replica spoiled the step.
     """
     devices = len(strategy.extended.worker_devices)
+    # Replicas count through all servers, and this server can only read the examples of its own ones.
     guilty = [number for number, is_spoiled in enumerate(spoiled) if is_spoiled]
     own = [number - devices * server.index for number in guilty if number // devices == server.index]
     if not own:
@@ -59,9 +60,6 @@ def describe_examples(
 def _names(folder: Place, dataset: Dataset, numbers: list[int]) -> list[str]:
     try:
         return [name for name, _ in images_at(folder, dataset, "train", numbers)]
-    except (
-        TenfoldError,
-        OSError,
-        ValueError,
-    ):  # The shards are damaged or gone. The error about the loss is more important.
+    except (TenfoldError, OSError, ValueError):
+        # The shards are damaged or gone. The error about the loss is more important.
         return []

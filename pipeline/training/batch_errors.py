@@ -24,6 +24,7 @@ def explain_batch_errors(training: Training, readers: Readers) -> Iterator[None]
         with nullcontext() if readers.train else damage_named(training.dataset_folder):
             yield
     except tf.errors.OpError as error:
+        # TensorFlow only reports that a `numpy_function` failed. The reader knows why.
         if readers.failure:
             raise readers.failure from error
         if is_out_of_memory(error):

@@ -33,7 +33,8 @@ from pipeline.training.user_functions import explain_errors, import_function, ty
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """Values of the record about the callbacks: their seconds in an epoch, and 1 if they ended the training."""
-_NOT_REPLAYED = ("global_step", _TIME)
+_NOT_REPLAYED = ("global_step", _TIME, "epoch/callbacks_s")
+"""These values of the record are not replayed, because callbacks did not get them when the epoch ended."""
 _BATCH_METHODS = tuple(f"on{split}_batch_{end}" for split in ("", "_train", "_test") for end in ("begin", "end"))
 _RATE_SETTERS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 _log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Callbacks:
         if not self._all:
             return
         attach_optimizer(self._model, self._optimizer)
+        # Keras sets it in `fit`, which is not called here, and callbacks read it.
         self._model.stop_training = False
         known = {"epochs": self._run.settings.epochs, "steps": self._steps_per_epoch, "verbose": 0}
         self._call("set_params", {**known, "epochs_done": start.epochs_done})
@@ -92,6 +94,7 @@ class Callbacks:
 
     def begin_epoch(self, epoch: int) -> bool:
         """Begin an epoch (from 1), and return whether it is to be trained. All servers must call this together."""
+        # The replay has begun the epoch in which the training goes on.
         if self._all and epoch != self._resumed_epoch and not self._should_stop:
             self._batches.begin("train")
             self._call("on_epoch_begin", epoch - 1)
@@ -136,6 +139,7 @@ class Callbacks:
         done = start.step - start.epochs_done * self._steps_per_epoch
         if done:
             self._resumed_epoch = start.epochs_done + 1
+            # A copy, because the loop adds its steps to `start.sums` itself.
             self._batches.begin("train", done, replace(start.sums))
             self._call("on_epoch_begin", start.epochs_done)
         self._call("set_model", self._model)
@@ -147,6 +151,7 @@ class Callbacks:
 
     def _server_0_should_stop(self) -> bool:
         """Return whether the callbacks of server 0 end the training. The others take its learning rate, too."""
+        # All servers have the same settings, so they agree on whether this collective takes place.
         if self._run.server.count == 1 or not self._run.settings.callbacks:
             return self._should_stop
         if may_be_set(self._run.settings):
@@ -198,6 +203,7 @@ class _BatchCalls:
         progress = self._progress[kind]
         self._call(f"on_{kind}_batch_begin", progress.count)
         result = step(*batch)
+        # This waits for the device. The loop waits for each step, too, so it costs no more.
         loss, correct, examples = result.numpy().tolist()[:3]
         progress.sums.add(int(examples), loss, correct)
         self._call(f"on_{kind}_batch_end", progress.count, _means(progress.sums))
@@ -222,6 +228,7 @@ class _StandIn:
     """Has the attributes of `original`. Setting one does not change `original`."""
 
     def __init__(self, original: Any, own: Mapping[str, Any]) -> None:
+        # Attributes of the instance win over `__getattr__`, which Python calls only for missing ones.
         self.__dict__.update(own)
         self._original = original
 

@@ -19,6 +19,7 @@ def main(classes: int, answer: Path) -> None:
     failure = {}
     try:
         build_model(settings, classes)
+    # Any other error ends this process. Its parent then warns, and leaves the check to the training.
     except SettingsError as error:
         failure = error_to_json(error)
     answer.write_text(json.dumps(failure))

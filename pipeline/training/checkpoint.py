@@ -24,11 +24,13 @@ from pipeline.storage import sync_folder, write_whole
 from pipeline.training.loop import Sums
 
 MAX_KEPT = 3
-_VARIABLES = "variables"  # How many there are. A damaged list of a file's arrays may end early.
+"""The last checkpoint can be damaged, so the ones before it are kept, too."""
+_VARIABLES = "variables"
+"""Key of the number of variables. Without it, a damaged list of arrays that ends early would not be noticed."""
 _KEYS = {"correct": "right"}
 """Keys of a checkpoint's sums that are not the name of the field. They are part of the file format."""
 _TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
-"""Errors of a file that was cut or has other bytes: each array has its checksum."""
+"""Errors of a file that was cut or has other bytes. The zip format has a checksum for each array."""
 _log = logging.getLogger(__name__)
 
 
@@ -122,6 +124,7 @@ class Checkpoints:
             StorageError, TrainingError: As `wait` does.
         """
         self.wait()
+        # Copies: the next steps change the variables while the thread writes.
         values = [variable.numpy() for variable in self.variables]
         about = json.dumps({**_as_json(position), _VARIABLES: len(values)})
         # Both numbers: the end of an epoch has the step of its last training step, before the validation.
@@ -136,6 +139,7 @@ class Checkpoints:
             TrainingError: If a weight is not a finite number, as after an overflow of the gradients. No training could
                 go on from there.
         """
+        # Cleared first, so that an error is raised once, and the next checkpoint can be written.
         writing, self._writing = self._writing, None
         if writing:
             writing.result()
@@ -151,6 +155,7 @@ class Checkpoints:
         try:
             with write_whole(path, synced=True) as file:
                 np.savez(file, np.array(about), *values)
+                # Within the block, at whose end the file gets its name.
                 before_it_appears()
             sync_folder(self._folder)  # A power loss must not keep the removal of the old ones alone.
             for old in self._files()[: -self._kept]:
@@ -166,6 +171,7 @@ class Checkpoints:
         return sorted(self._folder.glob("checkpoint-*.npz"))
 
     def _assign(self, values: list[NDArray[np.generic]], path: Path) -> None:
+        # Before any variable changes: a checkpoint must be restored as a whole or not at all.
         if [value.shape for value in values] != [tuple(variable.shape) for variable in self.variables]:
             raise TrainingError(
                 f"{path} holds other variables than the model, because another version of Keras or of the model wrote "

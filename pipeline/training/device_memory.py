@@ -19,6 +19,7 @@ def micro_batches_of(run: Run, batch: int) -> int:
             f"micro_batches must divide {batch}, the examples of each device in a batch of {run.settings.batch_size}, "
             f"got {micro_batches}"
         )
+    # The setting may have been changed since, and the smaller part of both fits into the memory.
     limit = load_micro_batch_limit(run.folder)
     return micro_batches if limit is None else min_micro_batches(batch, min(limit, batch // micro_batches))
 
@@ -39,10 +40,12 @@ def out_of_memory_error(run: Run, batch: int, micro_batches: int) -> TenfoldErro
         f"out of memory with {at_once} of {batch} examples at once on each device (batch_size="
         f"{run.settings.batch_size}, micro_batches={micro_batches})"
     )
+    # Nothing is left to divide, so no retry can help.
     if at_once == 1:
         return BadInput(f"{tried}: set a smaller image_size, a smaller model or another precision")
     if run.settings.on_out_of_memory == "fail":
         return BadInput(f"{tried}: set a larger micro_batches, a smaller batch_size, or on_out_of_memory=halve")
     fewer = batch // min_micro_batches(batch, at_once // 2)
+    # As examples, not parts: the next attempt may have another number of GPUs.
     save_micro_batch_limit(run.folder, fewer)
     return OutOfMemory(f"{tried}: the next attempt continues from the last checkpoint with {fewer} examples at once")

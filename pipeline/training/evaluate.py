@@ -45,6 +45,7 @@ def evaluate(
     Raises:
         Preempted: If a stop is requested.
     """
+    # This shares all layers with `model`, so loading the weights changes the trained model, too.
     best = with_probabilities(model, task_of(dataset.records))
     best.load_weights(find_best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
@@ -80,6 +81,7 @@ def predicted(
 
     run = tf.function(lambda images: strategy.run(of_replica, args=(images,)), reduce_retracing=True)
     for images, labels, weights in one_ahead(batches):
+        # Nothing is reduced over replicas: server 0 evaluates alone, and a collective would wait for the other servers.
         replicas = map(strategy.experimental_local_results, (labels, run(images), weights))
         for part in zip(*replicas, strict=True):
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)

@@ -20,11 +20,15 @@ from pipeline.storage import crc32c_of, place_of
 LOGGED = "comet/logged.json"
 """Exists once the results of a run are logged. A retry does not log them again."""
 LOGGED_WITHIN_S = 120.0
+"""Time limit for logging the results, in seconds. The training must not wait for an outage of Comet."""
 MAX_ASSET_BYTES = 200_000_000
+"""Larger files stay in the folder of the run."""
 MAX_IMAGES = 24
+"""This many images of each kind are logged."""
 MAX_CLASSES = 500
 """Limit for a confusion matrix, which Comet gets as a square."""
 SHOWN_CLASSES = 30
+"""Comet draws this many classes of a confusion matrix."""
 _RECORDS = ("record/*", "servers/*/record/*")
 _log = logging.getLogger(__name__)
 
@@ -39,7 +43,7 @@ def comet_options(run: Run) -> CometOptions:
     origin = {"dag": run.dag, "run_id": run.run_id, "dataset_version": run.dataset_version, "dataset_crc32c": checksum}
     return CometOptions(
         project=run.settings.comet_project,
-        # The workspace, too: run ids of the command line are all the same.
+        # With the workspace, because all runs of the command line have the same id.
         identity=f"{run.dag}/{run.run_id}/{run.settings.workspace}/{run.dataset_version}/{run.folder.name}",
         name=f"{run.settings.dataset_name} {run.settings.model} {run.run_id}",
         parameters={**run.settings.model_dump(), **origin},
@@ -83,9 +87,8 @@ def _log_figures(experiment: Any, run: Run) -> None:
 def _log_confusions(experiment: Any, run: Run) -> None:
     evaluation = read_required(run.folder / EVALUATION)
     names = [row["name"] for row in evaluation["classes"]]
-    if (
-        "confusions" not in evaluation or len(names) > MAX_CLASSES
-    ):  # Several labels for an image: only evaluation.json has them.
+    # Images of several labels have no confusions. A larger matrix would be too much for Comet.
+    if "confusions" not in evaluation or len(names) > MAX_CLASSES:
         return
     experiment.log_confusion_matrix(
         matrix=confusion_matrix(evaluation["confusions"], len(names)),

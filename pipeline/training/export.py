@@ -56,6 +56,7 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
 
 
 def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
+    # A name that is not UTF-8 gets its original bytes back.
     names = tf.constant([name.encode("utf-8", "surrogateescape") for name in dataset.names])
     task = task_of(dataset.records)
 
@@ -64,6 +65,7 @@ def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
 
     def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
         shape = (settings.image_size, settings.image_size, 3)
+        # One by one, because the files of a request have different sizes.
         decoded = tf.map_fn(image, images, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
         probabilities = model(decoded, training=False)
         return {**task.served(probabilities, names), "probabilities": probabilities}

@@ -30,12 +30,14 @@ from pipeline.system.progress import log_to_stderr, progress
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 BATCH = 64
+"""Images in one call of the model."""
 SPLIT = "validation"
 
 
 def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
     """Evaluate, and return the exit code."""
     log_to_stderr()
+    # There is nothing to save, so this process need not end by itself.
     end_with_parent(parent, signal.SIGKILL)
     try:
         save_predictions(folder, evaluate_exported(export, dataset))
@@ -66,6 +68,7 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
             answers_of_batches.append(_answers(model, images, dataset))
             advance(len(images))
     answers = joined(answers_of_batches)
+    # A shard that was cut between two records ends without an error.
     if len(answers.label) != dataset.splits[SPLIT].examples:
         raise DatasetError(
             f"{folder} holds {len(answers.label)} validation examples, but {dataset.splits[SPLIT].examples} were "

@@ -67,6 +67,7 @@ def fit(training: Training, monitor: Monitor) -> None:
         )
         keeper = Keeper(run, loop, training.checkpoints, model=training.model, task=training.task, keeps=inputs.keeps)
         if not start.sums.examples:
+            # Only at the end of an epoch: in its middle, the weights belong to no epoch.
             keeper.replace_lost_best(start.epochs_done)
         _train(training, inputs, loop, keeper)
         if run.server.is_chief:
@@ -81,6 +82,7 @@ def _keeps_decoded_images(training: Training) -> bool | None:
     run, start = training.run, training.start
     if start.keeps is not None or run.server.count == 1:
         return start.keeps
+    # All servers or none, because a checkpoint stores one answer for all.
     return all_agree(would_keep(run.settings, training.dataset, run.server), training.strategy)
 
 
@@ -90,6 +92,8 @@ def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) 
     validation = training.on_devices(inputs.validation)
     # One iterator for all epochs: each epoch would otherwise begin with empty buffers.
     train_batches = iter(training.on_devices(inputs.training))
+    # After the strategy has begun to distribute batches: TensorFlow then sets malloc to fetch each image from the
+    # system.
     keep_large_blocks()
     with training.checkpoints, closing(one_ahead(train_batches)) as batches:
         try:
@@ -102,6 +106,7 @@ def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) 
                 epochs_done = epoch
             training.callbacks.end()
         except Preempted:
+            # All servers leave after the same step, so its checkpoint is good for all of them.
             keeper.save(epochs_done)
             training.checkpoints.wait()
             raise
@@ -118,12 +123,13 @@ def _train_epoch(
 ) -> None:
     """Train and validate one epoch (from 1), report it to callbacks and monitor, and write what is kept of it."""
     title = f"epoch {epoch}/{training.run.settings.epochs}"
+    # Counted from the first epoch, because the steps of an earlier attempt are done already.
     last_step = epoch * training.steps_per_epoch
     with progress(title, training.dataset.splits["train"].examples) as advance:
         trained = loop.train(epoch, batches, last_step, advance, after_step=keeper.save_where_due)
     trained_at = time.perf_counter()
 
-    loop.sums = trained  # Again: the checkpoint of a stop in the validation must have them.
+    loop.sums = trained  # The loop has reset them, but the checkpoint of a stop in the validation needs them.
     training.activity.text = f"validating after epoch {epoch}"
     validated = training.callbacks.validate(partial(loop.evaluate, validation))
     loop.sums = Sums()

@@ -80,10 +80,11 @@ def open_inputs(
             The memory that is free now must not change the order in the middle of a training.
     """
     share = share_of(dataset.splits["train"].shards, _options_of(settings, server).batch_size, server)
+    # An empty split has no steps.
     left = range(start // max(share.steps, 1) + 1, settings.epochs + 1)
     with _options(settings, dataset, server, cache_decision) as options:
         keeps = options.cache != "off"
-        # What is kept is read once, in the order of the first epoch, whichever one a training goes on with.
+        # Kept images are read once, in the order of the first epoch, whatever epoch the training goes on with.
         epochs = range(1, 2) if keeps else left
         orders = {
             "train": order_of_need(share, settings.seed, epochs),
@@ -130,6 +131,7 @@ def _options(
     settings: Settings, dataset: Dataset, server: Server, cache_decision: bool | None
 ) -> AbstractContextManager[BatchOptions]:
     options = _options_of(settings, server)
+    # Only `auto` depends on the memory that is free now. The other values decide by themselves.
     if settings.cache == "auto" and cache_decision is not None:
         return nullcontext(replace(options, cache="memory" if cache_decision else "off"))
     folder = Path(settings.local_folder) / "decoded"
@@ -168,6 +170,7 @@ def _open_readers(
         cache.limit_bytes / GIGABYTE,
     )
     with ExitStack() as stack:
+        # Added before the readers, so it runs after they have released their copies.
         stack.callback(cache.trim)
 
         def opened(split: str, order: Iterator[str]) -> ShardReader:

@@ -135,11 +135,14 @@ class EpochLoop:
             Preempted: If a stop is requested.
             TrainingError: If the loss or the gradients of a step are not finite. It names the batch of that step.
         """
+        # The sums hold the time that earlier attempts spent on this epoch.
         start = self.clock() - self.sums.time_s
         advance(self.sums.examples)
+        # The time since the last step was the validation, or the start of the process. It is no part of a step.
         self._times.pause()
         while self.step < last_step:
             before = self.sums.examples
+            # Before the next batch is taken: afterwards, the buffer has a free place at any speed of the input.
             ready_pct = self.ready_pct(self._taken)
             should_stop = self._train_step(epoch, self._timed_next(batches), ready_pct)
             self.sums.time_s = self.clock() - start

@@ -55,5 +55,6 @@ def smoothed_sigmoid(smoothing: float) -> Loss:
 
 def balanced_weights(counts: Sequence[int]) -> list[float]:
     """Return the weight of an example of each class, so that all classes weigh the same, and examples 1 on average."""
+    # Classes without training images would otherwise lower the weight of all others.
     present = sum(count > 0 for count in counts)
     return [sum(counts) / (present * count) if count else 0.0 for count in counts]

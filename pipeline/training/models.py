@@ -10,7 +10,8 @@ from pipeline.errors import OwnCodeError, SettingsError
 from pipeline.training.task import ONE_LABEL, Task
 from pipeline.training.user_functions import explain_errors, import_function, require_arguments
 
-# How the input of each model of keras.applications was scaled when its published weights were trained.
+# The next three lists say how the input of each model of keras.applications was scaled when its published weights were
+# trained.
 _SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
 _SCALED_INSIDE = ("MobileNetV3Small", "MobileNetV3Large", "EfficientNetV2B0")
 _BGR_LESS_MEAN = ("ResNet50",)
@@ -75,7 +76,9 @@ def _own_model(settings: Settings, classes: int) -> keras.Model:
     if shape != (None, classes):
         raise SettingsError(f"{what} must return one logit per class, with the shape {(None, classes)}, got {shape}")
     if settings.weights:
+        # Into the user's own model, because the file knows nothing of the layers that are added here.
         own.load_weights(settings.weights)
+    # Logits of half precision overflow in the loss, and the user's model may compute in half precision.
     model = keras.Model(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
     with explain_errors(f"Keras must be able to save {what}"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)

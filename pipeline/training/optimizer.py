@@ -13,12 +13,12 @@ from pipeline.training.keras_internals import AdamOfSums
 BATCH_OF_RATE = 256
 """Batch size that a learning rate is meant for, if it is scaled."""
 _BETA_1, _BETA_2 = 0.9, 0.999
-"""Share of its two averages that Adam keeps in each update."""
+"""Adam keeps these shares of its two averages in each update."""
 
 
 def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int) -> keras.Optimizer:
     """Return the Adam that the settings ask for. Its variables are not made yet, and nothing of the model is frozen."""
-    # If callbacks may set the rate, it is a number: that becomes a variable, which is in every checkpoint.
+    # If callbacks may set the rate, Keras gets a number and makes a variable of it, which is in every checkpoint.
     rate = scaled_rate(settings) if may_be_set(settings) else learning_rate(settings, steps_per_epoch)
     optimizer = AdamOfSums(
         rate,
@@ -28,7 +28,7 @@ def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int
         weight_decay=settings.weight_decay or None,
         global_clipnorm=settings.clip_norm or None,
     )
-    # Biases, and the scales and offsets of normalization, whatever their names are.
+    # Biases, and the scales and offsets of normalization. Their shapes identify them, because names are free.
     vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
     optimizer.exclude_from_weight_decay(vectors)
     return keras.optimizers.LossScaleOptimizer(optimizer) if settings.precision == "mixed_float16" else optimizer

@@ -25,6 +25,7 @@ class TwoPhases:
     def __init__(self, steps: Steps, base: keras.Model, optimizer: keras.Optimizer, frozen: int) -> None:
         self._steps, self._base, self._optimizer, self._frozen = steps, base, optimizer, frozen
         self.evaluate = steps.evaluate
+        # After the optimizer was built, so that the base has its places among the optimizer's variables from the start.
         base.trainable = False
 
     @property
@@ -39,6 +40,7 @@ class TwoPhases:
         if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
             _log.info("the whole model learns from here on")
             self._base.trainable = True
+            # The traced step has no gradients of the base.
             self._steps.trace()
         return self._steps.train(images, labels, weights, mirrored, should_stop)
 

@@ -29,9 +29,11 @@ def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strateg
     start = Position()
     if run.server.is_chief:
         start = checkpoints.restore()
+        # Epochs after the checkpoint are trained again, and may come out differently.
         rewind_best_epochs(run, start.epochs_done)
     if run.server.count > 1:
         broadcast_variables(checkpoints.variables, strategy)
+        # float64, because float32 cannot hold each step above 16.7 million.
         [row] = broadcast([tf.constant(start.row, tf.float64)], strategy)
         start = Position.of_row(row.numpy().tolist())
     return start
@@ -53,7 +55,7 @@ class Keeper:
 
     def save_where_due(self, epochs_done: int) -> None:
         """Write a checkpoint if one is due. Raises StorageError if the one before failed."""
-        # One after another: a disk that is slower than that must not stop the steps.
+        # A checkpoint that is due while another is being written is put off: a slow disk must not stop the steps.
         if self._interval.is_over(self._loop.step) and not self._checkpoints.busy:
             self.save(epochs_done)
 
@@ -63,7 +65,7 @@ class Keeper:
             return
         position = Position(epochs_done, self._loop.step, self._loop.sums, self._keeps)
         with self._loop.standing_still():
-            # The record first: it would lack steps that nobody does again.
+            # The record is flushed before the checkpoint appears. Otherwise, it lacks steps that no attempt repeats.
             self._checkpoints.save(position, self._loop.monitor.flush)
         self._interval.begin(self._loop.step)
 
@@ -90,11 +92,12 @@ class Keeper:
 
     def _save_model(self, epoch: int, values: Mapping[str, float]) -> None:
         path = self._run.folder / f"model-{epoch:05d}.keras"
+        # Keras saves a model only under a name that ends with .keras.
         with temporary_beside(path, ending=".tmp.keras") as temporary:
             with_probabilities(self._model, self._task).save(temporary)
             sync_path(temporary)
             checksum = f"{crc32c_of(temporary):08x}"
             temporary.replace(path)
-        # The record has no value that is not a number: for such an epoch, some are missing.
+        # Values that are not finite are missing in the record, and so in the values of a lost epoch.
         metrics = {name: values.get(name, math.nan) for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
         save_best(self._run, Best(epoch, path.name, metrics, checksum))

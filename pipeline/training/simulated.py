@@ -33,6 +33,7 @@ class SimulatedSteps:
         """Take a step of the validation, as `Steps` does."""
         begin = time.perf_counter()
         sums = self._sums(weights, should_stop)
+        # The rest of the step only: the sums have taken a part of it.
         time.sleep(max(0.0, self._step_s - (time.perf_counter() - begin)))
         return sums
 

@@ -125,6 +125,7 @@ class Steps:
         replicas = self._strategy.num_replicas_in_sync
         is_finite = tf.math.is_finite(loss)
         if not isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
+            # The gradient of a variable that the loss does not depend on is None.
             norm = tf.linalg.global_norm([tf.cast(each, tf.float32) for each in gradients if each is not None])
             is_finite &= tf.math.is_finite(tf.square(replicas * norm))
         own = tf.one_hot(tf.distribute.get_replica_context().replica_id_in_sync_group, replicas)

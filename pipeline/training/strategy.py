@@ -14,7 +14,7 @@ from pipeline.rendezvous import Cluster
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 EXPLAINED_S = 15.0
-"""Seconds that it may take until the other servers know why a server is gone."""
+"""Time limit, in seconds, for the reason why a server is gone to reach this one."""
 _UNREACHED = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
 """Errors that TensorFlow raises if another server is gone."""
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def open_strategy(cluster: Cluster | None) -> tf.distribute.Strategy:
     gpus = _own_gpus(cluster)
     if cluster:
         return _strategy_of_servers(cluster)
-    # Several CPUs only where someone has split this one, as tests do.
+    # There are several CPUs only if someone has split this one, as tests do.
     devices = [device.name for device in tf.config.list_logical_devices("GPU" if gpus else "CPU")]
     return tf.distribute.MirroredStrategy(devices) if len(devices) > 1 else tf.distribute.OneDeviceStrategy(devices[0])
 
@@ -77,6 +77,7 @@ def broadcast(values: list[tf.Tensor], strategy: tf.distribute.Strategy) -> list
 
     def of_replica(own: list[tf.Tensor]) -> list[tf.Tensor]:
         is_first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
+        # Not a product with 0 or 1: a value that is not finite would become NaN.
         return [tf.where(is_first, value, tf.zeros_like(value)) for value in own]
 
     return _summed(values, strategy, of_replica)
@@ -84,6 +85,7 @@ def broadcast(values: list[tf.Tensor], strategy: tf.distribute.Strategy) -> list
 
 def all_agree(answer: bool, strategy: tf.distribute.Strategy) -> bool:
     """Return whether the answer of all servers is yes. All servers must call this together."""
+    # The sum counts the servers that say no.
     return float(_summed([tf.constant(float(not answer))], strategy)[0]) == 0
 
 

@@ -92,6 +92,7 @@ class SeveralLabels:
     def served(self, probabilities: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the `labels` over one half (string, (n, most of an image)), the likeliest first, filled up with ""."""
         values, ranked = tf.math.top_k(probabilities, k=tf.shape(probabilities)[1])
+        # Sorted by probability, so the labels over one half come first in each row.
         predicted = values > THRESHOLD
         max_labels = tf.reduce_max(tf.math.count_nonzero(predicted, axis=1, dtype=tf.int32))
         return {"labels": tf.where(predicted, tf.gather(names, ranked), "")[:, :max_labels]}

@@ -17,6 +17,7 @@ from pipeline.monitor.aggregation import Intervals
 from pipeline.records.tfrecord import frame
 
 _PREFIX = "events.out.tfevents"
+"""TensorBoard reads the files whose names contain this."""
 
 
 class TensorBoardSink:
@@ -36,6 +37,7 @@ class TensorBoardSink:
 
     def __init__(self, folder: Path, done: Iterable[Row] = ()) -> None:
         for path in folder.glob(f"{_PREFIX}.*"):
+            # Epochs only: the aggregates are in a folder of their own, and stay.
             path.unlink()
         self._epochs, self._others = _EventFile(folder), _EventFile(folder / "windows")
         self._intervals = Intervals()
@@ -61,7 +63,9 @@ class _EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         number = 1 + len(list(folder.glob(f"{_PREFIX}.*")))  # TensorBoard reads them in the order of their names.
         path = folder / f"{_PREFIX}.{number:010d}.{platform.node()}.{os.getpid()}"
+        # Unbuffered: a killed training loses no value, and TensorBoard can follow.
         self._file = path.open("xb", buffering=0)
+        # Each event file begins with the version of its format.
         self._append(tf.compat.v1.Event(file_version="brain.Event:2"))
 
     def write(self, row: Row) -> None:

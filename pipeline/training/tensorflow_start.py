@@ -15,6 +15,7 @@ def hold_back_stderr() -> Iterator[None]:
     cuInit", appears on every machine without a GPU, and people look for an error that does not exist.
     """
     sys.stderr.flush()
+    # The file descriptor, because C++ code writes past `sys.stderr`.
     original = os.dup(2)
     with tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)

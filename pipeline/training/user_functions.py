@@ -27,8 +27,10 @@ def import_function(what: str, name: str) -> Callable[..., Any]:
         module = import_module(module_name)
     except Exception as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        # If another module is missing, the user's module was found, and one of its own imports fails.
         is_absent = missing is not None and f"{module_name}.".startswith(f"{missing}.")
-        why = "install its package, or put it on PYTHONPATH, on every worker" if is_absent else "correct its module"
+        why = "install its package, or put it on PYTHONPATH, on every worker" if is_absent else "mend its module"
+        # A syntax error is the same on every worker. Any other error may be due to the packages of this worker.
         kind = SettingsError if isinstance(error, SyntaxError) else OwnCodeError
         raise kind(f"{what} cannot be imported: {why} ({type_and_message(error)})") from error
     own: Callable[..., Any] | None = getattr(module, function, None)

@@ -33,11 +33,13 @@ class Watchdog:
 
     def heartbeat(self) -> None:
         """Note that the training goes on. Only the thread of the training calls it."""
+        # A counter and no flag: the training only adds, and the watchdog only reads, so that neither needs a lock.
         self._heartbeats += 1
 
     def look(self) -> bool:
         """Return whether the training is stuck. A thread of the watchdog calls it every `every_s`."""
         now, heartbeats = self._clock(), self._heartbeats
+        # After a sleep of the machine, the clock may have jumped by hours.
         passed_s = min(now - self._looked_at, 2 * self._every_s)
         self._silent_s = self._silent_s + passed_s if heartbeats == self._known_heartbeats else 0.0
         self._looked_at, self._known_heartbeats = now, heartbeats
@@ -59,6 +61,7 @@ def watched(folder: Path, limit_s: float, leave: Callable[[TenfoldError], None])
     if not limit_s:
         yield lambda: None
         return
+    # A tenth of the limit, so that a stall is noticed at most 10% late.
     every_s, has_ended = min(limit_s / 10, 10.0), threading.Event()
     watchdog = Watchdog(limit_s, every_s)
 
@@ -76,6 +79,7 @@ def watched(folder: Path, limit_s: float, leave: Callable[[TenfoldError], None])
 
 
 def _end(folder: Path, limit_s: float, leave: Callable[[TenfoldError], None]) -> None:
+    # A thread of C, which ends the process even if `open` below hangs.
     faulthandler.dump_traceback_later(GRACE_S, exit=True)
     try:
         faulthandler.dump_traceback()

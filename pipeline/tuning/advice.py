@@ -8,9 +8,9 @@ from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 
 PREPARED_PER_CROP = 8 / 7
-"""Side of a prepared image over the side of the crop that training takes from it (pipeline/input)."""
+"""Ratio of the side of a prepared image to the side of the crop that training takes from it (pipeline/input)."""
 _OF_THE_DATASET = ("prepare", "prepare_size")
-"""Settings that come from the dataset, because a training may have other values than its dataset was made with."""
+"""These settings are read from the dataset, because a training may have other values than its dataset was made with."""
 
 
 def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
@@ -27,6 +27,7 @@ def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> 
     effective = settings.model_copy(update=prepared)
     entries = [_ADVICE[limit] for limit in verdict.limits]
     texts = [each if isinstance(each, str) else each(verdict, effective) for each in entries]
+    # Two limits can have the same advice, which is then given once.
     pieces = dict.fromkeys(filter(None, texts))
     return f"Next: {'; or '.join(pieces)}." if pieces else ""
 
@@ -54,6 +55,7 @@ def _decoding(verdict: Verdict, settings: Settings) -> str:
 
 
 def _decodes_each_epoch(settings: Settings) -> bool:
+    # The conditions under which `pipeline/input/cache.py` keeps images at all.
     can_keep = settings.crop != "random_resized" and not settings.balanced and settings.epochs > 1
     return can_keep and settings.cache in ("off", "auto")
 
@@ -91,7 +93,9 @@ def _compute(verdict: Verdict, settings: Settings) -> str:
 def _callbacks(verdict: Verdict, settings: Settings) -> str:
     if settings.callbacks:
         return "let your callbacks do less after each epoch"
-    return "put local_folder, where the best model is saved, on a faster disk"
+    return (
+        "look at the log: without callbacks of yours, hardly any time should pass here (a slow local_folder, perhaps)"
+    )
 
 
 def _memory(verdict: Verdict, settings: Settings) -> str:

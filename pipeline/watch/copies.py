@@ -91,6 +91,7 @@ class Copies:
     def _copy_of(self, name: str) -> _Copy:
         with self._lock:
             copy = self._copies.pop(name, None) or _Copy(self._folder / name.replace("/", "|"))
+            # A cleaner of temporary files may have removed the folder since.
             copy.folder.mkdir(parents=True, exist_ok=True)
             self._copies[name] = copy  # The last one was used most recently.
             for oldest in [*self._copies][:-MAX_COPIES]:
@@ -110,6 +111,7 @@ class Copies:
 
 def _fetch(copy: _Copy, training: BucketPath) -> None:
     with copy.lock:
+        # First, because `run.json` says how many servers there are.
         fetch(copy.folder, training, FILES)
         fetch(copy.folder, training, tuple(f"{other}{OVERVIEW}/" for other in _servers(copy.folder)[1:]))
         copy.fetched = time.monotonic()
@@ -119,6 +121,7 @@ def _fetch_span(copy: _Copy, training: BucketPath, span: Span) -> bool:
     """Fetch the segments that have rows of the span if they are few enough. Return whether they are."""
 
     def begin(name: str) -> float | None:
+        # Only the few segments that the bisection opens are fetched for their first row.
         fetch(copy.folder, training, (name,))
         return first_time(copy.folder / name.removesuffix(".gz"))
 

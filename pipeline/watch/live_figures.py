@@ -127,7 +127,7 @@ def _waiting(drawable: Drawable) -> Figure:
     for title, curve, more_columns, top in panels:
         plots.append(_panel(title, top))
         _draw_curves(plots[-1], _source("batches", [curve.column, *more_columns]), [curve])
-    return Figure("waiting", "Does the accelerator wait?", "", tuple(plots), stacked=True)
+    return Figure("waiting", "Does the accelerator wait?", "", tuple(plots), is_stacked=True)
 
 
 def _learning(drawable: Drawable) -> Figure:
@@ -143,7 +143,7 @@ def _spent(drawable: Drawable) -> Figure:
     bars = epoch_bars(pandas.DataFrame(dict.fromkeys(drawable.spent, 1.0), index=[1]))
     bars.y_range = _from_zero()
     add_legend(bars, [(renderer.name, [renderer]) for renderer in bars.renderers])
-    return Figure("spent", "Where the time went", "", (bars,), stacked=True)
+    return Figure("spent", "Where the time went", "", (bars,), is_stacked=True)
 
 
 def _machine(drawable: Drawable) -> Figure:
@@ -155,7 +155,7 @@ def _machine(drawable: Drawable) -> Figure:
         with_highest = [name for curve in curves for name in (curve.column, curve.column + HIGHEST)]
         plots.append(_panel(panel.title, panel.top))
         _draw_curves(plots[-1], _source("samples", with_highest), curves)
-    return Figure("machine", "What the machine did", "", tuple(plots), stacked=True)
+    return Figure("machine", "What the machine did", "", tuple(plots), is_stacked=True)
 
 
 def _servers(drawable: Drawable) -> Figure:
@@ -169,4 +169,4 @@ def _servers(drawable: Drawable) -> Figure:
         source = _source(f"busy {number}", ["busy"])  # No other model may have this name.
         lines.append(plot.line(TIME, "busy", source=source, color=color, line_width=2, line_dash=dash, name=name))
     _add_legend_and_tooltip(plot, lines)
-    return Figure("servers", "All training servers", "", (plot,), stacked=True)
+    return Figure("servers", "All training servers", "", (plot,), is_stacked=True)

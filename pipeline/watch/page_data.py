@@ -41,6 +41,7 @@ def page_data(
     whole = load_view(training, files.steps_per_epoch) if span else view  # The status is about all of the training.
     rows, figures = columns(view, files.batch_size), drawable(view)
     name = f"{crc32(repr(figures).encode()):08x}"
+    # The page draws other figures now, whose curves begin empty: it needs all rows.
     after = after if name == shown else None
     return {
         "status": status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),

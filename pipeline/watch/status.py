@@ -15,9 +15,11 @@ from pipeline.watch.tables import Intervals
 from pipeline.watch.view import MAX_ENDS, View
 
 LATELY_S = 60.0
+"""Numbers of a training under way are over this many seconds, if there is no verdict yet."""
 SILENT_S = 45.0
 """Seconds without a sample after which something is wrong. A bucket has a new one at least every 18 s."""
 MAX_ROWS = 100
+"""Tables of epochs have the newest rows only."""
 Rows = list[list[str]]
 
 
@@ -195,8 +197,10 @@ def _remaining_s(files: RunFiles, view: View, step: int) -> float | None:
     if files.is_complete or missing <= 0 or len(rows) < 2:
         return None
     first, last = rows.iloc[0], rows.iloc[-1]
+    # A retry went back to an earlier step, so no speed can be computed yet.
     if last["step"] <= first["step"]:
         return None
+    # `_per_step` is the time of training steps only, so the validations that are left are added.
     validations = files.epochs - len(view.epochs)
     each = view.epochs["epoch/validation_s"].mean() if "epoch/validation_s" in view.epochs else 0.0
     return float(missing * _per_step(rows, "step/time_ms") / 1000 + validations * each)

@@ -82,6 +82,7 @@ class Summaries:
 
     def _start(self, training: Training) -> Future[Summary]:
         with self._lock:
+            # An answer is given once. The next call reads the training again, because it may have changed.
             self._pending = {each: future for each, future in self._pending.items() if not future.done()}
             if training not in self._pending:
                 self._pending[training] = self._pool.submit(summary, training)

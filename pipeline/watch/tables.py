@@ -33,6 +33,7 @@ MIN_WIDTH_S = 2.0
 """Width of the first intervals of the overview, in seconds."""
 _DRAWN = {curve.column for panel in PANELS for curve in panel.curves}
 _SAMPLED = ("sys/", "proc/", "cgroup/", "pressure/", "gpu/", "monitor/", "servers/")
+"""Columns with these prefixes are of samples, and most are not drawn. Columns of batches and epochs are all read."""
 KINDS_OVER_TIME = ("samples", "batches")
 
 
@@ -134,6 +135,7 @@ def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:
     if width <= MIN_WIDTH_S:
         return Intervals(*split_maxima(overview), last)
     weights = _steps(overview) if kind == "batches" else np.ones(len(overview))
+    # The last interval of this width still grows, so it is not settled.
     return Intervals(*widen(overview, width, weights), last // width * width)
 
 
@@ -152,6 +154,7 @@ def _closely(folder: Path, kind: str, span: Span) -> Intervals:
     paths = segments_of_span(segments(folder, kind), span, first_time)
     rows = _joined([_parsed(path) for path in paths], kind, span)
     if len(rows) <= MAX_ROWS:
+        # Each row is its own mean and maximum.
         return Intervals(rows, rows)
     return Intervals(*aggregate_table(rows, (span.end - span.start) / MAX_ROWS))
 
@@ -171,10 +174,12 @@ def _within(part: Intervals, span: Span) -> Intervals:
 def _latest(folder: Path, kind: str, since: float) -> pandas.DataFrame:
     """Return the rows after a time, in Unix seconds."""
     tables: list[pandas.DataFrame] = []
+    # From the newest segment back, because the overview is only seconds behind.
     for path in reversed(segments(folder, kind)):
         tables.insert(0, _parsed(path))
         if len(tables[0]) and tables[0]["time"].iloc[0] <= since:
             break
+    # The overview ends with the row at `since`, so the rows begin just after it.
     return _joined(tables, kind, Span(np.nextafter(since, np.inf), np.inf))
 
 

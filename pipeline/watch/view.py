@@ -41,6 +41,7 @@ LEARNING = ("loss", "val_loss", "accuracy", "val_accuracy")
 MAX_ENDS = 60
 """Maximum number of epochs whose ends are marked in curves over time. More marks would hide the curves."""
 _DIGITS = 5
+"""Values are sent with this many digits, more than a screen can show. Times need more."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def columns(view: View, batch_size: int) -> dict[str, Columns]:
     if len(view.servers) > 1:
         sources |= {f"busy {index}": _busy(view, samples) for index, samples in view.servers.items()}
     if view.steps_per_epoch:
-        seconds = view.spent.tail(MAX_EPOCHS)  # a row for each of the newest epochs
+        seconds = view.spent.tail(MAX_EPOCHS)  # One row for each of the newest epochs.
         parts = {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
         sources["spent"] = {"epoch": _listed(seconds.index.to_numpy(dtype=float)), **parts}
     return sources
@@ -167,7 +168,9 @@ def _batches(view: View, batch_size: int) -> Columns:
     if "step/time_ms" not in view.batches.means:
         return {name: [] for name in ("time", "wait", "rate", "step/time_ms", f"step/time_ms{HIGHEST}")}
     whole = view.batches.means["step/time_ms"]
+    # Intervals of earlier versions lack the number of examples.
     examples = view.batches.means.get("input/examples", pandas.Series(np.nan, whole.index)).fillna(batch_size)
+    # The share of the mean times, and not the mean of the shares: a long step counts by its time.
     means = view.batches.means.assign(
         wait=100 * view.batches.means["input/wait_ms"] / whole, rate=1000 * examples / whole
     )

@@ -34,16 +34,18 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).with_name("static")
 ASSETS = ("monitor.css", "axes.js", "monitor.js", "run.js", "trainings.js", "icon.svg", "icon-dark.svg")
 MAX_ROWS = 1000
+"""Limit for the rows of one page of the list."""
 MAX_SEARCH = 200
 """Maximum length of a search, and of the name of a time zone, in characters."""
 MAX_NUMBER = 2**31 - 1
 """Maximum number of a run. Airflow's database raises an error for a larger one."""
 MAX_THREADS = 8
-"""Most threads of all Tenfold pages at once. Without it, they would share the 40 threads of Airflow's pages."""
+"""Limit for the threads of all Tenfold pages. Without it, they would share the 40 threads of Airflow's pages."""
 MAX_DOCUMENT_BYTES = 64 << 20
 """Maximum size of a report. The api-server must not read a file of gigabytes into its memory."""
 PAGES = {
-    # Bokeh puts its style sheets into the page as elements; everything else has to be a file of ours.
+    # The session cookie can be read by scripts, and the pages have Airflow's origin: a script in a name would act as
+    # the user. So no inline script runs. Style elements are allowed, because Bokeh adds its style sheets as elements.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -102,6 +104,7 @@ def build() -> FastAPI:
     from pipeline.watch.questions import Questions
     from pipeline.watch.summary import Summaries
 
+    # By default, Airflow lets anybody call a plugin's application.
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(get_user)])
     app.state.questions = Questions()
     app.state.copies = Copies(app.state.questions)
@@ -284,7 +287,7 @@ def _links_of_run(questions: "Questions", run: AirflowRun) -> Iterator[Link]:
 
 
 def _exists(questions: "Questions", place: Place) -> bool:
-    """Whether a file exists. False if its bucket does not answer in time."""
+    """Return whether a file exists; False if its bucket does not answer in time."""
     if isinstance(place, Path):
         return place.exists()
     try:
@@ -343,9 +346,11 @@ def _read_document(questions: "Questions", place: Place) -> bytes:
     """Read a document. A symbolic link is refused, because it may lead to a file that only the api-server may read."""
     if not isinstance(place, Path):
         return questions.ask(place.bucket, ("read", place), place.read_bytes)
+    # O_NONBLOCK: without it, opening a pipe would wait until somebody writes into it.
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
+        # Of the open file, because the name may lead to another one by now.
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DOCUMENT_BYTES:
             raise OSError(f"{place} is not a page of a run")
         with open(descriptor, "rb", closefd=False) as file:

@@ -29,6 +29,7 @@ class Lazy:
         await app(scope, receive, send)
 
     def _built(self) -> App:
+        # Several requests can come before the first one has built the application.
         with self._building:
             self._app = self._app or self._build()
             return self._app

@@ -19,6 +19,7 @@ from pipeline.storage import Place, place_of
 MAX_MESSAGE = 2000
 """Maximum length of an error message on a page, in characters."""
 _PENDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
+"""States of a task that waits for a slot of its pool, or for a worker."""
 
 
 class Failure(NamedTuple):
@@ -96,6 +97,7 @@ class Trainings:
     def __init__(self, dag_ids: Collection[str], before: int | None = None) -> None:
         trained = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)
         of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
+        # A run that failed before its training stored no place of it. Its training task is known by its pool.
         would_train = select(TaskInstance.id).where(of_run, TaskInstance.pool == GPU_POOL).exists()
         failed = and_(DagRun.state == DagRunState.FAILED, would_train)
         self._conditions = [DagRun.dag_id.in_(dag_ids), or_(DagRun.id.in_(trained), failed)]
@@ -159,6 +161,7 @@ def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
         .where(DagRun.id.in_(runs), TaskInstance.state == TaskInstanceState.FAILED)
         .order_by(TaskInstance.end_date.desc())
     )
+    # The last row of a run wins, and that is the task that failed first.
     first = {number: (task_id, map_index) for number, task_id, map_index in session.execute(failed)}
     xcoms = select(XComModel).where(XComModel.dag_run_id.in_(first), XComModel.key == FAILURE)
     messages = {(each.dag_run_id, each.task_id, each.map_index): each for each in session.scalars(xcoms)}

@@ -77,7 +77,7 @@ def _conf(args: argparse.Namespace, dag_id: str) -> Conf:
 
 
 def _require_dates(dag_id: str, layout: Layout) -> None:
-    """Refuse a DAG that has no dates, before Airflow is started to say so."""
+    """Refuse a DAG that has no dates, before Airflow is started."""
     if dag_id == TRAINER or not (layout.dags / f"{dag_id}.py").exists():
         raise Refused(f"DAG must be {MAKER} or {DAG}, got {dag_id!r}")
 

@@ -1,4 +1,4 @@
-"""Start a backfill, show it date by date, tell what came of it."""
+"""Start a backfill, show it date by date, and return its outcome."""
 
 import time
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from scripts.airflow.times import time_of
 from scripts.airflow.watch import POLL_S, RunStatus, naming, starting, watch
 
 _LAST_LOOKS = 4
+"""After a cancellation, runs are listed this many times, because a scheduler may still start one."""
 _RANGE = ("from_date", "to_date")
 _BUSY: Mapping[int, str] = {**BUSY, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
 
@@ -28,13 +29,13 @@ class Outcome:
     """What a backfill found and did."""
 
     since: datetime
-    """When it was started."""
+    """Start of the backfill."""
     runs: list[Json]
-    """Those that it made, or started again."""
+    """The runs that it made or started again."""
     skipped: list[Json]
-    """Those that it found, and left as they were."""
+    """The runs that existed, and that it left as they were."""
     missing: list[date]
-    """Days without either: the schedule of the DAG has none there."""
+    """Days without a run, because the schedule of the DAG has none there."""
 
     @property
     def failed(self) -> list[Json]:
@@ -45,7 +46,8 @@ class Outcome:
 def run_backfill(airflow: Running, client: Client, request: Backfill, display: Display, signals: Signals) -> Outcome:
     """Start a backfill, or find it under way, and show it until all its runs have ended.
 
-    Raises Refused if another one is under way.
+    Raises:
+        Refused: If another backfill is under way.
     """
     what = f"the backfill of {client.dag_id} from {request.first} to {request.last}"
     with naming(airflow, what, f"/dags/{client.dag_id}/backfills"):
@@ -60,21 +62,22 @@ def _run(airflow: Running, client: Client, request: Backfill, display: Display, 
     except Interrupted:
         _cancel(client, request)
         raise
-    # Airflow itself looks for finished ones twice a minute, and refuses another one until then.
+    # Airflow closes finished backfills only twice a minute, and refuses another one until then.
     client.close_backfill(backfill["id"])
     return _outcome(client, request, since)
 
 
 def _start(client: Client, request: Backfill) -> Json:
     with starting(f"the backfill of {client.dag_id}"):
-        # An answer that fails does not tell whether the backfill was made: each try looks first.
+        # If an answer is lost, the backfill may have been created anyway. So each try looks for it first.
         return client.patience.until_answered(lambda: _under_way(client, request) or _create(client, request), _BUSY)
 
 
 def _create(client: Client, request: Backfill) -> Json:
     for backfill in client.open_backfills():
         if _is_same(backfill, request, client.dag_id):
-            # It has ended, or its runs could not be made; Airflow closes neither at once, and makes no other till then.
+            # It has ended, or its runs could not be created. Airflow closes neither at once, and creates no other until
+            # then.
             client.close_backfill(backfill["id"])
     return client.create_backfill(request.body(client.dag_id))
 
@@ -84,7 +87,7 @@ def _under_way(client: Client, request: Backfill) -> Json | None:
     for backfill in client.open_backfills():
         runs = _runs_between(client, *(datetime.fromisoformat(backfill[name]) for name in _RANGE))
         if not any(run["state"] in ACTIVE for run in runs if _was_queued_since(run, _created_at(backfill))):
-            continue  # nothing of it goes on
+            continue  # None of its runs is active.
         if not _is_same(backfill, request, client.dag_id):
             raise Refused(
                 f"another backfill of {client.dag_id} is running, from {backfill['from_date']} to "
@@ -102,7 +105,7 @@ def _is_same(backfill: Json, request: Backfill, dag_id: str) -> bool:
 
 
 def _outcome(client: Client, request: Backfill, since: datetime) -> Outcome:
-    # A run by hand has the moment of its click for a date.
+    # A manual run has the time of its trigger as its date, and stands for no day.
     scheduled = [run for run in _runs_between(client, request.begin, request.end) if run["run_type"] != "manual"]
     runs = [run for run in scheduled if _was_queued_since(run, since)]
     seen = {_moment_of(run).date() for run in scheduled}
@@ -119,7 +122,7 @@ def _created_at(backfill: Json) -> datetime:
 
 
 def _was_queued_since(run: Json, since: datetime) -> bool:
-    # Airflow does not say which backfill a run belongs to; but each puts its runs into the queue, old ones again.
+    # Airflow does not say which backfill a run belongs to. But each backfill queues its runs, also earlier ones again.
     queued = time_of(run["queued_at"])
     return queued is not None and queued >= since
 
@@ -137,7 +140,7 @@ def _text(run: Json) -> str:
 
 
 def date_of(run: Json) -> str:
-    """Return the date that a run stands for, with its time where that is not midnight."""
+    """Return the date of a run, with the time if that is not midnight."""
     moment = _moment_of(run)
     return moment.strftime("%Y-%m-%d" if (moment.hour, moment.minute) == (0, 0) else "%Y-%m-%dT%H:%M")
 
@@ -147,7 +150,7 @@ def _moment_of(run: Json) -> datetime:
 
 
 def _cancel(client: Client, request: Backfill) -> None:
-    """Let nothing of the backfill go on."""
+    """Cancel the backfill, and mark its active runs as failed."""
     hurried = client.hurried(GIVE_UP_LIMIT_S)
     try:
         for backfill in hurried.open_backfills():
@@ -161,7 +164,7 @@ def _cancel_one(client: Client, request: Backfill, backfill: Json) -> None:
     client.close_backfill(backfill["id"])
     say("The backfill is cancelled")
     for look in range(_LAST_LOOKS):
-        # A scheduler that read a run before it was failed may still write it down as running: one look misses that.
+        # A scheduler that read a run before it was marked as failed may still set it to running. One look misses that.
         time.sleep(POLL_S if look else 0)
         for run in _outcome(client, request, _created_at(backfill)).runs:
             if run["state"] in ACTIVE:

@@ -18,13 +18,15 @@ Json = dict[str, Any]
 ACTIVE = ("queued", "running")
 FINISHED = ("success", "failed")
 EVERY_DAG = "~"
+"""Airflow's wildcard in place of the id of a DAG."""
 _PAGE = 100
 _CREATION_TIMEOUT_S = 120
-"""Airflow makes all runs of a backfill in one call; on a busy machine, one run can take it as long as that."""
+"""Time limit for calls that create runs. Airflow creates all runs of a backfill in one call. On a busy machine, one run
+can take this long."""
 
 
 class Login(httpx.Auth):
-    """Logs in where a call needs it, and again when the token has run out: trainings last longer than a token."""
+    """Logs in with the first call, and again when the token has expired: trainings last longer than a token."""
 
     requires_response_body = True
 
@@ -56,13 +58,13 @@ class Client:
         self.patience = patience
         self.creation_s = _CREATION_TIMEOUT_S
         self._tasks = f"{url}/execution/health"
-        # trust_env: a proxy of the network must not take calls to this machine.
+        # `trust_env=False` ignores the proxy settings: a proxy of the network cannot reach this machine.
         self._http = httpx.Client(
             base_url=f"{url}/api/v2", auth=Login(url, password), timeout=patience.answer_s, trust_env=False
         )
 
     def of(self, dag_id: str) -> "Client":
-        """Return the same for another DAG, over the same connection."""
+        """Return a client for another DAG that uses the same connection."""
         other = copy(self)
         other.dag_id = dag_id
         return other
@@ -78,11 +80,11 @@ class Client:
         self._http.close()
 
     def ready(self) -> bool:
-        """Whether the server takes calls, those of tasks among them."""
-        # What serves tasks is built at the first call, in 4 s and more in which nobody else is answered: better while
-        # the other processes start than in the first task, which is patient for 5 s.
+        """Return whether the server takes calls, also those of tasks."""
+        # Airflow builds the part that serves tasks at its first call. This takes 4 s or more, in which it answers no
+        # other call. The first task would wait for 5 s only, so the call is made here, while other processes start.
         try:
-            # Without our token, which is not one of a task: the server would log each time that it is not.
+            # Without our token: it is no token of a task, and the server would log that with each call.
             return httpx.get(self._tasks, timeout=10, trust_env=False).is_success and all(
                 self._http.get(path, timeout=10).is_success for path in ("/version", "/pools")
             )
@@ -112,11 +114,12 @@ class Client:
     def trigger(self, conf: Json, run_id: str = "") -> str:
         """Start a run, and return its id. The id is chosen here, so that a repeated call starts no second run."""
         run_id = run_id or new_run_id()
+        # Airflow requires the key `logical_date`. None is a run without a date.
         body = {"dag_run_id": run_id, "logical_date": None, "conf": conf}
         runs = f"{self._dag}/dagRuns"
         made = self._send("POST", runs, accepted=httpx.codes.CONFLICT, json=body, timeout=self.creation_s)
         if made.status_code == httpx.codes.CONFLICT:
-            self.run(run_id)  # an earlier call made it, but its answer was lost
+            self.run(run_id)  # An earlier call created it, but its answer was lost.
         return run_id
 
     def active_runs(self) -> list[Json]:
@@ -139,20 +142,21 @@ class Client:
         return [backfill for backfill in newest if backfill["completed_at"] is None]
 
     def close_backfill(self, backfill_id: int) -> None:
-        """Let a backfill start no further runs; those that wait for their turn count as failed."""
-        self._send("PUT", f"/backfills/{backfill_id}/cancel", accepted=httpx.codes.CONFLICT)  # closed already
+        """Cancel a backfill: it starts no further runs, and its queued runs count as failed."""
+        # A conflict means that it is closed already.
+        self._send("PUT", f"/backfills/{backfill_id}/cancel", accepted=httpx.codes.CONFLICT)
 
     def has_events(self) -> bool:
-        """Whether a run of this DAG is about to start, since an asset that it waits for was updated."""
+        """Return whether a run of this DAG is about to start, because an asset that it waits for was updated."""
         events = self._find(f"{self._dag}/assets/queuedEvents", {})
         return bool(events and events["queued_events"])
 
     def fail(self, run_id: str) -> None:
-        """Mark a run as failed; its tasks are ended."""
+        """Mark a run as failed. Airflow then ends its tasks."""
         self._send("PATCH", self._run(run_id), json={"state": "failed"})
 
     def run(self, run_id: str) -> Json:
-        """Return what Airflow says of a run: `state`, `start_date`, `end_date` and more."""
+        """Return a run: `state`, `start_date`, `end_date` and more."""
         return self._get(self._run(run_id), {})
 
     def state(self, run_id: str) -> str:
@@ -201,6 +205,7 @@ class Client:
         while True:
             page = self._get(path, {**params, "limit": _PAGE, "offset": len(entries)})
             entries += page[key]
+            # Entries that are removed meanwhile leave fewer than the total, and then an empty page.
             if not page[key] or len(entries) >= page["total_entries"]:
                 return entries
 

@@ -40,7 +40,7 @@ Next: open the report in a browser. Then
 
 
 def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
-    """Follow one run from beginning to end: in the Airflow that is named or that of `up`, else in one of its own."""
+    """Run the DAG once and show it until it ends, in the named Airflow, in that of `up`, or else in a temporary one."""
     begin = time.monotonic()
     if not conf.get("source_uri"):
         say("This draws 900 sample images and trains a small model on them, in 2 to 4 minutes on 2 cores")
@@ -94,7 +94,7 @@ def status(layout: Layout) -> int:
 
 @contextmanager
 def _airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Running, Client]]:
-    """The Airflow that is named or that of `up` where there is one, else one of our own that ends with the block."""
+    """Provide the named Airflow or that of `up`. If there is none, start one that ends with the block."""
     if airflow := remote_from(os.environ, layout) or usable_airflow(layout):
         say(f"Using the Airflow at {airflow.url}")
         with closing(_client(airflow, dag_id, signals)) as client:
@@ -107,11 +107,12 @@ def _airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Ru
 
 @contextmanager
 def own_airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Embedded, Client]]:
-    """An Airflow of this command's own, ready to run the DAG; stopped with all it started when the block ends."""
+    """Start an Airflow that is ready to run the DAG. Stop it, with all its processes, after the block."""
     airflow = prepare(layout, background=False)
     try:
         with closing(_client(airflow, dag_id, signals)) as client:
             _start(airflow, client, signals)
+            # Only in a temporary Airflow, where no other command can have active runs.
             end_forgotten_runs(client)
             yield airflow, client
     finally:
@@ -124,6 +125,7 @@ def _start_to_stay(layout: Layout, dag_id: str, signals: Signals) -> Embedded:
     try:
         with closing(_client(airflow, dag_id, signals)) as client:
             _start(airflow, client, signals)
+    # The processes have sessions of their own, so they would outlive this command.
     except BaseException:
         airflow.stop()
         raise
@@ -132,6 +134,7 @@ def _start_to_stay(layout: Layout, dag_id: str, signals: Signals) -> Embedded:
 
 def _start(airflow: Embedded, client: Client, signals: Signals) -> None:
     say(f"Starting Airflow at {airflow.url} (logs: {airflow.layout.logs})")
+    # The database may hold a parse of older code, so the DAG must be parsed after this time.
     begin, since = time.monotonic(), datetime.now(UTC)
     airflow.start(signals)
     wait_until_ready(airflow, client, since, signals)

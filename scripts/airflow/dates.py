@@ -11,6 +11,7 @@ from scripts.airflow.request import Conf
 from scripts.airflow.schedules import default_settings
 
 MAX_DATES = 1000
+"""Limit for the dates of one backfill, whose runs Airflow creates in one call."""
 _REPROCESS = {"": "failed", "failed": "failed", "all": "completed"}
 
 
@@ -42,7 +43,7 @@ class Backfill:
         return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
 
     def body(self, dag_id: str) -> dict[str, Any]:
-        """Return what Airflow is asked for."""
+        """Return the body of the request to Airflow."""
         return {
             "dag_id": dag_id,
             "from_date": self.begin.isoformat(),
@@ -83,7 +84,7 @@ def _date(name: str, text: str) -> date:
 
 
 def require_dated(conf: Conf, environ: Mapping[str, str]) -> None:
-    """Raise Refused where all dates would have the same images."""
+    """Raise Refused if all dates would have the same images."""
     if conf.get("data_date"):
         raise Refused(
             f"PARAMS must not set data_date, got {conf['data_date']!r}: remove it, because each run uses its own date"

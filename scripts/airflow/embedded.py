@@ -1,6 +1,6 @@
-"""The four processes of Airflow as one thing that starts, dies or stops.
+"""The embedded Airflow: its four processes, which start, die and stop together.
 
-Not `airflow standalone`: that one listens on all interfaces and leaves its children behind on SIGTERM.
+`airflow standalone` is not used, because it listens on all interfaces and leaves its children behind on SIGTERM.
 """
 
 import json
@@ -25,7 +25,7 @@ from scripts.ports import HOST, is_forbidden, is_taken
 FAVORITE_PORT = 8080
 MIGRATION = "db-migrate"
 USUAL: Mapping[str, str] = {}
-"""No settings beside those of `environment`."""
+"""Stands for no settings beside those of `environment`."""
 _LOG_TAIL_LINES = 15
 
 
@@ -40,7 +40,7 @@ def components(port: int) -> dict[str, list[str]]:
 
 
 class Embedded:
-    """A started Airflow: from this command, or noted by an earlier `up`."""
+    """An Airflow that this command started, or that an earlier `up` recorded."""
 
     def __init__(self, layout: Layout, record: Record, settings: Mapping[str, str] = USUAL) -> None:
         self.layout = layout
@@ -48,7 +48,7 @@ class Embedded:
         self._settings = settings
         self.url = url_of(record.port)
         self.keys = load_keys(layout.home / "keys.json")
-        # Those that are our children, only to wait for their end.
+        # The processes that this command started. A dead child stays a zombie until its parent has waited for it.
         self._children: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -84,6 +84,7 @@ class Embedded:
         environ = for_database({**usual, **self._settings, **settings})
         child = spawn([sys.executable, "-m", "airflow", *command], environ, self.log(name))
         self._children.append(child)
+        # Recorded at once: if this command is killed now, the next one finds the process and ends it.
         self._note({**self.record.processes, name: identify(child.pid)}, settings_in(environ))
 
     def dead(self) -> list[str]:
@@ -134,6 +135,7 @@ def prepare(layout: Layout, background: bool, settings: Mapping[str, str] = USUA
     `settings` replace those of `environment`: another executor or database, for one.
     """
     sweep(layout)
+    # The logs of an earlier start would be shown as those of this one.
     for name in components(0):
         (layout.logs / f"{name}.log").unlink(missing_ok=True)
     layout.logs.mkdir(exist_ok=True)
@@ -172,7 +174,7 @@ def settings_in(environ: Mapping[str, str]) -> list[str]:
 
 
 def sweep(layout: Layout) -> bool:
-    """End what is left of the Airflow noted in this home. Whether there was any note."""
+    """End all processes of the Airflow that is recorded in this home. Return whether one was recorded."""
     airflow = recorded_airflow(layout)
     if airflow:
         airflow.stop()
@@ -196,7 +198,7 @@ def _port(layout: Layout, background: bool) -> int:
 
 
 def free_port(favorite: int) -> int:
-    """Return the favorite port where nobody has it, else any free one."""
+    """Return the favorite port if no program uses it, else any free port."""
     if favorite and not is_taken(favorite):
         return favorite
     with socket.socket() as probe:

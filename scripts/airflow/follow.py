@@ -1,4 +1,4 @@
-"""Trigger a run, show where it stands, tell what came of it."""
+"""Trigger a run, show its progress, and return its results."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,10 +22,11 @@ from scripts.airflow.watch import RunStatus, naming, starting, watch
 
 GPU_POOL = "gpu"
 COMMIT = "upload.commit"
-"""The task that tells of a finished dataset."""
+"""The task that returns the published dataset."""
 ANY_TIME = datetime.min.replace(tzinfo=UTC)
+"""Earlier than any parse of a DAG."""
 PLACES = ("workspace", "local_folder")
-"""Settings that say where a training's record is."""
+"""Settings that decide where the record of a training is."""
 GIVE_UP_LIMIT_S = 60.0
 """How long a person who pressed Ctrl-C waits for a locked database. On a busy machine, one answer may take 30 s."""
 _QUICK_POLL_S = 0.2
@@ -49,14 +50,14 @@ def wait_until_ready(airflow: Running, client: Client, since: datetime, signals:
 
 
 def require_pool(client: Client, slots: int) -> None:
-    """Make the pool of trainings, or take it as it is. A training without a slot would wait for ever, in silence."""
+    """Create the pool of trainings if it is missing. Without a slot, a training waits forever without a message."""
     client.create_pool(GPU_POOL, slots)
     if client.pool_slots(GPU_POOL) == 0:
         raise Failed(f"the pool {GPU_POOL!r} has no slots, so no training can start: add slots under Admin, Pools")
 
 
 def require_slots(client: Client, conf: Conf) -> None:
-    """Refuse more training servers than may run at once: those that have a slot would wait for the others in vain."""
+    """Refuse more training servers than the pool has slots: servers with a slot would wait in vain for the others."""
     servers, slots = conf.get("num_training_servers", 1), client.pool_slots(GPU_POOL)
     if 0 <= slots < servers:
         raise Failed(
@@ -82,9 +83,10 @@ def _is_later(text: str | None, since: datetime) -> bool:
 
 
 def end_forgotten_runs(client: Client) -> None:
-    """Mark runs of all DAGs as failed that a killed command left: they would go on beside the new one."""
+    """Mark active runs of all DAGs as failed. A killed command left them, and they would run beside the new run."""
     forgotten = client.of(EVERY_DAG).active_runs()
     for dag in {run["dag_id"]: client.of(run["dag_id"]) for run in forgotten}.values():
+        # First the backfills, which would otherwise start further runs.
         for backfill in dag.open_backfills():
             dag.close_backfill(backfill["id"])
     for run in forgotten:
@@ -123,8 +125,8 @@ def _watch(airflow: Running, client: Client, run_id: str, places: Conf, display:
 
 
 def training_note(places: Conf, run_id: str) -> str:
-    """Return how far the training is, from its record; empty before it has written any."""
-    from pipeline.runs.run import describe_progress  # pydantic and psutil: not before they are needed
+    """Return the progress of the training, from its record; empty before the first epoch."""
+    from pipeline.runs.run import describe_progress  # Not at the top: it imports pydantic and psutil.
 
     return describe_progress(places, run_id)
 
@@ -148,7 +150,8 @@ def failure_of(client: Client, run_id: str) -> str:
     """Return why a run failed: its first failed task, with the lines of its log that matter."""
     failed = [task for task in client.task_instances(run_id) if task["state"] == "failed"]
     if not failed:
-        return f"The run {run_id} failed, but none of its tasks did: somebody stopped the run, or it ran out of time"
+        return f"The run {run_id} failed although none of its tasks did: it was stopped, or ran out of time"
+    # Later failures are often consequences of the first one. Times of the API sort as text.
     first = min(failed, key=lambda task: task["end_date"] or "9999")
     entries = client.log(run_id, first)
     parts = sum(task["task_id"] == first["task_id"] for task in client.task_instances(run_id))
@@ -159,7 +162,7 @@ def failure_of(client: Client, run_id: str) -> str:
 
 
 def results(client: Client, run_id: str) -> list[str]:
-    """Return what the run made, a line each: where it lies and how good it is."""
+    """Return the results of a run, one line for each: places, score and verdicts."""
     dataset = task_result(client, run_id, COMMIT)
     train = task_result(client, run_id, "train")
     report = task_result(client, run_id, "report")
@@ -189,7 +192,7 @@ def _rejected(dataset: Json) -> str:
 
 
 def task_result(client: Client, run_id: str, task_id: str) -> Json:
-    """Return what a task returned, of a mapped one the first; empty if it returned nothing."""
+    """Return the result of a task, or of the first one of a mapped task; empty if it returned nothing."""
     values = (client.xcom(run_id, task_id, map_index=index) for index in (-1, 0))
     return next((value for value in values if isinstance(value, dict)), {})
 

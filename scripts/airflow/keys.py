@@ -12,7 +12,7 @@ USER = "admin"
 
 @dataclass(frozen=True)
 class Keys:
-    """Kept from start to start: connections in the database are encrypted by one of them."""
+    """The log-in and the secrets. They stay the same, because one of them encrypts connections in the database."""
 
     password: str
     fernet: str
@@ -21,14 +21,14 @@ class Keys:
 
 
 def load_keys(path: Path) -> Keys:
-    """Read the keys, or make them where there are none."""
+    """Read the keys, or create them if there are none."""
     if not path.exists():
         write_private(path, json.dumps(asdict(new_keys())))
     return Keys(**json.loads(path.read_text()))
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file whole, for nobody but its owner."""
+    """Write a whole file that only its owner can read."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
     # The mode is given at creation: a later chmod would leave the password readable for a moment.

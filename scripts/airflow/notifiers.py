@@ -14,12 +14,13 @@ from pathlib import Path
 from scripts.airflow.settings import DAGS, HOME, PLUGINS, ROOT
 
 LIMIT_S = 60.0
-"""How long the notifiers may take. One that connects to a server that does not answer would wait for ever."""
+"""Time limit for creating the notifiers. One that connects to a silent server would wait forever."""
 
 
 def problem_of_notifiers(environ: Mapping[str, str], names: Sequence[str]) -> str:
     """Return the first of these functions that cannot create a notifier, and why; empty if all can."""
     path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH", "")]))
+    # A temporary home, so that the check neither reads nor changes that of the real Airflow.
     with tempfile.TemporaryDirectory() as home:
         try:
             done = subprocess.run(
@@ -48,7 +49,7 @@ def _folders(environ: Mapping[str, str]) -> list[str]:
 
 def main(folders: str, *names: str) -> int:
     """Create each notifier. Prints the first one that cannot be created, and returns 1."""
-    sys.path.extend(folders.split(os.pathsep))  # at the end, as Airflow does it
+    sys.path.extend(folders.split(os.pathsep))  # At the end, as Airflow does it.
     for name in names:
         module, _, function = name.rpartition(".")
         try:

@@ -11,8 +11,8 @@ from scripts.airflow.progress import say
 
 PAUSE_S = 1.0
 LIMIT_S = 300.0
-"""An API server on a busy machine takes less to start, and Airflow closes a backfill that it could not create after two
-minutes."""
+"""Calls are repeated for this many seconds. An API server takes less to start, even on a busy machine. Airflow closes a
+backfill that it could not create after two minutes."""
 ANSWER_S = 30.0
 """Time limit of one answer. On SQLite, an answer waits for other writers. After Ctrl-C, a person waits this long."""
 BUSY: Mapping[int, str] = {
@@ -24,6 +24,7 @@ BUSY: Mapping[int, str] = {
 }
 """Status codes that go away by themselves, and their reasons."""
 _SILENT = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError)
+"""Errors of a call that got no answer."""
 _Answer = TypeVar("_Answer")
 
 

@@ -1,4 +1,4 @@
-"""Starting processes, and ending them with all they started."""
+"""Start processes, and end them with all processes that they started."""
 
 import contextlib
 import os
@@ -11,21 +11,22 @@ from pathlib import Path
 import psutil
 
 TRAINING_GRACE_S = 15.0
+"""A training has this many seconds for its checkpoint."""
 GRACE_S = 3.0
-# The start time of a process moves with the system's clock, so it is compared with a tolerance.
 _CLOCK_STEP_S = 2.0
+"""Tolerance for the start time of a process, which moves with the clock of the system."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """One process and no later one that got its number again."""
+    """Identifies one process. A later process may get the same number."""
 
     pid: int
     created: float
 
 
 def identify(pid: int) -> Identity:
-    """Return what to note of a process to find it again."""
+    """Return the identity of a process, with which `find` finds it again."""
     return Identity(pid, psutil.Process(pid).create_time())
 
 
@@ -47,7 +48,7 @@ def _is(process: psutil.Process, identity: Identity) -> bool:
 
 
 def alive(process: psutil.Process) -> bool:
-    """Whether it runs; a dead child that nobody has waited for does not."""
+    """Return whether a process runs. A dead child that its parent has not waited for does not."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -55,7 +56,7 @@ def alive(process: psutil.Process) -> bool:
 
 
 def spawn(command: Sequence[str], environ: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
-    """Start a process in a session of its own: the terminal's Ctrl-C reaches us, and we end it in order."""
+    """Start a process in a session of its own: Ctrl-C in the terminal reaches this command, which ends it in order."""
     with open(log, "ab") as output:
         return subprocess.Popen(
             command,
@@ -68,20 +69,21 @@ def spawn(command: Sequence[str], environ: Mapping[str, str], log: Path) -> "sub
 
 
 def end(identities: Iterable[Identity]) -> None:
-    """End processes that `spawn` started and everything they started: a word first, and after a bounded time without.
+    """End processes that `spawn` started, and everything they started: with SIGTERM, and after a limit with SIGKILL.
 
-    A training gets longer than the rest, since it writes a checkpoint before it leaves. The rest is Airflow, whose
-    scheduler waits for ever once its workers are gone, and tasks, which Airflow keeps from hearing SIGTERM.
+    A training gets more time than the rest, because it writes a checkpoint before it ends. The rest is Airflow, whose
+    scheduler waits forever once its workers are gone, and tasks, in which Airflow blocks SIGTERM.
     """
     noted = list(identities)
     sessions = {root.pid for root in noted if not _is_another(root)}
     roots = {process for root in noted if (process := find(root))}
+    # Looked up before any signal: once a parent has ended, its children have another one.
     started_by_tasks = _at_depth(3, roots)
     everything = _survivors(roots | started_by_tasks, sessions)
     _signal(everything, signal.SIGTERM)
     psutil.wait_procs(started_by_tasks, timeout=TRAINING_GRACE_S)
     psutil.wait_procs(everything, timeout=GRACE_S)
-    # What was started since then is found by its session, or below what is still there.
+    # Processes that were started since then are in the same session, or are descendants of survivors.
     while survivors := _survivors(everything, sessions):
         _signal(survivors, signal.SIGKILL)
         psutil.wait_procs(survivors, timeout=GRACE_S)
@@ -89,13 +91,13 @@ def end(identities: Iterable[Identity]) -> None:
 
 
 def _is_another(root: Identity) -> bool:
-    # A dead root counts as itself, also while nobody has waited for it: what it left is still in its session.
+    # A dead root is not another process, even as a zombie: the processes that it left are still in its session.
     process = _of_that_number(root.pid)
     return process is not None and not _is(process, root)
 
 
 def _at_depth(depth: int, processes: set[psutil.Process]) -> set[psutil.Process]:
-    # scheduler -> worker -> task -> what the task started
+    # The chain is: scheduler, worker, task, process that the task started.
     for _ in range(depth):
         processes = {child for process in processes for child in _children(process)}
     return processes
@@ -108,7 +110,7 @@ def _survivors(known: Iterable[psutil.Process], sessions: set[int]) -> set[psuti
 
 
 def _members(sessions: set[int]) -> set[psutil.Process]:
-    # A worker whose scheduler was killed has no parent of ours any more, but is still in its session.
+    # A worker whose scheduler was killed is no descendant any more, but is still in its session.
     return {process for process in psutil.process_iter() if _session(process.pid) in sessions}
 
 

@@ -1,4 +1,4 @@
-"""States of tasks -> stages -> what a person sees."""
+"""Turns states of tasks into stages, and shows them to a person."""
 
 import contextlib
 import shutil
@@ -29,7 +29,7 @@ class Stage:
 
 
 class Display(Protocol):
-    """Shows where a run stands, as often as it is told."""
+    """Shows the progress of a run, with each call of `show`."""
 
     def show(self, stages: list[Stage], elapsed_s: float) -> None:
         """Show the stages that have begun."""
@@ -59,8 +59,8 @@ class Region:
 
     def show(self, stages: list[Stage], elapsed_s: float) -> None:
         """Replace what was shown before, with as many of the last stages as there is room for."""
-        # A line that wraps would take two rows, and the cursor would come back one short. It goes no higher than the
-        # screen either.
+        # A line that wraps takes two rows, and the cursor would then go back too few rows. It cannot go back above the
+        # screen either, so the number of lines is limited, too.
         columns, rows = shutil.get_terminal_size()
         width = columns - 1
         lines = [f"  {stage.name:<14} {stage.text}" for stage in stages][-max(rows - 2, 1) :]
@@ -76,7 +76,7 @@ def display_for(stream: TextIO) -> Display:
 
 
 def write(stream: TextIO, text: str) -> None:
-    """Write at once. A reader that has gone away (`| head`) must not keep us from stopping Airflow."""
+    """Write at once. A reader that has ended (`| head`) must not prevent Airflow from being stopped."""
     with contextlib.suppress(OSError):
         stream.write(text)
         stream.flush()
@@ -104,12 +104,12 @@ def stages_of(instances: Iterable[Mapping[str, Any]], notes: Mapping[str, str]) 
 
 
 def _begin(instance: Mapping[str, Any]) -> str:
-    # Times of the API are all of one form and zone, so they sort as text; what has none comes last.
+    # Times of the API have one form and zone, so they sort as text. An instance without a time comes last.
     return instance["start_date"] or "9999"
 
 
 def _has_started(instance: Mapping[str, Any]) -> bool:
-    # Skipped: the dataset was complete already, and nothing of this stage began.
+    # A skipped stage did not begin, because the dataset was complete already.
     return instance["state"] not in (None, "scheduled", "queued", "upstream_failed", "removed", "skipped")
 
 

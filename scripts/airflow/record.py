@@ -1,4 +1,4 @@
-"""Which Airflow runs here, and the lock that keeps it the only one."""
+"""The record of the Airflow that runs here, and the lock that allows only one."""
 
 import fcntl
 import json
@@ -15,14 +15,14 @@ from scripts.airflow.processes import Identity
 
 @dataclass(frozen=True)
 class Record:
-    """What another command must know of a started Airflow."""
+    """Facts about a started Airflow that another command needs."""
 
     port: int
     background: bool
-    """Started by `up`: it outlives the command that started it, and runs may use it."""
+    """Whether `up` started it. It then outlives that command, and runs may use it."""
     processes: dict[str, Identity]
     settings: list[str] = field(default_factory=list)
-    """Names of the settings that its processes got. Those of an older release lack some, and it noted none."""
+    """Names of the settings that its processes got. An older release recorded none, and its processes lack some."""
 
 
 def write_record(home: Path, record: Record) -> None:
@@ -47,11 +47,13 @@ def forget_record(home: Path) -> None:
 
 @contextmanager
 def exclusive_home(home: Path) -> Iterator[None]:
-    """Hold this home alone. The system lets go of the lock when we die, so it is never left behind.
+    """Lock this home for the block. The kernel releases the lock if this process dies, so it is never left behind.
 
-    Raises Refused while another command holds it.
+    Raises:
+        Refused: If another command holds the lock.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Not mode w, which would empty the file: it names the process that holds the lock.
     with open(home / "lock", "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""An Airflow that is kept by others, Compose for one: it is used, never started or stopped from here."""
+"""An Airflow that others keep running, such as Compose. It is used from here, and never started or stopped."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ PAGES = "AIRFLOW__API__BASE_URL"
 
 
 class Running(Protocol):
-    """What a run is followed in."""
+    """The Airflow in which a run is shown."""
 
     @property
     def layout(self) -> Layout:
@@ -43,12 +43,12 @@ class Running(Protocol):
         """Return the CPU seconds of its processes, which show progress; None if they cannot be seen."""
 
     def check(self) -> None:
-        """Raise Failed where it is known to have died."""
+        """Raise Failed if a process of it has died."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """See Running."""
+    """A running Airflow that is known by its address only."""
 
     layout: Layout
     url: str

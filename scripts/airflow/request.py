@@ -37,7 +37,7 @@ def read_source(text: str) -> str:
             f"SOURCE must have no placeholders except {PLACEHOLDERS}, got {text!r}: {unknown} is not one of them"
         )
     path = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - resolve() would replace the person's own links
-    # The data date of the run is to come, so only the folder above its place can be there already.
+    # The data date is not known yet, so only the folder above the placeholder can be checked.
     known = Path(before_placeholder(path) + "x").parent if is_dated(path) else Path(path)
     if not known.is_dir() and not recognises(known):
         problem = "is neither" if known.exists() else "does not exist"
@@ -48,7 +48,7 @@ def read_source(text: str) -> str:
 
 
 def read_request(source: str, params: str) -> Conf:
-    """Return the settings of the run; without `source_uri` where the sample images are meant."""
+    """Return the settings of the run. Without `source_uri`, they mean the sample images."""
     conf = read_params(params)
     uri = read_source(source)
     if uri and "source_uri" in conf:
@@ -73,9 +73,9 @@ def check_settings(conf: Conf) -> Conf:
 
 
 def or_sample_images(conf: Conf, samples: Path) -> Conf:
-    """Return the settings with a source: the sample images where none is given.
+    """Return the settings with a source: the sample images if none is given.
 
-    They have a dataset name of their own: their classes would else stay in the label map of the user's.
+    They have a dataset name of their own. Otherwise, their classes would stay in the label map of the user's dataset.
     """
     if "source_uri" in conf:
         return conf
@@ -86,7 +86,7 @@ def or_sample_images(conf: Conf, samples: Path) -> Conf:
 def draw_samples_once(samples: Path) -> None:
     """Draw the sample images the first time somebody asks for them."""
     if not samples.exists():
-        # Here, since nothing else of this package needs an imaging library.
+        # Imported here, because nothing else of this package needs an imaging library.
         from pipeline.sources.samples import draw_samples
 
         say(f"Drawing sample images into {samples}")

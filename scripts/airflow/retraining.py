@@ -27,7 +27,7 @@ MAKER, TRAINER, CHOICE = "image_dataset", "retrain", "choose"
 def trainer_of(airflow: Running, client: Client, signals: Signals) -> Client | None:
     """Return the DAG that trains on what this one makes, ready to run; None if there is none.
 
-    It must be awake before the first dataset is there: Airflow tells a DAG that is paused of nothing.
+    It must be unpaused before the first dataset exists, because Airflow drops events for a paused DAG.
     """
     if client.dag_id != MAKER or not (airflow.layout.dags / f"{TRAINER}.py").exists():
         return None
@@ -39,7 +39,7 @@ def trainer_of(airflow: Running, client: Client, signals: Signals) -> Client | N
 def follow_training(
     airflow: Running, trainer: Client, since: datetime, display: Display, signals: Signals
 ) -> list[Json]:
-    """Show the runs that were started since then until none is to come. Returns them."""
+    """Show the runs since then until no further one is to come, and return them."""
     try:
         watch(airflow, lambda: _status(trainer, since), display, signals)
     except Interrupted:
@@ -55,7 +55,7 @@ def _runs(trainer: Client, since: datetime) -> list[Json]:
 
 
 def _status(trainer: Client, since: datetime) -> RunStatus:
-    # In this order: an event becomes a run, and must not be missed between the two looks.
+    # Events first: an event that becomes a run between the two looks would otherwise be in neither.
     to_come = trainer.has_events()
     runs = _runs(trainer, since)
     started = [run["dag_run_id"] for run in runs if run["state"] != "queued"]
@@ -70,7 +70,7 @@ def _stages(trainer: Client, run_id: str) -> list[Stage]:
 
 
 def training_report(trainer: Client, runs: Sequence[Json]) -> list[str]:
-    """Return what came of the training: of runs that left the work to another one, only the last is told."""
+    """Return the results of the training, or why there was none. Runs that another run serves have no lines."""
     lines = [line for run in runs for line in _outcome(trainer, run)]
     return lines or [f"No training: {_reason(trainer, runs[-1])}" if runs else "No training: no dataset was updated"]
 

@@ -1,4 +1,4 @@
-"""The administrator's settings of DAGs: what Airflow would only say of a DAG that it could not import."""
+"""Checks the administrator's settings of DAGs. Airflow itself would only report a DAG that it cannot import."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,6 +20,7 @@ _ANSWERS = ("true", "false", "yes", "no", "1", "0")
 MAX_HOURS = 87_600
 """Ten years. Airflow adds this time to a date, and dates have a maximum."""
 MAX_SECONDS = 86_400
+"""One day."""
 _LINKS = ("https://", "http://", "mailto:")
 
 
@@ -85,7 +86,7 @@ def _is_schedule(text: str) -> bool:
     if text.startswith("@"):
         return text in PRESETS
     try:
-        croniter(text).get_next()  # "0 0 31 2 *" is valid, but has no date
+        croniter(text).get_next()  # "0 0 31 2 *" is valid, but never occurs.
     except CroniterError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Where Airflow lives, and every setting it gets, as environment variables: there is no airflow.cfg to keep in step."""
+"""The folders of Airflow and all of its settings, as environment variables. There is no airflow.cfg to keep in step."""
 
 import os
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from scripts.ports import HOST, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS_AT_ONCE = 4
+"""Tasks that run at the same time, over all runs."""
 HOME, DAGS, PLUGINS = "AIRFLOW_HOME", "AIRFLOW__CORE__DAGS_FOLDER", "AIRFLOW__CORE__PLUGINS_FOLDER"
 """Airflow's own settings, of the folders that it imports from."""
 
@@ -86,7 +87,7 @@ def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, s
         "TENFOLD_SAMPLES": str(layout.samples),
         "TENFOLD_GPUS": str(layout.gpus),
         "TF_CPP_MIN_LOG_LEVEL": "2",
-        # Tasks talk to the API server; a proxy of the network would take the calls and fail them.
+        # Tasks call the API server on this machine. A proxy of the network would take these calls, and fail.
         "NO_PROXY": ",".join(filter(None, [HOST, "localhost", inherited.get("NO_PROXY", "")])),
         "no_proxy": ",".join(filter(None, [HOST, "localhost", inherited.get("no_proxy", "")])),
     }
@@ -108,12 +109,13 @@ def _airflow(layout: Layout, port: int) -> dict[str, str]:
     return {
         **folders(layout),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        # A schedule that somebody set must start, and a training follow its datasets: without one nothing does.
+        # DAGs start unpaused: a schedule that somebody set must start, and a training must follow its datasets. Without
+        # a schedule, nothing starts by itself.
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": str(TASKS_AT_ONCE),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url_of(port)}/execution/",
-        # The default asks the name server, and waits for it where there is none.
+        # The default asks the name server, and waits for an answer even if there is no name server.
         "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{layout.home / 'airflow.db'}",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(layout.logs),
@@ -122,8 +124,8 @@ def _airflow(layout: Layout, port: int) -> dict[str, str]:
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": url_of(port),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        # A supervisor sees the end of its task at its next heartbeat: with the default, every task holds its slot,
-        # and a failure its message, for 5 s.
+        # A supervisor notices the end of its task at its next heartbeat. With the default, each task holds its slot for
+        # up to 5 s longer, and the message of a failure comes that late.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
     }
 

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM at moments of our choosing.
+"""Ctrl-C and SIGTERM, which are obeyed only at safe points.
 
-A handler that raises can raise between the birth of a process and the line that notes it, or in the middle of stopping:
-both leave processes behind. So the handler only remembers, and whoever waits asks.
+A handler that raises can raise between the start of a process and the line that records it, or while processes are
+being stopped. Both leave processes behind. So the handler only remembers the signal, and code that waits checks for it.
 """
 
 import signal
@@ -12,10 +12,11 @@ from scripts.airflow.errors import Interrupted
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SLICE_S = 0.1
+"""A pause checks for a signal at this interval. Python itself would continue a sleep after the handler."""
 
 
 class Signals:
-    """Remembers the first signal while its block runs. Further ones change nothing: stopping is bounded anyway."""
+    """Remembers the first signal in the block. Further signals change nothing, because stopping has a time limit."""
 
     def __init__(self) -> None:
         self._first = 0

@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 _BUSY_TIMEOUT_S = 60
+"""A writer waits this many seconds for other writers."""
 
 
 class Connection(sqlite3.Connection):
-    """Starts a transaction before a savepoint, and waits for other writers when it does.
+    """Starts a transaction before a savepoint, and waits for other writers to do so.
 
-    Python's own starts none there. A savepoint is then a transaction that begins by reading: it fails at once with
-    "database is locked" where another process writes before it does, and what it wrote is committed when it is
-    released, so that a scheduler sees the first runs of a backfill whose last one is never made.
+    Python's own connection starts none there. The savepoint is then a transaction that begins by reading. If another
+    process writes before it does, it fails at once with "database is locked". Its changes are committed when it is
+    released, so a scheduler would see the first runs of a backfill whose last run is never created.
     """
 
     def cursor(self, factory: Any = None) -> Any:
@@ -23,6 +24,8 @@ class Connection(sqlite3.Connection):
 class _Cursor(sqlite3.Cursor):
     def execute(self, sql: str, parameters: Any = ()) -> Self:
         if sql.startswith("SAVEPOINT") and not self.connection.in_transaction:
+            # IMMEDIATE takes the write lock at once, for which SQLite waits. A later change from reading to writing
+            # would fail.
             super().execute("BEGIN IMMEDIATE")
         return super().execute(sql, parameters)
 

@@ -6,11 +6,14 @@ from typing import Protocol
 from scripts.airflow.errors import Failed
 
 STALL_S = 180.0
+"""A start fails after this many seconds without progress."""
 WORK_S = 30.0
 """CPU seconds within STALL_S that count as progress. Processes that only wait take less, even if they are asked whether
 they are ready. Processes that start take more, even if other programs hold the cores."""
 LIMIT_S = 1800.0
+"""A start fails after this many seconds in any case."""
 _LOOK_S = 1.0
+"""The processes are looked at no more often, because each look reads all of them."""
 
 
 class Working(Protocol):

@@ -1,4 +1,4 @@
-"""What came of a backfill, a line a date."""
+"""The outcome of a backfill as a table, with one line for each date."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ _HEAD = Row("date", "images", "version", "outcome")
 
 
 def report(client: Client, outcome: Outcome) -> list[str]:
-    """Return all dates with what each has made, how many there were, and why those that failed did."""
+    """Return a table of all dates, a summary, and the error of each failed run."""
     rows = [
         row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome)
         for run in (*outcome.runs, *outcome.skipped)

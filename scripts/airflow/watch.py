@@ -1,4 +1,4 @@
-"""Show what Airflow does until it is over, and name what goes on if Airflow does not answer any more."""
+"""Show the progress until it is over. If Airflow stops answering, name what continues without this command."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from scripts.airflow.signals import Signals
 
 POLL_S = 1.0
 TOLERANCE_S = 60.0
-"""How long a refusal is taken for a passing one: an ingress without its backend answers 404."""
+"""A refusal counts as temporary for this many seconds, because an ingress without its backend answers 404."""
 
 
 class RunStatus(NamedTuple):
@@ -41,7 +41,7 @@ def watch(airflow: Running, look: Callable[[], RunStatus], display: Display, sig
             stages, is_over = look()
         except httpx.HTTPStatusError as error:
             refused_since = refused_since or time.monotonic()
-            # The client has asked again for minutes after an error that passes.
+            # The client has already repeated a call with a temporary error for minutes.
             if passing(error) or time.monotonic() - refused_since > TOLERANCE_S:
                 raise
         else:

@@ -14,6 +14,7 @@ from scripts.airflow.remote import PASSWORD
 def main() -> None:
     """Start the API server in place of this process."""
     passwords = Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"])
+    # Taken out of the environment, which Airflow's processes inherit.
     write_private(passwords, json.dumps({USER: os.environ.pop(PASSWORD)}))
     os.execvp("airflow", ["airflow", "api-server"])  # noqa: S606 - a command of our own
 

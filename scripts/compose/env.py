@@ -55,9 +55,9 @@ def main() -> int:
     file = ROOT / ".env"
     if not file.exists():
         write_private(file, new_settings())
-        (ROOT / "data").mkdir(exist_ok=True)  # or Docker makes it, owned by root
+        (ROOT / "data").mkdir(exist_ok=True)  # Otherwise, Docker creates it, and root owns it.
     settings = read(file)
-    text = os.environ.get("TENFOLD_PORT") or settings.get("TENFOLD_PORT") or "8080"  # as Compose does it
+    text = os.environ.get("TENFOLD_PORT") or settings.get("TENFOLD_PORT") or "8080"  # In the order of Compose.
     try:
         port = port_of(text)
     except ValueError as error:

@@ -31,6 +31,7 @@ def server_is_whole() -> bool:
 
     What serves tasks is built at the first call, which takes longer than the first task would wait.
     """
+    # This call makes the server build that part, so that the first task need not wait for it.
     _ask("/execution/health")
     return is_healthy("metadatabase")
 

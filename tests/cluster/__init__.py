@@ -1,1 +1,1 @@
-"""The DAGs on PostgreSQL, Redis and Celery's workers; needs both servers (`servers.py` says where)."""
+"""The DAGs on PostgreSQL, Redis and Celery workers. The tests need both servers; `servers.py` has their addresses."""

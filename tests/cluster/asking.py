@@ -1,4 +1,4 @@
-"""What the tests ask of the API server."""
+"""Requests of the tests to the API server."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +12,7 @@ POLL_S = 0.5
 
 
 def comes(condition: Callable[[], object], seconds: float = 480, pause: float = POLL_S) -> None:
-    """Wait for a condition; one answer that fails on a busy machine must not fail the test."""
+    """Wait for a condition. A failed request, as on a busy machine, is retried."""
     until(lambda: _answer(condition), seconds, pause)
 
 
@@ -23,11 +23,11 @@ def _answer(condition: Callable[[], object]) -> object:
 
 
 def tasks(client: Client, run_id: str, task_id: str) -> list[Json]:
-    """The instances of a task in a run, as often as it was mapped."""
+    """Return all instances of a task in a run."""
     return [each for each in client.task_instances(run_id) if each["task_id"] == task_id]
 
 
 def task(client: Client, run_id: str, task_id: str, map_index: int = -1) -> Json:
-    """One instance of a task in a run."""
+    """Return one instance of a task in a run."""
     [found] = [each for each in tasks(client, run_id, task_id) if each["map_index"] == map_index]
     return found

@@ -1,4 +1,4 @@
-"""A real Airflow on PostgreSQL, with Celery's workers as processes of this machine."""
+"""A real Airflow on PostgreSQL, with Celery workers as processes of this machine."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -22,14 +22,14 @@ CPU_WORKERS = ("cpu-1", "cpu-2")
 GPU_WORKER = "gpu-1"
 
 HEARTBEATS = {
-    # A worker that died is noticed by the silence of its tasks. The defaults (300 and 10 s) take five minutes.
+    # A dead worker is detected by the missing heartbeats of its tasks. The defaults (300 and 10 s) take five minutes.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
 }
 
 
 def celery(database: str, key_prefix: str) -> dict[str, str]:
-    """Settings of an Airflow whose tasks run on Celery's workers."""
+    """Return the settings of an Airflow whose tasks run on Celery workers."""
     return {
         "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",
@@ -37,7 +37,7 @@ def celery(database: str, key_prefix: str) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__CELERY__BROKER_URL": REDIS,
         "AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__GLOBAL_KEYPREFIX": key_prefix,
-        # Longer than the longest training: a message that waits longer for its end is delivered a second time.
+        # Longer than the longest training. Otherwise, the message of a running task would be delivered a second time.
         "AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT": str(8 * 24 * 3600),
         "TENFOLD_GPU_QUEUE": GPU,
         "TENFOLD_RETRAIN_POLL_SECONDS": "5",
@@ -46,7 +46,7 @@ def celery(database: str, key_prefix: str) -> dict[str, str]:
 
 
 class Cluster:
-    """A started Airflow and its workers."""
+    """An Airflow and its workers."""
 
     def __init__(self, airflow: Embedded) -> None:
         self._airflow = airflow
@@ -54,7 +54,7 @@ class Cluster:
 
     @property
     def workspace(self) -> Path:
-        """The workspace of settings that name none."""
+        """The default workspace."""
         return self._airflow.layout.workspace
 
     def start(self) -> None:
@@ -67,33 +67,33 @@ class Cluster:
             until(lambda name=name: f"celery@{name} ready" in self._airflow.log(name).read_text(), 480, 0.5)
 
     def add_worker(self, name: str, queue: str, tasks_at_once: int) -> None:
-        """Start a worker of one queue. It takes what waits there as soon as it is up."""
+        """Start a worker of one queue. It takes waiting tasks as soon as it is ready."""
         options = ["--queues", queue, "--concurrency", str(tasks_at_once), "--celery-hostname", name]
-        # Without its log server, which would listen on all interfaces.
+        # Without the log server, which would listen on all interfaces.
         command = ["celery", "worker", *options, "--skip-serve-logs"]
         self._airflow.add(name, command, {"TENFOLD_TEST_WORKER": name})
 
     def kill(self, worker: str) -> None:
-        """Kill a worker and all that it started at once, as when its machine dies."""
+        """Kill a worker and all its child processes, as when its machine dies."""
         for process in self.processes(worker):
             process.kill()
 
     def processes(self, *names: str) -> list[psutil.Process]:
-        """Airflow's commands of these names, all without any, and what they started."""
+        """Return the processes of the given commands of Airflow, or of all, with their child processes."""
         noted = self._airflow.record.processes
         roots = [root for name in names or noted if (root := find(noted[name]))]
         return [process for root in roots for process in (root, *root.children(recursive=True))]
 
     @contextmanager
     def client(self, dag_id: str) -> Iterator[Client]:
-        """A client of a DAG that is parsed and not paused."""
+        """Yield a client of a DAG that is parsed and not paused."""
         with closing(Client(self._airflow.url, self._airflow.keys.password, dag_id)) as client:
             wait_until_ready(self._airflow, client, self._since, Signals())
             yield client
 
     @contextmanager
     def http(self) -> Iterator[httpx.Client]:
-        """Requests to the api-server with a log-in."""
+        """Yield an HTTP client of the API server with a login."""
         login = Login(self._airflow.url, self._airflow.keys.password)
         with httpx.Client(base_url=self._airflow.url, auth=login, timeout=60, trust_env=False) as http:
             yield http
@@ -101,7 +101,7 @@ class Cluster:
 
 @contextmanager
 def started(layout: Layout, settings: dict[str, str]) -> Iterator[Cluster]:
-    """A cluster that ends with the block, with all it started."""
+    """Yield a cluster. It ends with the block, including all its processes."""
     layout.home.mkdir(mode=0o700)
     airflow = prepare(layout, background=False, settings=settings)
     try:

@@ -1,4 +1,4 @@
-"""One cluster for all tests of this folder: its start takes half a minute."""
+"""One cluster for all tests of this folder, because its start takes 30 seconds."""
 
 import json
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from tests.fake_gcs import FakeGcs
 
 BUCKET = "bucket"
 SETTINGS = {"dataset_name": "dated", "window": 30, "epochs": 1, "image_size": 32, "batch_size": 8}
-"""Defaults of all DAGs. `retrain` has no others, since the news of a data set starts it."""
+"""Defaults of all DAGs. `retrain` has no other settings, because asset events start it."""
 
 
 @pytest.fixture(scope="package")
 def bucket() -> Iterator[FakeGcs]:
-    """A fake Cloud Storage that the workers reach, and this process too."""
+    """A fake Cloud Storage that the workers and this process use."""
     with FakeGcs() as server, pytest.MonkeyPatch.context() as patch:
         server.create_bucket(BUCKET)
         patch.setenv("STORAGE_EMULATOR_HOST", server.url)
@@ -44,21 +44,21 @@ def cluster(bucket: FakeGcs, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="package")
 def image_training(cluster: Cluster) -> Iterator[Client]:
-    """The DAG, awake."""
+    """A client of the DAG image_training, which is not paused."""
     with cluster.client("image_training") as client:
         yield client
 
 
 @pytest.fixture(scope="package")
 def image_dataset(cluster: Cluster) -> Iterator[Client]:
-    """The DAG, awake."""
+    """A client of the DAG image_dataset, which is not paused."""
     with cluster.client("image_dataset") as client:
         yield client
 
 
 @pytest.fixture(scope="package")
 def retrain(cluster: Cluster) -> Iterator[Client]:
-    """The DAG, awake."""
+    """A client of the DAG retrain, which is not paused."""
     with cluster.client("retrain") as client:
         yield client
 

@@ -1,6 +1,6 @@
-"""PostgreSQL and Redis as they are found: a database and a prefix of keys of one test's own, gone at its end.
+"""Running servers of PostgreSQL and Redis. Each test has its own database and key prefix, which are deleted at the end.
 
-TENFOLD_TEST_POSTGRES and TENFOLD_TEST_REDIS are their addresses, with user and password where they ask for them.
+TENFOLD_TEST_POSTGRES and TENFOLD_TEST_REDIS are their addresses, with user and password if the servers require them.
 """
 
 import os
@@ -19,7 +19,7 @@ _WAIT_S = 3
 
 
 def silent() -> str:
-    """Which of the two do not answer, and why; empty where both do."""
+    """Return which of the two servers do not answer, and why, or an empty string if both answer."""
     reasons = []
     try:
         _connect().close()
@@ -35,7 +35,7 @@ def silent() -> str:
 
 @contextmanager
 def database() -> Iterator[str]:
-    """A new database; its address."""
+    """Yield the address of a new database."""
     name = f"tenfold_test_{secrets.token_hex(6)}"
     _execute(f'CREATE DATABASE "{name}"')
     try:
@@ -46,7 +46,7 @@ def database() -> Iterator[str]:
 
 @contextmanager
 def key_prefix() -> Iterator[str]:
-    """A prefix that no other key has."""
+    """Yield a prefix that no other key has."""
     prefix = f"tenfold-test-{secrets.token_hex(6)}:"
     yield prefix
     with closing(_redis()) as client:
@@ -57,7 +57,7 @@ def key_prefix() -> Iterator[str]:
 def _execute(statement: str) -> None:
     connection = _connect()
     try:
-        connection.autocommit = True  # a database is not made within a transaction
+        connection.autocommit = True  # a database cannot be created within a transaction
         connection.cursor().execute(statement)
     finally:
         connection.close()

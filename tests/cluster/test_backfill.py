@@ -1,4 +1,4 @@
-"""A backfill of thirty dates on PostgreSQL: thirty data sets, one training; and what another one does."""
+"""Backfills of thirty dates on PostgreSQL: thirty datasets, one training, and repetitions."""
 
 import time
 from datetime import date, timedelta
@@ -26,11 +26,11 @@ IMAGES = 4
 RUNS_AT_ONCE = 6
 LIMIT_S = 900
 LOOK_EVERY_S = 2.0
-"""A list of thirty runs takes Airflow a while, and the runs need its cores."""
+"""Listing thirty runs is slow in Airflow, and the runs need the cores."""
 
 
 def add_images(source: Path, day: date, numbers: range) -> None:
-    """Images of two classes; no other date and number has the same ones."""
+    """Add images of two classes. Images of different dates and numbers differ."""
     for label, first in (("cats", 0), ("dogs", 500)):
         folder = source / day.isoformat() / label
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,10 +47,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Made(NamedTuple):
-    """All that was published, and trained on it."""
+    """All published files, datasets and trainings."""
 
     files: dict[Place, object]
-    """The last write of every file of the data set name."""
+    """The last write of every file below the dataset name."""
     datasets: set[Path]
     trainings: set[Path]
 
@@ -65,7 +65,7 @@ def made(workspace: Path) -> Made:
 
 
 def backfill(image_dataset: Client, retrain: Client, source: Path) -> None:
-    """Every date once more, whatever became of it before; and the training behind them."""
+    """Run a backfill of all dates again, also of completed ones, and wait for the training that follows."""
     begin = time.monotonic()
     started = image_dataset.create_backfill(
         {
@@ -80,14 +80,14 @@ def backfill(image_dataset: Client, retrain: Client, source: Path) -> None:
     comes(lambda: not image_dataset.active_runs(), LIMIT_S, LOOK_EVERY_S)
     published = time.monotonic()
     image_dataset.close_backfill(started["id"])
-    # In this order: news of a data set become a run, so that none is missed between the two looks.
+    # In this order, because an asset event becomes a run. Otherwise, it could be missed between the two checks.
     comes(lambda: not retrain.has_events() and not retrain.active_runs(), LIMIT_S, LOOK_EVERY_S)
     runs = image_dataset.runs({"logical_date_gte": BEGIN})
     assert [run["state"] for run in runs] == ["success"] * len(DATES)
     print(f"{len(DATES)} dates in {published - begin:.0f} s, then {time.monotonic() - published:.0f} s for retrain")
 
 
-def test_thirty_dates_make_thirty_data_sets_and_one_training(
+def test_thirty_dates_create_thirty_datasets_and_one_training(
     cluster: Cluster, image_dataset: Client, retrain: Client, source: Path
 ):
     workspace = cluster.workspace

@@ -1,4 +1,4 @@
-"""The DAG on Celery: two workers for the CPU's tasks and one for the GPU's, killed as when their machine dies."""
+"""The DAG on Celery with two CPU workers and one GPU worker, which are killed as when their machine dies."""
 
 import re
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from tests.waiting import until
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1800),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # the client of the bucket leaves some
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # the storage client leaves sockets open
 ]
 
 SHARDS = {"dataset_name": "undated", "shards_per_task": 3}
@@ -42,7 +42,7 @@ def wait_for_success(client: Client, run_id: str) -> None:
 
 
 def wait_for_retry(client: Client, run_id: str, task_id: str, map_index: int = -1) -> Json:
-    """The second try of a task, once it has begun."""
+    """Wait until the second attempt of a task has started, and return it."""
     comes(lambda: (each := task(client, run_id, task_id, map_index))["try_number"] == 2 and each["state"] in BEGUN)
     return task(client, run_id, task_id, map_index)
 
@@ -58,7 +58,7 @@ def assert_nothing_lost_or_doubled(committed: Json, source: Path) -> None:
     assert sum(committed["examples"].values()) + committed["rejected"] == len(list(source.rglob("*.jpg")))
 
 
-def test_the_whole_chain_runs_on_the_workers_of_its_queues(cluster: Cluster, image_training: Client, source: Path):
+def test_every_task_runs_on_a_worker_of_its_queue(cluster: Cluster, image_training: Client, source: Path):
     run_id = image_training.trigger({"source_uri": str(source), **SHARDS})
     wait_for_success(image_training, run_id)
     writing = tasks(image_training, run_id, "shard.write")
@@ -72,20 +72,20 @@ def test_the_whole_chain_runs_on_the_workers_of_its_queues(cluster: Cluster, ima
 
 
 def last_image_of(settings: dict[str, Any], number: int) -> str:
-    """The image that one range of shards ends with. Another workspace gives the same plan."""
+    """Return the key of the last image in a range of shards. Another workspace gives the same plan."""
     apart = settings_from({**settings, "workspace": "gs://bucket/apart"}).dated()
     ranges = load_plan(make_plan(apart, take_snapshot(apart))).ranges
     with place_of(ranges[number]).open("rb") as file:
         return from_line(file.readlines()[-1]).key
 
 
-def test_a_cpu_worker_that_dies_while_it_writes_shards(
+def test_tasks_of_a_killed_cpu_worker_are_retried_on_another_worker(
     cluster: Cluster, image_dataset: Client, source: Path, bucket: FakeGcs
 ):
-    """Source and workspace are a bucket, so that no disk is shared.
+    """Source and workspace are in a bucket, so the workers share no disk.
 
-    The bucket does not answer for the last shard of a range, so the task hangs there and is killed. It is in the middle
-    of its work then, however fast the machine is.
+    The bucket does not answer for the last shard of a range, so the task hangs there. On any machine, it is killed in
+    the middle of its work.
     """
     bucket.put_folder("bucket", "raw/", source)
     settings = {"source_uri": "gs://bucket/raw", **SHARDS}
@@ -96,7 +96,7 @@ def test_a_cpu_worker_that_dies_while_it_writes_shards(
     plan_file = place_of(image_dataset.xcom(run_id, "shard.plan")[number])
     first, *_, last = load_range(plan_file).shards
     comes(lambda: load_result(plan_file, first.name))
-    # A task that the worker has taken and not yet begun would not be missed by its heartbeats.
+    # A task that its worker has not started yet has no heartbeats, so its death would not be detected.
     comes(lambda: all(each["start_date"] for each in tasks(image_dataset, run_id, "shard.write")))
     written = generations(bucket)
     assert load_result(plan_file, last.name) is None
@@ -116,7 +116,7 @@ def test_a_cpu_worker_that_dies_while_it_writes_shards(
 
 
 def generations(bucket: FakeGcs) -> dict[str, int]:
-    """Every shard that is there; one that was written again would have another generation."""
+    """Return the generation of every shard. It changes when a shard is written again."""
     return {name: bucket.generation("bucket", name) for name in bucket.names("bucket") if "/train-" in name}
 
 
@@ -140,7 +140,9 @@ def test_two_gpu_workers_train_one_model(cluster: Cluster, image_training: Clien
         assert batches.groupby("epoch")["input/examples"].sum().tolist() == [examples] * 2
 
 
-def test_the_gpu_worker_that_dies_while_it_trains(cluster: Cluster, image_training: Client, source: Path):
+def test_a_training_on_a_killed_gpu_worker_continues_on_another_worker(
+    cluster: Cluster, image_training: Client, source: Path
+):
     epochs = 12
     run_id = image_training.trigger({"source_uri": str(source), **SHARDS, "epochs": epochs})
     comes(lambda: image_training.xcom(run_id, "upload.commit"))
@@ -165,5 +167,5 @@ def test_the_gpu_worker_that_dies_while_it_trains(cluster: Cluster, image_traini
     assert image_training.xcom(run_id, "train", map_index=0)["epochs"] == epochs
     record = read(folder / "record", "epochs")
     assert record["step"].tolist() == list(range(1, epochs + 1))
-    # What was trained before the kill was not trained again.
+    # Epochs from before the kill were not repeated.
     assert record["time"].iloc[0] < killed.timestamp() < record["time"].iloc[-1]

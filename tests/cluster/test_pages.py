@@ -1,4 +1,4 @@
-"""The pages of the plugin where Airflow is on PostgreSQL, which takes no text that SQLite takes."""
+"""The pages of the plugin with Airflow on PostgreSQL, which refuses some text that SQLite accepts."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from tests.cluster.cluster import Cluster
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1800),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # the client of the bucket leaves some
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # the storage client leaves sockets open
 ]
 
 
-def test_pages_read_postgresql(cluster: Cluster, image_training: Client, source: Path) -> None:
+def test_pages_work_on_postgresql(cluster: Cluster, image_training: Client, source: Path) -> None:
     run_id = image_training.trigger({"source_uri": str(source), "dataset_name": "watched"})
     comes(lambda: image_training.state(run_id) == "success")
     with cluster.http() as http:

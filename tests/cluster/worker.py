@@ -1,9 +1,9 @@
-"""What a worker of a test is called."""
+"""The names of workers in tests."""
 
 import os
 import socket
 
 
 def worker_name() -> str:
-    """Airflow's `hostname_callable`: the machine's name would not tell a test's workers apart."""
+    """Return the worker name, as `hostname_callable` of Airflow. The host name is the same for all workers."""
     return os.environ.get("TENFOLD_TEST_WORKER") or socket.gethostname()

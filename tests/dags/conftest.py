@@ -1,4 +1,4 @@
-"""DAGs in a real Airflow."""
+"""Fixtures that run DAGs in a real Airflow."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ __all__ = ["airflow_database"]
 
 
 class Ran(NamedTuple):
-    """How a run ended, task by task, and what the tasks returned, and left under other keys."""
+    """The final states of a run and its tasks, with the return values and other XComs of the tasks."""
 
     run_id: str
     state: str
@@ -25,31 +25,31 @@ class Ran(NamedTuple):
     left: Callable[[str, str], Any]
 
     def returned(self, task_id: str) -> Any:
-        """What a task returned; of a mapped one, the first."""
+        """Return the return value of a task, or of the first instance of a mapped task."""
         return self.left(task_id, "return_value")
 
 
 RunDag = Callable[..., Ran]
-# Whatever a test changes: `dag.test` leaves the settings of a run in the form that the next one finds.
+# Settings of small trainings. A test can override them.
 TINY = {"epochs": 1, "image_size": 32, "batch_size": 8, "num_training_servers": 1}
 _OF_TRAINING = ("image_training", "retrain")
 
 
 @pytest.fixture(scope="session")
 def dags() -> dict[str, Any]:
-    """All DAGs, as Airflow reads them from their folder."""
+    """All DAGs that Airflow reads from the folder."""
     from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag(str(ROOT / "dags"))
     assert bag.import_errors == {}
     for dag in bag.dags.values():
-        dag.deadline = None  # dag.test() fails after a good run with one (airflow issue 73428)
+        dag.deadline = None  # with a deadline, dag.test() fails after a successful run (airflow issue 73428)
     return dict(bag.dags)
 
 
 @pytest.fixture
 def run_dag(dags: dict[str, Any], airflow_database: None, tmp_path: Path) -> RunDag:
-    """Runs a DAG to its end in this process; tiny trainings, in a workspace of the test's own."""
+    """A function that runs a DAG to its end in this process, with a tiny training and a separate workspace."""
 
     def run(dag_id: str, conf: dict[str, Any], logical_date: datetime | None = None) -> Ran:
         tiny = TINY if dag_id in _OF_TRAINING else {}
@@ -70,7 +70,7 @@ def run_dag(dags: dict[str, Any], airflow_database: None, tmp_path: Path) -> Run
 
 @contextmanager
 def _params_kept(dag: Any) -> Iterator[None]:
-    """Airflow leaves the form of a run in the parameters of its DAG and tasks: the next run here would have it."""
+    """Restore the parameters of a DAG and its tasks. Airflow changes them in a run, which would affect the next run."""
     params = [each.params.get_param(name) for each in (dag, *dag.tasks) for name in each.params]
     values = [param.value for param in params]
     try:
@@ -90,5 +90,5 @@ def _left(run: Any, task_id: str, key: str) -> Any:
 
     with create_session() as session:
         rows = session.query(XComModel).filter_by(run_id=run.run_id, task_id=task_id, key=key)
-        row = rows.filter(XComModel.map_index <= 0).one()  # of a mapped task, the first one's
+        row = rows.filter(XComModel.map_index <= 0).one()  # the first instance of a mapped task
         return XComModel.deserialize_value(row)

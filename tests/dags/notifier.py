@@ -1,4 +1,4 @@
-"""A notifier that an administrator might name: it writes to a file."""
+"""An example of a notifier that an administrator can configure. It writes to a file."""
 
 import os
 from pathlib import Path
@@ -8,14 +8,14 @@ from airflow.sdk import BaseNotifier
 
 
 class ToFile(BaseNotifier):
-    """Adds a line for each time it is called: how, and for which run."""
+    """Appends a line for each call, with the method and the run."""
 
     def notify(self, context: Any) -> None:
-        """Called by a task, or by the process that reads DAGs."""
+        """Handle a call from a task, or from the process that reads DAGs."""
         self._write("notify", context["run_id"])
 
     async def async_notify(self, context: Any) -> None:
-        """Called by the triggerer."""
+        """Handle a call from the triggerer."""
         self._write("async_notify", context["dag_run"]["dag_run_id"])
 
     def _write(self, how: str, run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The task that asks a person, when it resumes with the answer."""
+"""The approval task when it resumes with the answer of a person."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +13,11 @@ from pipeline.storage import Place
 from tests.sharding.test_approval import publish_another, settings, write
 
 __all__ = ["settings"]
-pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
 
 class Task:
-    """The task instance of a task that resumes. Only Airflow's server keeps XComs; a long test has a real one."""
+    """A fake task instance of a resumed task. XComs need a server of Airflow, which a long test has."""
 
     def __init__(self, asked: list[str] | None) -> None:
         self._asked = asked
@@ -32,17 +32,17 @@ def resume(plan: Place, settings: Settings, asked: list[str] | None, answer: str
     operator.execute_complete({"ti": Task(asked)}, {**event, "responded_by_user": None})
 
 
-def test_a_person_approves_what_they_read_and_nothing_else(settings: Settings):
+def test_an_approval_covers_only_the_question_that_was_read(settings: Settings):
     plan = write(settings)
     asked = questions(plan, settings)
     other = publish_another(settings)
     with pytest.raises(GateError, match=f"differ from those of version {other}.*trigger this DAG again"):
         resume(plan, settings, asked, "Approve")
     assert [answers(plan)(each) for each in asked] == [True]
-    assert len(questions(plan, settings)) == 1  # about the other version, which the person has not read
+    assert len(questions(plan, settings)) == 1  # the question about the other version, which the person has not read
 
 
-def test_a_rejection_names_what_was_rejected(settings: Settings):
+def test_the_error_of_a_rejection_contains_the_question(settings: Settings):
     plan = write(settings)
     [asked] = questions(plan, settings)
     publish_another(settings)
@@ -51,7 +51,7 @@ def test_a_rejection_names_what_was_rejected(settings: Settings):
     assert asked in str(caught.value)
 
 
-def test_a_question_of_an_older_release_is_answered_after_the_upgrade(settings: Settings):
+def test_a_question_of_an_older_release_can_be_answered(settings: Settings):
     plan = write(settings)
     [asked] = questions(plan, settings)
     with pytest.raises(GateError, match="a person answered 'Reject'") as caught:

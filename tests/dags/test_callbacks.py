@@ -1,4 +1,4 @@
-"""Callbacks that Airflow's dag-processor runs itself: for a task that died together with its worker."""
+"""Callbacks that the DAG processor runs itself, for a task that died with its worker."""
 
 import io
 import time
@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 DAG = """
 from pathlib import Path
 from airflow.sdk import BaseOperator, DAG
@@ -22,8 +22,8 @@ with DAG("died", schedule=None):
 
 
 @pytest.mark.timeout(300)
-def test_a_task_that_died_with_its_worker_keeps_no_later_callback_waiting(airflow_database: None, tmp_path: Path):
-    """A real dag-processor. Only its client of the API server is a mock: no call of this test reaches one."""
+def test_store_failure_does_not_block_later_callbacks_of_a_dead_task(airflow_database: None, tmp_path: Path):
+    """The DAG processor is real. Only its client of the API server is a mock, because there is no server."""
     import structlog
     from airflow.callbacks.callback_requests import TaskCallbackRequest
     from airflow.dag_processing.processor import DagFileProcessorProcess

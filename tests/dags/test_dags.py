@@ -1,4 +1,4 @@
-"""What holds for every DAG: its form, its schedule, its words and its retries."""
+"""Properties of all DAGs: form, schedule, documentation and retries."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,13 +12,13 @@ from pipeline.config import Settings, settings_from, settings_of_command_line
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
 
-pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
 ALL = ["image_training", "image_dataset", "retrain"]
 DATED = ["image_training", "image_dataset"]
 
 
-def test_these_are_all_and_airflow_reads_no_other_file(dags: dict[str, Any]):
+def test_airflow_reads_exactly_the_dag_files(dags: dict[str, Any]):
     assert sorted(dags) == sorted(ALL)
     folder = Path(__file__).parents[2] / "dags"
     ignored = {line for line in (folder / ".airflowignore").read_text().splitlines() if not line.startswith("#")}
@@ -36,7 +36,7 @@ def test_these_are_all_and_airflow_reads_no_other_file(dags: dict[str, Any]):
         ),
     ],
 )
-def test_the_administrator_says_where_training_runs(
+def test_the_environment_decides_where_training_runs(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], queue: str, config: dict[str, str]
 ):
     from airflow.sdk import DAG
@@ -49,11 +49,11 @@ def test_the_administrator_says_where_training_runs(
         monkeypatch.setenv(name, value)
     with DAG("training") as dag:
         train_and_report({}, "")
-    for task in map(dag.get_task, ("train", "promote")):  # others have no TensorFlow
+    for task in map(dag.get_task, ("train", "promote")):  # only these tasks need TensorFlow
         assert (task.queue, task.executor_config) == (queue, config)
 
 
-def test_every_setting_is_in_the_forms_it_belongs_to():
+def test_every_setting_is_in_its_forms():
     settings = set(Settings.model_fields) - {"dataset"}
     assert set(settings_of_all()) == settings - {"window"}
     assert set(settings_of_dataset()) | set(settings_of_training()) == settings
@@ -66,19 +66,19 @@ def test_every_setting_is_in_the_forms_it_belongs_to():
 
 
 @pytest.mark.parametrize("dag_id", ALL)
-def test_a_form_shows_its_settings_with_their_words(dags: dict[str, Any], dag_id: str):
+def test_a_form_has_titles_descriptions_and_valid_defaults(dags: dict[str, Any], dag_id: str):
     params = dags[dag_id].params
     for name in params:
         param = params.get_param(name)
         assert param.description, name
         assert param.schema["title"], name
     unfolded = [name for name in params if "section" not in params.get_param(name).schema]
-    assert unfolded == list(params)[: len(unfolded)]  # what people set first
-    assert 7 <= len(unfolded) <= 8  # all in sections would fold the whole form
-    params.validate()  # its defaults run untouched
+    assert unfolded == list(params)[: len(unfolded)]  # the settings that users change most often
+    assert 7 <= len(unfolded) <= 8  # without these, the whole form would be collapsed
+    params.validate()  # the defaults are valid
 
 
-def test_a_file_of_settings_gives_the_forms_defaults(tmp_path: Path):
+def test_a_settings_file_gives_the_defaults_of_the_form(tmp_path: Path):
     (tmp_path / "settings.toml").write_text('source_uri = "/data/{date}"\nepochs = 7\n')
     params = form(settings_of_command_line(tmp_path / "settings.toml", []), settings_of_all(), ["epochs"])
     assert (params["source_uri"].value, params["epochs"].value, params["seed"].value) == ("/data/{date}", 7, 0)
@@ -86,7 +86,7 @@ def test_a_file_of_settings_gives_the_forms_defaults(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("lines", "name"), [([], ""), (['dataset_name = "cars"'], "cars")])
-def test_the_form_leaves_the_dataset_name_to_the_source_that_is_entered(
+def test_the_form_has_a_default_dataset_name_only_if_it_is_set(
     lines: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "settings.toml").write_text("\n".join(['source_uri = "/data/flowers"', *lines]))
@@ -97,7 +97,7 @@ def test_the_form_leaves_the_dataset_name_to_the_source_that_is_entered(
 
 
 @pytest.mark.parametrize("dag_id", DATED)
-def test_tasks_share_the_words_of_the_form_and_not_its_values(dags: dict[str, Any], dag_id: str):
+def test_tasks_share_the_schema_of_the_form_but_not_its_values(dags: dict[str, Any], dag_id: str):
     of_dag, of_task = (each.params.get_param("split_seed") for each in (dags[dag_id], dags[dag_id].get_task("extract")))
     assert of_dag is not of_task
     assert of_dag.schema is of_task.schema
@@ -112,11 +112,11 @@ def test_the_schedule_is_off_and_dates_can_be_backfilled(dags: dict[str, Any], d
     assert dag.next_dagrun_info(last_automated_run_info=None) is None
     assert "backfills only" in dag.timetable.summary
     days = dag.iter_dagrun_infos_between(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
-    # The day that an interval begins with is the data date, and the run waits for its end.
+    # The first day of an interval is the data date. The run starts after its end.
     assert [(day.logical_date.day, day.run_after.day) for day in days] == [(1, 2), (2, 3), (3, 4)]
 
 
-def test_a_schedule_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+def test_the_environment_sets_the_schedule(monkeypatch: pytest.MonkeyPatch):
     from dags.schedule import FIRST, schedule_from
 
     monkeypatch.setenv("SOME_SCHEDULE", "0 * * * *")
@@ -128,22 +128,22 @@ def test_a_schedule_from_the_environment(monkeypatch: pytest.MonkeyPatch):
     assert schedule_from("SOME_SCHEDULE")["catchup"] is True
     monkeypatch.setenv("TENFOLD_START_DATE", "2026-02-01T00:00+02:00")
     assert schedule_from("SOME_SCHEDULE")["start_date"] == datetime(2026, 1, 31, 22, tzinfo=UTC)
-    assert schedule_from("OTHER_SCHEDULE")["catchup"] is False  # off stays off
+    assert schedule_from("OTHER_SCHEDULE")["catchup"] is False  # a schedule that is off has no catchup
 
 
 @pytest.mark.parametrize("dag_id", ALL)
-def test_every_task_says_what_it_does_costs_and_what_its_failure_means(dags: dict[str, Any], dag_id: str):
+def test_every_task_documents_its_cost_and_its_failure(dags: dict[str, Any], dag_id: str):
     dag = dags[dag_id]
     assert "**Cost**" in dag.doc_md
     assert "backfill" in dag.doc_md.lower()
     for task in dag.tasks:
         assert "*Cost*" in task.doc_md, task.task_id
         assert "*A failure*" in task.doc_md, task.task_id
-        assert not any(line.startswith("    ") for line in task.doc_md.splitlines())  # it would be shown as code
+        assert not any(line.startswith("    ") for line in task.doc_md.splitlines())  # Markdown would show it as code
 
 
 @pytest.mark.parametrize("dag_id", ALL)
-def test_every_task_is_retried_by_the_kind_of_its_error(dags: dict[str, Any], dag_id: str):
+def test_retries_of_every_task_depend_on_the_error(dags: dict[str, Any], dag_id: str):
     from airflow.sdk import RetryAction
 
     from pipeline import errors
@@ -166,12 +166,12 @@ def test_every_task_is_retried_by_the_kind_of_its_error(dags: dict[str, Any], da
 
 
 class Kept(dict[str, Any]):
-    """What Airflow keeps for a task from one try to the next."""
+    """A fake of the store that Airflow keeps for a task between attempts."""
 
     set = dict.__setitem__
 
 
-def test_preemptions_leave_a_training_its_retries():
+def test_preemptions_do_not_use_up_the_retries_of_a_training():
     from dags.defaults import training_retries
     from pipeline.errors import Preempted, TrainingError
 
@@ -182,24 +182,24 @@ def test_preemptions_leave_a_training_its_retries():
 
     errors = [Preempted(), TrainingError(), Preempted(), Preempted(), OSError(), Preempted(), TrainingError()]
     assert actions(errors, 20) == ["retry", "default", "retry", "retry", "default", "retry", "fail"]
-    assert actions([OSError()], 27) == ["default"]  # a person has cleared it
+    assert actions([OSError()], 27) == ["default"]  # as after a person cleared the task
 
 
 @pytest.mark.parametrize("dag_id", ALL)
-def test_no_task_runs_for_ever(dags: dict[str, Any], dag_id: str):
+def test_every_task_has_a_timeout(dags: dict[str, Any], dag_id: str):
     for task in dags[dag_id].tasks:
-        # A question has a time of its own, ask_hours; so has a sensor that gives its worker back between two looks.
+        # A question has the timeout ask_hours. A sensor that reschedules itself has its own timeout.
         limit = task.execution_timeout or timedelta(seconds=getattr(task, "timeout", 0))
         assert limit > timedelta(0) or task.task_id == "upload.approve", task.task_id
 
 
-def test_only_training_and_its_gate_take_a_slot_of_the_gpus(dags: dict[str, Any]):
+def test_only_training_and_its_gate_use_the_gpu_pool(dags: dict[str, Any]):
     pools = {(dag_id, task.task_id): task.pool for dag_id in ALL for task in dags[dag_id].tasks}
     of_gpus = {(dag_id, task) for dag_id in ("image_training", "retrain") for task in ("train", "promote")}
     assert {task for task, pool in pools.items() if pool == "gpu"} == of_gpus
 
 
-def test_a_gate_waits_for_no_other_training(dags: dict[str, Any]):
+def test_gates_have_priority_over_trainings(dags: dict[str, Any]):
     from airflow.task.priority_strategy import validate_and_load_priority_weight_strategy as strategy
 
     def weight(task: Any) -> int:
@@ -211,7 +211,7 @@ def test_a_gate_waits_for_no_other_training(dags: dict[str, Any]):
 
 
 @pytest.mark.long
-def test_a_form_left_as_it_was_takes_the_sample_images(
+def test_an_unchanged_form_uses_the_sample_images(
     run_dag: RunDag, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("TENFOLD_SAMPLES", str(make_images({"cats": 8, "dogs": 8})))
@@ -220,7 +220,7 @@ def test_a_form_left_as_it_was_takes_the_sample_images(
     assert "/datasets/samples/" in ran.returned("upload.commit")["dataset"]
 
 
-def test_a_late_run_is_named(caplog: pytest.LogCaptureFixture):
+def test_a_late_run_is_logged(caplog: pytest.LogCaptureFixture):
     import asyncio
 
     from dags.notify import tell_late
@@ -229,7 +229,7 @@ def test_a_late_run_is_named(caplog: pytest.LogCaptureFixture):
     assert "run scheduled__1 of image_dataset has not ended 24 hours after" in caplog.text
 
 
-def test_an_emptied_field_has_its_default_and_no_field_is_required(dags: dict[str, Any]):
+def test_an_empty_field_has_its_default_and_no_field_is_required(dags: dict[str, Any]):
     params = dags["image_training"].params
     assert all("null" in params.get_param(name).schema["type"] for name in params)
     assert settings_from({"epochs": None, "flip": None}) == settings_from({})

@@ -10,7 +10,7 @@ from pipeline.errors import SourceError
 
 
 class Left:
-    """Keeps what a task pushes. Airflow would need a running task for that."""
+    """A fake task instance that keeps pushed XComs. In Airflow, that needs a running task."""
 
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}
@@ -34,7 +34,7 @@ def test_the_error_message_is_stored(error: Any, words: str) -> None:
     assert left.pushed[FAILURE].startswith(words)
 
 
-def test_a_secret_is_hidden_and_a_long_message_is_cut() -> None:
+def test_secrets_are_masked_and_long_messages_are_truncated() -> None:
     from airflow.sdk.log import mask_secret
 
     mask_secret("hunter2-hunter2")
@@ -44,13 +44,13 @@ def test_a_secret_is_hidden_and_a_long_message_is_cut() -> None:
     assert len(left.pushed[FAILURE]) == MAX_CHARACTERS
 
 
-def test_a_file_name_that_is_no_utf_8_keeps_the_sentence() -> None:
+def test_a_file_name_that_is_not_utf_8_is_escaped_in_the_message() -> None:
     left = Left()
     store_failure({"ti": left, "exception": OSError("'/data/caf\udce9.jpg' cannot be read")})
     assert left.pushed[FAILURE] == r"OSError: '/data/caf\udce9.jpg' cannot be read"
 
 
-def test_nothing_is_left_by_another_process_than_that_of_the_task() -> None:
+def test_nothing_is_stored_outside_the_process_of_the_task() -> None:
     left = Left()
     store_failure({"ti": left})
     assert left.pushed == {}

@@ -1,4 +1,4 @@
-"""The DAG, loaded and run by a real Airflow on tiny real JPEGs."""
+"""The DAG image_training in a real Airflow, on tiny JPEGs."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ from tests.dags.conftest import RunDag
 from tests.fake_gcs import FakeGcs
 from tests.waiting import until
 
-pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def source(make_images: MakeImages) -> Path:
     return make_images({"cats": 10, "dogs": 10})
 
 
-def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
-    """A manual run, whose logical date is None; the second one finds all of the data side done."""
+def test_a_second_run_skips_completed_data_tasks(run_dag: RunDag, source: Path):
+    """Both runs are manual, so they have no logical date. The second run finds the dataset complete."""
     (source / "cats" / "broken.jpg").write_bytes(jpeg(1)[:50])
     first = run_dag("image_training", {"source_uri": str(source), "shards_per_task": 4})
     assert first.state == "success"
     ranges = range(len(first.returned("shard.plan")))
-    assert len(ranges) >= 3  # ten training shards, four a task, and those of validation
+    assert len(ranges) >= 3  # ten training shards, four per task, and the validation shards
     assert first.tasks == {
         "extract": "success",
         "shard.plan": "success",
@@ -53,7 +53,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     assert sum(committed["examples"].values()) == 20
     assert load(Path(committed["dataset"])).version == committed["version"]
     archives = sorted(Path(trained["comet"]).glob("try-*/*.zip"))
-    assert len(archives) == 2  # of the training, and of its results
+    assert len(archives) == 2  # one of the training, one of its results
     for path in (trained["model"], *archives, first.returned("report")["report"]):
         assert Path(path).stat().st_size > 1000
     promoted = first.returned("promote")
@@ -62,7 +62,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     of_run = f"?dag_id=image_training&run_id={quote_plus(first.run_id)}"
     assert first.left("report", "_link_ReportLink") == f"tenfold/report{of_run}"
     assert first.left("upload.commit", "_link_CardLink") == f"tenfold/card{of_run}"
-    assert first.left("train", "_link_CometLink") == ""  # no key, no experiment to see
+    assert first.left("train", "_link_CometLink") == ""  # without a key, there is no online experiment
     found = find_run("image_training", first.run_id)
     assert found
     assert (found.is_over, str(found.training), str(found.dataset)) == (True, trained["run"], committed["dataset"])
@@ -72,14 +72,14 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     assert (second.tasks["shard.write"], second.tasks["upload.copy"]) == ("skipped", "skipped")
     assert second.returned("upload.commit") == {**committed, "already_complete": True}
     assert second.returned("train")["run"] != trained["run"]
-    gated = second.returned("promote")  # of the same data, settings and seed: the same model
+    gated = second.returned("promote")  # equal dataset, settings and seed give an equal model
     assert (gated["promoted"], gated["champion"]) == (True, second.returned("train")["run"])
     assert "validation images, a difference of +0.0 points (+0.0 to +0.0)" in gated["verdict"]
 
 
 @pytest.mark.long
 def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Path):
-    """`dag.test` runs a task after another: what another worker does meanwhile is done here, as its operator does."""
+    """`dag.test` runs one task at a time, so a thread of the test runs the other server as its operator would."""
 
     def begun() -> list[Path]:
         runs = tmp_path / "workspace" / "runs"
@@ -101,7 +101,7 @@ def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Pat
         assert other.result() == result
     records = [Path(result["run"]) / place / "record" for place in ("", "servers/1")]
     seen, also_seen = (read(record, "batches") for record in records)
-    # Of both servers: padding and what one of them has seen are counted once.
+    # Examples of both servers are counted once, and padding is not counted.
     trained_on = ran.returned("upload.commit")["examples"]["train"]
     assert seen.groupby("epoch")["input/examples"].sum().tolist() == [trained_on] * result["epochs"]
     assert seen["step"].tolist() == also_seen["step"].tolist()
@@ -116,7 +116,7 @@ def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Pat
         ({"source_uri": "/nowhere"}, "source_uri must be a folder or list that exists"),
     ],
 )
-def test_bad_settings_are_refused_by_the_first_task_and_not_retried(
+def test_the_first_task_refuses_invalid_settings_without_a_retry(
     run_dag: RunDag, source: Path, tmp_path: Path, conf: dict, words: str, capfd: pytest.CaptureFixture
 ):
     ran = run_dag("image_training", {"source_uri": str(source), **conf})
@@ -124,12 +124,12 @@ def test_bad_settings_are_refused_by_the_first_task_and_not_retried(
     assert set(ran.tasks.values()) == {"upstream_failed"}
     assert ran.tries["extract"] == 1
     assert words in "".join(capfd.readouterr())
-    assert words in ran.left("extract", FAILURE)  # for the plugin
+    assert words in ran.left("extract", FAILURE)  # the plugin shows it
     assert not (tmp_path / "workspace").exists()
 
 
 @pytest.mark.parametrize("has_tensorflow", [pytest.param(True, marks=pytest.mark.long), False])
-def test_a_model_that_is_not_there_is_refused_by_the_first_task_and_not_retried(
+def test_the_first_task_refuses_a_missing_model_function_without_a_retry(
     run_dag: RunDag,
     source: Path,
     tmp_path: Path,
@@ -137,7 +137,7 @@ def test_a_model_that_is_not_there_is_refused_by_the_first_task_and_not_retried(
     capfd: pytest.CaptureFixture,
     has_tensorflow: bool,
 ):
-    """A worker without TensorFlow looks into the source of the module; any other one makes the model."""
+    """A worker without TensorFlow parses the source of the module. Any other worker creates the model."""
     (tmp_path / "own_models.py").write_text("def small(image_size, classes): ...")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -154,7 +154,7 @@ def test_a_model_that_is_not_there_is_refused_by_the_first_task_and_not_retried(
 
 
 @pytest.mark.parametrize("value", [0, "three"])
-def test_the_form_itself_refuses_values_out_of_range(run_dag: RunDag, source: Path, value: Any):
+def test_the_form_refuses_invalid_values(run_dag: RunDag, source: Path, value: Any):
     from airflow.sdk.exceptions import ParamValidationError
 
     with pytest.raises(ParamValidationError):
@@ -162,7 +162,7 @@ def test_the_form_itself_refuses_values_out_of_range(run_dag: RunDag, source: Pa
 
 
 @pytest.mark.long
-def test_two_dates_make_two_data_sets_and_two_models(run_dag: RunDag, make_images: MakeImages):
+def test_two_dates_create_two_datasets_and_two_models(run_dag: RunDag, make_images: MakeImages):
     days = ["2026-01-01", "2026-01-02"]
     root = make_images({f"{day}/{label}": 10 for day in days for label in ("cats", "dogs")})
     conf = {"source_uri": str(root / "{date}")}
@@ -176,7 +176,9 @@ def test_two_dates_make_two_data_sets_and_two_models(run_dag: RunDag, make_image
 
 
 @pytest.mark.long
-def test_from_a_bucket_into_a_bucket(run_dag: RunDag, source: Path, gcs: FakeGcs, tmp_path: Path):
+def test_the_dag_runs_with_source_and_workspace_in_a_bucket(
+    run_dag: RunDag, source: Path, gcs: FakeGcs, tmp_path: Path
+):
     for path in source.rglob("*.jpg"):
         copy_new(path, BucketPath("bucket", "raw") / path.relative_to(source).as_posix())
     places = {"source_uri": "gs://bucket/raw", "workspace": "gs://bucket/work", "local_folder": str(tmp_path / "local")}
@@ -184,7 +186,7 @@ def test_from_a_bucket_into_a_bucket(run_dag: RunDag, source: Path, gcs: FakeGcs
     assert ran.state == "success"
     committed, trained = ran.returned("upload.commit"), ran.returned("train")
     assert sum(committed["examples"].values()) == 20
-    # Another worker finds all of it in the bucket.
+    # All results are in the bucket, so another worker can use them.
     promoted, report = ran.returned("promote"), ran.returned("report")
     for uri in (committed["dataset"], trained["model"], promoted["pointer"], report["report"]):
         assert uri.startswith("gs://bucket/work/")
@@ -192,7 +194,7 @@ def test_from_a_bucket_into_a_bucket(run_dag: RunDag, source: Path, gcs: FakeGcs
     assert not (tmp_path / "workspace").exists()
 
 
-def test_a_bucket_that_is_not_there_is_refused_by_the_first_task(
+def test_the_first_task_refuses_a_missing_bucket(
     run_dag: RunDag, source: Path, gcs: FakeGcs, capfd: pytest.CaptureFixture
 ):
     ran = run_dag("image_training", {"source_uri": str(source), "workspace": "gs://no-such-bucket/prefix"})

@@ -1,4 +1,4 @@
-"""Under a real scheduler: the data gate with a person in it, who is told of what, and tasks that are cleared."""
+"""DAGs under a real scheduler: approvals, notifications and cleared tasks."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -55,13 +55,13 @@ def client(airflow: Embedded) -> Iterator[Client]:
 
 @pytest.fixture
 def notes(airflow: Embedded) -> Path:
-    """What the administrator's notifier wrote."""
+    """The file that the notifier of the administrator writes."""
     return airflow.layout.home.parent / "notes"
 
 
 @pytest.fixture
 def leaking(make_images: MakeImages, tmp_path: Path) -> Json:
-    """Settings of a run whose validation images are in training too."""
+    """Settings of a run with a validation image that is also in training."""
     source = make_images({"train/a": 6, "train/b": 6, "val/a": 2, "val/b": 1})
     shutil.copy(source / "train/a/000.jpg", source / "val/b/copied.jpg")
     return {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "on_leak": "ask"}
@@ -77,7 +77,7 @@ def _http(airflow: Embedded) -> httpx.Client:
 
 
 def _ask(airflow: Embedded, method: str, run_id: str, body: Json | None = None) -> Json:
-    """What Airflow's page *Required Actions* reads and sends."""
+    """Send the request of the page *Required Actions* of Airflow, and return the answer."""
     path = f"/api/v2/dags/image_dataset/dagRuns/{run_id}/taskInstances/{TASK}/-1/hitlDetails"
     with _http(airflow) as http:
         answer: Json = http.request(method, path, json=body).raise_for_status().json()
@@ -91,8 +91,8 @@ def _task(client: Client, run_id: str) -> Json:
 def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
     """Wait until a program can answer the question.
 
-    Airflow takes an answer for a failure, and asks again, if the answer comes before the scheduler knows that the task
-    has left its worker.
+    If the answer comes before the scheduler knows that the task has left its worker, Airflow treats it as a failure and
+    asks again.
     """
 
     def asks() -> bool:
@@ -104,7 +104,7 @@ def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
 
 
 def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
-    """What a person does in the UI: this task and all that follow it are run again."""
+    """Clear a task and all following tasks, as a person does in the UI."""
     body = {
         "dag_run_id": run_id,
         "task_ids": [task_id],
@@ -127,12 +127,12 @@ def _ended(client: Client, run_id: str) -> str:
 
 
 def _comes(look: Callable[[], bool]) -> None:
-    """Wait for an answer of Airflow. Requests are half a second apart, because each takes time of a core."""
+    """Wait for a condition. Requests are half a second apart, because each needs processor time."""
     until(lambda: _looked(look), seconds=480, pause=0.5)
 
 
 def _looked(look: Callable[[], bool]) -> bool:
-    """False where the server did not answer in time: on SQLite it waits while a task writes."""
+    """Return the condition, or False if the server did not answer. On SQLite, it waits while a task writes."""
     try:
         return look()
     except httpx.HTTPError:
@@ -143,7 +143,7 @@ def _committed(conf: Json) -> list[Path]:
     return list(Path(conf["workspace"]).glob(f"datasets/*/*/{COMMIT}"))
 
 
-def test_a_run_waits_for_the_answer_and_goes_on_with_it(airflow: Embedded, client: Client, leaking: Json, notes: Path):
+def test_a_run_waits_for_an_approval_and_continues(airflow: Embedded, client: Client, leaking: Json, notes: Path):
     run_id = client.trigger(leaking)
     _wait_for_question(airflow, client, run_id)
     question = _ask(airflow, "GET", run_id)
@@ -153,14 +153,14 @@ def test_a_run_waits_for_the_answer_and_goes_on_with_it(airflow: Embedded, clien
     assert _committed(leaking) == []
     assert question["subject"] == "Publish this dataset of 'source'?"
     assert leaking["source_uri"] in question["body"]
-    assert f"notify {run_id}\n" in notes.read_text()  # somebody is told that there is a question
-    until(lambda: f"async_notify {run_id}\n" in notes.read_text())  # and that the run is late
+    assert f"notify {run_id}\n" in notes.read_text()  # notification about the question
+    until(lambda: f"async_notify {run_id}\n" in notes.read_text())  # notification that the run is late
 
     _ask(airflow, "PATCH", run_id, {"chosen_options": ["Approve"], "params_input": {}})
     assert _ended(client, run_id) == "success"
     assert len(_committed(leaking)) == 1
 
-    again = client.trigger(leaking)  # the same images: answered once is enough
+    again = client.trigger(leaking)  # for the same images, one answer is enough
     assert _ended(client, again) == "success"
 
 
@@ -168,7 +168,7 @@ def test_a_run_waits_for_the_answer_and_goes_on_with_it(airflow: Embedded, clien
     ("answer", "hours", "words"),
     [("Reject", 24.0, "a person answered 'Reject'"), (None, 0.001, "nobody answered within ask_hours=0.001")],
 )
-def test_without_a_yes_nothing_is_published(
+def test_nothing_is_published_without_an_approval(
     airflow: Embedded, client: Client, leaking: Json, notes: Path, answer: str | None, hours: float, words: str
 ):
     run_id = client.trigger({**leaking, "ask_hours": hours})
@@ -181,10 +181,10 @@ def test_without_a_yes_nothing_is_published(
     assert "1 of 4 (25%) validation and test images are in training too" in said
     assert _task(client, run_id)["try_number"] == 1  # a retry would only ask again
     assert _committed(leaking) == []
-    until(lambda: notes.read_text().splitlines().count(f"notify {run_id}") == 2)  # of the question, and of the failure
+    until(lambda: notes.read_text().splitlines().count(f"notify {run_id}") == 2)  # about the question and the failure
 
 
-def test_any_task_may_be_cleared(airflow: Embedded, client: Client, make_images: MakeImages, tmp_path: Path):
+def test_any_task_can_be_cleared(airflow: Embedded, client: Client, make_images: MakeImages, tmp_path: Path):
     source = make_images({"cats": 12, "dogs": 12})
     conf = {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "shards_per_task": 4}
     run_id = client.trigger(conf)
@@ -198,7 +198,7 @@ def test_any_task_may_be_cleared(airflow: Embedded, client: Client, make_images:
         assert _ended(client, run_id) == "success", task_id
         assert writes(folder.rglob("*")) == published, task_id
 
-    (source / "cats" / "one-more.jpg").write_bytes(jpeg(999))  # the run finds other images than the first time
+    (source / "cats" / "one-more.jpg").write_bytes(jpeg(999))  # the cleared run finds an additional image
     _clear(airflow, run_id, "extract")
     assert _ended(client, run_id) == "success"
     assert len(_committed(conf)) == 2

@@ -1,4 +1,4 @@
-"""From dates to data sets to one training."""
+"""The DAG retrain: datasets of several dates become one training."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
 from tests.published import publish
 
-pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
 DATE = datetime(2026, 1, 1, tzinfo=UTC)
 UnderWay = Callable[[dict[str, Any], datetime | None, str], None]
@@ -38,7 +38,7 @@ def _build(run_dag: RunDag, photos: Path, day: str) -> dict:
     return made
 
 
-def test_without_a_data_set_there_is_nothing_to_train_on(run_dag: RunDag, capfd: pytest.CaptureFixture):
+def test_retrain_fails_without_a_dataset(run_dag: RunDag, capfd: pytest.CaptureFixture):
     ran = run_dag("retrain", {})
     assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
     assert "dataset_name is empty, but " in "".join(capfd.readouterr())
@@ -48,16 +48,16 @@ def test_without_a_data_set_there_is_nothing_to_train_on(run_dag: RunDag, capfd:
     ("given", "new", "trained"),
     [
         ("", ["flowers"], "flowers"),
-        ("", ["flowers", "flowers"], "flowers"),  # dates of a backfill
+        ("", ["flowers", "flowers"], "flowers"),  # several dates of a backfill
         ("flowers", ["cars", "flowers"], "flowers"),
         ("", ["cars", "flowers"], "refused"),
         ("flowers", ["cars"], "skipped"),
     ],
 )
-def test_the_name_is_that_of_the_dataset_that_is_new(
+def test_the_dataset_name_comes_from_the_asset_events(
     given: str, new: list[str], trained: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """With a context of its own. The long tests have real events."""
+    """The context is fake. The long tests have real events."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     from dags import retrain
@@ -76,10 +76,10 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("served", "expected"), [(["cars"], "flowers"), (["flowers"], "cars"), (["cars", "flowers"], "skipped")]
 )
-def test_a_name_whose_events_another_run_had_is_no_longer_new(
+def test_events_served_by_another_run_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: list[str], expected: str
 ):
-    """Airflow may hand an event to a second run, beside the event of another dataset."""
+    """Airflow may pass an event to a second run, together with an event of another dataset."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     from dags import retrain
@@ -95,7 +95,7 @@ def test_a_name_whose_events_another_run_had_is_no_longer_new(
 
 
 def use_context(monkeypatch: pytest.MonkeyPatch, events: list[SimpleNamespace], run_id: str) -> None:
-    """Give the tasks a context of their own, because a run of `dag.test` has no asset events."""
+    """Give the tasks a fake context, because a run of `dag.test` has no asset events."""
     from dags import retrain
 
     ti = SimpleNamespace(dag_id="retrain")
@@ -103,13 +103,13 @@ def use_context(monkeypatch: pytest.MonkeyPatch, events: list[SimpleNamespace], 
     monkeypatch.setattr(retrain, "get_current_context", lambda: context)
 
 
-def test_a_setting_of_the_other_dag_is_refused(run_dag: RunDag, capfd: pytest.CaptureFixture):
+def test_a_setting_of_another_dag_is_refused(run_dag: RunDag, capfd: pytest.CaptureFixture):
     ran = run_dag("retrain", {"source_uri": "/data"})
     assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
     assert "source_uri is not a setting of retrain" in "".join(capfd.readouterr())
 
 
-def test_a_window_that_would_train_on_its_validation_images_stops_before_the_training(
+def test_a_window_with_leaked_validation_images_fails_before_the_training(
     run_dag: RunDag, make_images: MakeImages, tmp_path: Path, capfd: pytest.CaptureFixture
 ):
     classes = ("cats", "dogs")
@@ -125,7 +125,7 @@ def test_a_window_that_would_train_on_its_validation_images_stops_before_the_tra
 
 @pytest.fixture
 def under_way(airflow_database: None) -> Iterator[UnderWay]:
-    """Keep a run of `image_dataset` with a form under way until the test ends."""
+    """A function that adds an active run of `image_dataset` until the end of the test."""
     from airflow.models import DagRun
     from airflow.utils.session import create_session
 
@@ -146,10 +146,10 @@ def under_way(airflow_database: None) -> Iterator[UnderWay]:
 
 @pytest.fixture
 def waits(run_dag: RunDag, dags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], bool]:
-    """Return whether `choose` waits, if its waiting time is over at once. There is no dataset to train on."""
+    """A function that returns whether `choose` would wait. Its timeout is over at once, and there is no dataset."""
     of_dag = (
         dags["retrain"].get_task("choose").python_callable.__globals__
-    )  # Airflow reads a DAG as a module of its own
+    )  # Airflow loads a DAG file as a separate module
     monkeypatch.setitem(of_dag, "WAIT", timedelta(seconds=-1))
     waited: list[str] = []
     log = SimpleNamespace(info=lambda *_: None, warning=lambda words, *values: waited.append(words % values))
@@ -176,10 +176,10 @@ def waits(run_dag: RunDag, dags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
             None,
             "running",
             True,
-        ),  # Airflow tells a task only that such a run exists
+        ),  # Airflow reports only that such a run exists
     ],
 )
-def test_only_runs_that_make_this_dataset_are_waited_for_and_not_forever(
+def test_choose_waits_only_for_runs_that_build_this_dataset(
     waits: Callable[[dict[str, Any]], bool], under_way: UnderWay, tmp_path: Path, form: dict[str, Any],
     date: datetime | None, state: str, expected: bool,
 ):  # fmt: skip
@@ -191,7 +191,7 @@ def test_only_runs_that_make_this_dataset_are_waited_for_and_not_forever(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("state", ["queued", "running"])
-def test_many_runs_of_another_dataset_keep_no_training_waiting(
+def test_choose_does_not_wait_for_many_runs_of_another_dataset(
     waits: Callable[[dict[str, Any]], bool], under_way: UnderWay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     state: str,
 ):  # fmt: skip
@@ -201,7 +201,7 @@ def test_many_runs_of_another_dataset_keep_no_training_waiting(
     assert not waits({"workspace": str(tmp_path / "workspace"), "dataset_name": "flowers"})
 
 
-def test_a_run_whose_data_sets_are_in_a_later_choice_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_run_whose_events_an_earlier_run_served_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     from airflow.sdk.exceptions import AirflowSkipException
 
     from dags import retrain
@@ -225,14 +225,14 @@ def test_a_run_whose_data_sets_are_in_a_later_choice_is_skipped(monkeypatch: pyt
         return False
 
     assert skips("second", [-30, -10])
-    assert not skips("second", [-30, -1])  # clocks differ
+    assert not skips("second", [-30, -1])  # within the tolerance for different clocks
     assert not skips("second", [-30, 1])
-    assert not skips("second", [])  # a person asks for it
-    assert not skips("first", [-10])  # cleared, or tried again
+    assert not skips("second", [])  # triggered by a person
+    assert not skips("first", [-10])  # cleared or retried
 
 
-def test_a_run_without_anything_new_to_train_on_serves_its_events_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Otherwise, their dataset name would be new in a second run that Airflow hands them to."""
+def test_a_run_without_a_new_dataset_still_serves_its_events(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Otherwise, the dataset name would be new in a second run that gets the same events."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     from dags import retrain
@@ -249,7 +249,7 @@ def test_a_run_without_anything_new_to_train_on_serves_its_events_too(monkeypatc
 
 
 @pytest.mark.long
-def test_the_newest_dates_are_trained_on_as_one_data_set_and_only_once(run_dag: RunDag, photos: Path):
+def test_the_newest_dates_are_trained_on_once_as_one_dataset(run_dag: RunDag, photos: Path):
     made = [_build(run_dag, photos, day) for day in DAYS]
     assert len({each["version"] for each in made}) == 3
     assert len({each["labels"]["crc32c"] for each in made}) == 1
@@ -272,7 +272,7 @@ def test_the_newest_dates_are_trained_on_as_one_data_set_and_only_once(run_dag: 
     assert changed.returned("train")["run"] != trained["run"]
 
 
-def test_the_asset_learns_what_was_published(run_dag: RunDag, photos: Path):
+def test_the_asset_event_describes_the_published_dataset(run_dag: RunDag, photos: Path):
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
     from sqlalchemy import select

@@ -1,4 +1,4 @@
-"""A training that is tried again, by a real Airflow: after a preemption, and where memory was too small."""
+"""Retries of a training in a real Airflow, after a preemption and after it ran out of memory."""
 
 import os
 import signal
@@ -14,12 +14,12 @@ from tests.dags.conftest import RunDag
 from tests.training.hungry import SMALL_MEMORY
 from tests.waiting import until
 
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.long]  # Airflow warns itself of much
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.long]  # Airflow itself causes many warnings
 
 
 @pytest.fixture
 def preempted(tmp_path: Path) -> Iterator[None]:
-    """Sends SIGTERM to the task, which runs in this process, once its training has taken a step."""
+    """Sends SIGTERM to the task, which runs in this process, after the first epoch of its training."""
     before = signal.getsignal(signal.SIGTERM)
     records = lambda: (tmp_path / "workspace").glob("runs/*/*/record")  # noqa: E731
 
@@ -34,7 +34,7 @@ def preempted(tmp_path: Path) -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def test_a_training_goes_on_after_less_memory_than_it_wanted_and_a_preemption(
+def test_a_training_continues_after_out_of_memory_and_a_preemption(
     run_dag: RunDag, make_images: MakeImages, tmp_path: Path, preempted: None, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "hungry_model.py").write_text(SMALL_MEMORY)
@@ -42,6 +42,6 @@ def test_a_training_goes_on_after_less_memory_than_it_wanted_and_a_preemption(
     source = str(make_images({"cats": 12, "dogs": 12}))
     ran = run_dag("image_training", {"source_uri": source, "model": "hungry_model:model", "epochs": 60})
     assert (ran.state, ran.tasks["train[0]"]) == ("success", "success")
-    # With 8 and 4 examples at once, then with 2 up to the preemption, and on from there.
+    # The attempts have 8 examples, 4 examples, 2 examples until the preemption, and 2 examples after it.
     assert ran.tries["train[0]"] == 4
     assert ran.returned("train")["epochs"] == 60

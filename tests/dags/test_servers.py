@@ -1,4 +1,4 @@
-"""The last task before the training says what the training needs of Airflow."""
+"""The last task before the training logs what the training needs from Airflow."""
 
 from pathlib import Path
 
@@ -8,19 +8,19 @@ from pipeline.config import settings_from
 from tests.conftest import MakeImages
 from tests.published import publish
 
-pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
 
-def test_the_pool_is_named_before_the_training_waits_for_it(
+def test_the_servers_task_names_the_pool_and_the_needed_slots(
     make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """If it does not exist, Airflow leaves `train` in the state scheduled forever. A task cannot look up pools."""
+    """Without the pool, `train` stays in the state scheduled forever. A task cannot look up pools."""
     from dags import tasks
     from dags.operators import TRAIN_DOC
 
     dataset = publish(make_images({"a": 8, "b": 8}), tmp_path, num_training_servers=2)
     settings = settings_from({"workspace": str(tmp_path), "num_training_servers": 2})
-    said: list[str] = []  # Airflow turns off the loggers that existed before its own.
+    said: list[str] = []  # Airflow disables the loggers that existed before its own.
     monkeypatch.setattr(tasks._log, "info", lambda words, *values: said.append(words % values))
     assert tasks.servers.function(settings.model_dump(), str(dataset)) == [0, 1]
     assert "2 slots of the pool 'gpu'" in said[0]

@@ -1,4 +1,4 @@
-"""Triggers of any DAG get Airflow's own answer. The first task says how many slots the training servers need."""
+"""The plugin does not change triggers of other DAGs. The first task logs the slots that training servers need."""
 
 import logging
 import warnings
@@ -14,7 +14,7 @@ from pipeline.allowed import ALL, SOURCES
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
 
-pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 OTHER_DAG, BACKFILLS = "/api/v2/dags/other/dagRuns", "/api/v2/backfills"
 NESTED = b"[" * 100_000
 DATES = b'"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-02T00:00:00Z"'
@@ -22,7 +22,7 @@ DATES = b'"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-02T00:00:00Z"
 
 @pytest.fixture(scope="module")
 def server(airflow_database: None) -> Iterator[TestClient]:
-    """Airflow's own API server with the plugin. TENFOLD_SETTINGS names a file that does not exist."""
+    """The API server of Airflow with the plugin. TENFOLD_SETTINGS names a file that does not exist."""
     from airflow.api_fastapi.app import create_app, purge_cached_app
 
     with pytest.MonkeyPatch.context() as patch:
@@ -49,7 +49,7 @@ def server(airflow_database: None) -> Iterator[TestClient]:
         (1, "", ""),
     ],
 )
-def test_the_first_task_says_how_many_servers_and_slots(
+def test_the_first_task_logs_the_number_of_servers_and_slots(
     run_dag: RunDag,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -68,7 +68,7 @@ def test_the_first_task_says_how_many_servers_and_slots(
 
 
 @pytest.mark.long
-def test_an_airflow_whose_administrator_allowed_nothing_is_closed(
+def test_runs_are_refused_until_the_administrator_allows_their_source(
     run_dag: RunDag,
     make_images: MakeImages,
     monkeypatch: pytest.MonkeyPatch,
@@ -86,7 +86,7 @@ def test_an_airflow_whose_administrator_allowed_nothing_is_closed(
     assert run_dag("image_dataset", {"source_uri": str(source)}).state == "success"
 
 
-def test_the_plugin_is_in_no_request_of_airflow():
+def test_the_plugin_adds_no_middleware_to_airflow():
     from plugins.tenfold import TenfoldPlugin
 
     assert not TenfoldPlugin.fastapi_root_middlewares
@@ -103,7 +103,7 @@ def test_the_plugin_is_in_no_request_of_airflow():
     ],
     ids=["run", "infinity", "nested", "backfill", "nested backfill"],
 )
-def test_triggers_of_other_dags_are_answered_by_airflow_alone(server: TestClient, address: str, body: bytes):
+def test_invalid_triggers_of_other_dags_get_a_client_error(server: TestClient, address: str, body: bytes):
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 

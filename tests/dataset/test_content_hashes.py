@@ -1,4 +1,4 @@
-"""Each version keeps a hash of the stored bytes of every example; those of older ones are taken from shards once."""
+"""Each version stores a hash of the bytes of every example. For older versions, shards are hashed once."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.writes import writes
 
 
 def of_records(folder: Path) -> bytes:
-    """The content hashes of a dataset by reading all of its records."""
+    """Return the content hashes of a dataset, computed from all of its records."""
     dataset = load(folder)
     return b"".join(
         xxhash.xxh3_128_digest(read_image(record, dataset.records).encoded)
@@ -37,7 +37,7 @@ def of_records(folder: Path) -> bytes:
 
 
 def forget_hashes(folder: Place) -> Dataset:
-    """Make of a dataset what an earlier release left: no content hashes, and no word of them."""
+    """Turn a dataset into one of an earlier release: without content hashes and without their entry."""
     content = storage.read_json(folder / "dataset.json")
     (folder / content.pop("hashes")["file"]).unlink()
     del content["checksum"]
@@ -57,7 +57,7 @@ def test_every_example_has_its_hash_in_the_order_of_the_shards(name: str, tmp_pa
 
 
 @pytest.mark.parametrize("damage", ["missing", "another"])
-def test_a_file_of_hashes_that_is_damaged_is_named(tmp_path: Path, damage: str):
+def test_a_missing_or_damaged_hash_file_is_named(tmp_path: Path, damage: str):
     folder = publish_case("keep", tmp_path)[0]
     path = folder / "content_hashes.bin"
     content = path.read_bytes()
@@ -73,7 +73,7 @@ def test_a_file_of_hashes_that_is_damaged_is_named(tmp_path: Path, damage: str):
         require_shards(folder, load(folder))
 
 
-def test_hashes_of_finished_shards_outlive_a_kill(make_images: MakeImages, tmp_path: Path):
+def test_hashes_of_finished_shards_survive_a_failure(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 12, "b": 12})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "num_shards": 4})
     plan_path = make_plan(settings, take_snapshot(settings))
@@ -97,7 +97,7 @@ def test_hashes_of_finished_shards_outlive_a_kill(make_images: MakeImages, tmp_p
 
 
 @pytest.mark.parametrize("kept_bytes", [None, 0, 8])
-def test_a_shard_without_all_its_hashes_is_not_finished(
+def test_a_shard_without_all_its_hashes_is_written_again(
     make_images: MakeImages, tmp_path: Path, kept_bytes: int | None
 ):
     settings = settings_from({"source_uri": str(make_images({"a": 8, "b": 8})), "workspace": str(tmp_path / "w")})
@@ -137,7 +137,7 @@ def test_a_version_of_an_earlier_release_is_read_once(make_images: MakeImages, w
     assert load_hashes(folder, dataset, kept) == hashes
 
 
-def test_hashes_that_were_taken_from_shards_outlive_a_failure(make_images: MakeImages, tmp_path: Path):
+def test_hashes_computed_from_shards_survive_a_failure(make_images: MakeImages, tmp_path: Path):
     folder = publish(make_images({"a": 12, "b": 12}), tmp_path / "w", num_shards=3)
     hashes = (folder / "content_hashes.bin").read_bytes()
     dataset = forget_hashes(folder)

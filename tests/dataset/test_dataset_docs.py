@@ -1,4 +1,4 @@
-"""The pages about a dataset: the readers run as written, and the table has the features of a record."""
+"""The pages about a dataset: their example readers run as written, and their table has all features of a record."""
 
 import json
 import re
@@ -26,7 +26,7 @@ READ = [
     ("from tfrecord import", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
     ("import tensorflow_datasets", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
 ]
-"""For each reader, in the order of the page: words that only it has, its dataset, a line of its output."""
+"""For each reader, in the order of the page: words that only it contains, its dataset, a line of its output."""
 
 
 @pytest.mark.parametrize(("words", "name", "line"), READ, ids=[words for words, _, _ in READ])
@@ -47,14 +47,14 @@ def test_a_reader_runs_as_written(
 
 
 def run(code: str) -> None:
-    """In this process, where TensorFlow is imported once; `tfrecord` in one of its own, as its snippet wants it."""
+    """Run code in this process, which imports TensorFlow once. The snippet for `tfrecord` needs its own process."""
     if "from tfrecord" in code:
         subprocess.run([sys.executable, "-c", code], check=True)
     else:
         exec(compile(code, "docs/how-to/read-shards.md", "exec"), {"__name__": "snippet"})
 
 
-def test_the_checksum_is_taken_as_the_page_says(tmp_path: Path):
+def test_the_checksum_is_computed_as_the_page_says(tmp_path: Path):
     [formula] = re.findall(r"`(google_crc32c\.value\(.*?\))`", PAGE)
     described = json.loads((publish_case("boxes", tmp_path)[0] / "dataset.json").read_text())
     checksum = described.pop("checksum")

@@ -1,4 +1,4 @@
-"""`docs/reference/dataset.schema.json` says what `dataset.json` holds: no field more, none less."""
+"""`docs/reference/dataset.schema.json` describes exactly the fields of `dataset.json`."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def problems(document: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A second version with all there is to tell: test images, a rejected, an equal and a misnamed one, drift."""
+    """A second version that fills every field: it has test, rejected, equal and misnamed images, and drift."""
     folder = tmp_path_factory.mktemp("full")
     source, workspace = make_folders(folder / "source" / "train", IN_FOLDERS).parent, folder / "workspace"
     for split in ("validation", "test"):
@@ -39,7 +39,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return described(publish(source, workspace, max_leaked_fraction=1, near_duplicates=True, prepare="resize"))
 
 
-def test_the_schema_is_one():
+def test_the_schema_is_valid():
     Draft202012Validator.check_schema(SCHEMA)
 
 
@@ -49,7 +49,7 @@ def test_every_field_is_described():
 
 
 def fields(schema: Any) -> Iterator[tuple[str, Any]]:
-    """Every property below a schema."""
+    """Yield every property below a schema."""
     if isinstance(schema, dict):
         if isinstance(properties := schema.get("properties"), dict):
             yield from properties.items()
@@ -59,17 +59,17 @@ def fields(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_data_set_of_each_kind(name: str, tmp_path: Path):
+def test_each_kind_of_dataset_matches_the_schema(name: str, tmp_path: Path):
     assert problems(described(publish_case(name, tmp_path)[0])) == []
 
 
-def test_a_data_set_whose_labels_are_codes(tmp_path: Path):
+def test_a_dataset_with_codes_as_labels_matches_the_schema(tmp_path: Path):
     found = described(publish(imagenet(tmp_path / "source"), tmp_path / "workspace", max_leaked_fraction=1))
     assert found["texts"] == {"n01440764": "tench, Tinca tinca"}
     assert problems(found) == []
 
 
-def test_a_data_set_with_all_there_is_to_tell(full: Any):
+def test_a_dataset_with_every_field_matches_the_schema(full: Any):
     assert problems(full) == []
     assert full["rejected"]["count"] == full["quality"]["rejected"] == 1
     assert full["source"]["skipped"]
@@ -79,7 +79,7 @@ def test_a_data_set_with_all_there_is_to_tell(full: Any):
 
 
 def places(document: Any, place: Place = ()) -> Iterator[Place]:
-    """Where there is an object with fields of ours: of the maps by label, reason and feature others name the keys."""
+    """Yield the place of each object with fixed fields. Maps by label, reason or feature have arbitrary keys."""
     if isinstance(document, dict) and place[-1:] not in [
         ("classes",),
         ("skipped",),
@@ -100,7 +100,7 @@ def at(document: Any, place: Place) -> Any:
     return document
 
 
-def test_a_field_more_is_refused_everywhere(full: Any):
+def test_an_unknown_field_is_refused_everywhere(full: Any):
     found = [place for place in places(full) if place != ("software",)]
     assert len(found) > 20
     for place in found:
@@ -109,9 +109,9 @@ def test_a_field_more_is_refused_everywhere(full: Any):
         assert problems(more), place
 
 
-def test_a_field_less_is_refused_everywhere(full: Any):
+def test_a_missing_field_is_refused_unless_it_is_optional(full: Any):
     optional = {("splits", "test"), ("settings", "prepare_size"), ("checksum",)}
-    # Data sets that were published before lack these.
+    # Datasets of earlier releases lack these.
     optional |= {("quality", "contradictions"), ("quality", "classes_without_training"), ("hashes",), ("files",)}
     optional |= {("quality", "skipped_by_name"), ("quality", "classes_unused"), ("settings", "max_file_megabytes")}
     optional |= {("splits", split, "shards", 0, "ends") for split in full["splits"]}
@@ -123,11 +123,11 @@ def test_a_field_less_is_refused_everywhere(full: Any):
             assert bool(problems(less)) is ((*place, name) not in optional | of_drift), (*place, name)
 
 
-def test_the_seed_of_an_earlier_release_stands_for_that_of_the_split(full: Any):
+def test_seed_of_an_earlier_release_replaces_split_seed(full: Any):
     older = deepcopy(full)
     older["settings"]["seed"] = older["settings"].pop("split_seed")
     assert problems(older) == []
-    assert problems({**full, "settings": {**full["settings"], "seed": 0}})  # never both
+    assert problems({**full, "settings": {**full["settings"], "seed": 0}})  # Both at once are refused.
 
 
 @pytest.mark.parametrize(

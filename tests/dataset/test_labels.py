@@ -33,32 +33,32 @@ BUILD = "work/images/v-1"
 
 
 def label_map(folder: Path, needed: list[str], build: str = BUILD) -> list[str]:
-    """Plan as `make_plan` does: again, if another run came between."""
+    """Reserve labels as `make_plan` does, which tries again if another run came first."""
     while not reserve_labels(folder, labels := proposed_labels(folder, needed), build):
         pass
     return labels
 
 
-def test_ids_are_given_once_and_never_move(tmp_path: Path):
+def test_ids_are_assigned_once_and_never_change(tmp_path: Path):
     assert label_map(tmp_path, ["cat", "eel"]) == ["cat", "eel"]
     assert label_map(tmp_path, ["ant", "cat", "dog"]) == ["cat", "eel", "ant", "dog"]
     assert label_map(tmp_path, ["eel"]) == ["cat", "eel"]
 
 
-def test_what_others_added_behind_changes_nothing_for_those_before(tmp_path: Path):
+def test_labels_added_later_do_not_change_an_earlier_map(tmp_path: Path):
     before = label_map(tmp_path, ["cat", "dog"])
     label_map(tmp_path, ["ant", "dog"])
     assert label_map(tmp_path, ["cat", "dog"]) == before
 
 
-def test_nothing_new_writes_nothing(tmp_path: Path):
+def test_known_labels_cause_no_write(tmp_path: Path):
     label_map(tmp_path, ["cat", "dog"])
     before = sorted(tmp_path.rglob("*"))
     label_map(tmp_path, ["dog"])
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_runs_of_many_dates_at_once_agree(tmp_path: Path):
+def test_concurrent_runs_agree_on_the_ids(tmp_path: Path):
     days = [[f"shared{number}" for number in range(5)] + [f"of day {day}"] for day in range(16)]
     with ThreadPoolExecutor(16) as pool:
         maps = list(pool.map(lambda labels: label_map(tmp_path, labels), days))
@@ -88,7 +88,7 @@ def test_a_damaged_map_is_refused_and_nothing_is_added(content: str, tmp_path: P
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_map_of_an_earlier_release_is_read_and_goes_on(tmp_path: Path):
+def test_a_map_of_an_earlier_release_is_read_and_extended(tmp_path: Path):
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "00001.json").write_text('["cat", "dog"]')
     assert label_map(tmp_path, ["ant", "dog"]) == ["cat", "dog", "ant"]
@@ -99,16 +99,14 @@ def test_a_map_of_an_earlier_release_is_read_and_goes_on(tmp_path: Path):
     }
 
 
-def test_other_files_beside_the_map_are_left_alone(tmp_path: Path):
+def test_other_files_beside_the_map_are_ignored(tmp_path: Path):
     label_map(tmp_path, ["cat", "dog"])
     (tmp_path / "labels" / "00001 (copy).json").write_text("[]")
     assert label_map(tmp_path, ["ant"]) == ["cat", "dog", "ant"]
 
 
-def test_a_folder_of_states_that_may_not_be_read_is_not_taken_for_an_empty_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Root may read every folder, so that the calls have to fail by themselves."""
+def test_an_unreadable_label_folder_is_not_treated_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The error is simulated, because root can read every folder."""
     label_map(tmp_path, ["cat", "dog"])
 
     def refused(path: str) -> None:
@@ -121,7 +119,7 @@ def test_a_folder_of_states_that_may_not_be_read_is_not_taken_for_an_empty_one(
             proposed_labels(tmp_path, ["ant"])
 
 
-def test_names_with_newlines_and_not_utf_8_survive(tmp_path: Path):
+def test_labels_with_newlines_or_invalid_utf_8_are_kept(tmp_path: Path):
     labels = ["new\nline", "caf\udce9", "花"]
     assert label_map(tmp_path, labels) == label_map(tmp_path, labels) == labels
 
@@ -141,7 +139,7 @@ def test_a_file_of_the_user_decides_all_ids(tmp_path: Path):
         (None, SettingsError, "label_map must be a file with one label per line"),
     ],
 )
-def test_a_file_that_does_not_do_is_refused(tmp_path: Path, content: str | None, error: type, words: str):
+def test_an_unsuitable_label_file_is_refused(tmp_path: Path, content: str | None, error: type, words: str):
     path = tmp_path / "labels.txt"
     if content is not None:
         path.write_text(content)
@@ -154,7 +152,7 @@ def test_a_file_that_does_not_do_is_refused(tmp_path: Path, content: str | None,
 
 @pytest.fixture
 def failed(make_images: MakeImages, tmp_path: Path) -> Settings:
-    """Settings of a name with a build that was planned and never committed: its classes are `notes` and `src`."""
+    """Settings of a name whose planned build was never committed. The classes of the build are `notes` and `src`."""
     places = {"source_uri": str(make_images({"notes": 6, "src": 6})), "workspace": str(tmp_path / "w")}
     settings = settings_from({**places, "dataset_name": "images"})
     make_plan(settings, take_snapshot(settings))
@@ -163,7 +161,7 @@ def failed(make_images: MakeImages, tmp_path: Path) -> Settings:
 
 
 def flowers(settings: Settings, make_images: MakeImages, *classes: str) -> dict[str, Any]:
-    """Build the data set of other images under the same name."""
+    """Build a dataset of other images under the same name."""
     make_images(dict.fromkeys(classes, 6))
     snapshot = take_snapshot(settings)
     return publish(write_shards(settings, snapshot), settings)
@@ -183,15 +181,15 @@ def test_reservations_of_a_failed_build_are_released_and_the_next_build_uses_the
     assert release_labels(failed) == []
 
 
-def test_what_a_committed_data_set_lists_is_never_released(
+def test_labels_of_a_committed_dataset_are_never_released(
     failed: Settings, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
 ):
-    """The phantoms stand before its own labels, whose ids must not move."""
+    """The labels of the failed build precede its own labels, whose ids must not change."""
     made = flowers(failed, make_images, "daisy", "rose")
     assert load(Path(made["dataset"])).labels == ("notes", "src", "daisy", "rose")
     assert release_labels(failed) == []
     shutil.rmtree(made["dataset"])
-    assert release_labels(failed) == []  # as if its commit were under way
+    assert release_labels(failed) == []  # as if the commit were still running
     monkeypatch.setattr(label_maps, "COMMIT_NS", 0)
     assert release_labels(failed) == ["notes", "src", "daisy", "rose"]
 
@@ -216,13 +214,11 @@ def test_a_build_whose_labels_were_released_is_not_committed(failed: Settings, m
     with pytest.raises(DatasetError, match=told):
         publish(plan_path, failed)
     assert not list(name_folder(failed).glob("*/dataset.json"))
-    made = publish(write_shards(failed, take_snapshot(failed)), failed)  # what the message says
+    made = publish(write_shards(failed, take_snapshot(failed)), failed)  # as the message advises
     assert load(Path(made["dataset"])).labels == (("ant", "daisy", "rose") if reused else ("daisy", "rose"))
 
 
-def test_a_plan_with_the_label_map_of_a_user_needs_no_ids_of_the_name(
-    failed: Settings, make_images: MakeImages, tmp_path: Path
-):
+def test_a_plan_with_a_label_map_of_a_user_reserves_no_ids(failed: Settings, make_images: MakeImages, tmp_path: Path):
     (tmp_path / "labels.txt").write_text("rose\ndaisy\n")
     given = settings_from({**failed.model_dump(), "label_map": str(tmp_path / "labels.txt")})
     made = flowers(given, make_images, "daisy", "rose")
@@ -230,7 +226,7 @@ def test_a_plan_with_the_label_map_of_a_user_needs_no_ids_of_the_name(
     assert release_labels(failed) == ["notes", "src"]
 
 
-def test_a_release_between_the_claim_of_a_commit_and_its_dataset_json_removes_nothing(
+def test_a_release_during_a_commit_removes_no_label(
     failed: Settings, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
 ):
     make_images({"daisy": 6, "rose": 6})
@@ -249,10 +245,10 @@ def test_a_release_between_the_claim_of_a_commit_and_its_dataset_json_removes_no
     assert {by for _, _, by in uses(failed)} == {"permanent"}
 
 
-def test_a_commit_that_was_suspended_until_its_claim_expired_says_so(
+def test_a_commit_whose_claim_expired_raises_an_error(
     failed: Settings, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
 ):
-    """Neither wins unnoticed."""
+    """A conflict between the commit and the release must not go unnoticed."""
     make_images({"daisy": 6, "rose": 6})
     plan_path = write_shards(failed, take_snapshot(failed))
     save = upload.save
@@ -268,7 +264,7 @@ def test_a_commit_that_was_suspended_until_its_claim_expired_says_so(
         publish(plan_path, failed)
 
 
-def test_a_claim_between_the_look_and_the_write_of_a_release_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_claim_made_during_a_release_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     folder = name_folder(settings)
     label_map(folder, ["cat", "dog"])
@@ -284,7 +280,7 @@ def test_a_claim_between_the_look_and_the_write_of_a_release_wins(tmp_path: Path
     assert [label for _, label, _ in uses(settings)] == ["cat"]
 
 
-def test_in_a_bucket_reservations_are_released_too(
+def test_reservations_in_a_bucket_are_released_too(
     make_images: MakeImages, gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
 ):
     place = {"source_uri": str(make_images({"daisy": 6, "rose": 6})), "workspace": "gs://bucket/w"}
@@ -298,7 +294,7 @@ def test_in_a_bucket_reservations_are_released_too(
     assert list(uses(settings)) == [(0, "daisy", "permanent"), (1, "rose", "permanent")]
 
 
-def test_many_commits_with_the_same_labels_write_one_claim(failed: Settings, make_images: MakeImages):
+def test_repeated_commits_with_the_same_labels_write_one_claim(failed: Settings, make_images: MakeImages):
     flowers(failed, make_images, "daisy", "rose")
     before = sorted((name_folder(failed) / "labels").iterdir())
     make_images({"rose": 9})
@@ -307,7 +303,7 @@ def test_many_commits_with_the_same_labels_write_one_claim(failed: Settings, mak
     assert len(list(name_folder(failed).glob("*/dataset.json"))) == 2
 
 
-def test_the_command_lists_all_labels_with_who_holds_them_and_releases(
+def test_the_labels_command_lists_labels_with_their_holders_and_releases_them(
     failed: Settings, make_images: MakeImages, capsys: pytest.CaptureFixture[str]
 ):
     release_labels(failed)
@@ -332,14 +328,14 @@ def test_the_command_lists_all_labels_with_who_holds_them_and_releases(
     assert "has no dataset 'flower'. It has images: set dataset_name" in capsys.readouterr().err
 
 
-def test_a_damaged_data_set_stops_a_release(failed: Settings, make_images: MakeImages):
+def test_a_damaged_dataset_stops_a_release(failed: Settings, make_images: MakeImages):
     made = flowers(failed, make_images, "daisy", "rose")
     (Path(made["dataset"]) / "dataset.json").write_text("{")
     with pytest.raises(DatasetError, match="cannot be read"):
         release_labels(failed)
 
 
-def test_labels_of_the_map_without_an_image_are_named_once(
+def test_labels_without_an_image_are_logged_once(
     failed: Settings, make_images: MakeImages, caplog: pytest.LogCaptureFixture
 ):
     flowers(failed, make_images, "daisy", "rose")
@@ -351,4 +347,4 @@ def test_labels_of_the_map_without_an_image_are_named_once(
     assert "`python -m pipeline labels --release`" in told[0]
     shutil.rmtree(Path(failed.source_uri) / "rose")
     second = load(Path(flowers(failed, make_images, "ants")["dataset"])).quality
-    assert (second["classes_gone"], second["classes_unused"]) == (["rose"], ["notes", "src"])  # none in both
+    assert (second["classes_gone"], second["classes_unused"]) == (["rose"], ["notes", "src"])  # No label is in both.

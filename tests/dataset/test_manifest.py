@@ -1,4 +1,4 @@
-"""Images of a dataset by their positions, and the names that it may give."""
+"""Images of a dataset by their positions, and the names that `dataset.json` can contain."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.published import CHRYSANTHEMUM, DAISY, ROSE, publish_case
 
 
 @pytest.mark.parametrize("case", ["keep", "gzip"])  # encoded, and pixels
-def test_images_are_found_by_their_positions_through_the_shards(case: str, tmp_path: Path):
+def test_images_are_found_by_their_positions_across_shards(case: str, tmp_path: Path):
     folder, _ = publish_case(case, tmp_path)
     dataset = load(folder)
     shards = dataset.splits["train"].shards
@@ -30,7 +30,7 @@ def test_images_are_found_by_their_positions_through_the_shards(case: str, tmp_p
     assert {encoded for _, encoded in sample_images(folder, dataset, 100)} == {encoded for _, encoded in in_order}
 
 
-def test_classes_have_the_names_that_people_give_them(tmp_path: Path):
+def test_class_names_use_the_texts_of_labels(tmp_path: Path):
     folder, _ = publish_case("keep", tmp_path)
     dataset = replace(load(folder), texts={DAISY: "a flower"})
     assert dataset.names == [CHRYSANTHEMUM, "a flower", ROSE]
@@ -54,10 +54,8 @@ HOSTILE = "../../elsewhere"
         (lambda c: c.update(window={"2026-01-01": HOSTILE}), HOSTILE),
     ],
 )
-def test_a_foreign_one_whose_names_lead_elsewhere_is_refused(
-    damage: Callable[[dict[str, Any]], object], named: str, tmp_path: Path
-):
-    """Its names become those of folders: of copies on a worker, and of the champion in the workspace."""
+def test_a_dataset_with_unsafe_names_is_refused(damage: Callable[[dict[str, Any]], object], named: str, tmp_path: Path):
+    """The names become folder names, for copies on a worker and for the champion in the workspace."""
     folder, _ = publish_case("keep", tmp_path)
     content = json.loads((folder / "dataset.json").read_bytes())
     del content["checksum"]

@@ -1,4 +1,4 @@
-"""Each date points to the version that was built of it last."""
+"""Each date points to its last built version."""
 
 import json
 import random
@@ -48,13 +48,15 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
         ([("latest", A), ("2026-01-02", B)], 9, {"2026-01-02": B}),
     ],
 )
-def test_the_newest_come_first(settings: Settings, saved: list[tuple[str, str]], count: int, newest: dict[str, str]):
+def test_the_newest_partitions_come_first(
+    settings: Settings, saved: list[tuple[str, str]], count: int, newest: dict[str, str]
+):
     for number, (name, version) in enumerate(saved):
         save(settings, name, version, number)
     assert list(newest_partitions(settings, count).items()) == list(newest.items())
 
 
-def test_the_same_is_not_written_again(settings: Settings):
+def test_an_unchanged_partition_is_not_written_again(settings: Settings):
     path = pointer(settings, "2026-01-02")
     save(settings, "2026-01-02", A, 5)
     first = writes([path])
@@ -65,7 +67,7 @@ def test_the_same_is_not_written_again(settings: Settings):
 
 
 @pytest.mark.parametrize("listed_ns", [4, 5])
-def test_an_older_listing_moves_nothing_back_and_that_is_said(
+def test_an_older_listing_does_not_change_a_partition_and_is_logged(
     settings: Settings, listed_ns: int, caplog: pytest.LogCaptureFixture
 ):
     save(settings, "2026-01-02", B, 5)
@@ -75,7 +77,7 @@ def test_an_older_listing_moves_nothing_back_and_that_is_said(
     assert f"`python -m pipeline partition 2026-01-02 {A}`" in caplog.text
 
 
-def test_of_commits_at_once_the_newest_listing_wins(settings: Settings):
+def test_the_newest_listing_of_concurrent_commits_wins(settings: Settings):
     listings = [Partition("2026-01-02", f"{number:016x}", number) for number in range(1, 25)]
     random.Random(0).shuffle(listings)
     with ThreadPoolExecutor(8) as pool:
@@ -83,7 +85,7 @@ def test_of_commits_at_once_the_newest_listing_wins(settings: Settings):
     assert newest_partitions(settings, 1) == {"2026-01-02": f"{24:016x}"}
 
 
-def test_a_file_of_an_earlier_release_gives_way_to_what_was_listed_after_it_was_written(settings: Settings):
+def test_a_file_of_an_earlier_release_is_replaced_only_by_a_later_listing(settings: Settings):
     path = pointer(settings, "2026-01-02")
     before = time.time_ns()
     with storage.write_whole(path) as file:
@@ -96,7 +98,7 @@ def test_a_file_of_an_earlier_release_gives_way_to_what_was_listed_after_it_was_
 
 
 def save(settings: Settings, name: str, version: str, listed_ns: int) -> None:
-    """What a commit does of a source that was never found to hold another version again."""
+    """Save a partition as a commit does, if none of its versions was listed again."""
     save_partition(name_folder(settings), Partition(name, version, listed_ns), lambda _: 0)
 
 
@@ -108,7 +110,7 @@ def pointer(settings: Settings, name: str) -> Place:
 @pytest.mark.parametrize(
     "name", ["2026-01-03 (copy).json", "2026-01-03.json.bak", ".2026-01-03.json.h.1.0.tmp", "x.json"]
 )
-def test_what_others_put_there_is_no_partition(tmp_path: Path, name: str):
+def test_foreign_files_are_not_partitions(tmp_path: Path, name: str):
     settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     save(settings, "2026-01-02", A, 1)
     (tmp_path / "datasets" / "images" / "partitions" / name).write_bytes(b"{}")
@@ -116,7 +118,7 @@ def test_what_others_put_there_is_no_partition(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"1", b"\xff"])
-def test_a_damaged_one_is_named(tmp_path: Path, content: bytes):
+def test_a_damaged_partition_is_named(tmp_path: Path, content: bytes):
     settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     save(settings, "2026-01-02", A, 1)
     (tmp_path / "datasets" / "images" / "partitions" / "2026-01-02.json").write_bytes(content)
@@ -128,12 +130,12 @@ def test_a_damaged_one_is_named(tmp_path: Path, content: bytes):
 
 
 def built(source: Path, settings: Settings, day: int) -> str:
-    """The version of a day of January."""
+    """Build and return the version of a day in January."""
     dated = {"data_date": f"2026-01-{day:02d}", "dataset_name": settings.dataset_name}
     return publish(source / "{date}", settings.workspace, **dated).name
 
 
-def test_each_date_points_to_what_was_built_of_it_last(make_images: MakeImages, settings: Settings):
+def test_each_date_points_to_its_last_built_version(make_images: MakeImages, settings: Settings):
     source = make_images({f"2026-01-{day:02d}/{label}": 4 for day in (1, 2) for label in ("cats", "dogs")})
     first, second = built(source, settings, 1), built(source, settings, 2)
     assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": first}
@@ -142,31 +144,31 @@ def test_each_date_points_to_what_was_built_of_it_last(make_images: MakeImages, 
     again = built(source, settings, 1)
     assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": again}
     (source / "2026-01-01" / "cats" / "new.jpg").unlink()
-    assert built(source, settings, 1) == first  # found complete, and the newest state of the date once more
+    assert built(source, settings, 1) == first  # It is complete already, and the newest state of the date again.
     assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": first}
 
 
-def test_a_commit_of_an_old_run_does_not_take_its_date_back(
+def test_a_commit_of_an_old_run_does_not_revert_its_date(
     make_images: MakeImages, settings: Settings, caplog: pytest.LogCaptureFixture
 ):
     source = make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4})
     first = built(source, settings, 1)
     told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
     dated = settings_from({**settings.model_dump(), **told}).dated()
-    old_plan = make_plan(dated, take_snapshot(dated))  # complete: as the old run has it
+    old_plan = make_plan(dated, take_snapshot(dated))  # It is complete already, as in the old run.
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
     corrected = built(source, settings, 1)
     held = pointer(settings, "2026-01-01").read_bytes()
-    assert commit(old_plan, dated).version == first  # the run's own result stays what it was
+    assert commit(old_plan, dated).version == first  # The run's own result does not change.
     assert newest_partitions(settings, 1) == {"2026-01-01": corrected}
     assert pointer(settings, "2026-01-01").read_bytes() == held
     assert f"partition 2026-01-01 stays at version {corrected}" in caplog.text
     (source / "2026-01-01" / "cats" / "new.jpg").unlink()
-    assert built(source, settings, 1) == first  # listed again: the old images are right after all
+    assert built(source, settings, 1) == first  # A new listing makes the old images current.
     assert newest_partitions(settings, 1) == {"2026-01-01": first}
 
 
-def test_a_plan_of_an_earlier_release_counts_as_its_snapshot_does(make_images: MakeImages, tmp_path: Path):
+def test_a_plan_of_an_earlier_release_uses_the_time_of_its_snapshot(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 4, "b": 4})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "dataset_name": "images"})
     first = publish(source, tmp_path / "w").name
@@ -179,13 +181,13 @@ def test_a_plan_of_an_earlier_release_counts_as_its_snapshot_does(make_images: M
     assert newest_partitions(settings, 1) == {"latest": first}
 
 
-def test_of_two_runs_that_find_a_version_at_once_the_newer_listing_counts(settings: Settings):
+def test_the_newest_listing_of_a_version_counts(settings: Settings):
     for listed_ns in (1, 5, 3):
         save_listed(settings, A, listed_ns)
     assert last_listed(settings, A) == 5
 
 
-def test_a_listing_of_another_date_with_the_same_images_moves_nothing(make_images: MakeImages, tmp_path: Path):
+def test_a_listing_of_another_date_with_the_same_images_changes_no_partition(make_images: MakeImages, tmp_path: Path):
     source, settings = (
         make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4}),
         settings_from({"workspace": str(tmp_path), "dataset_name": "images"}),
@@ -202,7 +204,7 @@ def test_a_listing_of_another_date_with_the_same_images_moves_nothing(make_image
     assert newest_partitions(settings, 2) == {"2026-01-02": first, "2026-01-01": corrected}
 
 
-def test_a_run_that_finds_its_version_complete_writes_nothing_and_counts_as_a_newer_listing(
+def test_a_run_with_a_complete_version_counts_as_a_newer_listing_without_a_write(
     make_images: MakeImages, settings: Settings
 ):
     source = make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4})
@@ -210,7 +212,7 @@ def test_a_run_that_finds_its_version_complete_writes_nothing_and_counts_as_a_ne
     dated = settings_from({**settings.model_dump(), **told}).dated()
     first = built(source, settings, 1)
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
-    waiting = make_plan(dated, take_snapshot(dated))  # of a run that then waits for an answer
+    waiting = make_plan(dated, take_snapshot(dated))  # This run then waits for an answer.
     for path in map(storage.place_of, load_plan(waiting).ranges):
         write_range(path, lambda *_: None)
         copy_range(path, lambda *_: None)
@@ -222,7 +224,7 @@ def test_a_run_that_finds_its_version_complete_writes_nothing_and_counts_as_a_ne
     assert writes([pointer(settings, "2026-01-01")]) == before
 
 
-def test_a_person_moves_a_partition_by_a_command(
+def test_the_partition_command_sets_the_version_of_a_partition(
     make_images: MakeImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     source, settings = (
@@ -237,7 +239,7 @@ def test_a_person_moves_a_partition_by_a_command(
     moved = json.loads(capsys.readouterr().out)
     assert moved == {"partition": "latest", "version": first, "file": str(pointer(settings, "latest"))}
     assert newest_partitions(settings, 1) == {"latest": first}
-    save(settings, "latest", second, 1)  # a commit of before the command
+    save(settings, "latest", second, 1)  # a commit from before the command
     assert newest_partitions(settings, 1) == {"latest": first}
     assert publish(source, tmp_path / "w").name == second  # a new listing
     assert newest_partitions(settings, 1) == {"latest": second}
@@ -251,7 +253,7 @@ def test_a_person_moves_a_partition_by_a_command(
     assert newest_partitions(settings, 1) == {"latest": second}
 
 
-def test_what_the_gate_stops_is_no_partition(make_images: MakeImages, tmp_path: Path):
+def test_a_version_that_the_gate_stops_is_no_partition(make_images: MakeImages, tmp_path: Path):
     source = make_images({"cats": 6, "dogs": 6})
     (source / "cats" / "broken.jpg").write_bytes(b"no image")
     settings = settings_from({"workspace": str(tmp_path / "w"), "dataset_name": "images"})

@@ -1,4 +1,4 @@
-"""The shard cache against a bucket: what is damaged, lost, full, or wanted by two at once."""
+"""The shard cache of a bucket: damaged and missing shards, full disks, and concurrent readers."""
 
 import contextlib
 import fcntl
@@ -27,7 +27,7 @@ def content(number: int) -> bytes:
 
 
 def shards_of(gcs: FakeGcs, count: int) -> dict[str, RemoteShard]:
-    """So many shards of SIZE bytes in the bucket, as the cache is told of them."""
+    """Put `count` shards of SIZE bytes into the bucket, and return them as the cache expects them."""
     for number in range(count):
         gcs.put("bucket", f"data/v1/{number}", content(number))
     return {
@@ -36,7 +36,7 @@ def shards_of(gcs: FakeGcs, count: int) -> dict[str, RemoteShard]:
 
 
 def at_once() -> bool:
-    """There is no time to wait for room."""
+    """Do not wait for room."""
     return False
 
 
@@ -60,14 +60,14 @@ def test_a_shard_is_fetched_once_and_then_read_locally(gcs: FakeGcs, tmp_path: P
     assert gcs.requests["download"] == 1
 
 
-def test_a_shard_that_arrives_damaged_is_fetched_once_more(gcs: FakeGcs, tmp_path: Path):
+def test_a_damaged_download_is_fetched_again(gcs: FakeGcs, tmp_path: Path):
     shard = shards_of(gcs, 1)["0"]
     fault = gcs.fail("corrupt", on="download")
     assert ShardCache(tmp_path, ROOM).pin(shard, at_once).path.read_bytes() == content(0)
     assert fault.fired == 1
 
 
-def test_a_shard_that_always_arrives_damaged_is_never_in_the_cache(gcs: FakeGcs, tmp_path: Path):
+def test_a_shard_that_is_damaged_twice_is_not_cached(gcs: FakeGcs, tmp_path: Path):
     shard = shards_of(gcs, 1)["0"]
     fault = gcs.fail("corrupt", on="download", times=None)
     with pytest.raises(StorageError, match="data/v1/0 arrived damaged twice"):
@@ -86,7 +86,7 @@ def test_a_damaged_copy_under_its_final_name_is_replaced(gcs: FakeGcs, tmp_path:
     assert gcs.requests["download"] == 1
 
 
-def test_a_copy_that_is_right_is_checked_and_kept(gcs: FakeGcs, tmp_path: Path):
+def test_an_intact_copy_is_not_fetched_again(gcs: FakeGcs, tmp_path: Path):
     shard = shards_of(gcs, 1)["0"]
     (tmp_path / shard.copy).parent.mkdir()
     (tmp_path / shard.copy).write_bytes(content(0))
@@ -95,7 +95,7 @@ def test_a_copy_that_is_right_is_checked_and_kept(gcs: FakeGcs, tmp_path: Path):
 
 
 @pytest.mark.parametrize("what", ["overwritten", "removed"])
-def test_a_shard_that_changes_while_it_is_trained_on_is_refused(gcs: FakeGcs, tmp_path: Path, what: str):
+def test_a_shard_overwritten_or_removed_during_training_is_refused(gcs: FakeGcs, tmp_path: Path, what: str):
     shard = shards_of(gcs, 1)["0"]
     if what == "overwritten":
         gcs.put("bucket", "data/v1/0", content(7))
@@ -106,7 +106,7 @@ def test_a_shard_that_changes_while_it_is_trained_on_is_refused(gcs: FakeGcs, tm
     assert copies(tmp_path) == []
 
 
-def test_what_was_used_longest_ago_makes_room_also_of_another_version(gcs: FakeGcs, tmp_path: Path):
+def test_the_least_recently_used_copy_of_any_version_is_evicted(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 4)
     other = RemoteShard(shards["0"].object, shards["0"].stat, Path("v0") / shards["0"].copy.name)
     cache = ShardCache(tmp_path, 3 * SIZE)
@@ -120,7 +120,7 @@ def test_what_was_used_longest_ago_makes_room_also_of_another_version(gcs: FakeG
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) == 3 * SIZE
 
 
-def test_what_is_held_is_not_removed_and_the_bound_is_exceeded_with_one_warning(
+def test_pinned_copies_are_kept_and_exceeding_the_limit_is_logged_once(
     gcs: FakeGcs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     shards = shards_of(gcs, 4)
@@ -136,7 +136,7 @@ def test_what_is_held_is_not_removed_and_the_bound_is_exceeded_with_one_warning(
     assert copies(tmp_path) == ["0", "4"]
 
 
-def test_nothing_is_fetched_beyond_the_bound_while_there_is_time(gcs: FakeGcs, tmp_path: Path):
+def test_a_fetch_waits_for_room_in_the_cache(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 3)
     cache = ShardCache(tmp_path, 2 * SIZE)
     held = [cache.pin(shards[name], at_once) for name in "01"]
@@ -153,8 +153,8 @@ def test_nothing_is_fetched_beyond_the_bound_while_there_is_time(gcs: FakeGcs, t
     assert copies(tmp_path) == ["1", "2"]
 
 
-def test_a_shard_that_another_fetches_and_then_reads_for_long_is_had_at_once(gcs: FakeGcs, tmp_path: Path):
-    """Between our look, which found none, and our turn to fetch it."""
+def test_a_copy_that_another_process_fetched_and_still_reads_is_used_at_once(gcs: FakeGcs, tmp_path: Path):
+    """The other process fetches it after our look found no copy, and before our turn to fetch it."""
     shard = shards_of(gcs, 1)["0"]
     path = tmp_path / shard.copy
     assert shard_cache._lock(path, fcntl.LOCK_SH) is not None  # its lock
@@ -162,14 +162,14 @@ def test_a_shard_that_another_fetches_and_then_reads_for_long_is_had_at_once(gcs
 
     def waiting() -> bool:
         path.write_bytes(content(0))
-        return next(asked) < 10 or pytest.fail("it waits for ever")
+        return next(asked) < 10 or pytest.fail("it waits forever")
 
     assert ShardCache(tmp_path, ROOM).pin(shard, waiting).path == path
     assert gcs.requests["download"] == 0
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(gcs: FakeGcs, tmp_path: Path):
-    """By the limit on a file's size, which fails as a full disk does. The next try goes on."""
+def test_a_failed_write_is_reported_and_leaves_no_file(gcs: FakeGcs, tmp_path: Path):
+    """A limit on the file size fails as a full disk does."""
     shards_of(gcs, 1)
     script = f"""
 import resource, sys
@@ -188,7 +188,7 @@ ShardCache(Path(sys.argv[1]), {ROOM}).pin(RemoteShard(BucketPath("bucket", "data
     assert [path.name for path in (tmp_path / "v1").iterdir()] == [".0.lock"]
 
 
-def test_a_small_file_system_that_is_full_is_said_and_leaves_nothing(gcs: FakeGcs, small_disk: Path):
+def test_a_full_disk_is_reported_and_leaves_no_file(gcs: FakeGcs, small_disk: Path):
     gcs.put("bucket", "data/v1/large", bytes(100_000))
     shards = shards_of(gcs, 1)
     cache = ShardCache(small_disk, ROOM)
@@ -204,7 +204,7 @@ def test_a_small_file_system_that_is_full_is_said_and_leaves_nothing(gcs: FakeGc
     assert copies(small_disk) == ["0"]
 
 
-def test_what_a_killed_process_left_is_swept(gcs: FakeGcs, tmp_path: Path):
+def test_temporary_files_of_a_killed_process_are_swept(gcs: FakeGcs, tmp_path: Path):
     shards_of(gcs, 1)
     stall = gcs.fail("stall", on="download")
     script = f"""
@@ -267,18 +267,18 @@ def never() -> bool:
     return False
 
 
-def test_shards_are_fetched_ahead_in_the_order_of_need(gcs: FakeGcs, tmp_path: Path):
+def test_all_shards_are_fetched_before_they_are_needed(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 10)
     order = list("3142075698")
     with ShardReader(ShardCache(tmp_path, ROOM), shards, iter(order), 2, ROOM, never) as reader:
-        until(lambda: len(copies(tmp_path)) == 10)  # before one is asked for
+        until(lambda: len(copies(tmp_path)) == 10)  # before the first call of `take`
         for name in order:
             assert reader.take(name).read_bytes() == content(int(name))
             reader.release(name)
     assert gcs.requests["download"] == 10
 
 
-def test_no_epoch_but_the_first_asks_the_bucket(gcs: FakeGcs, tmp_path: Path):
+def test_only_the_first_epoch_sends_requests_to_the_bucket(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 6)
     with ShardReader(ShardCache(tmp_path, ROOM), shards, iter("012345" + "543210" * 20), 2, ROOM, never) as reader:
         for name in "012345":
@@ -292,7 +292,7 @@ def test_no_epoch_but_the_first_asks_the_bucket(gcs: FakeGcs, tmp_path: Path):
 
 
 @pytest.mark.parametrize("room", [0.5, 1, 3, 5, 9])  # in shards: two are open at once
-def test_a_small_cache_serves_all_and_is_hardly_exceeded(
+def test_a_small_cache_serves_all_shards_and_stays_near_its_limit(
     gcs: FakeGcs, tmp_path: Path, room: float, caplog: pytest.LogCaptureFixture
 ):
     shards = shards_of(gcs, 8)
@@ -308,11 +308,11 @@ def test_a_small_cache_serves_all_and_is_hardly_exceeded(
                 reader.release(before)
             before = name
         reader.release(before)
-    assert most <= max(room, 3)  # two that are open, and one that is needed next
+    assert most <= max(room, 3)  # two open shards and the next one
     assert ("cache_gigabytes" in caplog.text) == (room < 2)
 
 
-def test_a_fault_reaches_whoever_waits_and_all_after_it(gcs: FakeGcs, tmp_path: Path):
+def test_a_failed_download_raises_in_the_waiting_and_in_later_calls(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 6)
     fault = gcs.fail("corrupt", on="download", matches="/3$", times=None)
     with ShardReader(ShardCache(tmp_path, ROOM), shards, iter("012345"), 2, ROOM, never) as reader:
@@ -324,7 +324,7 @@ def test_a_fault_reaches_whoever_waits_and_all_after_it(gcs: FakeGcs, tmp_path: 
     assert fault.fired == 2
 
 
-def test_asked_to_stop_while_a_shard_is_awaited(gcs: FakeGcs, tmp_path: Path):
+def test_a_stop_request_interrupts_the_wait_for_a_shard(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 1)
     fault = gcs.fail("stall", on="download")
     with ShardReader(ShardCache(tmp_path, ROOM), shards, iter("0"), 2, ROOM, lambda: bool(fault.fired)) as reader:
@@ -333,7 +333,7 @@ def test_asked_to_stop_while_a_shard_is_awaited(gcs: FakeGcs, tmp_path: Path):
         fault.release()
 
 
-def test_the_end_lets_all_locks_go(gcs: FakeGcs, tmp_path: Path):
+def test_closing_the_reader_releases_all_locks(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 6)
     with (
         contextlib.suppress(ZeroDivisionError),

@@ -1,4 +1,4 @@
-"""The files for TensorFlow Datasets where reading them (tests/records/test_readers.py) does not reach."""
+"""The files for TensorFlow Datasets, as far as tests/records/test_readers.py does not test them."""
 
 import os
 from dataclasses import replace
@@ -31,7 +31,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         (os.fsdecode(b"caf\xe9"), r"caf\udce9"),
     ],
 )
-def test_a_name_is_the_label_unless_a_line_cannot_hold_it(dataset: Dataset, label: str, name: str):
+def test_a_name_is_the_label_escaped_if_a_line_cannot_hold_it(dataset: Dataset, label: str, name: str):
     assert class_names(replace(dataset, labels=("a", label))) == ["a", name]
 
 
@@ -40,7 +40,7 @@ def write(folder: Path, dataset: Dataset) -> None:
         (folder / name).write_bytes(content)
 
 
-def test_ids_from_1_leave_a_name_for_0(dataset: Dataset):
+def test_ids_from_1_reserve_a_name_for_0(dataset: Dataset):
     records = RecordFormat(label_offset=1)
     assert class_names(replace(dataset, labels=("a", "b"), records=records)) == ["background", "a", "b"]
 
@@ -49,7 +49,7 @@ def test_ids_from_1_leave_a_name_for_0(dataset: Dataset):
     ("labels", "offset"), [(("a\n", "a\\u000a"), 0), (("background", "a"), 1)], ids=["escaped", "background"]
 )
 def test_names_that_are_not_unique_are_left_out(dataset: Dataset, tmp_path: Path, labels: tuple[str], offset: int):
-    """TFDS would refuse them in a thread, where nobody hears of it, and name the classes wrongly."""
+    """TFDS would refuse them in a thread without reporting the error, and name the classes wrongly."""
     write(tmp_path, replace(dataset, labels=labels, records=RecordFormat(label_offset=offset)))
     assert {path.name for path in tmp_path.iterdir()} == {"features.json", "dataset_info.json"}
 
@@ -64,7 +64,7 @@ def test_tensorflow_datasets_reads_every_name_back(dataset: Dataset, tmp_path: P
     assert read["image"]["class"]["label"].names == class_names(awkward)
 
 
-def test_ids_of_boxes_have_the_same_names(dataset: Dataset, tmp_path: Path):
+def test_box_ids_have_the_same_names(dataset: Dataset, tmp_path: Path):
     records = RecordFormat(feature_keys="plain", boxes=True)
     write(tmp_path, replace(dataset, records=records, features=records.features()))
     class_file, box_file = tmp_path / "class.labels.txt", tmp_path / "box_class.labels.txt"

@@ -1,4 +1,4 @@
-"""docker-compose.yml and the Dockerfile as they are read, without an engine."""
+"""docker-compose.yml and the Dockerfile, checked as text without a container engine."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
 OF_KUBERNETES = {"TENFOLD_GPU_POD_TEMPLATE"}
 OURS = ("tenfold-airflow", "tenfold-training", "tenfold-training-cuda")
 ONCE = ("init", "check")
-"""These end; all others stay."""
+"""These services end. All others keep running."""
 WORKERS = ("worker", "cpu-trainer", "gpu-worker")
 FORMS_REACH = ("SOURCES", "WORKSPACES", "PUBLISH", "MODELS")
 
@@ -25,7 +25,7 @@ def environment(service: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sorted(set(SERVICES) - set(ONCE)))
-def test_what_stays_is_watched_started_again_and_bounded(name: str):
+def test_permanent_services_have_health_checks_restarts_and_memory_limits(name: str):
     service = SERVICES[name]
     assert service["healthcheck"]["test"]
     assert service["restart"] == "unless-stopped"
@@ -33,7 +33,7 @@ def test_what_stays_is_watched_started_again_and_bounded(name: str):
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_nothing_starts_before_what_it_needs_is_well(name: str):
+def test_services_start_after_their_dependencies_are_healthy(name: str):
     conditions = {dependency["condition"] for dependency in SERVICES[name].get("depends_on", {}).values()}
     assert conditions <= {"service_healthy", "service_completed_successfully"}
     assert conditions or name in ("postgres", "redis", "gcs")
@@ -48,19 +48,19 @@ def test_only_the_ui_is_published_and_only_to_this_machine():
 @pytest.mark.parametrize("name", SERVICES)
 def test_no_server_runs_as_root(name: str):
     service = SERVICES[name]
-    # The image of Postgres begins as root, which its volume needs, and leaves that for a user of its own.
+    # The image of Postgres starts as root, which its volume needs, and then switches to its own user.
     assert service["image"] in OURS or service.get("user") or service["image"].startswith("${POSTGRES_IMAGE")
     assert "no-new-privileges:true" in service["security_opt"]
 
 
 @pytest.mark.parametrize("target", ["airflow", "training"])
-def test_our_images_end_as_a_user_without_rights(target: str):
+def test_our_images_run_as_an_unprivileged_user(target: str):
     stage = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)
     [of_target] = [text for text in stage if text.splitlines()[0].endswith(f" AS {target}")]
     assert of_target.rstrip().endswith("USER tenfold")
 
 
-def test_secrets_come_from_outside_and_must_be_there():
+def test_secrets_come_from_the_environment_and_are_required():
     secret = re.compile("PASSWORD$|SECRET|KEY$|AUTH$|CONN$|BROKER_URL|BACKEND")
     values = {
         value
@@ -74,18 +74,18 @@ def test_secrets_come_from_outside_and_must_be_there():
 
 
 @pytest.mark.parametrize("name", [*WORKERS, "gcs"])
-def test_what_runs_the_work_of_others_holds_neither_database_nor_key(name: str):
+def test_workers_and_the_bucket_have_neither_database_access_nor_keys(name: str):
     held = " ".join(map(str, [*environment(name), *environment(name).values()]))
     assert not re.search("POSTGRES|FERNET|JWT|SESSION|TENFOLD_AIRFLOW_PASSWORD", held)
 
 
 @pytest.mark.parametrize("name", WORKERS)
-def test_images_of_the_user_cannot_be_written(name: str):
+def test_the_images_of_the_user_are_mounted_read_only(name: str):
     assert next(mount for mount in SERVICES[name]["volumes"] if ":/data" in mount).endswith(":/data:ro")
 
 
 @pytest.mark.parametrize("name", WORKERS)
-def test_the_limits_of_forms_are_on_and_no_model_of_a_package_is_allowed(name: str):
+def test_forms_are_limited_and_no_model_of_a_package_is_allowed(name: str):
     limits = {limit: environment(name)[f"TENFOLD_ALLOWED_{limit}"] for limit in FORMS_REACH}
     assert all("${" in value and "-" in value for value in limits.values())
     assert limits["MODELS"] == "${TENFOLD_ALLOWED_MODELS-}"  # set and empty: none
@@ -97,7 +97,7 @@ def test_a_message_is_not_delivered_again_while_the_longest_training_runs():
 
 
 @pytest.mark.parametrize("name", WORKERS)
-def test_a_task_outlives_a_restart_of_the_api_server(name: str):
+def test_heartbeat_timeouts_are_longer_than_a_restart_of_the_api_server(name: str):
     restart_s = 45  # seen on two busy cores: 10 s until it had stopped, the rest until it answered again
     retries_s = 15  # of one heartbeat, in the client of Airflow 3.3.2
     # The scheduler ends a task whose heartbeat is missing. So does the task's own supervisor, by count.
@@ -107,7 +107,7 @@ def test_a_task_outlives_a_restart_of_the_api_server(name: str):
     assert silence_s <= 90  # so that a dead worker is still noticed within two minutes
 
 
-def test_a_task_taken_by_a_dead_worker_is_queued_anew_and_one_that_waits_never_fails():
+def test_a_task_of_a_dead_worker_is_queued_again_and_a_waiting_task_never_fails():
     scheduler = environment("scheduler")
     assert int(scheduler["AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT"]) <= 60
     longest_wait = int(scheduler["AIRFLOW__SCHEDULER__NUM_STUCK_IN_QUEUED_RETRIES"]) * 60
@@ -115,14 +115,14 @@ def test_a_task_taken_by_a_dead_worker_is_queued_anew_and_one_that_waits_never_f
 
 
 @pytest.mark.parametrize("name", [*WORKERS, "dag-processor"])
-def test_every_variable_that_the_code_reads_arrives(name: str):
+def test_every_variable_that_the_code_reads_is_passed_on(name: str):
     code = [path.read_text() for folder in ("dags", "pipeline") for path in (ROOT / folder).rglob("*.py")]
     read = {found for text in code for found in re.findall(r'"(TENFOLD_[A-Z_]+)"', text)}
     assert "TENFOLD_WORKSPACE" in read
     assert read - OF_KUBERNETES <= set(environment(name))
 
 
-def test_cpu_and_gpu_train_from_one_queue_and_one_of_them_at_a_time():
+def test_cpu_and_gpu_trainers_share_a_queue_and_have_separate_profiles():
     trainers = [SERVICES["cpu-trainer"], SERVICES["gpu-worker"]]
     assert [trainer["profiles"] for trainer in trainers] == [["cpu"], ["gpu"]]
     assert all("--queues gpu" in trainer["command"] for trainer in trainers)
@@ -130,7 +130,7 @@ def test_cpu_and_gpu_train_from_one_queue_and_one_of_them_at_a_time():
 
 
 @pytest.mark.parametrize("path", [".env", "data/a.jpg"])
-def test_secrets_and_images_never_get_into_the_repository(path: str):
+def test_secrets_and_images_are_ignored_by_git(path: str):
     assert subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, check=False).returncode == 0
 
 

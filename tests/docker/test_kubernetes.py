@@ -1,4 +1,4 @@
-"""The pod templates, against the schema of one version of Kubernetes and what Airflow's executor asks of them."""
+"""The pod templates, checked against the schema of a Kubernetes version and the needs of Airflow's executor."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ def pod(request: pytest.FixtureRequest) -> Any:
     return yaml.safe_load(request.param.read_text())
 
 
-def test_these_are_all():
+def test_there_are_two_pod_templates():
     assert [path.stem for path in TEMPLATES] == ["gpu_pod_template", "pod_template"]
 
 
@@ -34,12 +34,12 @@ def test_a_wrong_field_is_found(pod: Any, field: str, value: Any):
 
 
 def test_the_executor_finds_its_container(pod: Any):
-    """It merges its own container into the first one, reads the log of `base`, and takes name and image as given."""
+    """It merges its container into the first one, reads the log of `base`, and keeps the template's name and image."""
     container, *others = pod["spec"]["containers"]
     assert (container["name"], others) == ("base", [])
     assert container["image"]
     assert pod["metadata"]["name"]
-    assert not {"command", "args"} & set(container)  # the executor's own would come behind the template's command
+    assert not {"command", "args"} & set(container)  # The executor's arguments would follow these.
     assert pod["spec"]["restartPolicy"] == "Never"
 
 
@@ -50,7 +50,7 @@ def test_a_pod_has_no_rights_that_it_does_not_need(pod: Any):
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def test_every_mounted_volume_is_there(pod: Any):
+def test_every_mounted_volume_is_defined(pod: Any):
     [container] = pod["spec"]["containers"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {each["name"] for each in pod["spec"]["volumes"]}
 
@@ -61,7 +61,7 @@ def test_secrets_come_from_secret_objects(pod: Any):
     assert all("secretKeyRef" in each["valueFrom"] for each in secret)
 
 
-def test_only_a_training_asks_for_a_gpu():
+def test_only_a_training_requests_a_gpu():
     limits = {
         path.stem: yaml.safe_load(path.read_text())["spec"]["containers"][0]["resources"]["limits"]
         for path in TEMPLATES

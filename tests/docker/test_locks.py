@@ -1,4 +1,4 @@
-"""What is installed into the images: pinned, the same as everywhere, and enough."""
+"""The packages in the images are pinned, match every other environment, and are complete."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ def test_every_package_has_its_hashes(name: str):
 
 
 @pytest.mark.parametrize("name", LOCKS[:2])
-def test_versions_are_those_of_every_other_environment(name: str):
+def test_versions_match_every_other_environment(name: str):
     usual, ours = pins(ROOT / "requirements.txt"), pins(ROOT / name)
     shared = usual.keys() & ours.keys()
     assert len(shared) > 20
@@ -41,8 +41,8 @@ def test_the_light_image_is_without_tensorflow():
     assert light.isdisjoint(("tensorflow", "keras", "comet-ml", "h5py", "nvidia-ml-py"))
 
 
-def test_the_light_image_has_all_that_its_code_imports():
-    """Imports inside functions too, which only a run would meet."""
+def test_the_light_image_has_every_package_that_its_code_imports():
+    """This includes imports inside functions, which would otherwise fail only during a run."""
     installed = pins(ROOT / "docker/requirements-airflow.txt").keys()
     distributions = packages_distributions()
     imported = dict(imports_of_the_light_image())

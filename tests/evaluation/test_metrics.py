@@ -1,4 +1,4 @@
-"""Figures of predictions, by hand and by tables."""
+"""Metrics of predictions, compared with manual calculations."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def predictions(rows: list[tuple[int, int, float, float, bool]]) -> Predictions:
 
 
 def drawn(count: int, seed: int = 1) -> Predictions:
-    """Of seven classes, right in four cases of five, and always sure of it to 0.8."""
+    """Draw predictions of seven classes, of which 80% are correct. All have a probability of 0.8."""
     random = np.random.default_rng(seed)
     label = random.integers(7, size=count)
     right = random.random(count) < 0.8
@@ -45,7 +45,7 @@ def drawn(count: int, seed: int = 1) -> Predictions:
     return Predictions(label, np.where(right, label, (label + 1) % 7), sure, sure, right | (random.random(count) < 0.5))
 
 
-def test_what_is_kept_of_a_batch():
+def test_predictions_of_a_batch_have_all_columns():
     probabilities = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]], np.float32)
     kept = Predictions.of_batch(np.array([2, 0]), probabilities)
     assert [column.tolist() for column in kept[:2]] == [[2, 0], [1, 0]]
@@ -60,22 +60,22 @@ def test_what_is_kept_of_a_batch():
     [
         ([0.3, 0.2, 0.15, 0.14, 0.11, 0.1], 4, True),
         ([0.3, 0.2, 0.15, 0.14, 0.11, 0.1], 5, False),
-        ([1 / 7] * 7, 4, True),  # of equal ones the first five, not all
+        ([1 / 7] * 7, 4, True),  # of equal probabilities, the first five count
         ([1 / 7] * 7, 5, False),
         ([0.5, 0.5], 1, True),
     ],
 )
-def test_top_five(probabilities: list[float], label: int, in_top5: bool):
+def test_in_top5_breaks_ties_by_class_order(probabilities: list[float], label: int, in_top5: bool):
     assert Predictions.of_batch(np.array([label]), np.array([probabilities])).in_top5.tolist() == [in_top5]
 
 
-def test_parts_are_joined_in_their_order():
+def test_joined_keeps_the_order_of_parts():
     whole = predictions(ROWS)
     parts = [predictions(ROWS[:2]), predictions(ROWS[2:])]
     assert all(np.array_equal(one, other) for one, other in zip(joined(parts), whole, strict=True))
 
 
-def test_figures_by_hand():
+def test_metrics_equal_manual_calculations():
     found = estimates(predictions(ROWS), 6, seed=0)
     # Bins of a fifteenth: 0.6 in the tenth, 0.7 in the eleventh, 0.9 in the fourteenth, 0.95 and 1.0 in the last.
     error = (abs(1 - 0.6) + abs(0 - 0.7) + abs(1 - 0.9) + abs(0 - 0.95 + 1 - 1.0)) / 5
@@ -83,11 +83,11 @@ def test_figures_by_hand():
     assert values == pytest.approx({"accuracy": 0.6, "top5": 0.8, "calibration_error": error}, abs=1e-6)
 
 
-def test_five_classes_have_no_top_five():
+def test_five_classes_have_no_top5_accuracy():
     assert list(estimates(predictions(ROWS), 5, seed=0)) == ["accuracy", "calibration_error"]
 
 
-def test_intervals_are_those_of_the_binomial_distribution_and_of_the_seed():
+def test_intervals_follow_the_binomial_distribution_and_the_seed():
     kept = drawn(2000)
     found = estimates(kept, 7, seed=3)
     assert found == estimates(kept, 7, seed=3)
@@ -97,12 +97,12 @@ def test_intervals_are_those_of_the_binomial_distribution_and_of_the_seed():
     assert found["accuracy"].low == pytest.approx(share - reach, abs=0.003)
     assert found["accuracy"].high == pytest.approx(share + reach, abs=0.003)
     assert found["top5"].low < kept.in_top5.mean() < found["top5"].high
-    # All in one bin: the error is the distance of its accuracy from 0.8, which the interval of that bounds.
+    # All examples are in one bin. The error is the distance of its accuracy from 0.8.
     assert found["calibration_error"].value == pytest.approx(abs(share - 0.8), abs=1e-6)
     assert found["calibration_error"].high < 2 * reach
 
 
-def test_bins_of_confidence_hold_all_examples():
+def test_confidence_bins_contain_all_examples():
     kept = predictions(ROWS)
     bins = reliability_of(kept.probability, kept.correct)
     assert len(bins) == BINS
@@ -111,7 +111,7 @@ def test_bins_of_confidence_hold_all_examples():
     assert bins[0] == {"low": 0.0, "high": 0.066667, "count": 0, "confidence": None, "accuracy": None}
 
 
-def test_precision_and_recall_of_each_class():
+def test_per_class_returns_precision_and_recall():
     kept = predictions([*ROWS, (2, 1, 0.5, 0.1, True)])
     assert per_class(kept, ["a", "b", "c", "d"]) == [
         {"name": "a", "count": 3, "precision": 0.666667, "recall": 0.666667},
@@ -121,14 +121,14 @@ def test_precision_and_recall_of_each_class():
     ]
 
 
-def test_confusions_are_the_pairs_that_came():
+def test_confusions_are_counts_of_pairs():
     assert confusions(predictions(ROWS), 2) == [[0, 0, 2], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
-    many = np.array([70_000], np.int32)  # so many that a pair's number has no room in 32 bits
+    many = np.array([70_000], np.int32)  # the number of a pair exceeds 32 bits
     kept = Predictions(many, many - 1, *(np.ones(1),) * 2, np.ones(1, bool))
     assert confusions(kept, 100_000) == [[70_000, 69_999, 1]]
 
 
-def test_the_most_wrong_are_those_that_the_model_was_surest_of():
+def test_confident_mistakes_are_sorted_by_probability():
     assert confident_mistakes(predictions(ROWS), 5) == [
         {"position": 3, "label": 1, "predicted": 0, "probability": 0.95},
         {"position": 1, "label": 0, "predicted": 1, "probability": 0.7},
@@ -137,7 +137,7 @@ def test_the_most_wrong_are_those_that_the_model_was_surest_of():
     assert confident_mistakes(predictions(ROWS[:1])) == []
 
 
-def test_what_is_written(tmp_path: Path):
+def test_save_writes_predictions_and_evaluation(tmp_path: Path):
     kept = predictions(ROWS)
     save(tmp_path, kept, evaluation_of(kept, ["a", "b\udcff", "c", "d", "e", "f"], seed=5))
     with np.load(tmp_path / "predictions.npz") as columns:
@@ -155,7 +155,7 @@ def test_what_is_written(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evaluation.json", "predictions.npz"]
 
 
-def test_the_interval_of_a_difference_is_that_of_drawn_pairs():
+def test_the_interval_of_a_difference_is_that_of_resampled_pairs():
     ours, theirs = drawn(300, seed=1), drawn(300, seed=2)
     theirs = theirs._replace(label=ours.label, predicted=np.where(theirs.correct, ours.label, (ours.label + 1) % 7))
     found = difference(ours, theirs, seed=0)
@@ -167,13 +167,13 @@ def test_the_interval_of_a_difference_is_that_of_drawn_pairs():
     assert difference(ours, theirs, seed=0) == found
 
 
-def test_a_difference_of_what_was_not_asked_the_same_is_refused():
+def test_a_difference_on_different_examples_is_refused():
     one, other = drawn(30, seed=1), drawn(30, seed=2)
     with pytest.raises(ValueError, match="different examples"):
         difference(one, other, seed=0)
 
 
-def test_predictions_are_read_as_they_were_written(tmp_path: Path):
+def test_predictions_survive_a_round_trip(tmp_path: Path):
     save(tmp_path, drawn(20), {})
     read = load_predictions(tmp_path)
     assert all(np.array_equal(one, other) for one, other in zip(read, drawn(20), strict=True))

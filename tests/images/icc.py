@@ -1,4 +1,4 @@
-"""ICC profiles (ISO 15076-1, version 2) made of numbers, and what they mean by the same numbers."""
+"""Make ICC profiles (ISO 15076-1, version 2) from numbers, and compute their colors from the same numbers."""
 
 import struct
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def gray_profile(curve: Curve, name: str = "of a test") -> bytes:
 
 
 def in_srgb(pixels: NDArray[np.uint8], colorants: Sequence[Sequence[float]], gamma: float) -> NDArray[np.uint8]:
-    """8-bit RGB pixels of a matrix and gamma, as sRGB: by the definition."""
+    """Convert 8-bit RGB pixels with these colorants and this gamma to sRGB, by the definition."""
     light = (pixels / 255) ** gamma @ np.array(colorants).T @ np.linalg.inv(np.array(SRGB)).T
     return np.rint(from_linear(light) * 255).astype(np.uint8)
 
@@ -74,7 +74,7 @@ def _profile(
 
 
 def cmyk_profile(cyan: tuple[float, float, float] = (50, 0, 0)) -> bytes:
-    """A printer on which all inks but cyan and black are invisible; `cyan` is the L*, a* and b* of that ink."""
+    """Return the profile of a printer whose only visible inks are cyan and black. `cyan` is its L*, a* and b*."""
     corners = b""
     for inks in product((0, 1), repeat=4):
         lightness, a, b = (0.0, 0.0, 0.0) if inks[3] else cyan if inks[0] else (100.0, 0.0, 0.0)
@@ -86,7 +86,7 @@ def cmyk_profile(cyan: tuple[float, float, float] = (50, 0, 0)) -> bytes:
 
 
 def lab_in_srgb(lightness: float, a: float, b: float) -> NDArray[np.float64]:
-    """The sRGB levels of a color by CIE 15, white D50."""
+    """Return the sRGB levels of a color by CIE 15, with white D50."""
     y = (lightness + 16) / 116
     parts = np.array((y + a / 500, y, y - b / 200))
     xyz = np.where(parts > 6 / 29, parts**3, 3 * (6 / 29) ** 2 * (parts - 4 / 29)) * (0.9642, 1, 0.8249)

@@ -21,13 +21,13 @@ def test_brightness_is_the_mean_luminance(form: str, options: dict[str, object],
 
 
 @pytest.mark.parametrize(("form", "options"), FORMS.values(), ids=FORMS)
-def test_brightness_from_a_fraction_of_the_size_is_that_of_the_whole(form: str, options: dict[str, object]):
+def test_brightness_at_reduced_size_matches_the_full_size(form: str, options: dict[str, object]):
     luminance = scene(333, 257).convert("L")
     mean = sum(luminance.tobytes()) / (333 * 257)
     assert usable(encoded(scene(333, 257), form, **options), Rules()).brightness == pytest.approx(mean, abs=1.5)
 
 
-def test_no_pixel_is_decoded_for_the_header_check():
+def test_the_header_check_computes_no_brightness_and_no_hash():
     found = usable(encoded(scene(90, 70), "JPEG"), Rules(check="header"))
     assert (found.brightness, found.perceptual_hash) == (None, None)
 
@@ -35,7 +35,7 @@ def test_no_pixel_is_decoded_for_the_header_check():
 @pytest.mark.parametrize(("form", "options"), FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("check", ["strict", "header"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_perceptual_hash_is_nearly_that_of_the_whole_image(
+def test_the_perceptual_hash_is_close_to_that_of_the_full_image(
     form: str, options: dict[str, object], check: str, seed: int
 ):
     import imagehash
@@ -47,7 +47,7 @@ def test_the_perceptual_hash_is_nearly_that_of_the_whole_image(
     assert (found ^ whole).bit_count() <= 4
 
 
-def test_other_pictures_have_other_hashes_and_smaller_copies_nearly_the_same():
+def test_hashes_differ_for_other_pictures_and_are_close_for_smaller_copies():
     first, other = (usable(encoded(scene(400, 300, seed), "JPEG"), HASHED).perceptual_hash for seed in (1, 2))
     small = usable(encoded(scene(400, 300, 1).resize((200, 150)), "JPEG", quality=80), HASHED).perceptual_hash
     assert first is not None
@@ -57,5 +57,5 @@ def test_other_pictures_have_other_hashes_and_smaller_copies_nearly_the_same():
     assert (first ^ small).bit_count() <= 6
 
 
-def test_a_hash_is_only_made_where_it_is_asked_for():
+def test_a_hash_is_computed_only_if_enabled():
     assert usable(encoded(scene(90, 70), "JPEG"), Rules()).perceptual_hash is None

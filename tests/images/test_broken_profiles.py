@@ -1,4 +1,4 @@
-"""ICC profiles that make Pillow refuse a file, and profiles of color on gray images: no image is lost or changed."""
+"""ICC profiles that make Pillow refuse a file, and color profiles on gray images. No image is lost or changed."""
 
 import io
 import zlib
@@ -47,7 +47,7 @@ BROKEN = {
 
 @both_checks
 @pytest.mark.parametrize("name", BROKEN)
-def test_an_image_is_not_lost_with_its_profile(name: str, rules: Rules):
+def test_an_image_with_a_broken_profile_is_kept(name: str, rules: Rules):
     found = usable(BROKEN[name], rules)
     assert found.profile == "ignored"
     if name.startswith("png"):
@@ -59,14 +59,14 @@ def test_an_image_is_not_lost_with_its_profile(name: str, rules: Rules):
 
 @both_checks
 def test_a_long_profile_of_a_png_is_used(rules: Rules):
-    """Pillow refuses one of more than 1 MB."""
+    """Pillow refuses a profile of more than 1 MB."""
     found = usable(png_with(b"name\0\0" + zlib.compress(ADOBE + bytes(2 << 20))), rules)
     assert found.profile == "converted"
     assert np.abs(imagecodecs.png_decode(found.encoded).astype(int) - in_srgb(PIXELS, ADOBE_RGB, 2.2)).max() <= 1
 
 
 @pytest.mark.parametrize("image", [png_with(b"name\0\0" + zlib.compress(ADOBE)), jpeg_with(b"\1\1" + ADOBE)])
-def test_nothing_but_the_profile_is_taken_away(image: bytes):
+def test_without_profile_removes_only_the_profile(image: bytes):
     header = read_header(image)
     assert header is not None
     assert header.profile == ADOBE
@@ -76,7 +76,7 @@ def test_nothing_but_the_profile_is_taken_away(image: bytes):
         assert before.tobytes() == after.tobytes()
 
 
-def test_all_profiles_of_a_png_are_taken_away_and_no_data():
+def test_without_profile_removes_all_profiles_of_a_png_and_no_data():
     twice = png_with(b"name\0\0" + zlib.compress(ADOBE))
     twice = twice[:33] + twice[33 : 33 + len(twice) - len(PNG)] * 2 + PNG[33:]
     assert without_profile(twice) == PNG
@@ -86,10 +86,10 @@ def test_all_profiles_of_a_png_are_taken_away_and_no_data():
 @both_checks
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 @pytest.mark.parametrize("colorants", [SRGB, DISPLAY_P3])
-def test_gray_keeps_its_bytes_if_the_curves_of_a_profile_of_color_are_those_of_srgb(
+def test_gray_with_a_color_profile_keeps_its_bytes_if_the_curves_are_srgb(
     form: str, colorants: tuple[tuple[float, ...], ...], rules: Rules
 ):
-    """The primaries say nothing about gray."""
+    """The primaries do not affect gray."""
     image = encoded(IMAGE.convert("L"), form, icc_profile=rgb_profile(colorants))
     assert usable(image, rules).encoded == image
 

@@ -1,4 +1,4 @@
-"""How files are coded: what is lossless stays it, color keeps its samples, and what nobody reads is called by name."""
+"""How files are encoded: lossless images stay lossless, color keeps its samples, unsupported formats are named."""
 
 import io
 import time
@@ -42,7 +42,7 @@ def test_lossless_images_keep_every_level(image: bytes, rules: Rules):
 
 
 def subsampling(image: UsableImage) -> tuple[int, int]:
-    """Of the color of a JPEG: how many pixels across and down share a sample."""
+    """Return how many pixels across and down share a color sample of a JPEG."""
     with Image.open(io.BytesIO(image.encoded)) as opened:
         (across, down), (color_across, color_down), _ = component_sampling(opened)
     return across // color_across, down // color_down
@@ -80,7 +80,7 @@ def test_color_keeps_its_resolution(image: bytes, boxes: list[Box], expected: tu
     assert subsampling(usable(image, Rules(crop_to_box=True), boxes)) == expected
 
 
-def test_shrunk_images_are_small():
+def test_shrunk_images_are_stored_with_4_2_0_subsampling():
     image = turned(scene(80, 60), 1, subsampling=0)
     assert subsampling(usable(image, Rules(prepare="resize", prepare_size=32))) == (2, 2)
 
@@ -117,7 +117,7 @@ UNREADABLE = {
 
 @both_checks
 @pytest.mark.parametrize(("image", "reason", "advice"), UNREADABLE.values(), ids=UNREADABLE)
-def test_an_image_that_nobody_reads_is_called_by_its_name(image: bytes, reason: str, advice: str, rules: Rules):
+def test_an_unsupported_image_is_named_with_advice(image: bytes, reason: str, advice: str, rules: Rules):
     found = rejection(image, rules)
     assert reason in found.reason
     assert advice in found.advice
@@ -143,8 +143,8 @@ ODD = {
 }
 
 
-def test_odd_images_give_the_same_bytes_at_any_time():
-    """Two seconds apart: LittleCMS writes the time, in seconds, into the profiles that it makes."""
+def test_converted_images_have_the_same_bytes_at_any_time():
+    """The runs are two seconds apart, because LittleCMS writes the time in seconds into the profiles that it makes."""
 
     def all_encoded() -> dict[str, bytes]:
         rules = (Rules(), Rules(prepare="resize", prepare_size=8), Rules(prepare="raw"))
@@ -156,7 +156,7 @@ def test_odd_images_give_the_same_bytes_at_any_time():
     assert [name for name, content in first.items() if b"words" in content or b"ICC_PROFILE" in content] == []
 
 
-def test_a_header_that_is_cut_anywhere_raises_nothing():
+def test_a_truncated_header_raises_no_error():
     for image in (*(image for image, _, _ in UNREADABLE.values()), animated(IMAGE, "WEBP", lossless=True)):
         for length in range(0, min(len(image), 300), 7):
             examine(image[:length], STRICT)

@@ -1,4 +1,4 @@
-"""Damage in a PNG that Pillow decodes without a word: strict refuses it, although its pixels are encoded anew."""
+"""Damage in a PNG that Pillow does not report. The strict check rejects it, even if the pixels are encoded again."""
 
 import io
 import random
@@ -14,7 +14,7 @@ BLOCK, END = 64, 12
 
 
 def noise(mode: str) -> bytes:
-    """A PNG of one IDAT chunk that is nearly all of the file."""
+    """Return a PNG whose only IDAT chunk is nearly the whole file."""
     image = Image.frombytes("RGB", (60, 40), random.Random(1).randbytes(60 * 40 * 3))
     image = image.convert("L").convert("I;16") if mode == "I;16" else image.convert(mode)
     buffer = io.BytesIO()
@@ -39,18 +39,18 @@ RULES = {"keep": Rules(), "resize": Rules(prepare="resize", prepare_size=16), "r
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_sound_one_passes(mode: str, rules: str):
+def test_an_intact_png_passes(mode: str, rules: str):
     assert isinstance(examine(noise(mode), RULES[rules]), UsableImage)
 
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_one_is_rejected(mode: str, rules: str, damage: str):
+def test_a_damaged_png_is_rejected(mode: str, rules: str, damage: str):
     assert isinstance(examine(DAMAGE[damage](noise(mode)), RULES[rules]), Rejection)
 
 
-def test_the_reason_says_what_is_wrong():
+def test_the_reason_names_the_damage():
     found = examine(DAMAGE["tail of zeros"](noise("1")), Rules())
     assert isinstance(found, Rejection)
     assert found.reason == "damaged PNG: a checksum of its pixels is wrong"

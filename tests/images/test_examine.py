@@ -23,7 +23,7 @@ def sixteen_bit() -> bytes:
 
 
 def broken_scan() -> bytes:
-    """Sound in its header and closed at its end; in between what no decoder forgives."""
+    """Return a JPEG with an intact header and end, and with damage in between that no decoder accepts."""
     image = bytearray(encoded(scene(64, 48), "JPEG"))
     middle = len(image) * 3 // 4
     image[middle : middle + 200] = b"\xff\xc5" * 100
@@ -42,7 +42,7 @@ def broken_scan() -> bytes:
         encoded(picture("L"), "PNG"),
     ],
 )
-def test_what_needs_no_change_keeps_its_bytes(image: bytes, rules: Rules):
+def test_an_image_that_needs_no_change_keeps_its_bytes(image: bytes, rules: Rules):
     assert usable(image, rules).encoded == image
 
 
@@ -69,7 +69,9 @@ def test_what_needs_no_change_keeps_its_bytes(image: bytes, rules: Rules):
         *("avif", "tiff", "gif", "animated png"),
     ],
 )
-def test_odd_images_become_8_bit_rgb_that_tensorflow_decodes(image: bytes, form: str, found: str, rules: Rules):
+def test_other_formats_and_modes_become_8_bit_rgb_that_tensorflow_decodes(
+    image: bytes, form: str, found: str, rules: Rules
+):
     import tensorflow as tf
 
     odd = usable(image, rules)
@@ -80,7 +82,7 @@ def test_odd_images_become_8_bit_rgb_that_tensorflow_decodes(image: bytes, form:
 
 
 @both_checks
-def test_the_second_image_of_an_mpo_is_left_alone(rules: Rules):
+def test_an_mpo_keeps_its_bytes_and_counts_as_jpeg(rules: Rules):
     image = animated(picture(), "MPO")
     found = usable(image, rules)
     assert (found.encoded, found.format, found.source_format) == (image, "JPEG", "JPEG")
@@ -92,12 +94,12 @@ def test_a_rotated_photograph_is_turned_upright(form: str, rules: Rules):
     upright = usable(turned(picture(), 6, form), rules)
     assert (upright.height, upright.width) == (12, 8)
     top, bottom = decoded(upright)[1, 4], decoded(upright)[-2, 4]
-    assert top[0] > 150 > 50 > top[2]  # what was left is now on top
+    assert top[0] > 150 > 50 > top[2]  # The left side is now on top.
     assert bottom[2] > 150 > 50 > bottom[0]
 
 
 @both_checks
-def test_a_photograph_on_its_head_is_turned_too(rules: Rules):
+def test_an_upside_down_photograph_is_turned_upright(rules: Rules):
     upright = usable(turned(picture(), 3), rules)
     assert (upright.height, upright.width) == (8, 12)
     left, right = decoded(upright)[4, 1], decoded(upright)[4, -2]
@@ -115,14 +117,14 @@ def test_pixels_of_32_bits_are_rejected_and_not_made_black(mode: str):
 
 
 @both_checks
-def test_odd_exif_stops_nothing(rules: Rules):
+def test_exif_with_invalid_text_is_accepted(rules: Rules):
     exif = Image.Exif()
     exif[0x0112] = 6
     exif[0x010E] = "words"
     usable(encoded(picture(), "JPEG", exif=exif).replace(b"words", b"\xff\xfe\xfd\xfc\xfb"), rules)
 
 
-def test_what_is_transparent_becomes_white():
+def test_transparent_pixels_become_white():
     clear = usable(encoded(Image.new("RGBA", (4, 4), (255, 0, 0, 0)), "PNG"), STRICT)
     assert decoded(clear)[0, 0].tolist() == [255, 255, 255]
 
@@ -141,7 +143,7 @@ def test_what_is_transparent_becomes_white():
     ],
     ids=["empty", "html", "zeros", "half", "header", "png", "markers"],
 )
-def test_broken_images_are_rejected_in_words(image: bytes, words: str, rules: Rules):
+def test_broken_images_are_rejected_with_a_reason_and_advice(image: bytes, words: str, rules: Rules):
     found = rejection(image, rules)
     assert re.search(words, found.reason)
     assert found.advice
@@ -175,7 +177,7 @@ def test_too_many_pixels_are_rejected_from_the_header(
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG of 8-bit RGB with the data of its pixels as far as they are few."""
+    """Return an 8-bit RGB PNG with the data of at most 10 rows of 20 pixels."""
     data = zlib.compress(bytes(min(height, 10) * (1 + 3 * min(width, 20))))
     chunks = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", data), (b"IEND", b""))
     framed = (struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
@@ -200,12 +202,12 @@ def png_header(width: int, height: int) -> bytes:
         ("cats/a.dat", "JPEG", False),
     ],
 )
-def test_a_suffix_of_another_format_is_counted(key: str, found: str, misnamed: bool):
+def test_is_misnamed_compares_the_suffix_with_the_format(key: str, found: str, misnamed: bool):
     assert is_misnamed(key, found) == misnamed
 
 
-def test_what_is_remembered_of_headers_changes_nothing():
-    """All after one another, so that each meets what was remembered of all others; then again, when all are known."""
+def test_cached_headers_do_not_change_the_result():
+    """Each image is examined with the cached headers of the images before it, and again when all are cached."""
     sound = [encoded(picture(), "JPEG", quality=quality, progressive=p) for quality in (50, 90) for p in (False, True)]
     larger = encoded(picture().resize((120, 80)), "JPEG", quality=50)
     odd = [

@@ -1,4 +1,4 @@
-"""What the header says, with Pillow as the judge of generated files and literal answers for patched ones."""
+"""Headers of generated files, compared with Pillow, and of patched files, compared with literal values."""
 
 import io
 
@@ -119,7 +119,7 @@ NONE = {
 
 
 @pytest.mark.parametrize("image", PLAIN.values(), ids=PLAIN)
-def test_plain_images_are_known_by_their_header(image: bytes):
+def test_plain_images_are_recognized_by_their_header(image: bytes):
     form = "PNG" if image.startswith(b"\x89") else "JPEG"
     header = read_header(image)
     assert header is not None
@@ -132,19 +132,19 @@ def test_plain_images_are_known_by_their_header(image: bytes):
 
 
 @pytest.mark.parametrize("image", ODD.values(), ids=ODD)
-def test_what_decoders_read_in_different_ways_is_not_plain(image: bytes):
+def test_images_that_decoders_read_differently_are_not_plain(image: bytes):
     header = read_header(image)
     assert header is not None
     assert (header.height, header.width, header.is_plain) == (8, 12, False)
 
 
 @pytest.mark.parametrize("image", TURNED.values(), ids=TURNED)
-def test_what_may_be_turned_is_left_to_pillow(image: bytes):
+def test_images_with_an_orientation_may_be_turned(image: bytes):
     header = read_header(image)
     assert header is not None
     assert header.may_be_turned
 
 
 @pytest.mark.parametrize("image", NONE.values(), ids=NONE)
-def test_what_is_cut_off_or_unknown_has_no_header(image: bytes):
+def test_truncated_and_unknown_files_have_no_header(image: bytes):
     assert read_header(image) is None

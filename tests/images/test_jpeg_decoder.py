@@ -1,4 +1,4 @@
-"""Damage that libjpeg forgives with a warning: strict refuses it, whatever becomes of the image."""
+"""Damage for which libjpeg only warns. The strict check rejects it, whatever the preparation of the image."""
 
 import io
 import random
@@ -21,7 +21,7 @@ BLOCK = 4096
 
 
 def photograph(mode: str = "RGB", **options: object) -> bytes:
-    """A JPEG of noise that is blurred like a photograph: 30 kB and more, most of it entropy code."""
+    """Return a JPEG of noise that is blurred like a photograph. Most of its 30 kB or more are entropy-coded data."""
     noise = Image.frombytes("RGB", (100, 75), random.Random(1).randbytes(100 * 75 * 3)).resize(SIZE)
     buffer = io.BytesIO()
     noise.convert(mode).save(buffer, "JPEG", quality=95, **options)
@@ -59,7 +59,7 @@ RULES = {
 
 @pytest.mark.parametrize("kind", SOUND)
 @pytest.mark.parametrize("rules", RULES)
-def test_a_sound_one_passes(kind: str, rules: str):
+def test_an_intact_jpeg_passes(kind: str, rules: str):
     assert isinstance(examine(SOUND[kind], RULES[rules]), UsableImage)
     assert isinstance(examine(SOUND[kind] + b"bytes behind the end", RULES[rules]), UsableImage)
 
@@ -67,17 +67,17 @@ def test_a_sound_one_passes(kind: str, rules: str):
 @pytest.mark.parametrize("kind", SOUND)
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_one_is_rejected_in_words(kind: str, rules: str, damage: str):
+def test_a_damaged_jpeg_is_rejected_with_a_readable_reason(kind: str, rules: str, damage: str):
     found = examine(DAMAGE[damage](SOUND[kind]), RULES[rules])
     assert isinstance(found, Rejection)
     assert found.reason.startswith("damaged JPEG: ")
     assert "Corrupt" not in found.reason
 
 
-def test_what_the_decoder_does_not_support_is_left_to_pillow():
+def test_luminance_is_none_for_an_unsupported_subsampling():
     odd = bytearray(photograph())
     frame = odd.index(b"\xff\xc0")
-    odd[frame + 11] = 0x41  # 4 x 1 samples of the first component, which no name of simplejpeg covers with these others
+    odd[frame + 11] = 0x41  # 4 x 1 samples of the first component. simplejpeg has no name for this combination.
     odd[frame + 14] = 0x21
     odd[frame + 17] = 0x11
     assert luminance(bytes(odd), 1) is None
@@ -88,12 +88,12 @@ def later_revision(image: bytes) -> bytes:
 
 
 def broken_profile(image: bytes) -> bytes:
-    part = b"ICC_PROFILE\0\x02\x01" + bytes(20)  # the second of one
+    part = b"ICC_PROFILE\0\x02\x01" + bytes(20)  # segment 2 of 1
     return image[:2] + b"\xff\xe2" + (len(part) + 2).to_bytes(2, "big") + part + image[2:]
 
 
 def unknown_colors(image: bytes) -> bytes:
-    """A JFIF segment would say what the colors are, and CMYK has a known Adobe segment: neither may be there."""
+    """Replace the JFIF and Adobe segments, which state the colors, by an Adobe segment with an unknown value."""
     bare = re.sub(rb"(?s)\xff\xe0..JFIF.{10}|\xff\xee..Adobe.{7}", b"", image)
     return bare[:2] + b"\xff\xee\x00\x0eAdobe\x00\x64" + bytes(4) + b"\x07" + bare[2:]
 
@@ -121,7 +121,7 @@ WARNED_OF = [
     (odd, kind)
     for odd in ODD
     for kind in ("baseline", "progressive", "restarts", "gray", "CMYK")
-    # What the parameters of a progressive scan say is needed. CMYK has no JFIF segment, and gray no colors.
+    # A progressive scan needs its parameters. CMYK has no JFIF segment, and gray has no colors.
     if not (kind == "progressive" and ODD[odd] in (scan_of_phones, all_at_once))
     if not (kind == "CMYK" and ODD[odd] is later_revision)
     if not (kind == "gray" and ODD[odd] is unknown_colors)
@@ -129,7 +129,7 @@ WARNED_OF = [
 
 
 @pytest.mark.parametrize(("odd", "kind"), WARNED_OF)
-def test_a_warning_that_says_nothing_of_the_pixels_refuses_no_image(odd: str, kind: str):
+def test_a_harmless_warning_rejects_no_image(odd: str, kind: str):
     image = ODD[odd](SOUND[kind])
     with pytest.raises(ValueError, match=r"JFIF revision|ICC marker|Adobe color|SOS parameters"):
         simplejpeg.decode_jpeg(image, "GRAY")
@@ -138,21 +138,21 @@ def test_a_warning_that_says_nothing_of_the_pixels_refuses_no_image(odd: str, ki
 
 @pytest.mark.parametrize(("odd", "kind"), WARNED_OF)
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_warning_that_says_nothing_of_the_pixels_hides_no_damage(odd: str, kind: str, damage: str):
+def test_a_harmless_warning_hides_no_damage(odd: str, kind: str, damage: str):
     found = examine(DAMAGE[damage](ODD[odd](SOUND[kind])), Rules())
     assert isinstance(found, Rejection)
     assert found.reason.startswith("damaged JPEG: ")
 
 
-def test_the_gray_image_has_the_side_that_was_asked_for():
+def test_luminance_has_at_least_the_requested_side():
     for side, shorter in ((1, 38), (64, 75), (300, 300)):
         gray = luminance(photograph(), side)
         assert gray is not None
         assert min(gray.size) == shorter
 
 
-def test_a_png_is_inflated_no_further_than_its_header_promises(monkeypatch: pytest.MonkeyPatch):
-    """600 kB that inflate to 600 MB: the check stops behind the 360 bytes of 12 x 10 pixels."""
+def test_a_png_is_inflated_only_to_the_size_in_its_header(monkeypatch: pytest.MonkeyPatch):
+    """50 kB inflate to 50 MB. The check stops soon after the 360 bytes of 12 x 10 pixels."""
     small = png(1)
     start = small.index(b"IDAT") - 4
     data = zlib.compress(bytes(50_000_000))

@@ -36,14 +36,14 @@ def test_the_limit_is_read_from_a_global_variable_when_an_image_is_opened(monkey
         opened(file)
 
 
-def test_the_limit_comes_back_after_an_error(monkeypatch: pytest.MonkeyPatch):
+def test_the_limit_is_restored_after_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", LIMIT)
     with pytest.raises(KeyError), without_pixel_limit():
         raise KeyError
     assert Image.MAX_IMAGE_PIXELS == LIMIT
 
 
-def test_examining_an_image_leaves_the_limit_for_other_code(monkeypatch: pytest.MonkeyPatch):
+def test_examining_an_image_does_not_change_the_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", LIMIT)
     usable(encoded(picture("I;16"), "PNG"), Rules())
     assert isinstance(examine(b"no image", Rules()), Rejection)
@@ -71,7 +71,7 @@ def test_a_jpeg_has_the_sampling_of_its_components(file: bytes, expected: list[t
 
 
 def without_a_segment(file: bytes) -> bytes:
-    """Say that the only segment of a profile is the first of two."""
+    """Mark the only segment of a profile as the first of two."""
     return file.replace(b"ICC_PROFILE\0\1\1", b"ICC_PROFILE\0\1\2")
 
 

@@ -34,7 +34,7 @@ UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
     7: lambda stored: stored[::-1, ::-1].transpose(1, 0, 2),
     8: lambda stored: stored[:, ::-1].transpose(1, 0, 2),
 }
-"""What CIPA DC-008 says of the row and the column that come first in the file."""
+"""The meaning of each orientation: CIPA DC-008 defines the first row and the first column in the file."""
 
 
 def decoded(image: UsableImage) -> Pixels:
@@ -78,7 +78,7 @@ def test_an_image_is_turned_upright_once_with_its_boxes(kind: str, orientation: 
     assert np.abs(decoded(crop) - expected[3:9, 2:12]).mean() < 10
 
 
-def test_a_tiff_is_turned_by_its_xmp_if_nothing_else_says_it():
+def test_a_tiff_without_an_orientation_tag_is_turned_by_its_xmp():
     xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6"/></x:xmpmeta>'
     found = usable(tiff(SCENE, 2, xmp=xmp), Rules(), [Box(2, 3, 12, 9)])
     assert (found.height, found.width) == (36, 20)
@@ -91,13 +91,13 @@ GRAY_16, GRAY_8, GRAY_12 = GRAY.astype(np.uint16), (GRAY // 257).astype(np.uint8
 
 
 def packed(samples: NDArray[np.uint16]) -> NDArray[np.uint8]:
-    """12-bit samples, rows of whole bytes."""
+    """Pack 12-bit samples into rows of whole bytes."""
     bits = np.unpackbits(samples.astype(">u2").view(np.uint8).reshape(*samples.shape, 2), axis=-1)[..., 4:]
     return np.packbits(bits.reshape(len(samples), -1), axis=-1)
 
 
 def compressed(image: bytes) -> bytes:
-    """The same TIFF through libtiff, which decodes it in another way."""
+    """Return the same TIFF with LZW compression, which makes Pillow decode it with libtiff."""
     with Image.open(io.BytesIO(image)) as opened:
         return encoded(opened, "TIFF", compression="tiff_lzw", tiffinfo={262: tiff_tags(opened)[262]})
 
@@ -125,20 +125,20 @@ def compressed(image: bytes) -> bytes:
         *("PNG of 16 bits", "RGB PNG", "gray and alpha", "RGB and alpha"),
     ],
 )
-def test_gray_of_any_depth_is_scaled_to_8_bits(image: bytes, levels: NDArray[np.float64]):
+def test_samples_of_any_depth_are_scaled_to_8_bits(image: bytes, levels: NDArray[np.float64]):
     pixels = decoded(usable(image, Rules()))
     assert pixels.shape == (20, 36, 3)
     assert np.abs(pixels - levels[..., None]).max() <= 1
 
 
 @pytest.mark.parametrize("photometric", [0, 1])
-def test_the_bilevel_tiff_of_either_kind(photometric: int):
+def test_a_bilevel_tiff_can_have_0_as_black_or_white(photometric: int):
     bits = np.packbits(GRAY_8 > 99, axis=-1)
     pixels = decoded(usable(tiff(bits, photometric, bits=1, width=36), Rules()))
     assert ((pixels[..., 0] == 255) == ((GRAY_8 > 99) == (photometric == 1))).all()
 
 
-def test_a_transparent_gray_of_16_bits_becomes_white():
+def test_a_transparent_16_bit_gray_becomes_white():
     image = imagecodecs.png_encode(GRAY_16)
     chunk = b"tRNS" + int(GRAY_16[7, 7]).to_bytes(2, "big")
     image = image[:33] + (2).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big") + image[33:]
@@ -153,13 +153,13 @@ def test_signed_samples_are_rejected_and_not_wrapped(bits: int):
     assert "signed samples" in rejection(tiff(samples, 1, sample_format=2), Rules()).reason
 
 
-def test_premultiplied_gray_and_alpha_are_over_white():
+def test_premultiplied_gray_and_alpha_are_blended_over_white():
     pixels = decoded(usable(tiff(np.full((4, 4, 2), 128, np.uint8), 1, extra_samples=1), Rules()))
     assert np.abs(pixels.astype(int) - 255).max() <= 1
 
 
 @pytest.mark.parametrize("image", [encoded(scene(36, 20).convert("CMYK"), "JPEG", quality=95, subsampling=0)])
-def test_cmyk_without_a_profile_is_what_its_inks_leave(image: bytes):
+def test_cmyk_without_a_profile_is_converted_by_its_inks(image: bytes):
     inks = 255 - np.asarray(imagecodecs.jpeg8_decode(image)).astype(float)  # Adobe's are inverted in the file
     left = (255 - inks[..., :3]) * (255 - inks[..., 3:]) / 255
     assert np.abs(decoded(usable(image, Rules())) - left).mean() < 4

@@ -1,4 +1,4 @@
-"""What of the pixels goes into the record: shrunk, cropped, raw; and where the boxes lie in it."""
+"""Which pixels a record stores (shrunk, cropped or raw), and the coordinates of its boxes."""
 
 import io
 import math
@@ -27,7 +27,7 @@ CROP = Rules(crop_to_box=True)
         (1, 1, 16, (1, 1)),
     ],
 )
-def test_the_shorter_side_decides_and_nothing_is_enlarged(
+def test_shrunk_limits_the_shorter_side_and_enlarges_nothing(
     width: int, height: int, shorter_side: int, size: tuple[int, int]
 ):
     assert shrunk(width, height, shorter_side) == size
@@ -35,7 +35,7 @@ def test_the_shorter_side_decides_and_nothing_is_enlarged(
 
 @pytest.mark.parametrize("check", ["strict", "header"])
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "WEBP"])
-def test_what_is_shrunk_becomes_a_jpeg_of_quality_95(form: str, check: str):
+def test_a_shrunk_image_becomes_a_jpeg_of_quality_95(form: str, check: str):
     small = usable(encoded(scene(200, 150), form), Rules(check=check, prepare="resize", prepare_size=64))
     assert (small.format, small.width, small.height, small.source_format) == ("JPEG", 85, 64, form)
     with Image.open(io.BytesIO(small.encoded)) as record, Image.open(io.BytesIO(quality_95())) as wanted:
@@ -49,16 +49,14 @@ def quality_95() -> bytes:
 
 @pytest.mark.parametrize("check", ["strict", "header"])
 @pytest.mark.parametrize("image", [encoded(scene(80, 64), "JPEG"), encoded(scene(80, 64), "PNG")], ids=["jpeg", "png"])
-def test_what_is_small_enough_keeps_its_bytes(image: bytes, check: str):
+def test_an_image_that_is_small_enough_keeps_its_bytes(image: bytes, check: str):
     assert usable(image, Rules(check=check, prepare="resize", prepare_size=64)).encoded == image
 
 
 @pytest.mark.parametrize("size", [(200, 150), (640, 481), (1300, 1001)], ids=["no draft", "a quarter", "an eighth"])
 @pytest.mark.parametrize("orientation", [1, 3, 6])
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_shrinking_by_halves_first_is_hardly_to_be_told_from_the_full_resolution(
-    size: tuple[int, int], orientation: int, form: str
-):
+def test_shrinking_by_halves_first_matches_the_full_resolution(size: tuple[int, int], orientation: int, form: str):
     image = scene(*size)
     small = usable(turned(image, orientation, form), RAW)
     upright = image if orientation == 1 else image.transpose({3: Image.ROTATE_180, 6: Image.ROTATE_270}[orientation])
@@ -67,18 +65,18 @@ def test_shrinking_by_halves_first_is_hardly_to_be_told_from_the_full_resolution
     assert 10 * math.log10(255**2 / error) > 38  # decibels; JPEG of quality 95 itself has 33 to 38 on photographs
 
 
-def test_damage_is_found_at_a_fraction_of_the_size():
+def test_damage_is_found_when_an_image_is_decoded_at_reduced_size():
     image = encoded(scene(800, 600), "JPEG")
     assert "damaged JPEG" in rejection(image[: len(image) // 2], RESIZE).reason
 
 
-def test_raw_is_the_pixels_row_by_row():
+def test_raw_stores_the_pixels_row_by_row():
     raw = usable(encoded(picture(), "PNG"), RAW)
     assert (raw.format, raw.height, raw.width) == ("RAW", 8, 12)
     assert raw.encoded == picture().tobytes()
 
 
-def test_raw_is_shrunk_too():
+def test_raw_images_are_shrunk_too():
     raw = usable(encoded(scene(200, 150), "JPEG"), RAW)
     assert (raw.height, raw.width, len(raw.encoded)) == (64, 85, 64 * 85 * 3)
 
@@ -91,7 +89,7 @@ def test_boxes_become_fractions_of_the_upright_image(check: str):
 
 
 @pytest.mark.parametrize("check", ["strict", "header"])
-def test_boxes_change_no_bytes(check: str):
+def test_boxes_do_not_change_the_bytes(check: str):
     image = encoded(picture(), "JPEG")
     found = usable(image, Rules(check=check), (Box(6, 4, 12, 8),))
     assert (found.encoded, found.boxes) == (image, (Box(0.5, 0.5, 1, 1),))
@@ -103,7 +101,7 @@ def test_boxes_change_no_bytes(check: str):
     [Box(12, 0, 20, 8), Box(0, -4, 12, 0), Box(5, 5, 5, 8), Box(8, 0, 4, 8), Box(math.nan, 0, 4, 4)],
     ids=["right of it", "above it", "no width", "turned round", "not a number"],
 )
-def test_a_box_that_holds_nothing_is_named(box: Box, rules: Rules):
+def test_a_box_without_pixels_is_named(box: Box, rules: Rules):
     found = rejection(encoded(picture(), "JPEG"), rules, (Box(0, 0, 1, 1), box))
     assert found.reason == (
         f"its box from ({box.xmin:g}, {box.ymin:g}) to ({box.xmax:g}, {box.ymax:g}) covers none of the 12 x 8 pixels"
@@ -113,7 +111,7 @@ def test_a_box_that_holds_nothing_is_named(box: Box, rules: Rules):
 
 @pytest.mark.parametrize("check", ["strict", "header"])
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_a_crop_holds_the_first_box_and_what_of_the_others_lies_in_it(form: str, check: str):
+def test_a_crop_holds_the_first_box_and_the_overlap_of_the_others(form: str, check: str):
     boxes = (Box(4.5, 2.2, 10.1, 9.5, "cat"), Box(5, 0, 8, 5, "dog"), Box(0, 0, 2, 2, "far"))
     found = usable(encoded(picture(), form), Rules(check=check, crop_to_box=True), boxes)
     assert (found.format, found.width, found.height) == ("JPEG", 7, 6)  # from (4, 2) to (11, 8)
@@ -127,7 +125,7 @@ def test_a_crop_is_taken_from_the_upright_image():
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
-def test_a_crop_of_a_large_photograph_is_shrunk_to_where_it_lies(orientation: int):
+def test_a_shrunk_crop_of_a_large_photograph_matches_the_full_resolution(orientation: int):
     box = Box(401, 203, 1187, 1001)
     image = turned(scene(1300, 1201), orientation)
     found = usable(image, Rules(prepare="raw", prepare_size=100, crop_to_box=True), (box,))
@@ -139,7 +137,7 @@ def test_a_crop_of_a_large_photograph_is_shrunk_to_where_it_lies(orientation: in
 
 
 @pytest.mark.parametrize("image", [encoded(picture(), "JPEG"), encoded(picture(), "PNG")], ids=["jpeg", "png"])
-def test_without_a_box_or_with_one_around_it_an_image_is_left_whole(image: bytes):
+def test_an_image_without_a_box_or_inside_its_box_is_not_cropped(image: bytes):
     assert usable(image, CROP).encoded == image
     assert usable(image, CROP, (Box(0, 0, 12, 8),)).encoded == image
     assert usable(image, CROP, (Box(-math.inf, -1, math.inf, 99),)).encoded == image

@@ -1,4 +1,4 @@
-"""ICC profiles by the numbers of the standards: which keep an image's bytes, and what becomes of the others."""
+"""ICC profiles with the numbers of the standards: which keep an image's bytes, and how others are converted."""
 
 import struct
 import zlib
@@ -40,7 +40,7 @@ FORMATS = {
 
 
 def stored(image: UsableImage) -> NDArray[np.uint8]:
-    """Decoded by another decoder than Pillow, as RGB."""
+    """Return the RGB pixels, read by a decoder other than Pillow."""
     pixels = np.asarray((imagecodecs.png_decode if image.format == "PNG" else imagecodecs.jpeg8_decode)(image.encoded))
     return pixels if pixels.ndim == 3 else np.stack([pixels] * 3, -1)
 
@@ -53,7 +53,7 @@ def has_profile(image: UsableImage) -> bool:
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(("colorants", "gamma"), [(ADOBE_RGB, 2.2), (DISPLAY_P3, 2.2)], ids=["Adobe RGB", "P3"])
 def test_colors_are_converted_to_srgb(form: str, colorants: Sequence[Sequence[float]], gamma: float, rules: Rules):
-    profile = rgb_profile(colorants, gamma, "sRGB IEC61966-2.1")  # the name says nothing
+    profile = rgb_profile(colorants, gamma, "sRGB IEC61966-2.1")  # The name must not matter.
     found = usable(encoded(IMAGE, form, icc_profile=profile, **FORMATS[form]), rules)
     off = np.abs(stored(found).astype(int) - in_srgb(PIXELS, colorants, gamma))
     assert off.mean() < 2.5
@@ -72,7 +72,7 @@ def test_an_image_in_srgb_keeps_its_bytes_whatever_the_name_of_its_profile(form:
 
 
 @pytest.mark.parametrize("form", ["WEBP", "TIFF"])
-def test_srgb_in_another_format_is_stored_as_it_is_without_a_profile(form: str):
+def test_srgb_pixels_of_another_format_are_stored_unchanged_without_a_profile(form: str):
     found = usable(encoded(IMAGE, form, icc_profile=rgb_profile(), **FORMATS[form]), STRICT)
     assert (stored(found) == PIXELS).all()
     assert not has_profile(found)
@@ -82,7 +82,7 @@ def test_srgb_in_another_format_is_stored_as_it_is_without_a_profile(form: str):
 @both_checks
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 @pytest.mark.parametrize("profile", [gray_profile(2.2), gray_profile(SRGB_CURVE), rgb_profile()])
-def test_gray_of_the_usual_curves_keeps_its_bytes(form: str, profile: bytes, rules: Rules):
+def test_gray_with_a_common_tone_curve_keeps_its_bytes(form: str, profile: bytes, rules: Rules):
     image = encoded(IMAGE.convert("L"), form, icc_profile=profile)
     assert usable(image, rules).encoded == image
 
@@ -90,7 +90,7 @@ def test_gray_of_the_usual_curves_keeps_its_bytes(form: str, profile: bytes, rul
 @both_checks
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 @pytest.mark.parametrize("gamma", [1.0, 1.8])
-def test_gray_of_another_curve_is_converted(form: str, gamma: float, rules: Rules):
+def test_gray_with_another_tone_curve_is_converted(form: str, gamma: float, rules: Rules):
     gray = np.asarray(IMAGE.convert("L"))
     found = usable(encoded(IMAGE.convert("L"), form, icc_profile=gray_profile(gamma), **FORMATS[form]), rules)
     expected = from_linear((gray / 255) ** gamma) * 255
@@ -130,13 +130,13 @@ def test_cmyk_is_converted_by_its_profile():
 
 
 def with_parts(image: bytes, parts: Sequence[bytes]) -> bytes:
-    """A JPEG with these segments of a profile."""
+    """Return a JPEG with these segments of a profile."""
     segments = [b"\xff\xe2" + (2 + 12 + len(part)).to_bytes(2, "big") + b"ICC_PROFILE\0" + part for part in parts]
     return image[:2] + b"".join(segments) + image[2:]
 
 
 @both_checks
-def test_a_profile_in_several_segments_is_put_together_by_their_numbers(rules: Rules):
+def test_the_segments_of_a_profile_are_joined_by_their_numbers(rules: Rules):
     image, profile = encoded(IMAGE, "JPEG", quality=100, subsampling=0), rgb_profile(ADOBE_RGB, 2.2)
     parts = [
         bytes((number + 1, 3)) + profile[number * 200 : number * 200 + 200 if number < 2 else None]
@@ -158,14 +158,14 @@ BAD = {
 @both_checks
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("profile", BAD.values(), ids=BAD)
-def test_a_profile_that_cannot_be_used_is_ignored_and_told(form: str, profile: bytes, rules: Rules):
+def test_an_unusable_profile_is_ignored_and_reported(form: str, profile: bytes, rules: Rules):
     found = usable(encoded(IMAGE, form, icc_profile=profile, **FORMATS[form]), rules)
     assert (found.profile, has_profile(found)) == ("ignored", False)
     assert np.abs(stored(found).astype(int) - PIXELS).mean() < 2
 
 
 @both_checks
-def test_a_profile_of_which_a_segment_is_missing_is_ignored(rules: Rules):
+def test_a_profile_with_a_missing_segment_is_ignored(rules: Rules):
     image = with_parts(encoded(IMAGE, "JPEG", quality=100, subsampling=0), [b"\x01\x02" + rgb_profile(ADOBE_RGB, 2.2)])
     found = usable(image, rules)
     assert found.profile == "ignored"
@@ -173,7 +173,7 @@ def test_a_profile_of_which_a_segment_is_missing_is_ignored(rules: Rules):
 
 
 @both_checks
-def test_chunks_of_gamma_and_primaries_are_not_read(rules: Rules):
+def test_a_gamma_chunk_is_ignored(rules: Rules):
     image = encoded(picture(), "PNG")
     chunk = b"gAMA" + struct.pack(">I", 100_000)
     image = image[:33] + struct.pack(">I", 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) + image[33:]

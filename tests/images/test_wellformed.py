@@ -1,4 +1,4 @@
-"""What keeps its bytes, TensorFlow decodes: seen on thousands of damaged files, with TensorFlow as the judge."""
+"""TensorFlow decodes every image that keeps its bytes, as shown with thousands of damaged files."""
 
 import io
 import random
@@ -47,7 +47,7 @@ BROKEN_PNGS = {
 
 
 @pytest.mark.parametrize("image", WHOLE.values(), ids=WHOLE)
-def test_what_is_whole_is_kept(image: bytes):
+def test_a_whole_image_keeps_its_bytes(image: bytes):
     assert is_whole_png(image) if image[:1] == b"\x89" else is_whole_jpeg(image)
     usable = examine(image, Rules())
     assert isinstance(usable, UsableImage)
@@ -57,7 +57,7 @@ def test_what_is_whole_is_kept(image: bytes):
 
 
 def test_an_interlaced_png_is_whole():
-    # Pillow writes none; the seven passes of a 1 x 1 image hold one pixel.
+    # Pillow cannot write an interlaced PNG. The seven passes of a 1 x 1 image hold one pixel.
     header = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 1)
     image = PNG[:8] + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(4))) + chunk(b"IEND", b"")
     assert is_whole_png(image)
@@ -76,7 +76,7 @@ def test_a_jpeg_without_its_end_does_not_keep_its_bytes(image: bytes):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_damaged_anywhere_it_is_rejected_or_decoded_by_tensorflow(name: str):
+def test_a_randomly_damaged_image_is_rejected_or_decoded_by_tensorflow(name: str):
     rng = random.Random(name)
     for _ in range(300):
         image = bytearray(WHOLE[name])
@@ -86,7 +86,7 @@ def test_damaged_anywhere_it_is_rejected_or_decoded_by_tensorflow(name: str):
 
 
 def assert_tensorflow_decodes(image: bytes) -> None:
-    """Whatever `examine` lets through."""
+    """Check that TensorFlow decodes the image if `examine` accepts it."""
     import tensorflow as tf
 
     found = examine(image, Rules())

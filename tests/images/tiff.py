@@ -14,7 +14,7 @@ def tiff(pixels: NDArray[np.generic], photometric: int, order: str = "<", **tags
     Args:
         pixels: height x width, or height x width x samples.
         photometric: 0 for gray with 0 as white, 1 for gray, 2 for RGB, 5 for CMYK.
-        order: of the bytes, `<` or `>`.
+        order: the byte order, `<` or `>`.
         tags: `orientation`, `sample_format`, `extra_samples`, `profile`, `xmp`; `bits` and `width` if the pixels are
             packed bytes.
     """

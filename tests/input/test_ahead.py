@@ -10,12 +10,12 @@ from pipeline.input import one_ahead
 LIMIT_S = 10
 
 
-def test_all_batches_come_in_their_order() -> None:
+def test_one_ahead_keeps_the_order_of_batches() -> None:
     assert list(one_ahead(range(10))) == list(range(10))
     assert list(one_ahead([])) == []
 
 
-def test_the_next_one_is_taken_while_one_is_worked_on_and_no_more() -> None:
+def test_exactly_one_batch_is_taken_ahead() -> None:
     taken: list[int] = []
     second = threading.Event()
 
@@ -32,7 +32,7 @@ def test_the_next_one_is_taken_while_one_is_worked_on_and_no_more() -> None:
     assert taken == [0, 1]
 
 
-def test_an_error_comes_with_the_batch_it_belongs_to() -> None:
+def test_an_error_is_raised_in_place_of_its_batch() -> None:
     def batches() -> Iterator[int]:
         yield 0
         raise OSError("damaged")
@@ -51,7 +51,7 @@ def test_closing_ends_the_thread() -> None:
 
 
 @pytest.mark.parametrize("strategy", [tf.distribute.OneDeviceStrategy("/cpu:0"), tf.distribute.MirroredStrategy()])
-def test_what_a_strategy_deals_out(strategy: tf.distribute.Strategy) -> None:
+def test_one_ahead_returns_the_batches_of_a_strategy(strategy: tf.distribute.Strategy) -> None:
     batches = strategy.experimental_distribute_dataset(tf.data.Dataset.range(10).batch(2))
     dealt = [strategy.experimental_local_results(batch)[0].numpy().tolist() for batch in one_ahead(batches)]
     assert dealt == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SIDE = 8
 BATCH = 8
 TRAIN, VALIDATION = 56, 16
-"""Of each as many as fill whole batches: padding is read from the shards, and tests take those away."""
+"""Both numbers fill whole batches. Padding would be read from the shards, which some tests hide."""
 OPTIONS = BatchOptions(image_size=SIDE, batch_size=BATCH, seed=5, crop="random", shuffle_bytes=2000)
 STEPS = TRAIN // BATCH
 MANY = 10**12
@@ -39,7 +39,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One-colored images in three classes and six shards: the red of an image is its number."""
+    """One-colored images in three classes and six shards. The red of an image is its number."""
     root = tmp_path_factory.mktemp("published")
     for number in range(TRAIN + VALIDATION):
         split = "train" if number < TRAIN else "val"
@@ -60,19 +60,19 @@ def with_examples(dataset: Dataset, train: int) -> Dataset:
     return replace(dataset, splits={**dataset.splits, "train": replace(dataset.splits["train"], examples=train)})
 
 
-# --- what is chosen ---------------------------------------------------------------------------------------------------
+# --- the choice of a cache --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("crop", "servers", "expected"),
     [
-        # The whole image as the model sees it, or a crop a seventh larger of a photograph a third longer than high.
+        # `whole` stores the size of the model's input. `random` assumes 4:3 photographs, a seventh larger per side.
         ("whole", 1, 100 * 300 + 20 * 300),
         ("random", 1, 100 * 522 + 20 * 300),
         ("random", 2, (100 * 522 + 20 * 300) // 2),
     ],
 )
-def test_what_the_images_would_take(dataset: Dataset, crop: Any, servers: int, expected: int):
+def test_cached_bytes_of_the_images(dataset: Dataset, crop: Any, servers: int, expected: int):
     splits = {
         name: replace(dataset.splits[name], examples=examples)
         for name, examples in {"train": 100, "validation": 20}.items()
@@ -82,7 +82,7 @@ def test_what_the_images_would_take(dataset: Dataset, crop: Any, servers: int, e
 
 
 CHOICES = {
-    # choice, other options, epochs, training examples -> where they are kept
+    # choice, other options, epochs, training examples -> where the images are cached
     "they fit": ("auto", {}, 2, TRAIN, "memory"),
     "squeezed, they fit": ("auto", {"crop": "whole"}, 2, TRAIN, "memory"),
     "they do not fit": ("auto", {}, 2, MANY, "off"),
@@ -95,7 +95,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_where_images_are_kept(dataset: Dataset, tmp_path: Path, name: str):
+def test_the_chosen_cache(dataset: Dataset, tmp_path: Path, name: str):
     choice, values, epochs, train, where = CHOICES[name]
     options = replace(OPTIONS, **values)
     with open_cache(choice, tmp_path / "kept", with_examples(dataset, train), options, Server(), epochs) as found:
@@ -117,7 +117,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_it_says_where_they_are_kept(dataset: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str):
+def test_the_chosen_cache_is_logged(dataset: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str):
     choice, train, words = WORDS[name]
     caplog.set_level(logging.INFO)
     with open_cache(choice, tmp_path / "kept", with_examples(dataset, train), OPTIONS, Server(), 2):
@@ -141,7 +141,7 @@ def test_it_says_where_they_are_kept(dataset: Dataset, tmp_path: Path, caplog: p
         ),
     ],
 )
-def test_what_was_asked_for_and_does_not_fit_is_refused(dataset: Dataset, tmp_path: Path, choice: Any, words: str):
+def test_a_requested_cache_that_does_not_fit_is_refused(dataset: Dataset, tmp_path: Path, choice: Any, words: str):
     with (
         pytest.raises(BadInput, match=words),
         open_cache(choice, tmp_path / "kept", with_examples(dataset, MANY), OPTIONS, Server(), 2),
@@ -149,7 +149,7 @@ def test_what_was_asked_for_and_does_not_fit_is_refused(dataset: Dataset, tmp_pa
         pass
 
 
-# --- what comes out of it ---------------------------------------------------------------------------------------------
+# --- the batches of a cache -------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def reds(batches: list[Arrays]) -> list[int]:
 
 @contextmanager
 def without_shards(published: Path) -> Iterator[None]:
-    """No shard can be read meanwhile, so that nothing can be decoded."""
+    """Hide all shards, so that nothing can be decoded."""
     hidden = [(path, path.with_name(f"hidden-{path.name}")) for path in published.glob("*.tfrecord")]
     for path, name in hidden:
         path.rename(name)
@@ -191,11 +191,11 @@ def without_shards(published: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def in_memory(published: Path) -> list[Arrays]:
-    """Three epochs."""
+    """The batches of three epochs, with a cache in memory."""
     return trained(published, replace(OPTIONS, cache="memory"))
 
 
-def test_each_epoch_has_every_image_once_in_an_order_of_its_own(in_memory: list[Arrays]):
+def test_each_epoch_has_every_image_once_in_its_own_order(in_memory: list[Arrays]):
     orders = [reds(in_memory[STEPS * epoch : STEPS * (epoch + 1)]) for epoch in range(3)]
     assert [Counter(order) for order in orders] == [Counter(range(TRAIN))] * 3
     assert len({tuple(order) for order in orders}) == 3
@@ -206,7 +206,7 @@ def test_labels_stay_with_their_images(in_memory: list[Arrays]):
     assert labels == [red % 3 for red in reds(in_memory)]
 
 
-def test_the_first_epoch_is_that_without_a_cache(published: Path, in_memory: list[Arrays]):
+def test_the_first_epoch_has_the_same_order_without_a_cache(published: Path, in_memory: list[Arrays]):
     assert reds(trained(published, OPTIONS, epochs=1)) == reds(in_memory[:STEPS])
 
 
@@ -220,14 +220,14 @@ def test_memory_and_disk_give_the_same_batches(
     assert_equal(validated(published, OPTIONS), kept_in_memory)
 
 
-def test_the_second_use_of_a_disk_decodes_nothing(
+def test_the_second_use_of_a_disk_cache_decodes_nothing(
     published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays]
 ):
     with disk(tmp_path, dataset) as options:
         trained(published, options, epochs=1)
         validation = validated(published, options)
     with disk(tmp_path, dataset) as options:
-        # Opened before: a data set without its shards is refused.
+        # They are opened first, because a dataset without its shards is refused.
         batches = training_batches(published, options, epochs=3), validation_batches(published, options)
         with without_shards(published):
             assert_equal(list(batches[0].as_numpy_iterator()), in_memory)
@@ -247,7 +247,7 @@ def test_the_second_epoch_decodes_nothing(
 
 @pytest.mark.parametrize("choice", ["memory", "disk"])
 @pytest.mark.parametrize("start", [3, STEPS, STEPS + 3])
-def test_a_training_goes_on_where_it_was(
+def test_a_training_resumes_at_its_position(
     published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], choice: Any, start: int
 ):
     with open_cache(choice, tmp_path, dataset, OPTIONS, Server(), 3) as options:
@@ -269,12 +269,12 @@ with disk(Path(kept), load(Path(published))) as options:
 
 @pytest.mark.long
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_a_first_pass_that_was_killed_begins_again(
+def test_a_killed_first_pass_starts_again(
     published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], split: str
 ):
     killed = subprocess.run([sys.executable, "-c", BREAK_OFF, str(published), str(tmp_path), split], cwd=ROOT)
     assert killed.returncode == 9
-    # As it is left behind: TensorFlow itself would refuse to go on from here.
+    # TensorFlow itself would refuse to continue with these files.
     assert list(tmp_path.glob(f"*/images-{split}*.lockfile"))
     assert not list(tmp_path.glob(f"*/images-{split}.index"))
     with disk(tmp_path, dataset) as options:
@@ -300,7 +300,7 @@ DAMAGE = {
     ("damage", "file"),
     [("cut", "train.data*"), ("a bit", "train.data*"), ("empty", "train.index"), ("zeros", "validation.data*")],
 )
-def test_what_is_damaged_is_removed_and_made_again(
+def test_a_damaged_cache_is_removed_and_written_again(
     published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], damage: str, file: str
 ):
     with disk(tmp_path, dataset) as options:
@@ -319,7 +319,7 @@ def test_what_is_damaged_is_removed_and_made_again(
         assert_equal(validated(published, options), validation)
 
 
-def test_another_error_leaves_what_is_kept(published: Path, dataset: Dataset, tmp_path: Path):
+def test_another_error_does_not_remove_the_cache(published: Path, dataset: Dataset, tmp_path: Path):
     with disk(tmp_path, dataset) as options:
         trained(published, options, epochs=1)
     with pytest.raises(tf.errors.DataLossError), disk(tmp_path, dataset):
@@ -327,7 +327,7 @@ def test_another_error_leaves_what_is_kept(published: Path, dataset: Dataset, tm
     assert kept_files(tmp_path, "images-train.index").exists()
 
 
-# --- who has it -------------------------------------------------------------------------------------------------------
+# --- the owner of a cache ---------------------------------------------------------------------------------------------
 
 HOLD = (
     "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); input()"
@@ -348,7 +348,7 @@ def folder_of(options: BatchOptions) -> Path:
     return Path(options.cache).parent
 
 
-def test_what_another_process_holds_is_refused(dataset: Dataset, tmp_path: Path):
+def test_a_cache_that_another_process_holds_is_refused(dataset: Dataset, tmp_path: Path):
     with disk(tmp_path, dataset) as options:
         own = folder_of(options)
     with held_by_another_process(own):
@@ -364,7 +364,7 @@ def test_what_another_process_holds_is_refused(dataset: Dataset, tmp_path: Path)
         pass
 
 
-def test_what_other_trainings_left_is_swept_unless_they_run(dataset: Dataset, tmp_path: Path):
+def test_caches_of_other_trainings_are_swept_unless_they_run(dataset: Dataset, tmp_path: Path):
     running, ended = (tmp_path / name for name in ("running", "ended"))
     for left in (running, ended):
         left.mkdir()
@@ -377,8 +377,8 @@ def test_what_other_trainings_left_is_swept_unless_they_run(dataset: Dataset, tm
         assert list(tmp_path.iterdir()) == [folder_of(options)]
 
 
-def test_trainings_that_begin_together_do_not_sweep_one_another(dataset: Dataset, tmp_path: Path):
-    """In threads: a lock belongs to its descriptor, as it would to another process."""
+def test_trainings_that_start_together_do_not_sweep_each_other(dataset: Dataset, tmp_path: Path):
+    """Threads can stand for processes, because a lock belongs to its descriptor."""
     together = threading.Barrier(4, timeout=20)
 
     def train(number: int) -> None:
@@ -414,12 +414,12 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_options_keep_other_images(dataset: Dataset, tmp_path: Path, name: str):
+def test_other_options_use_another_cache_folder(dataset: Dataset, tmp_path: Path, name: str):
     with disk(tmp_path, dataset) as options, disk(tmp_path, dataset, replace(OPTIONS, **OTHERS[name])) as others:
         assert folder_of(options) != folder_of(others)
 
 
-def test_another_version_and_another_server_keep_other_images(dataset: Dataset, tmp_path: Path):
+def test_another_version_or_server_uses_another_cache_folder(dataset: Dataset, tmp_path: Path):
     version = replace(dataset, version="another")
     with (
         disk(tmp_path, dataset) as options,

@@ -1,4 +1,4 @@
-"""Colors are changed by a seed alone, and a training sees the same ones again where it goes on."""
+"""The color jitter depends only on a seed, so that a resumed training sees the same colors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def in_a_map(images: tf.Tensor, strength: float, seed: tf.Tensor) -> tf.Tensor:
 
 @pytest.fixture(params=[jittered, tf.function(jittered), in_a_map], ids=["eager", "function", "map"])
 def jitter(request: pytest.FixtureRequest) -> Jitter:
-    """The function in each way that it is called."""
+    """The function in each way of calling it."""
     return request.param
 
 
@@ -41,7 +41,7 @@ def noise() -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32, np.float16])
-def test_shape_type_and_range(jitter: Jitter, noise: np.ndarray, kind: type):
+def test_jitter_keeps_shape_and_range_and_returns_float32(jitter: Jitter, noise: np.ndarray, kind: type):
     seen = jitter(tf.constant(noise.astype(kind)), 1.0, seed(0)).numpy()
     assert (seen.shape, seen.dtype) == (noise.shape, np.float32)
     assert (seen.min(), seen.max()) == (0, 255)
@@ -52,15 +52,15 @@ def test_strength_zero_changes_nothing(jitter: Jitter, noise: np.ndarray):
     assert np.array_equal(jitter(noise, 0.0, seed(0)), noise.astype(np.float32))
 
 
-def test_it_follows_from_the_seed_alone(jitter: Jitter, noise: np.ndarray):
+def test_jitter_depends_only_on_the_seed(jitter: Jitter, noise: np.ndarray):
     first = jitter(noise, 0.4, seed(0)).numpy()
     assert np.array_equal(jitter(noise, 0.4, seed(0)), first)
-    assert np.allclose(jittered(noise, 0.4, seed(0)), first, atol=1e-3)  # whichever way it is called
+    assert np.allclose(jittered(noise, 0.4, seed(0)), first, atol=1e-3)  # in every way of calling it
     assert not np.allclose(jitter(noise, 0.4, seed(1)), first, atol=1)
     assert not np.allclose(jitter(noise, 0.4, seed_of_batch(4, tf.constant(0))), first, atol=1)
 
 
-def test_every_image_is_changed_in_its_own_way(noise: np.ndarray):
+def test_every_image_is_changed_differently(noise: np.ndarray):
     same = np.repeat(noise[:1], 4, axis=0)
     seen = jittered(same, 0.4, seed(0)).numpy()
     assert all(np.abs(seen[0] - other).mean() > 1 for other in seen[1:])
@@ -72,8 +72,8 @@ def test_gray_stays_gray():
     assert np.ptp(seen, axis=-1).max() == 0
 
 
-def test_changes_are_no_larger_than_asked_for():
-    """Of one color, and gray: contrast and saturation have nothing to change, and what is left is brightness."""
+def test_brightness_changes_stay_within_the_strength():
+    """In images of one gray level, contrast and saturation change nothing, so that only brightness varies."""
     factors = jittered(np.full((1000, 2, 2, 3), 100, np.uint8), 0.2, seed(0)).numpy()[:, 0, 0, 0] / 100
     assert 0.8 <= factors.min() < 0.81
     assert 1.19 < factors.max() <= 1.2001
@@ -87,18 +87,18 @@ def test_contrast_and_saturation_change_too():
     assert np.ptp((reds[:, 0] - reds[:, 1]) / reds.sum(axis=-1)) > 0.1
 
 
-def test_colors_do_not_go_with_the_crops():
+def test_seeds_of_colors_differ_from_seeds_of_crops():
     """The input draws its crops and flips with the seed of the settings and the number of the batch."""
     crops = {(3, number) for number in range(100)}
     assert crops.isdisjoint({tuple(seed(number).numpy().tolist()) for number in range(100)})
 
 
 GO_ON = tf.constant(0.0)
-"""Nobody is asked to stop."""
+"""No stop is requested."""
 
 
 def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) -> list[float]:
-    """The losses of so many steps, from the checkpoint in `folder` on, and one on what is evaluated."""
+    """Return the losses of `steps` steps after the checkpoint in `folder`, and then the loss of an evaluation."""
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
         logits = keras.layers.Dense(2, kernel_initializer=keras.initializers.GlorotUniform(seed=0))
@@ -118,7 +118,7 @@ def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) 
     return [*losses, float(compiled.evaluate(*batch, GO_ON)[0])]
 
 
-def test_a_training_goes_on_with_the_colors_that_it_would_have_had(tmp_path: Path):
+def test_a_resumed_training_sees_the_same_colors(tmp_path: Path):
     whole = trained(tmp_path / "whole", 5)
     first, second = trained(tmp_path / "parts", 2), trained(tmp_path / "parts", 3)
     assert np.allclose(first[:2] + second, whole, rtol=1e-6)
@@ -126,7 +126,7 @@ def test_a_training_goes_on_with_the_colors_that_it_would_have_had(tmp_path: Pat
     assert not np.allclose(trained(tmp_path / "plain", 1, color_jitter=0.0)[0], whole[0], rtol=1e-4)
 
 
-def test_what_is_evaluated_keeps_its_colors(tmp_path: Path):
+def test_evaluated_images_keep_their_colors(tmp_path: Path):
     assert trained(tmp_path / "colors", 1, color_jitter=1e-9)[1] == trained(tmp_path / "plain", 1, color_jitter=0.0)[1]
 
 
@@ -140,7 +140,7 @@ def loss_of_a_job(workspace: Path, dataset: Path, color_jitter: float) -> float:
 
 
 @pytest.mark.long
-def test_a_job_trains_with_it(tmp_path: Path):
+def test_a_job_trains_with_color_jitter(tmp_path: Path):
     dataset, _ = publish_case("keep", tmp_path)
     plain, colored = (loss_of_a_job(tmp_path, dataset, strength) for strength in (0.0, 1.0))
     assert abs(colored / plain - 1) > 0.01

@@ -1,4 +1,4 @@
-"""Batches from a bucket's shards: the same as from local files, and nothing is fetched twice."""
+"""Batches from shards in a bucket equal those from local files, and no shard is fetched twice."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ REMOTE = BucketPath("bucket", "published")
 
 @pytest.fixture(scope="module", params=["none", "gzip"])
 def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of 60 images in 12 training shards: more than are read at once."""
+    """A dataset of 60 images in 12 training shards, more than are read at once."""
     root = tmp_path_factory.mktemp("published")
     for number in range(60):
         path = root / "source" / "abc"[number % 3] / f"{number}.jpg"
@@ -47,7 +47,7 @@ class Readers(NamedTuple):
 
 
 def batches_of(folder: Place, readers: Readers, epochs: int = 3) -> Iterator[list[tuple[tf.Tensor, ...]]]:
-    """All batches of each epoch, those of its validation last."""
+    """Yield all batches of each epoch, with the validation batches last."""
     training = iter(training_batches(folder, OPTIONS, epochs=epochs, reader=readers.train))
     validation = validation_batches(folder, OPTIONS, reader=readers.validation)
     for _ in range(epochs):
@@ -68,8 +68,8 @@ def readers_of(cache: Path, local: Path, gigabytes: float = 1.0, epochs: int = 3
         yield Readers(first, second)
 
 
-@pytest.mark.parametrize("gigabytes", [1.0, 1e-6])  # all fit; not even those that are read at once
-def test_batches_are_those_of_local_files(gcs: FakeGcs, published: Path, tmp_path: Path, gigabytes: float):
+@pytest.mark.parametrize("gigabytes", [1.0, 1e-6])  # room for all shards, or for fewer than are read at once
+def test_batches_equal_those_of_local_files(gcs: FakeGcs, published: Path, tmp_path: Path, gigabytes: float):
     gcs.put_folder("bucket", "published/", published)
     with readers_of(tmp_path, published, gigabytes) as readers:
         for ours, theirs in zip(batches_of(REMOTE, readers), batches_of(published, Readers()), strict=True):
@@ -77,7 +77,7 @@ def test_batches_are_those_of_local_files(gcs: FakeGcs, published: Path, tmp_pat
                 assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
-def test_every_epoch_after_the_first_reads_the_local_disk_only(gcs: FakeGcs, published: Path, tmp_path: Path):
+def test_every_epoch_after_the_first_reads_only_the_local_disk(gcs: FakeGcs, published: Path, tmp_path: Path):
     gcs.put_folder("bucket", "published/", published)
     with readers_of(tmp_path, published) as readers:
         epochs = batches_of(REMOTE, readers)
@@ -85,14 +85,14 @@ def test_every_epoch_after_the_first_reads_the_local_disk_only(gcs: FakeGcs, pub
         downloads, requests = gcs.requests["download"], gcs.requests.total()
         assert len([*epochs]) == 2
     names = [path for path in tmp_path.glob("*/[!.]*") if path.stat().st_size]
-    assert downloads == len(names) + 2  # an empty one needs no request; dataset.json is read for each split
+    assert downloads == len(names) + 2  # An empty shard needs no request. Each split reads dataset.json.
     assert gcs.requests.total() == requests
 
 
-def test_a_fault_ends_the_epoch_and_is_kept_in_words(gcs: FakeGcs, published: Path, tmp_path: Path):
+def test_a_failed_download_ends_the_epoch_and_is_kept_as_the_failure(gcs: FakeGcs, published: Path, tmp_path: Path):
     gcs.put_folder("bucket", "published/", published)
     fault = gcs.fail("corrupt", on="download", matches="train-00003", times=None)
-    # Of more epochs, another thread may ask for the same shard again before the failure is known.
+    # With more epochs, another thread could request the same shard again before the failure is known.
     with readers_of(tmp_path, published, epochs=1) as readers:
         with pytest.raises(tf.errors.OpError):
             list(batches_of(REMOTE, readers, epochs=1))
@@ -102,7 +102,7 @@ def test_a_fault_ends_the_epoch_and_is_kept_in_words(gcs: FakeGcs, published: Pa
     assert fault.fired == 2
 
 
-def test_balanced_epochs_read_copies_again_where_they_need_more(gcs: FakeGcs, published: Path, tmp_path: Path):
+def test_balanced_batches_equal_those_of_local_files(gcs: FakeGcs, published: Path, tmp_path: Path):
     gcs.put_folder("bucket", "published/", published)
     options = replace(OPTIONS, balanced=True)
     with readers_of(tmp_path, published) as readers:
@@ -112,7 +112,7 @@ def test_balanced_epochs_read_copies_again_where_they_need_more(gcs: FakeGcs, pu
         assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
-def test_the_order_of_need_is_that_of_the_epochs(published: Path):
+def test_the_order_of_need_is_the_order_of_the_epochs(published: Path):
     share = share_of(load(published).splits["train"].shards, 7, Server())
     wanted = [share.pieces[index].name for epoch in (1, 2) for index in epoch_order(share.pieces, 3, epoch)]
     assert list(order_of_need(share, 3, range(1, 3))) == wanted

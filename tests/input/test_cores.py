@@ -1,4 +1,4 @@
-"""Batches as if on any number of cores: the same, whatever runs at once."""
+"""Batches do not depend on the number of cores."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ CORES = [1, 2, 9, 64, 256]
 
 @pytest.fixture
 def published(make_images: MakeImages, tmp_path: Path) -> Path:
-    """12 training shards: more than are read at once."""
+    """A dataset of 12 training shards, more than are read at once."""
     source = make_images({"cats": 30, "dogs": 30})
     return Path(str(publish(source, tmp_path / "workspace", num_shards=12)))
 

@@ -47,7 +47,7 @@ def record_of(encoded: bytes, form: str, image: Image.Image, records: RecordForm
 
 
 def gradient(width: int, height: int) -> Image.Image:
-    """Red grows to the right, green downwards: a pixel tells where it was."""
+    """Draw an image whose red grows to the right and green downwards, so that a color gives its position."""
     red, green = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
     return Image.fromarray(np.stack([red, green, np.zeros_like(red)], -1).astype(np.uint8))
 
@@ -61,7 +61,7 @@ def seen(content: bytes, size: tuple[int, int], crop: list[int], form: RecordFor
 
 
 @pytest.mark.parametrize("form", [RecordFormat(), RecordFormat(feature_keys="plain", label_offset=1)])
-def test_parsing(run: Callable[..., Any], form: RecordFormat):
+def test_parse_returns_the_stored_image_and_its_label(run: Callable[..., Any], form: RecordFormat):
     image = gradient(30, 20)
     record = record_of(file_of(image, "PNG"), "PNG", image, form)
     stored = run(lambda each: decode.parse(each, form), record)
@@ -73,7 +73,7 @@ def test_parsing(run: Callable[..., Any], form: RecordFormat):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "RAW"])
 @pytest.mark.parametrize("crop", [[0, 0, 200, 300], [10, 20, 64, 64], [40, 0, 160, 200], [199, 299, 1, 1]])
 @pytest.mark.parametrize("target", [[64, 64], [50, 75]])
-def test_a_crop_is_what_lies_in_it(run: Callable[..., Any], kind: str, crop: list[int], target: list[int]):
+def test_a_crop_matches_the_same_crop_by_pillow(run: Callable[..., Any], kind: str, crop: list[int], target: list[int]):
     image = gradient(300, 200)
     content = image.tobytes() if kind == "RAW" else file_of(image, kind)
     form = RAW if kind == "RAW" else RecordFormat()
@@ -97,8 +97,8 @@ def test_a_crop_of_the_right_size_is_not_resampled(run: Callable[..., Any], kind
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "RAW"])
-def test_a_large_image_is_averaged_not_thinned_out(run: Callable[..., Any], kind: str):
-    """Columns of 0 and 255 in turn: thinned out, some columns would be black and some white."""
+def test_a_large_image_is_averaged_and_not_subsampled(run: Callable[..., Any], kind: str):
+    """Columns alternate between 0 and 255. Subsampling would make some columns black and some white."""
     stripes = Image.fromarray(np.tile(np.uint8([[0, 255]]), (640, 320)).repeat(3).reshape(640, 640, 3))
     content = stripes.tobytes() if kind == "RAW" else file_of(stripes, kind)
     form = RAW if kind == "RAW" else RecordFormat()
@@ -107,7 +107,7 @@ def test_a_large_image_is_averaged_not_thinned_out(run: Callable[..., Any], kind
     assert pixels[4:-4, 4:-4].std() < 10
 
 
-def test_jpegs_are_decoded_at_the_smallest_scale_that_is_enough(monkeypatch: pytest.MonkeyPatch):
+def test_jpegs_are_decoded_at_the_smallest_sufficient_scale(monkeypatch: pytest.MonkeyPatch):
     scales: list[int] = []
     monkeypatch.setattr(
         decode, "_at_scale", lambda _, crop, scale: (scales.append(scale), tf.zeros((9, 9, 3), tf.uint8))[1]
@@ -119,7 +119,9 @@ def test_jpegs_are_decoded_at_the_smallest_scale_that_is_enough(monkeypatch: pyt
 
 @pytest.mark.parametrize("mode", ["random", "random_resized", "whole"])
 @pytest.mark.parametrize("size", [(300, 200), (31, 500), (40, 36), (36, 40), (1, 1)])
-def test_crops_lie_within_the_image_and_everywhere_in_it(run: Callable[..., Any], mode: Any, size: tuple[int, int]):
+def test_random_crops_stay_within_the_image_and_reach_every_edge(
+    run: Callable[..., Any], mode: Any, size: tuple[int, int]
+):
     width, height = size
     options = BatchOptions(image_size=32, batch_size=1, crop=mode, min_crop_area=0.3)
     stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
@@ -130,7 +132,7 @@ def test_crops_lie_within_the_image_and_everywhere_in_it(run: Callable[..., Any]
         crop = partial(decode.random_crop, stored, mode, options)
         return tf.map_fn(crop, each, fn_output_signature=tf.int32)
 
-    crops = run(crops_of, numbers).numpy()  # all at once: a map of its own for each takes ten times as long
+    crops = run(crops_of, numbers).numpy()  # One map for all crops, because one for each takes ten times as long.
     tops, lefts, heights, widths = crops.T
     assert (crops[:, :2] >= 0).all()
     assert (crops[:, 2:] >= 1).all()
@@ -151,11 +153,11 @@ def crop_of(width: int, height: int, mode: Any, image_size: int) -> list[int]:
         ((224, 224), "random", [0, 0, 224, 224]),
         ((280, 300), "random_resized", [38, 28, 224, 224]),
         ((800, 400), "random", [25, 225, 350, 350]),  # 7/8 of the shorter side
-        ((100, 64), "random", [4, 22, 56, 56]),  # smaller than the model's: enlarged
+        ((100, 64), "random", [4, 22, 56, 56]),  # smaller than the model's input, so it is enlarged
         ((800, 400), "whole", [0, 0, 400, 800]),
     ],
 )
-def test_the_middle_is_evaluated(size: tuple[int, int], mode: Any, crop: list[int]):
+def test_center_crop_takes_the_middle(size: tuple[int, int], mode: Any, crop: list[int]):
     assert crop_of(*size, mode, 224) == crop
 
 
@@ -173,21 +175,21 @@ def test_the_middle_is_evaluated(size: tuple[int, int], mode: Any, crop: list[in
         ((800, 400), "whole", [0, 0, 400, 800], [224, 224]),
     ],
 )
-def test_what_is_kept_of_an_image(size: tuple[int, int], mode: Any, crop: list[int], cached: list[int]):
+def test_cached_crop_of_an_image(size: tuple[int, int], mode: Any, crop: list[int], cached: list[int]):
     width, height = size
     stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
     assert [each.numpy().tolist() for each in decode.cached_crop(stored, mode, 224)] == [crop, cached]
 
 
 @pytest.mark.parametrize("mirrored", [True, False])
-def test_mirroring(run: Callable[..., Any], mirrored: bool):
+def test_an_image_is_mirrored_if_requested(run: Callable[..., Any], mirrored: bool):
     image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     result = run(decode.flipped, image, np.array(mirrored)).numpy()
     assert (result == (image[:, ::-1] if mirrored else image)).all()
 
 
 @pytest.mark.parametrize("form", [RAW, RecordFormat(pixels="raw", feature_keys="plain", compression="gzip")])
-def test_pixels_are_read_as_they_are(run: Callable[..., Any], tmp_path: Path, form: RecordFormat):
+def test_raw_pixels_are_read_unchanged(run: Callable[..., Any], tmp_path: Path, form: RecordFormat):
     pixels = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
     record = record_of(pixels.tobytes(), "RAW", Image.fromarray(pixels), form)
     path = tmp_path / f"some{form.ending}"

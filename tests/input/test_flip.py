@@ -1,4 +1,4 @@
-"""Images of a batch are mirrored as the input mirrors one."""
+"""Mirroring of the images in a batch."""
 
 from collections.abc import Callable
 
@@ -20,14 +20,16 @@ def in_a_map(images: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
     ids=["eager", "function", "xla", "map"],
 )
 def flip(request: pytest.FixtureRequest) -> Flip:
-    """The function in each way that it is called."""
+    """The function in each way of calling it."""
     return request.param
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
 @pytest.mark.parametrize("shape", [(4, 3, 5, 3), (4, 1, 6, 3), (4, 5, 1, 3), (4, 2, 4, 1)])
 @pytest.mark.parametrize("mirrored", [(True, False, False, True), (True,) * 4, (False,) * 4])
-def test_those_that_are_told_are_mirrored(flip: Flip, kind: type, shape: tuple[int, ...], mirrored: tuple[bool, ...]):
+def test_only_the_marked_images_are_mirrored(
+    flip: Flip, kind: type, shape: tuple[int, ...], mirrored: tuple[bool, ...]
+):
     images = np.random.default_rng(0).integers(0, 256, shape).astype(kind)
     expected = [image[:, ::-1] if told else image for image, told in zip(images, mirrored, strict=True)]
     found = flip(tf.constant(images), tf.constant(mirrored))

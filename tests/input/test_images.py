@@ -1,4 +1,4 @@
-"""The batches of a published data set, whose images are of one color each: their number."""
+"""The batches of a published dataset. Each image has a single color, which is its number."""
 
 import multiprocessing
 import random
@@ -41,7 +41,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def numbers(batches: Iterable[tuple[tf.Tensor, ...]], weight: float = 1.0) -> list[int]:
-    """The numbers of the images of that weight."""
+    """Return the numbers of the images with that weight."""
     return [
         int(image[16, 16, 0])
         for images, _, weights in batches
@@ -92,14 +92,14 @@ def test_all_servers_together_show_every_example_once(
 
 
 def uneven(factory: pytest.TempPathFactory, shards: int) -> Path:
-    """A data set of 97 images in so many shards, made once for all tests."""
+    """Return a dataset of 97 images in `shards` shards, built once for all tests."""
     root = factory.getbasetemp() / f"uneven-{shards}"
     found = [*root.glob("workspace/datasets/images/*/dataset.json")]
     return found[0].parent if found else published_of(root, 97, num_shards=shards)
 
 
 def test_the_order_of_one_small_case_is_pinned(published: Path):
-    """A change of it would make every checkpoint go on elsewhere than it stood."""
+    """If it changed, every checkpoint would resume at other examples."""
     first, second = (
         numbers(islice(training_batches(published, OPTIONS, epochs=2), *part)) for part in ((0, 7), (7, 14))
     )
@@ -119,9 +119,9 @@ PINNED = (
 )
 
 
-def test_the_order_is_that_of_seed_and_epoch_alone(published: Path):
+def test_the_order_depends_only_on_seed_and_epoch(published: Path):
     first = numbers(training_batches(published, replace(OPTIONS, seed=3)))
-    tf.random.set_seed(11)  # that of the model is another one's
+    tf.random.set_seed(11)  # The model uses this seed.
     again = numbers(training_batches(published, replace(OPTIONS, seed=3), epochs=2))
     assert (again[: len(first)], sorted(again[len(first) :])) == (first, sorted(first))
     assert again[len(first) :] != first
@@ -129,7 +129,7 @@ def test_the_order_is_that_of_seed_and_epoch_alone(published: Path):
 
 
 @pytest.mark.parametrize("server", [pytest.param(Server(0, 1), marks=pytest.mark.long), Server(1, 3)])
-def test_training_goes_on_exactly_where_it_stood(published: Path, server: Server):
+def test_training_resumes_exactly_at_its_position(published: Path, server: Server):
     steps = steps_per_epoch(load(published), OPTIONS.batch_size, server.count)
     whole = [*training_batches(published, OPTIONS, epochs=3, server=server)]
     assert len(whole) == 3 * steps
@@ -145,18 +145,18 @@ def assert_equal(batches: list[tuple[tf.Tensor, ...]], others: list[tuple[tf.Ten
 
 
 def arrays_from(folder: Path, start: int) -> list[tuple[np.ndarray, ...]]:
-    """The rest of the batches; a function of this module, for a process of its own."""
+    """Return the rest of the batches. Another process can import this function."""
     return [tuple(map(np.array, batch)) for batch in training_batches(folder, OPTIONS, epochs=2, start=start)]
 
 
 @pytest.mark.long
-def test_another_process_goes_on_alike(published: Path):
+def test_another_process_resumes_with_the_same_batches(published: Path):
     whole = [*training_batches(published, OPTIONS, epochs=2)]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert_equal(pool.apply(arrays_from, (published, 5)), whole[5:])
 
 
-def test_what_is_left_out_is_not_decoded(published: Path, monkeypatch: pytest.MonkeyPatch):
+def test_skipped_examples_are_not_decoded(published: Path, monkeypatch: pytest.MonkeyPatch):
     from pipeline.input import decode
 
     decoded: list[int] = []
@@ -185,7 +185,7 @@ def test_all_batches_have_one_shape(published: Path):
     assert training_batches(published, OPTIONS).element_spec[0].shape == (7, 32, 32, 3)
 
 
-def test_padding_repeats_examples_and_weighs_nothing(published: Path):
+def test_padding_repeats_examples_with_weight_zero(published: Path):
     batches = [*training_batches(published, OPTIONS)]
     assert numbers(batches[:-1], weight=0.0) == []
     padding = numbers(batches[-1:], weight=0.0)
@@ -200,7 +200,7 @@ def test_validation_keeps_the_order_of_the_shards(published: Path):
 
 
 def test_half_of_the_images_are_mirrored_and_crops_differ(tmp_path: Path):
-    """Images with a bright left half: a mirrored one is bright on the right."""
+    """The left half of each image is bright. A mirrored image is bright on the right."""
     for number in range(200):
         path = tmp_path / "source" / f"class{number % 2}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ def test_half_of_the_images_are_mirrored_and_crops_differ(tmp_path: Path):
     assert (plain[:, :, 0, 0].mean(1) >= plain[:, :, -1, 0].mean(1)).all()
 
 
-def test_balanced_classes_come_equally_often(tmp_path: Path):
+def test_balanced_classes_occur_equally_often(tmp_path: Path):
     for label, count in {"rare": 4, "some": 20, "many": 100}.items():
         for number in range(count):
             path = tmp_path / "source" / label / f"{number}.png"
@@ -237,10 +237,10 @@ def test_balanced_classes_come_equally_often(tmp_path: Path):
     assert sum(counts.values()) == 3 * wanted
     assert all(abs(count - wanted) <= 9 for count in counts.values()), counts
     apart = [Counter(numbers(batches[n : n + len(batches) // 3])) for n in (0, len(batches) // 3)]
-    assert apart[0] != apart[1]  # other ones of the frequent class in each epoch
+    assert apart[0] != apart[1]  # Each epoch has other examples of the frequent class.
 
 
-def test_a_model_fits_on_them(published: Path):
+def test_a_keras_model_fits_on_the_batches(published: Path):
     model = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), weighted_metrics=["accuracy"])
     steps = steps_per_epoch(load(published), 7)
@@ -258,7 +258,7 @@ def test_a_model_fits_on_them(published: Path):
 @pytest.mark.parametrize(
     "strategy", [lambda: tf.distribute.OneDeviceStrategy("/cpu:0"), lambda: tf.distribute.MirroredStrategy(["/cpu:0"])]
 )
-def test_a_strategy_changes_nothing(published: Path, strategy: Any):
+def test_a_strategy_does_not_change_the_batches(published: Path, strategy: Any):
     batches = strategy().experimental_distribute_dataset(training_batches(published, OPTIONS))
     assert_equal([*batches], [*training_batches(published, OPTIONS)])
 
@@ -290,7 +290,7 @@ def test_a_damaged_record_stops_the_epoch(published: Path, tmp_path: Path):
 
 
 def test_a_shard_cut_between_records_stops_the_epoch(published: Path, tmp_path: Path):
-    """TensorFlow alone would take it for a shorter one, and leave examples out without a word."""
+    """TensorFlow alone would read a shorter shard and leave out examples without an error."""
     copy(published, tmp_path)
     shard = load(published).splits["train"].shards[1].name
     content = (tmp_path / shard).read_bytes()
@@ -317,7 +317,7 @@ def test_no_shard_is_searched_for_damage_if_memory_is_used_up(
         raise tf.errors.InternalError(None, None, reason)
 
 
-def test_what_vanishes_while_it_is_read_is_named(published: Path, tmp_path: Path):
+def test_a_shard_or_dataset_removed_while_it_is_read_is_named(published: Path, tmp_path: Path):
     copy(published, tmp_path / "copy")
     batches = training_batches(tmp_path / "copy", OPTIONS)
     shard = tmp_path / "copy" / load(published).splits["train"].shards[1].name
@@ -342,8 +342,8 @@ def copy(folder: Path, target: Path) -> None:
             (target / path.name).write_bytes(path.read_bytes())
 
 
-def test_no_data_set_is_said(tmp_path: Path):
-    with pytest.raises(DatasetError, match="contains no dataset"):
+def test_a_missing_dataset_is_reported(tmp_path: Path):
+    with pytest.raises(DatasetError, match="holds no dataset"):
         training_batches(str(tmp_path), OPTIONS)
 
 
@@ -360,6 +360,6 @@ def test_no_data_set_is_said(tmp_path: Path):
         ({"cache": "memory", "balanced": True}, "cache must be off with balanced"),
     ],
 )
-def test_impossible_options_are_refused(values: dict[str, Any], words: str):
+def test_invalid_options_are_refused(values: dict[str, Any], words: str):
     with pytest.raises(ValueError, match=words):
         BatchOptions(**{"image_size": 32, "batch_size": 8, **values})

@@ -1,4 +1,4 @@
-"""The labels of a batch where an image may have several."""
+"""The labels of a batch whose images can have several labels."""
 
 from pathlib import Path
 
@@ -54,12 +54,12 @@ def test_a_training_batch_has_the_labels_of_its_examples(published: Path, cache:
         assert ids(labels.numpy()) == [tuple(sorted(expected[number])) for number in numbers.numpy()]
 
 
-def test_a_validation_batch_has_them_too(published: Path):
+def test_a_validation_batch_has_the_labels_of_its_examples(published: Path):
     batches = [(labels, weights) for _, labels, weights in validation_batches(published, OPTIONS)]
     found = [each for labels, weights in batches for each in ids(labels.numpy()[weights > 0])]
     assert found == [tuple(sorted(each)) for each in of_records(published, "validation")]
 
 
-def test_they_cannot_be_balanced(published: Path):
-    with pytest.raises(DatasetError, match="have several labels, so the classes cannot be balanced"):
+def test_images_with_several_labels_cannot_be_balanced(published: Path):
+    with pytest.raises(DatasetError, match="images of several labels, which cannot be balanced"):
         training_batches(published, BatchOptions(image_size=16, batch_size=2, balanced=True))

@@ -1,4 +1,4 @@
-"""The number that comes with each example of a training batch: its place among all of its split."""
+"""The number of each example in a training batch is its position in the split."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -52,13 +52,13 @@ def stripes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def colors(folder: Path, dataset: Dataset) -> list[int]:
-    """The color of each training image, in the order of the shards."""
+    """Return the color of each training image, in the order of the shards."""
     records = (record for shard in dataset.splits["train"].shards for record in read_records(folder / shard.name))
     return [int(read_image(record, dataset.records).filename[-7:-4]) for record in records]
 
 
 def seen(batches: tf.data.Dataset, weight: float = 1.0) -> Iterator[tuple[int, int]]:
-    """The number and the color of each example of that weight."""
+    """Yield the number and the color of each example with that weight."""
     for images, _, weights, _, numbers in batches.as_numpy_iterator():
         assert (numbers.shape, numbers.dtype) == ((7,), np.int64)
         yield from zip(numbers[weights == weight].tolist(), images[weights == weight, 16, 16, 0].tolist(), strict=True)
@@ -75,7 +75,7 @@ def seen(batches: tf.data.Dataset, weight: float = 1.0) -> Iterator[tuple[int, i
         ),
     ],
 )
-def test_numbers_are_those_of_their_images_and_each_comes_once_an_epoch(
+def test_each_number_belongs_to_its_image_and_occurs_once_per_epoch(
     published: Path, tmp_path: Path, cache: str, start: int
 ):
     dataset = load(published)
@@ -89,13 +89,13 @@ def test_numbers_are_those_of_their_images_and_each_comes_once_an_epoch(
 
 
 @pytest.mark.long
-def test_those_of_all_servers_are_all_of_them(published: Path):
+def test_all_servers_together_have_every_number(published: Path):
     of_images = dict(enumerate(colors(published, load(published))))
     shares = [[*seen(numbered_batches(published, OPTIONS, server=Server(index, 3)))] for index in range(3)]
     assert sorted(pair for share in shares for pair in share) == sorted(of_images.items())
 
 
-def test_an_example_that_comes_again_for_balance_has_one_number(published: Path):
+def test_a_repeated_example_of_a_balanced_epoch_keeps_its_number(published: Path):
     of_images = dict(enumerate(colors(published, load(published))))
     counts = Counter(seen(numbered_batches(published, replace(OPTIONS, balanced=True))))
     assert all(of_images[number] == color for number, color in counts)
@@ -116,7 +116,7 @@ def test_copies_from_a_bucket_have_the_same_numbers(gcs: FakeGcs, published: Pat
 
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize("cache", ["off", "memory"])
-def test_batches_without_numbers_are_the_same_ones_mirrored(stripes: Path, cache: str, flip: bool):
+def test_batches_without_numbers_equal_the_mirrored_numbered_batches(stripes: Path, cache: str, flip: bool):
     options = replace(OPTIONS, cache=cache, flip=flip)
     told: list[bool] = []
     with_numbers = numbered_batches(stripes, options, epochs=2)

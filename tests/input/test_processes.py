@@ -1,4 +1,4 @@
-"""What needs a process of its own: several devices, which TensorFlow takes at its start; memory over many epochs."""
+"""Tests in separate processes: TensorFlow configures devices at its start, and memory use is that of a process."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of 50 images of one color each in 4 training shards."""
+    """A dataset of 50 images of one color each in 4 training shards."""
     root = tmp_path_factory.mktemp("published")
     for number in range(50):
         path = root / "source" / "ab"[number % 2] / f"{number}.jpg"
@@ -62,7 +62,7 @@ print(split == alone)
 
 
 @pytest.mark.long
-def test_two_replicas_see_what_one_does(published: Path):
+def test_two_replicas_see_the_same_images_as_one(published: Path):
     assert output_of(TWO_REPLICAS, published) == "True\n"
 
 
@@ -84,6 +84,6 @@ for _ in range(4):
 @pytest.mark.long
 @pytest.mark.parametrize(("crop", "cache"), [("random_resized", "off"), ("random", "memory")])
 def test_memory_does_not_grow_with_the_epochs(published: Path, crop: str, cache: str):
-    """After the first hundred, in which allocators settle, three hundred more of 5 MB of pixels each."""
+    """Allocators settle in the first hundred epochs. Three hundred more follow, with 5 MB of pixels each."""
     first, *_, last = map(int, output_of(MEMORY, published, crop, cache).split())
     assert last - first < 30_000_000

@@ -14,7 +14,7 @@ CLASSES = ["cat", "dog", "red rose"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Nine one-colored JPEGs in three classes, and a file that is none: the red of an image is 20 times its number."""
+    """Nine one-colored JPEGs in three classes, and a text file. The red of an image is 20 times its number."""
     folder = tmp_path / "photos [2026]*"
     for number in range(9):
         path = folder / CLASSES[number % 3] / f"{number}.{'JPEG' if number % 2 else 'jpg'}"
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_image_comes_once_with_its_label(folder: Path):
+def test_every_image_occurs_once_with_its_label(folder: Path):
     batches = list(raw_file_batches(folder, image_size=16, batch_size=4))
     assert [(images.shape, images.dtype) for images, _ in batches] == [((n, 16, 16, 3), tf.float32) for n in (4, 4, 1)]
     assert [(labels.shape, labels.dtype) for _, labels in batches] == [((n,), tf.int32) for n in (4, 4, 1)]
@@ -36,14 +36,14 @@ def test_every_image_comes_once_with_its_label(folder: Path):
     assert Counter(pairs) == Counter((number, number % 3) for number in range(9))
 
 
-def test_the_order_is_new_each_time(folder: Path):
+def test_each_pass_has_a_new_order(folder: Path):
     batches = raw_file_batches(folder, image_size=16, batch_size=9)
     orders = [tuple(images.numpy()[:, 8, 8, 0]) for _ in range(4) for images, _ in batches]
     assert len(set(orders)) > 1
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_loading_eagerly_and_in_a_map(folder: Path, mapped: bool):
+def test_load_image_works_eagerly_and_in_a_map(folder: Path, mapped: bool):
     path = str(folder / "red rose" / "8.jpg")
     if mapped:
         [(image, label)] = tf.data.Dataset.from_tensors(path).map(lambda each: load_image(each, CLASSES, 24))

@@ -1,4 +1,4 @@
-"""Who reads what: tables of counts."""
+"""Which server reads which examples, tested with tables of counts."""
 
 from collections import Counter
 from math import ceil
@@ -38,7 +38,7 @@ def test_pieces_are_the_parts_of_shards_within_a_range(first: int, last: int, pi
         (9, [("a", 0, 3, 0), ("b", 5, 2, 8), ("a", 0, 3, 0), ("b", 5, 1, 8)]),
     ],
 )
-def test_padding_begins_again_where_there_are_too_few(examples: int, pieces: list[tuple]):
+def test_padding_repeats_if_there_are_too_few_examples(examples: int, pieces: list[tuple]):
     assert list(repeated([Piece("a", 0, 3, 0), Piece("b", 5, 2, 8)], examples)) == pieces
 
 
@@ -61,13 +61,13 @@ def test_shares_are_even_and_hold_all_examples_once(servers: int, counts: tuple[
         assert share.examples + padding == share.steps * batch_size
 
 
-def test_a_server_without_examples_is_padded_with_those_of_others():
+def test_a_server_without_examples_is_padded_with_examples_of_others():
     share = share_of(shards(1), 2, Server(0, 3))
     assert (share.pieces, share.padding, share.steps) == ((), (Piece("s0", 0, 1, 0), Piece("s0", 0, 1, 0)), 1)
 
 
 @pytest.mark.parametrize(("index", "count"), [(-1, 2), (2, 2), (0, 0)])
-def test_a_server_is_one_of_them(index: int, count: int):
+def test_a_server_index_out_of_range_is_refused(index: int, count: int):
     with pytest.raises(ValueError, match="server index must be from 0"):
         Server(index, count)
 

@@ -40,12 +40,12 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_the_distance_of_classes_of_known_orders(name: str):
+def test_class_distance_of_known_orders(name: str):
     labels, batch_size, distance = KNOWN[name]
     assert class_distance(np.array(labels), batch_size) == pytest.approx(distance)
 
 
-def test_a_random_order_has_the_ideal_distance_and_a_sorted_one_has_not():
+def test_a_random_order_has_the_ideal_distance_and_a_sorted_order_does_not():
     labels = np.random.default_rng(1).permutation(np.arange(20_000) % 10)
     ideal = shuffled_class_distances(labels, 64, seed=0)
     assert class_distance(labels, 64) == pytest.approx(ideal.mean(), rel=0.05)
@@ -54,34 +54,34 @@ def test_a_random_order_has_the_ideal_distance_and_a_sorted_one_has_not():
 
 
 MATES = {
-    # order of one epoch, of the next, batch size -> times chance
+    # order of one epoch, order of the next, batch size -> ratio to chance
     "the same order twice": ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], 2, 5.0),
     "the same batches, in another order": ([0, 1, 2, 3, 4, 5], [5, 4, 1, 0, 3, 2], 2, 5.0),
     "none meet again": ([0, 1, 2, 3, 4, 5], [0, 2, 4, 1, 3, 5], 2, 0.0),
     "one pair of three": ([0, 1, 2, 3, 4, 5], [0, 1, 2, 4, 3, 5], 2, 5 / 3),
     "one batch": ([0, 1, 2], [2, 1, 0], 4, 1.0),
-    # Pairs: 1 of the first batch and none of the last meet again; of 2 by chance 2 * 2 / 10.
+    # One of two pairs meets again. By chance, 2 * 2 / 10 of them would.
     "a short last batch": ([0, 1, 2, 3, 4], [1, 0, 4, 2, 3], 2, 1 / 0.4),
 }
 
 
 @pytest.mark.parametrize("name", MATES)
-def test_how_often_mates_of_known_orders_meet_again(name: str):
+def test_meet_again_of_known_orders(name: str):
     first, second, batch_size, times = MATES[name]
     assert meet_again(np.array(first), np.array(second), batch_size) == pytest.approx(times)
 
 
-def test_mates_of_random_orders_meet_by_chance():
+def test_meet_again_of_random_orders_is_that_of_chance():
     random = np.random.default_rng(1)
     assert meet_again(random.permutation(20_000), random.permutation(20_000), 64) == pytest.approx(1, abs=0.1)
 
 
-# --- of a data set ----------------------------------------------------------------------------------------------------
+# --- a dataset --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """80 one-colored images in three classes and twelve shards, more than are read at once; the red tells which."""
+    """80 images in three classes and twelve shards, more than are read at once. The red of an image is its number."""
     root = tmp_path_factory.mktemp("published")
     for number in range(80):
         path = root / "source" / "abc"[number % 3] / f"{number}.png"
@@ -95,14 +95,14 @@ def settings_of(**values: object) -> Settings:
 
 
 def red_of_each(folder: Path, dataset: Dataset) -> list[int]:
-    """The red of the training images, in the order of the shards."""
+    """Return the red of the training images, in the order of the shards."""
     records = (record for shard in dataset.splits["train"].shards for record in read_records(folder / shard.name))
     names = (read_image(record, dataset.records).filename.decode() for record in records)
     return [int(Path(name).stem) for name in names]
 
 
 def trained_on(folder: Path, options: BatchOptions, epochs: int) -> list[int]:
-    """The red of the images that training sees, without padding."""
+    """Return the red of the images that training sees, without padding."""
     batches = training_batches(folder, options, epochs=epochs).as_numpy_iterator()
     return [
         int(image[SIDE // 2, SIDE // 2, 0])
@@ -114,7 +114,7 @@ def trained_on(folder: Path, options: BatchOptions, epochs: int) -> list[int]:
 
 @pytest.mark.parametrize("shuffle_bytes", [1, 1500, 10**6])
 @pytest.mark.parametrize("seed", [0, 7])
-def test_the_order_measured_is_that_of_training(published: Path, shuffle_bytes: int, seed: int):
+def test_the_measured_order_is_the_order_of_training(published: Path, shuffle_bytes: int, seed: int):
     dataset = load(published)
     options = BatchOptions(image_size=SIDE, batch_size=8, seed=seed, crop="whole", shuffle_bytes=shuffle_bytes)
     reds = red_of_each(published, dataset)
@@ -123,7 +123,7 @@ def test_the_order_measured_is_that_of_training(published: Path, shuffle_bytes: 
     assert sorted(order[: len(reds)]) == list(range(len(reds)))
 
 
-def test_all_that_is_said_of_a_data_set(published: Path):
+def test_the_result_for_a_dataset(published: Path):
     examples = load(published).splits["train"].examples
     result = shuffle_quality(published, settings_of(shuffle_megabytes=2))
     assert (result["examples"], result["batch_size"], result["shuffle_megabytes"]) == (examples, 8, 2)
@@ -136,7 +136,7 @@ def test_all_that_is_said_of_a_data_set(published: Path):
     json.dumps(result)
 
 
-def test_one_batch_of_all_needs_no_buffer(published: Path):
+def test_a_batch_of_all_examples_needs_no_buffer(published: Path):
     result = shuffle_quality(published, settings_of(batch_size=100))
     assert result["enough_megabytes"] == 0
     assert format_shuffle_quality(result).endswith("no buffer is needed: shuffle_megabytes=1 is enough")
@@ -169,13 +169,13 @@ def test_the_result_is_formatted_as_a_table(enough: int | None, words: str):
     assert last == words
 
 
-def test_a_buffer_of_all_is_marked_as_both():
+def test_a_set_buffer_that_holds_all_examples_is_marked_as_both():
     result = some_result(shuffle_examples=300)
     assert format_shuffle_quality(result).splitlines()[-5].endswith("all, shuffle_megabytes=26, as set")
 
 
 @pytest.mark.parametrize("most", [1, 5, 40, 10**6])
-def test_of_very_many_examples_the_first_shards_are_looked_at(published: Path, most: int):
+def test_only_the_first_shards_of_a_large_dataset_are_measured(published: Path, most: int):
     dataset = load(published)
     whole, split = dataset.splits["train"], beginning_of(dataset, most).splits["train"]
     assert split.shards == whole.shards[: len(split.shards)]
@@ -184,7 +184,9 @@ def test_of_very_many_examples_the_first_shards_are_looked_at(published: Path, m
     assert len(split.shards) == len(whole.shards) or split.examples + whole.shards[len(split.shards)].examples > most
 
 
-def test_it_says_what_it_leaves_out(published: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+def test_left_out_examples_and_settings_are_logged(
+    published: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     caplog.set_level("INFO")
     monkeypatch.setattr("pipeline.input.shuffle_quality.MAX_EXAMPLES", 30)
     result = shuffle_quality(published, settings_of(balanced=True, crop="whole"))
@@ -202,7 +204,7 @@ def test_it_says_what_it_leaves_out(published: Path, monkeypatch: pytest.MonkeyP
         ({"cache": "memory"}, True),
     ],
 )
-def test_it_says_where_later_epochs_would_not_need_a_buffer(
+def test_a_cache_that_shuffles_later_epochs_is_logged(
     published: Path, caplog: pytest.LogCaptureFixture, values: dict[str, str], said: bool
 ):
     caplog.set_level("INFO")
@@ -210,14 +212,14 @@ def test_it_says_where_later_epochs_would_not_need_a_buffer(
     assert ("later epochs are shuffled completely" in caplog.text) is said
 
 
-def test_what_cannot_be_measured_is_refused(published: Path, tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"batch_size must be at least 2 to measure the order, got 1"):
+def test_a_batch_size_of_1_and_a_missing_dataset_are_refused(published: Path, tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"batch_size must be at least 2 here, .* got 1$"):
         shuffle_quality(published, settings_of(batch_size=1))
     with pytest.raises(DatasetError, match="contains no dataset"):
         shuffle_quality(tmp_path, settings_of())
 
 
-def test_a_data_set_without_examples_is_refused(published: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_dataset_with_one_example_is_refused(published: Path, monkeypatch: pytest.MonkeyPatch):
     dataset = load(published)
     empty = replace(dataset.splits["train"], examples=1)
     monkeypatch.setattr("pipeline.dataset.manifest.load", lambda _: replace(dataset, splits={"train": empty}))
@@ -232,7 +234,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-def test_the_command(published: Path):
+def test_the_command_prints_the_result_as_json(published: Path):
     done = command(str(published), "--json", "--set", "batch_size=8", "--set", "shuffle_megabytes=3")
     result = json.loads(done.stdout)
     assert done.returncode == 0
@@ -241,7 +243,7 @@ def test_the_command(published: Path):
     assert [line for line in done.stderr.splitlines() if not line.startswith(words)] == []
 
 
-def test_the_command_says_errors_in_one_sentence(tmp_path: Path):
+def test_the_command_prints_an_error_as_one_line(tmp_path: Path):
     done = command(str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (1, "")
     assert (

@@ -100,7 +100,7 @@ def test_a_removed_cache_leaves_nothing_and_can_be_written_again(tmp_path: Path)
     assert len(list(dataset)) == 3
 
 
-def test_the_switch_for_batches_of_equal_number_is_there():
+def test_the_switch_for_batches_of_equal_number_exists():
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     assert strategy.extended.experimental_enable_get_next_as_optional is True
     take_batches_of_equal_number(strategy)

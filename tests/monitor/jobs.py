@@ -1,4 +1,4 @@
-"""Trainings without a model: an accelerator that only takes its time, and inputs of every kind that holds one up."""
+"""Trainings without a model: steps that only sleep, and inputs with different bottlenecks."""
 
 import multiprocessing
 import os
@@ -16,14 +16,14 @@ from pipeline.monitor.verdict import Verdict, diagnose
 
 STEP_S = 0.02
 DECODED_AHEAD = 4
-"""Batches that are decoded and wait for their step, at most."""
+"""Maximum number of decoded batches that wait for a step."""
 Produce = Callable[[int], None]
-"""Makes the batch of a number, in whatever time that takes."""
+"""Produces the batch with a given number."""
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches that are made ahead of the steps."""
+    """Batches that are produced ahead of the steps."""
 
     take: Callable[[], int]
     count_ready: Callable[[], int]
@@ -34,7 +34,7 @@ class Batches:
 
 
 def job(folder: Path, batches: Batches, steps: int = 150, host_s: float = 0.0, step_s: float = STEP_S) -> Verdict:
-    """The verdict on so many steps, from a record in `folder`."""
+    """Run some steps with a record in `folder`, and return the verdict."""
     clock = StepClock()
     with open_monitor(folder) as monitor:
         clock.pause()
@@ -53,7 +53,7 @@ def job(folder: Path, batches: Batches, steps: int = 150, host_s: float = 0.0, s
 
 @contextmanager
 def ahead(produce: Produce, buffer: int = 4) -> Iterator[Batches]:
-    """Batches that a thread makes, with at most so many that are ready."""
+    """Yield batches that a thread produces, with at most `buffer` batches ready."""
     ready: queue.Queue[int] = queue.Queue(buffer)
     ended = threading.Event()
 
@@ -80,7 +80,7 @@ def ahead(produce: Produce, buffer: int = 4) -> Iterator[Batches]:
 
 @contextmanager
 def decoded(seconds: float) -> Iterator[Batches]:
-    """Batches that take so many seconds of a core each, made on all of them."""
+    """Yield batches that need some seconds of a core each, produced on all cores."""
     context = multiprocessing.get_context("spawn")
     ready, ended = context.Queue(DECODED_AHEAD), context.Event()
     workers = [context.Process(target=_decode, args=(seconds, ready, ended)) for _ in range(os.cpu_count() or 1)]
@@ -110,10 +110,10 @@ def _decode(seconds: float, ready: "multiprocessing.Queue[int]", ended: threadin
 
 
 def every(seconds: float) -> Produce:
-    """A batch needs so many seconds of a slow server, and no core."""
+    """Return a producer that waits some seconds per batch, without using a core."""
     return lambda _: time.sleep(seconds)
 
 
 def pausing(seconds: float, after: int) -> Produce:
-    """After so many batches that are made at once, so many seconds nothing comes."""
+    """Return a producer that pauses for some seconds after every `after` batches."""
     return lambda number: time.sleep(seconds if number % after == after - 1 else 0.0)

@@ -1,4 +1,4 @@
-"""What a training on 8 GPUs with 20 ms steps records, as noisy as such machines are."""
+"""The record of a training on 8 GPUs with 20 ms steps, with realistic noise."""
 
 import random
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ _STEADY = ("load_1min", "limit_cores", "used_cores", "mem_limit_bytes", "childre
 
 
 def samples(count: int) -> Iterator[Row]:
-    """So many samples, one after the other: what the host and each GPU do."""
+    """Yield samples of the host and all GPUs."""
     noise = random.Random(1)
     for number in range(count):
         yield Row("samples", _jittered(number / SAMPLES_A_S, noise), number * 10, {**_host(noise), **_gpus(noise)})
 
 
 def batches(count: int) -> Iterator[Row]:
-    """So many steps, one after the other."""
+    """Yield the rows of some steps."""
     noise = random.Random(2)
     for number in range(count):
         wait, compute, host = noise.expovariate(1), noise.gauss(18, 1), noise.gauss(0.6, 0.1)

@@ -1,4 +1,4 @@
-"""Intervals: the limits of a tracker hold by construction, and a stall does not vanish."""
+"""Intervals: the number of values stays below the limits of a tracker, and stalls stay visible."""
 
 from collections import Counter
 
@@ -34,7 +34,7 @@ OF_A_BATCH = {
 }
 
 
-def test_an_interval_has_mean_and_maximum_time_and_step_of_its_last_row():
+def test_an_interval_has_means_maxima_and_the_time_and_step_of_its_last_row():
     interval = Interval()
     assert interval.add(Row("samples", 100.0, 1, {"x": 1.0})) is None
     assert interval.add(Row("samples", 101.9, 2, {"x": 5.0, "y": float("nan")})) is None
@@ -46,13 +46,13 @@ def test_an_interval_has_mean_and_maximum_time_and_step_of_its_last_row():
 @pytest.mark.parametrize(
     ("gpus", "hours", "batches_a_s"), [pytest.param(8, 10, 2, marks=pytest.mark.long), (64, 1, 2), (0, 1, 50)]
 )
-def test_comets_limits_hold(gpus: int, hours: int, batches_a_s: int):
-    """12,000 values a minute and 15,000 a metric; with an epoch every half minute."""
+def test_aggregated_values_stay_below_the_limits_of_comet(gpus: int, hours: int, batches_a_s: int):
+    """Comet accepts 12,000 values per minute and 15,000 per metric. An epoch takes 30 seconds here."""
     sample = dict.fromkeys([*HOST, *(f"gpu/{i}/{name}" for i in range(gpus) for name in OF_A_GPU)], 1.0)
     intervals = Intervals()
     by_minute: Counter[int] = Counter()
     by_metric: Counter[str] = Counter()
-    for tick in range(hours * 3600 * 2):  # 2 Hz: the rate within a interval changes no count
+    for tick in range(hours * 3600 * 2):  # 2 Hz, because the rate within an interval does not change the counts
         time = 1e9 + tick / 2
         of_now = [Row("samples", time, tick, sample)]
         of_now += [Row("batches", time, tick, OF_A_BATCH)] * (batches_a_s // 2)
@@ -65,15 +65,15 @@ def test_comets_limits_hold(gpus: int, hours: int, batches_a_s: int):
     assert by_metric.keys() > sample.keys()
 
 
-def test_a_stall_of_one_sample_stays_in_an_interval_of_ten_hours():
+def test_one_slow_batch_is_visible_in_ten_hours():
     interval = Interval()
     ended = [interval.add(Row("batches", 1e9 + s, s, {"x": 900.0 if s == 35_990 else 1.0})) for s in range(36_100)]
     [stalled] = [row for row in ended if row and row.values["x/max"] > 1]
     assert stalled.values["x/max"] == 900.0
-    assert 20 < stalled.values["x"] < 30  # 36 s long by then: the mean alone would hide it
+    assert 20 < stalled.values["x"] < 30  # The interval has 36 s by then, so the mean alone would hide the stall.
 
 
-def test_of_batches_only_times_are_sent_and_epochs_as_they_are():
+def test_batches_are_reduced_to_times_and_epochs_are_unchanged():
     intervals = Intervals()
     epoch = Row("epochs", 5.0, 1, {"loss": 0.5})
     assert intervals.add(Row("batches", 1.0, 7, OF_A_BATCH)) == []
@@ -85,11 +85,11 @@ def test_of_batches_only_times_are_sent_and_epochs_as_they_are():
     }
 
 
-def test_the_names_of_before_can_be_imported():
+def test_the_old_names_can_be_imported():
     assert (aggregation.Windows, aggregation.Window) == (Intervals, Interval)
 
 
-def test_wider_intervals_weigh_by_their_steps_and_keep_every_maximum():
+def test_wider_intervals_have_weighted_means_and_all_maxima():
     narrow = pandas.DataFrame(
         {"time": [1.0, 3.0, 5.0], "step": [1, 4, 5], "x": [2.0, 6.0, np.nan], "x/max": [3.0, 9.0, np.nan]}
     )
@@ -100,7 +100,7 @@ def test_wider_intervals_weigh_by_their_steps_and_keep_every_maximum():
     assert means["x"].isna().tolist() == highest["x"].isna().tolist() == [False, True]
 
 
-def test_a_table_is_aggregated_as_rows_are():
+def test_a_table_is_aggregated_like_single_rows():
     times = [100.0, 101.5, 102.0, 103.5]
     rows = pandas.DataFrame({"time": times, "step": [1, 2, 3, 4], "x": [1.0, 5.0, 9.0, 11.0]})
     means, highest = aggregate_table(rows, 2.0)

@@ -1,10 +1,10 @@
-"""The aggregate of several servers."""
+"""Aggregated samples of several servers."""
 
 from pipeline.monitor.all_servers import SampleSender, aggregate
 from pipeline.monitor.row import Row
 
 
-def test_mean_and_minimum_of_the_servers_that_sent_a_sample():
+def test_aggregate_has_mean_and_minimum_of_the_servers_with_a_sample():
     samples = [{"sys/cpu_pct": 10.0, "gpu/util_pct": 90.0}, {}, {"sys/cpu_pct": 30.0}]
     assert aggregate(samples) == {
         "servers/seen": 2,
@@ -16,7 +16,7 @@ def test_mean_and_minimum_of_the_servers_that_sent_a_sample():
     assert aggregate([{}, {}]) == {"servers/seen": 0}
 
 
-def test_a_server_sends_percentages_with_the_mean_over_its_gpus():
+def test_a_server_sends_only_percentages_averaged_over_its_gpus():
     sent: list[dict] = []
     sender = SampleSender(sent.append)
     values = {"gpu/0/util_pct": 20.0, "gpu/1/util_pct": 60.0, "gpu/0/power_w": 300.0, "servers/sys/cpu_pct_mean": 5.0}

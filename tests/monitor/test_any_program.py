@@ -1,4 +1,4 @@
-"""What limits a program whose steps nobody can see."""
+"""The verdict on a program without visible steps."""
 
 import pandas
 import pytest
@@ -31,7 +31,7 @@ BESIDE_OTHERS = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 100.0, "proc/core_wait_pc
         ({"proc/busiest_thread_pct": 99.0, "proc/cpu_pct": 100.0}, [Limit.ONE_CORE], "its own work on one core"),
         (BESIDE_OTHERS, [Limit.OTHER_PROGRAMS], "Limited by other programs: it kept 1.0 of 4 cores busy"),
         ({"pressure/io_some_pct": 70.0, "proc/read_Bps": 1e8}, [Limit.READING], "Limited by the disk"),
-        ({"pressure/io_some_pct": 70.0}, [], "Nothing on this machine"),  # it reads nothing: other programs do
+        ({"pressure/io_some_pct": 70.0}, [], "Nothing on this machine"),  # It reads nothing itself. Other programs do.
         ({"cgroup/cpu_throttled_pct": 60.0}, [Limit.CPU_QUOTA], "the CPU quota of its container"),
         ({**BUSY, "gpu/0/util_pct": 90.0}, [Limit.COMPUTE], "Limited by the GPU: the GPU was 90% busy"),
         ({**BUSY, "gpu/0/util_pct": 9.0}, [Limit.DECODING], "the GPU was 9% busy"),
@@ -47,7 +47,7 @@ BESIDE_OTHERS = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 100.0, "proc/core_wait_pc
         ),
     ],
 )
-def test_what_is_used_up_is_named(changed: dict[str, float], limits: list[Limit], words: str) -> None:
+def test_the_verdict_names_the_exhausted_resource(changed: dict[str, float], limits: list[Limit], words: str) -> None:
     samples = pandas.DataFrame([{"time": float(second), **IDLE, **changed} for second in range(10)])
     judged = diagnose_from_outside(samples)
     assert list(judged.limits) == limits, judged.sentence
@@ -55,6 +55,6 @@ def test_what_is_used_up_is_named(changed: dict[str, float], limits: list[Limit]
     assert judged.sentence.endswith(f"{UNKNOWN_FROM_OUTSIDE}.")
 
 
-def test_a_record_without_samples_tells_nothing() -> None:
+def test_a_record_without_samples_has_no_verdict() -> None:
     judged = diagnose_from_outside(pandas.DataFrame({"time": []}))
     assert (judged.limits, judged.sentence) == ((), "Not enough samples to say what limits this program.")

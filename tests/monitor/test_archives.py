@@ -1,4 +1,4 @@
-"""Archives of Comet: whole or absent, whatever was left of them, and packed once."""
+"""Archives of Comet: each is whole or absent, and the files of an attempt are packed once."""
 
 import fcntl
 import io
@@ -18,11 +18,11 @@ LINES = b'{"type": "metric_msg", "payload": {"a": 1}}\n{"type": "metric_msg", "p
 def killed(folder: Path, messages: bytes = LINES) -> Path:
     """Return the folder of an attempt that wrote messages and an image, and was killed."""
     attempt = Attempt(folder, KEY, "project", None)
-    attempt._lock.close()  # as the system does for a process that it kills
+    attempt._lock.close()  # as the system does for a killed process
     (attempt.open / "tmp1").mkdir()
     (attempt.open / "tmp1" / "messages.json").write_bytes(messages)
     (attempt.open / "tmp1" / "image.jpg").write_bytes(b"image")
-    (attempt.open / f"{KEY}-abc.zip").write_bytes(packed({}))  # Comet's own, which stands there from the start
+    (attempt.open / f"{KEY}-abc.zip").write_bytes(packed({}))  # Comet creates this archive at the start.
     return attempt.open
 
 
@@ -40,7 +40,7 @@ def content(archive: Path) -> dict[str, bytes]:
         return {name: file.read(name) for name in file.namelist()}
 
 
-def test_attempts_have_folders_of_their_own(tmp_path: Path):
+def test_attempts_have_separate_folders(tmp_path: Path):
     attempts = [Attempt(tmp_path / "comet", KEY, "project", None) for _ in range(3)]
     assert [each.open.parent.name for each in attempts] == ["try-1", "try-2", "try-3"]
     for each in attempts:
@@ -48,7 +48,7 @@ def test_attempts_have_folders_of_their_own(tmp_path: Path):
     assert list((tmp_path / "comet").iterdir()) == []
 
 
-def test_what_a_killed_attempt_left_is_packed_once(tmp_path: Path):
+def test_files_of_a_killed_attempt_are_packed_once(tmp_path: Path):
     opened = killed(tmp_path)
     archive = tmp_path / "try-1" / f"{KEY}.zip"
     assert recover(tmp_path) == [archive]
@@ -65,14 +65,14 @@ def test_what_a_killed_attempt_left_is_packed_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize("torn", [b'{"type": "metr', b'{"type": "metric_msg", "payload": {"a": 3}}', b"\0\0\0\0\n"])
-def test_a_torn_line_is_dropped(torn: bytes, tmp_path: Path):
+def test_a_torn_line_of_messages_is_dropped(torn: bytes, tmp_path: Path):
     killed(tmp_path, LINES + torn)
     [archive] = recover(tmp_path)
     assert content(archive)["messages.json"] == LINES
 
 
-def test_what_comet_packed_itself_is_taken_and_described_anew(tmp_path: Path):
-    """Killed after that, when the messages may be half removed; of an outage Comet describes it as a new experiment."""
+def test_an_archive_packed_by_comet_is_used_with_a_new_description(tmp_path: Path):
+    """The attempt was killed after Comet packed its files. After an outage, Comet describes a new experiment."""
     opened = killed(tmp_path, LINES[:44])
     about = b'{"resume_strategy": "create"}'
     (opened / f"{KEY}-whole.zip").write_bytes(packed({"messages.json": LINES, "experiment.json": about, "a.jpg": b"a"}))
@@ -82,23 +82,23 @@ def test_what_comet_packed_itself_is_taken_and_described_anew(tmp_path: Path):
     assert files == {"messages.json": LINES, "a.jpg": b"a"}
 
 
-def test_what_comet_did_not_pack_to_the_end_is_not_taken(tmp_path: Path):
+def test_a_truncated_archive_of_comet_is_ignored(tmp_path: Path):
     opened = killed(tmp_path)
     (opened / f"{KEY}-torn.zip").write_bytes(packed({"messages.json": LINES * 9})[:-30])
     [archive] = recover(tmp_path)
     assert content(archive)["messages.json"] == LINES
 
 
-def test_what_comet_packed_and_a_power_loss_tore_is_not_taken(tmp_path: Path):
+def test_an_archive_of_comet_damaged_by_a_power_loss_is_ignored(tmp_path: Path):
     opened = killed(tmp_path)
     torn = bytearray(packed({"messages.json": LINES * 9}, zipfile.ZIP_DEFLATED))
-    torn[30 + len("messages.json")] = 0xFF  # after the header, a block of a type that zlib does not know
+    torn[30 + len("messages.json")] = 0xFF  # a block type unknown to zlib, after the header
     (opened / f"{KEY}-torn.zip").write_bytes(torn)
     [archive] = recover(tmp_path)
     assert content(archive)["messages.json"] == LINES
 
 
-def test_killed_after_packing_it_is_only_tidied(tmp_path: Path):
+def test_an_attempt_killed_after_packing_keeps_its_archive(tmp_path: Path):
     opened = killed(tmp_path)
     archive = opened.parent / f"{KEY}.zip"
     archive.write_bytes(packed({"messages.json": LINES}))
@@ -108,13 +108,13 @@ def test_killed_after_packing_it_is_only_tidied(tmp_path: Path):
     assert not opened.exists()
 
 
-def test_an_attempt_without_messages_leaves_nothing(tmp_path: Path):
+def test_an_attempt_without_messages_is_removed(tmp_path: Path):
     killed(tmp_path, b"")
     assert recover(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_attempt_under_way_is_left_alone(tmp_path: Path):
+def test_a_running_attempt_is_not_recovered(tmp_path: Path):
     opened = killed(tmp_path)
     with (opened / "lock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -123,7 +123,7 @@ def test_an_attempt_under_way_is_left_alone(tmp_path: Path):
     assert len(recover(tmp_path)) == 1
 
 
-def test_a_full_disk_leaves_all_for_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_recovery_on_a_full_disk_keeps_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     opened = killed(tmp_path)
 
     def full(*_: object, **__: object) -> None:
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_all_for_the_next_time(tmp_path: Path, monkeypatch: p
     assert content(archive)["messages.json"] == LINES
 
 
-def test_archives_come_in_the_order_of_their_attempts_and_the_command_is_for_a_shell(tmp_path: Path):
+def test_archives_are_in_the_order_of_attempts_and_the_upload_command_is_quoted(tmp_path: Path):
     folder = tmp_path / "a run"
     for number in (10, 2, 1):
         (folder / f"try-{number}").mkdir(parents=True)

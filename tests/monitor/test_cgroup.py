@@ -1,4 +1,4 @@
-"""Control groups of both versions, as trees: a container's limits, and those of a group above."""
+"""Control groups of both versions, as files in a folder: limits of a container and of its parent groups."""
 
 import logging
 from pathlib import Path
@@ -48,7 +48,7 @@ UNLIMITED = {"cgroup/cpu_used_cores": 1.5, "cgroup/mem_used_bytes": 3.0 * GIB}
 
 
 def metrics_of(root: Path, before: dict[str, str], after: dict[str, str]) -> dict[str, float]:
-    """The metrics of two samples, two seconds apart."""
+    """Return the metrics of the second of two samples, two seconds apart."""
     clock = Clock()
     sources = cgroup.sources(grow(root, before), clock)
     for source in sources.values():
@@ -59,19 +59,19 @@ def metrics_of(root: Path, before: dict[str, str], after: dict[str, str]) -> dic
 
 
 def container(root: Path) -> Path:
-    """What a process in a container sees of version 2: its own group, at the top."""
+    """Write the view of a process in a container with version 2: its own group is at the root. Return the root."""
     return grow(root, {"proc/self/cgroup": "0::/\n"})
 
 
-def test_limits_of_a_container_of_version_2(tmp_path: Path) -> None:
+def test_cgroup_v2_limits_of_a_container(tmp_path: Path) -> None:
     top = "sys/fs/cgroup"
     before = v2(top, "200000 100000", 10, 100, 10, str(4 * GIB), 4 * GIB)
     after = v2(top, "200000 100000", 13, 120, 20, str(4 * GIB), 4 * GIB)
     assert metrics_of(container(tmp_path), before, after) == LIMITED
 
 
-def test_limits_of_version_1(tmp_path: Path) -> None:
-    """As in Docker: the path is that on the host, and what is mounted is the group itself."""
+def test_cgroup_v1_limits_of_a_container(tmp_path: Path) -> None:
+    """As in Docker, the path is that of the host, but the group itself is mounted."""
     paths = "7:memory:/docker/one\n3:cpu,cpuacct:/docker/one\n1:name=systemd:/docker/one\n"
     grow(tmp_path, {"proc/self/cgroup": paths})
     before = v1("", 200_000, 10, 100, 10, 4 * GIB, 4 * GIB)
@@ -79,21 +79,21 @@ def test_limits_of_version_1(tmp_path: Path) -> None:
     assert metrics_of(tmp_path, before, after) == LIMITED
 
 
-def test_without_a_limit_there_is_no_share_of_one(tmp_path: Path) -> None:
+def test_cgroup_v2_without_limits_has_no_percentages(tmp_path: Path) -> None:
     before = v2("sys/fs/cgroup", "max 100000", 10, 0, 0, "max", 4 * GIB)
     after = v2("sys/fs/cgroup", "max 100000", 13, 0, 0, "max", 4 * GIB)
     assert metrics_of(container(tmp_path), before, after) == UNLIMITED
 
 
-def test_without_a_limit_in_version_1(tmp_path: Path) -> None:
+def test_cgroup_v1_without_limits_has_no_percentages(tmp_path: Path) -> None:
     grow(tmp_path, {"proc/self/cgroup": "7:memory:/\n3:cpu:/\n2:cpuacct:/\n0::/\n"})
     before = v1("", -1, 10, 0, 0, 9223372036854771712, 4 * GIB)
     after = v1("", -1, 13, 0, 0, 9223372036854771712, 4 * GIB)
     assert metrics_of(tmp_path, before, after) == UNLIMITED
 
 
-def test_a_limit_of_version_1_counts_without_the_use_of_its_group(tmp_path: Path) -> None:
-    """If the controller that counts the use is mounted apart, it has other groups, and none for this process."""
+def test_a_cgroup_v1_limit_is_reported_without_the_usage(tmp_path: Path) -> None:
+    """If the controller that counts the usage is mounted separately, it may have no group for this process."""
     grow(tmp_path, {"proc/self/cgroup": "7:memory:/\n3:cpu:/job\n2:cpuacct:/\n0::/\n"})
     before, after = (v1("job", 200_000, 0, *periods, 4 * GIB, 4 * GIB) for periods in ((100, 10), (120, 20)))
     for files in (before, after):
@@ -104,8 +104,8 @@ def test_a_limit_of_version_1_counts_without_the_use_of_its_group(tmp_path: Path
     assert limits == {"cgroup/cpu_limit_cores": 2.0, "cgroup/cpu_throttled_pct": 50.0}
 
 
-def test_the_tightest_limit_counts_wherever_it_stands(tmp_path: Path) -> None:
-    """Use and throttling are then those of the group that has it: others may use it up as well."""
+def test_the_tightest_limit_of_all_parent_groups_counts(tmp_path: Path) -> None:
+    """Usage and throttling are those of the group with the limit, because other processes share it."""
     grow(tmp_path, {"proc/self/cgroup": "0::/pod/main\n"})
     own, pod = "sys/fs/cgroup/pod/main", "sys/fs/cgroup/pod"
     before = v2(own, "800000 100000", 1, 1, 0, "max", GIB) | v2(
@@ -115,13 +115,13 @@ def test_the_tightest_limit_counts_wherever_it_stands(tmp_path: Path) -> None:
     assert metrics_of(tmp_path, before, after) == LIMITED
 
 
-def test_a_group_that_stood_idle_was_not_throttled(tmp_path: Path) -> None:
+def test_an_idle_group_is_not_throttled(tmp_path: Path) -> None:
     before = v2("sys/fs/cgroup", "200000 100000", 10, 100, 10, "max", 4 * GIB)
     metrics = metrics_of(container(tmp_path), before, before)
     assert (metrics["cgroup/cpu_pct"], metrics["cgroup/cpu_throttled_pct"]) == (0.0, 0.0)
 
 
-def test_without_control_groups_one_line_each_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_control_groups_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert cgroup.sources(tmp_path) == {}
     assert [record.getMessage() for record in caplog.records] == [

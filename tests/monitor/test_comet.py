@@ -1,4 +1,4 @@
-"""Comet in a process of its own: online, offline, refused, gone, and killed; archives are read with zipfile."""
+"""Comet in a separate process: online, offline, with a refused key, with a lost server, and killed."""
 
 import json
 import shlex
@@ -22,7 +22,7 @@ from tests.comet_server import METRICS, comet_server
 from tests.waiting import until
 
 
-def test_key_is_what_comet_takes_and_stable() -> None:
+def test_the_experiment_key_is_valid_and_stable() -> None:
     key = experiment_key("dag/run/version/settings")
     assert key.isalnum()
     assert 32 <= len(key) <= 50
@@ -50,14 +50,14 @@ print(m.comet_location)
 
 
 def environment_in(folder: Path) -> dict[str, str]:
-    temporary = folder / "temporary"  # nothing may be left there
+    temporary = folder / "temporary"  # must be empty at the end
     temporary.mkdir(parents=True, exist_ok=True)
     root = str(Path(__file__).parents[2])
     return {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": root, "TMPDIR": str(temporary)}
 
 
 def train(folder: Path, environment: dict[str, str]) -> tuple[str, str]:
-    """Monitor a short training in a fresh process (comet_ml changes the process it is in); (location, its stderr)."""
+    """Monitor a short training in a fresh process, because comet_ml changes its process. Return location and stderr."""
     command = [sys.executable, "-c", TRAINING, str(folder)]
     known = environment_in(folder) | environment
     done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=300, check=True)
@@ -77,7 +77,7 @@ def about(archive: Path) -> dict[str, object]:
 
 
 def assert_all_is_recorded(folder: Path) -> None:
-    """That the local record lacks no batch and no tick: 50 ms lie between two of them, or as many as were dropped."""
+    """Assert that the local record has all batches, and a tick every 50 ms except for the dropped ones."""
     batches, samples = read(folder / "record", "batches"), read(folder / "record", "samples")
     assert batches["step"].tolist() == list(range(1, 31))
     ticks = 20 * (samples["time"].iloc[-1] - samples["time"].iloc[0]) + 1 - samples["monitor/dropped"].iloc[-1]
@@ -85,7 +85,7 @@ def assert_all_is_recorded(folder: Path) -> None:
 
 
 def series(archive: Path) -> dict[str, list[tuple[int, float]]]:
-    """(step, value) by metric."""
+    """Return (step, value) pairs by metric."""
     found: dict[str, list[tuple[int, float]]] = {}
     for kind, payload in messages(archive):
         if kind == "metric_msg":
@@ -94,7 +94,7 @@ def series(archive: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def test_archive_holds_parameters_and_all_series(tmp_path: Path) -> None:
+def test_an_offline_archive_contains_parameters_and_all_metrics(tmp_path: Path) -> None:
     location, words = train(tmp_path, {})
     archive = Path(location)
     assert archive == tmp_path / "comet" / "try-1" / f"{experiment_key('dag/run/v1')}.zip"
@@ -136,13 +136,13 @@ SECRET = "a1B2c3D4e5F6g7H8i9J0k1L2m"
 
 
 def train_online(folder: Path, accepts: bool, goes_away: bool = False) -> tuple[str, str, dict[str, bytes]]:
-    """Return location, stderr, and what the server received, by path."""
+    """Return location, stderr, and the bodies that the server received, by path."""
     with comet_server(accepts, goes_away) as (url, received):
         location, words = train(folder, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
     return location, words, received
 
 
-def test_with_a_key_the_series_go_to_the_server(tmp_path: Path) -> None:
+def test_metrics_are_sent_to_the_server_with_a_valid_key(tmp_path: Path) -> None:
     location, words, received = train_online(tmp_path, accepts=True)
     assert location.endswith(experiment_key("dag/run/v1"))
     assert list((tmp_path / "comet").iterdir()) == []
@@ -152,7 +152,7 @@ def test_with_a_key_the_series_go_to_the_server(tmp_path: Path) -> None:
     assert SECRET not in words
 
 
-def test_a_refused_key_means_offline_with_a_warning_and_no_secret(tmp_path: Path) -> None:
+def test_a_refused_key_leads_to_an_offline_archive_without_the_secret(tmp_path: Path) -> None:
     archive, words, _ = train_online(tmp_path, accepts=False)
     assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]
     assert [path.name for path in (tmp_path / "comet").iterdir()] == ["try-1"]
@@ -161,8 +161,8 @@ def test_a_refused_key_means_offline_with_a_warning_and_no_secret(tmp_path: Path
 
 
 @pytest.mark.long
-def test_a_server_that_goes_away_means_an_archive_of_all(tmp_path: Path) -> None:
-    """Comet itself would make it another experiment, or, as here where it goes at the end, forget what is unsent."""
+def test_a_lost_server_leads_to_a_complete_offline_archive(tmp_path: Path) -> None:
+    """Comet itself would create another experiment, or lose the unsent values if the server is lost at the end."""
     archive, words, received = train_online(tmp_path, accepts=True, goes_away=True)
     assert b"0.25" not in received[METRICS]
     assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]
@@ -174,8 +174,8 @@ def test_a_server_that_goes_away_means_an_archive_of_all(tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_a_server_away_means_offline_with_a_warning_and_no_secret(tmp_path: Path) -> None:
-    with socket.socket() as listener:  # bound and not listening: connections are refused, and comet_ml tries for 20 s
+def test_an_unreachable_server_leads_to_an_offline_archive_without_the_secret(tmp_path: Path) -> None:
+    with socket.socket() as listener:  # It does not listen, so connections are refused. comet_ml retries for 20 s.
         listener.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/clientlib/"
         archive, words = train(tmp_path, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
@@ -187,7 +187,7 @@ def test_a_server_away_means_offline_with_a_warning_and_no_secret(tmp_path: Path
 
 @contextmanager
 def training(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The same one, which goes on after its last epoch, once Comet has the loss of the second epoch; ended after."""
+    """Yield a training after Comet has the loss of its last epoch. It continues to run, and is killed at the end."""
     command = [sys.executable, "-c", TRAINING, str(folder), "go on"]
     process = subprocess.Popen(command, env=environment_in(folder) | environment, stderr=subprocess.DEVNULL)
     try:
@@ -208,13 +208,13 @@ def recovered(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, obj
     return found
 
 
-def test_what_a_killed_training_left_is_packed_and_can_be_uploaded(
+def test_comet_recover_packs_files_of_a_killed_training_for_upload(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "runs" / "a run" / "training"
     with training(run, {}) as process:
         (run / "run.json").write_text("{}")
-        assert recovered(tmp_path, capsys)["recovered"] == []  # it is at work
+        assert recovered(tmp_path, capsys)["recovered"] == []  # the training is still running
         process.kill()
         process.wait()
         assert not list(run.glob("comet/*/*.zip"))
@@ -224,7 +224,7 @@ def test_what_a_killed_training_left_is_packed_and_can_be_uploaded(
     assert found["recovered"] == [str(archive)]
     assert str(found["upload"]).endswith(shlex.join(["comet", "upload", str(archive)]))
     assert series(archive)["loss"] == [(1, 0.5), (2, 0.25)]
-    assert recovered(run, capsys) == {"recovered": [], "upload": found["upload"]}  # for who has lost it
+    assert recovered(run, capsys) == {"recovered": [], "upload": found["upload"]}  # prints the command again
 
     whole = Path(train(tmp_path / "whole", {})[0])
     assert about(archive).keys() == about(whole).keys()
@@ -235,7 +235,7 @@ def test_what_a_killed_training_left_is_packed_and_can_be_uploaded(
     assert b'"loss"' in received[METRICS]
 
 
-def test_the_next_try_packs_what_a_killed_one_left(tmp_path: Path) -> None:
+def test_the_next_attempt_packs_files_of_a_killed_attempt(tmp_path: Path) -> None:
     with training(tmp_path, {}) as process:
         process.kill()
         process.wait()
@@ -247,7 +247,7 @@ def test_the_next_try_packs_what_a_killed_one_left(tmp_path: Path) -> None:
     assert f"comet upload {first} {second}\n" in words
 
 
-def test_what_a_training_left_that_was_killed_online_is_packed(tmp_path: Path) -> None:
+def test_files_of_a_killed_online_training_are_packed(tmp_path: Path) -> None:
     with (
         comet_server(accepts=True) as (url, _),
         training(tmp_path, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url}) as process,
@@ -259,21 +259,21 @@ def test_what_a_training_left_that_was_killed_online_is_packed(tmp_path: Path) -
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
-def test_no_run_to_recover_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_comet_recover_reports_a_missing_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["comet", "recover", str(tmp_path)]) == 1
     assert f"{tmp_path} does not contain a run" in capsys.readouterr().err
     assert main(["comet", "recover", "gs://bucket/runs/x"]) == 1
     assert "is in a bucket" in capsys.readouterr().err
 
 
-def test_an_error_is_said_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_message_does_not_contain_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     error = OSError(f"https://comet.example/?apiKey={SECRET}&x=1 does not answer")
     known = {"comet.api_key": SECRET}
     monkeypatch.setitem(sys.modules, "comet_ml", SimpleNamespace(get_config=known.get))
     assert error_text(error) == "OSError: https://comet.example/?apiKey=(the key)&x=1 does not answer"
 
 
-def test_comet_is_waited_for_no_longer_than_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_finish_within_stops_waiting_at_its_limit(caplog: pytest.LogCaptureFixture) -> None:
     hangs = threading.Event()
     assert not finish_within(0.05, "it", hangs.wait)
     hangs.set()

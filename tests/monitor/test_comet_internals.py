@@ -1,6 +1,6 @@
-"""What the monitor relies on of comet-ml without a promise: an upgrade that changes it fails here.
+"""The private parts of comet-ml that the monitor uses: these tests fail if an upgrade changes them.
 
-Then read pipeline/monitor/comet_internals.py beside the new version, run `make test-long`, and raise SEEN_IN.
+If one fails, compare pipeline/monitor/comet_internals.py with the new version, run `make test-long`, and raise SEEN_IN.
 """
 
 import ast
@@ -54,7 +54,7 @@ SETTINGS = {
     "comet.api_key": None,
     "comet.workspace": "me",
 }
-"""What ENVIRONMENT must become in Comet's own settings, and the settings that the monitor reads."""
+"""The settings of Comet that follow from ENVIRONMENT, and the settings that the monitor reads."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def facts(opened: Path) -> Mapping[str, Any]:
-    """Return what a fresh process finds in comet_ml, which changes the process that imports it."""
+    """Facts about comet_ml, collected in a fresh process, because comet_ml changes the process that imports it."""
     command = [sys.executable, "-c", PROBE, str(opened), json.dumps(list(SETTINGS))]
     root = str(Path(__file__).parents[2])
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(opened), "PYTHONPATH": root, "COMET_WORKSPACE": "me"}
@@ -74,13 +74,13 @@ def facts(opened: Path) -> Mapping[str, Any]:
     return result
 
 
-def test_the_installed_version_is_the_one_that_was_read() -> None:
+def test_the_installed_version_is_the_reviewed_one() -> None:
     assert version("comet-ml") == comet_internals.SEEN_IN
 
 
 @pytest.mark.parametrize("module", comet_internals.MODULES_WITH_FOLDERS)
-def test_tempfile_is_only_used_to_make_a_folder(module: str) -> None:
-    """`_Folders` has nothing else. Read from the source, which needs no import of comet_ml."""
+def test_comet_uses_tempfile_only_to_create_a_folder(module: str) -> None:
+    """`_Folders` replaces only this function. The source is parsed, so comet_ml need not be imported."""
     spec = find_spec("comet_ml")
     assert spec
     assert spec.submodule_search_locations
@@ -100,9 +100,9 @@ def test_comet_reads_the_environment(facts: Mapping[str, Any]) -> None:
     assert len(comet_internals.ENVIRONMENT) == 6
 
 
-def test_temporary_folders_are_made_in_the_folder_of_the_attempt(facts: Mapping[str, Any], opened: Path) -> None:
+def test_temporary_folders_are_created_in_the_folder_of_the_attempt(facts: Mapping[str, Any], opened: Path) -> None:
     assert Path(facts["tmpdir"]).parent == opened
-    assert facts["tempfile"] == ["tempfile", "tempfile"]  # put back
+    assert facts["tempfile"] == ["tempfile", "tempfile"]  # restored
 
 
 def test_an_offline_experiment_runs_and_is_never_delivered(facts: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ def test_an_offline_experiment_runs_and_is_never_delivered(facts: Mapping[str, A
     assert facts["streamers"] == [True, True]
 
 
-def test_an_archive_is_as_the_monitor_writes_it(facts: Mapping[str, Any], opened: Path) -> None:
+def test_archives_of_comet_and_of_the_monitor_have_the_same_format(facts: Mapping[str, Any], opened: Path) -> None:
     [packed] = [path for path in opened.glob("*.zip") if path.stat().st_size]
     with zipfile.ZipFile(packed) as archive:
         theirs = json.loads(archive.read(comet_internals.DESCRIPTION))

@@ -1,4 +1,4 @@
-"""Where the time went, as tables."""
+"""The time of each part of a training."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from pipeline.monitor.diagnosis import Spread, seconds_by_part, summarize
 
 
 def batches(steps: int, wait: float, compute: float, epochs: int = 1) -> dict[str, list[float]]:
-    """`steps` steady ones in all; the first of each epoch waits and computes a thousand times as long."""
+    """Return columns of `steps` steady steps. The first step of each epoch takes a thousand times as long."""
     rows: list[tuple[float, float, int, int]] = []
     for epoch in range(epochs):
         rows.append((1000 * wait, 1000 * compute, epoch, int(epoch == 0)))
@@ -24,9 +24,9 @@ def batches(steps: int, wait: float, compute: float, epochs: int = 1) -> dict[st
     return columns
 
 
-def test_first_steps_are_apart() -> None:
+def test_first_steps_are_summarized_separately() -> None:
     columns = batches(20, wait=2, compute=6, epochs=2)
-    columns["input/wait_ms"][0] = 1e6  # belongs to the first step, not to the first batches
+    columns["input/wait_ms"][0] = 1e6  # counts as first step, not as first batch of an epoch
     summary = summarize(columns)
     assert summary.steps == 20
     assert summary.time_ms == Spread(8, 8, 0, 8)
@@ -36,7 +36,7 @@ def test_first_steps_are_apart() -> None:
     assert summary.first_batch_wait_ms == 2000
 
 
-def test_spread_is_over_the_steady_steps() -> None:
+def test_the_spread_covers_only_steady_steps() -> None:
     columns = batches(4, wait=0, compute=1)
     columns["step/time_ms"] = [999, 1, 2, 3, 6]
     spread = summarize(columns).time_ms
@@ -46,21 +46,21 @@ def test_spread_is_over_the_steady_steps() -> None:
     assert spread.p95 == pytest.approx(5.55)
 
 
-def test_nothing_recorded() -> None:
+def test_an_empty_record_has_no_steps() -> None:
     empty: dict[str, list[float]] = {
         name: [] for name in ("input/wait_ms", "step/compute_ms", "step/time_ms", "epoch", "first")
     }
     assert summarize(empty).steps == 0
 
 
-def test_what_is_neither_waiting_nor_computing_is_the_hosts() -> None:
+def test_time_without_wait_and_compute_counts_as_host_time() -> None:
     columns = batches(20, wait=2, compute=6)
     columns["step/time_ms"] = [time + 2 for time in columns["step/time_ms"]]
     summary = summarize(columns)
     assert (summary.wait_fraction, summary.host_fraction) == (0.2, 0.2)
 
 
-def test_all_seconds_are_spent_on_something() -> None:
+def test_seconds_are_summed_for_each_part() -> None:
     columns = {"input/wait_ms": [1, 2], "step/compute_ms": [10, 20], "step/host_ms": [100, 200]}
     epochs = pandas.DataFrame({"epoch/validation_s": [3.0, 4.0]})
     assert seconds_by_part(pandas.DataFrame(columns), epochs) == {

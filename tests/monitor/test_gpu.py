@@ -1,4 +1,4 @@
-"""GPUs as NVML shows them. A fake, as the tests run without one: its names, errors and structures are pynvml's own."""
+"""GPU metrics from a fake NVML, because the tests run without a GPU. Its names, errors and structures are pynvml's."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -17,9 +17,12 @@ PARTS = ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-aaaaaaaa-42e4-5de3-91c
 
 
 class FakeNvml:
-    """The module pynvml, whose functions tell of GPUs 0, 1 and 2; `divided` are the indices of those with MIG.
+    """A fake of the module pynvml with up to three GPUs.
 
-    Those named in `broken` raise the error with the number given, as NVML does.
+    Args:
+        count: Number of GPUs.
+        divided: Indices of the GPUs with MIG.
+        broken: The error number that a function raises, by function name; "all" stands for all functions.
     """
 
     def __init__(
@@ -27,11 +30,11 @@ class FakeNvml:
     ) -> None:
         self.count, self.divided, self.broken = count, divided or set(), dict(broken or {})
         self.buffer: list[tuple[int, int]] = []
-        """Time stamps in microseconds, and percent."""
+        """Utilization samples: a time stamp in microseconds, and percent."""
         self.pcie_calls: list[tuple[Any, int]] = []
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(pynvml, name)  # AttributeError for what pynvml has not
+        value = getattr(pynvml, name)  # AttributeError for names that pynvml lacks
         if not name.startswith("nvml") or not callable(value):
             return value
         return self._raising(name, getattr(FakeNvml, f"_{name}"))
@@ -111,7 +114,7 @@ def sources(nvml: FakeNvml, mask: str | None = None) -> dict[str, Any]:
     return gpu.sources(nvml, {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask})
 
 
-def test_metrics_of_a_gpu() -> None:
+def test_a_gpu_has_all_metrics() -> None:
     available = sources(FakeNvml())
     assert list(available) == ["gpu 0", "gpu 1", "PCIe"]
     assert available["gpu 1"]() == {
@@ -139,12 +142,12 @@ def test_metrics_of_a_gpu() -> None:
         ("HwThermalSlowdown", 0, 1),
     ],
 )
-def test_reasons_of_throttling(reason: str, power: int, thermal: int) -> None:
+def test_throttling_reasons_are_power_or_thermal(reason: str, power: int, thermal: int) -> None:
     reasons = getattr(pynvml, f"nvmlClocksEventReason{reason}") | pynvml.nvmlClocksEventReasonGpuIdle
     assert gpu.throttling(pynvml, reasons) == {"throttled_power": power, "throttled_thermal": thermal}
 
 
-def test_no_reading_of_utilization_is_told_twice() -> None:
+def test_each_utilization_reading_is_reported_once() -> None:
     nvml = FakeNvml(count=1)
     busy = gpu.Utilization(nvml, 0)
     values = []
@@ -154,7 +157,7 @@ def test_no_reading_of_utilization_is_told_twice() -> None:
     assert values == [{"util_pct": 10}, {}, {"util_pct": 50}, {}]
 
 
-def test_a_buffer_that_gives_what_was_seen_again_is_no_new_reading() -> None:
+def test_an_old_reading_returned_again_is_ignored() -> None:
     old = pynvml.c_nvmlSample_t(timeStamp=5, sampleValue=pynvml.c_nvmlValue_t(uiVal=10))
     nvml = SimpleNamespace(
         NVMLError=pynvml.NVMLError,
@@ -166,8 +169,8 @@ def test_a_buffer_that_gives_what_was_seen_again_is_no_new_reading() -> None:
     assert [busy(), busy()] == [{"util_pct": 10}, {}]
 
 
-def test_a_clock_that_is_set_back_stops_no_readings() -> None:
-    """The driver stamps its samples by the wall clock, and keeps earlier samples for a while."""
+def test_readings_continue_after_the_clock_is_set_back() -> None:
+    """The driver uses the wall clock for its samples, and keeps earlier samples for a while."""
     nvml, hour = FakeNvml(count=1), 3600 * 10**6
     busy = gpu.Utilization(nvml, 0)
     before, after = [(2 * hour, 10), (2 * hour + 1, 20)], [(hour, 70), (hour + 1, 90)]
@@ -179,7 +182,7 @@ def test_a_clock_that_is_set_back_stops_no_readings() -> None:
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND])
-def test_without_a_buffer_the_last_value_is_told(code: int) -> None:
+def test_the_last_utilization_is_reported_if_there_is_no_buffer(code: int) -> None:
     busy = gpu.Utilization(FakeNvml(broken={"nvmlDeviceGetSamples": code}), 0)
     assert [busy(), busy()] == [{"util_pct": 97.0}] * 2
 
@@ -199,17 +202,17 @@ def test_without_a_buffer_the_last_value_is_told(code: int) -> None:
         ("1,1", [1]),
         (UUIDS[1], [1]),
         ("GPU-893,GPU-7", [0, 2]),
-        ("GPU-89,2", []),  # fits two
+        ("GPU-89,2", []),  # matches two GPUs
         ("gpu-893", []),
         ("0x1", []),
     ],
 )
-def test_gpus_that_cuda_shows(mask: str | None, shown: list[int]) -> None:
+def test_cuda_visible_devices_selects_the_gpus(mask: str | None, shown: list[int]) -> None:
     devices = [gpu.Device(index, uuid, index) for index, uuid in enumerate(UUIDS)]
     assert [device.index for device in gpu.visible(devices, mask)] == shown
 
 
-def test_numbers_are_those_of_cuda() -> None:
+def test_gpu_numbers_are_those_of_cuda() -> None:
     available = sources(FakeNvml(count=3), "2,0")
     assert list(available) == ["gpu 0", "gpu 1", "PCIe"]
     handles = [handle for handle, _ in pcie_calls(available["PCIe"], calls=4)]
@@ -223,7 +226,7 @@ def pcie_calls(source: Any, calls: int) -> list[tuple[Any, int]]:
     return calls_seen
 
 
-def test_an_entry_that_names_no_gpu_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_entry_that_names_no_gpu_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert list(sources(FakeNvml(), "1,7")) == ["gpu 0", "PCIe"]
     [message] = warnings_of(caplog)
     assert message == (
@@ -233,7 +236,7 @@ def test_an_entry_that_names_no_gpu_is_said(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize("mask", ["", "-1"])
-def test_hidden_gpus_are_said_and_give_no_metrics(mask: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_hidden_gpus_are_logged_and_have_no_metrics(mask: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert sources(FakeNvml(), mask) == {}
     assert [r.getMessage() for r in caplog.records] == ["monitor: no GPU metrics: CUDA_VISIBLE_DEVICES shows no GPU"]
@@ -243,17 +246,17 @@ def test_hidden_gpus_are_said_and_give_no_metrics(mask: str, caplog: pytest.LogC
     ("mask", "shown"),
     [
         (None, [UUIDS[0], *PARTS]),
-        ("1", [PARTS[0]]),  # of a divided GPU CUDA takes the first part
+        ("1", [PARTS[0]]),  # CUDA uses the first MIG device of a divided GPU
         (PARTS[1], [PARTS[1]]),
         ("MIG-c6d4,0", [PARTS[0], UUIDS[0]]),
     ],
 )
-def test_parts_of_a_divided_gpu(mask: str | None, shown: list[str]) -> None:
+def test_mig_devices_are_selected_by_cuda_visible_devices(mask: str | None, shown: list[str]) -> None:
     devices = gpu.devices(FakeNvml(count=2, divided={1}))
     assert [device.uuid for device in gpu.visible(devices, mask)] == shown
 
 
-def test_of_a_part_only_its_memory_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_mig_device_reports_only_its_memory(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         available = sources(FakeNvml(count=1, divided={0}), PARTS[1])
     assert list(available) == ["gpu 0"]
@@ -266,13 +269,13 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_an_unsupported_metric_is_said_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unsupported_metric_is_logged_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
     source = sources(FakeNvml(broken={"nvmlDeviceGetPowerUsage": pynvml.NVML_ERROR_NOT_SUPPORTED}))["gpu 0"]
     assert all("gpu/0/power_w" not in row and "gpu/0/util_pct" in row for row in (source(), source()))
     assert warnings_of(caplog) == ["monitor: power of gpu/0 is left out: Not Supported"]
 
 
-def test_a_gpu_that_is_lost_in_mid_run_is_said_once_and_the_rest_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_gpu_is_logged_once_and_other_sources_continue(caplog: pytest.LogCaptureFixture) -> None:
     nvml, rows, waits = FakeNvml(count=1), [], iter([False, False, False, True])
 
     def stopped(seconds: float) -> bool:
@@ -288,14 +291,14 @@ def test_a_gpu_that_is_lost_in_mid_run_is_said_once_and_the_rest_goes_on(caplog:
     assert warnings_of(caplog) == ["monitor: gpu 0 is left out: NVMLError_GpuIsLost: GPU is lost"]
 
 
-def test_without_nvml_there_are_no_gpu_metrics_and_one_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_nvml_is_logged_and_gives_no_gpu_metrics(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert sources(FakeNvml(broken={"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND})) == {}
     assert [r.getMessage() for r in caplog.records] == ["monitor: no GPU metrics: NVML Shared Library Not Found"]
 
 
-def test_pcie_is_read_once_a_second_and_once_a_call() -> None:
-    """Each reading blocks for 20 ms: of two GPUs all four at once would make a tick late at 20 Hz."""
+def test_pcie_reads_one_value_per_call_and_each_value_once_per_second() -> None:
+    """Each reading blocks for 20 ms. All four readings of two GPUs at once would delay a tick at 20 Hz."""
     nvml, clock = FakeNvml(), Clock()
     source = gpu.Pcie(nvml, {0: "a", 1: "b"}, clock)
     values = []
@@ -312,7 +315,7 @@ def test_pcie_is_read_once_a_second_and_once_a_call() -> None:
     assert values == one_second * 2
 
 
-def test_pcie_that_is_not_told_is_said_once_a_gpu(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_pcie_traffic_is_logged_once_per_gpu(caplog: pytest.LogCaptureFixture) -> None:
     nvml = FakeNvml(broken={"nvmlDeviceGetPcieThroughput": pynvml.NVML_ERROR_NOT_SUPPORTED})
     clock = Clock()
     source = gpu.Pcie(nvml, {0: "a"}, clock)
@@ -322,7 +325,7 @@ def test_pcie_that_is_not_told_is_said_once_a_gpu(caplog: pytest.LogCaptureFixtu
     assert warnings_of(caplog) == ["monitor: PCIe traffic of gpu/0 is left out: Not Supported"]
 
 
-def test_what_is_called_of_nvml_is_there() -> None:
-    """The fake gives nothing that pynvml does not have; and so asks for nothing that was renamed."""
+def test_all_nvml_functions_of_the_fake_exist() -> None:
+    """Each function of the fake exists in pynvml, so the monitor calls no renamed function."""
     for name in (name for name in vars(FakeNvml) if name.startswith("_nvml")):
         assert callable(getattr(pynvml, name[1:]))

@@ -1,4 +1,4 @@
-"""The mean over GPUs is the same wherever it is computed: in one row, in a table, and in the load."""
+"""The mean over GPUs is the same in a row, in a table and in the load."""
 
 import numpy as np
 import pandas
@@ -17,25 +17,25 @@ def samples(busy: dict[int, float]) -> pandas.DataFrame:
     )
 
 
-def test_a_row_has_the_mean_in_place_of_each_gpu() -> None:
+def test_mean_over_gpus_replaces_the_values_of_each_gpu() -> None:
     row = {"sys/cpu_pct": 5.0, **{f"gpu/{number}/util_pct": busy for number, busy in BUSY.items()}}
     assert gpu_columns.mean_over_gpus(row) == {"sys/cpu_pct": 5.0, "gpu/util_pct": 50.0}
 
 
-def test_row_table_and_load_agree() -> None:
+def test_table_and_load_have_the_same_mean_over_gpus() -> None:
     table = samples(BUSY)
     assert gpu_columns.with_gpus_together(table)["gpu/util_pct"].tolist() == [50.0, 50.0]
     assert gpu_columns.busy_pct(table).tolist() == [50.0, 50.0]
     assert load_of(table).gpu == 50.0
 
 
-def test_a_gpu_without_a_value_does_not_count() -> None:
+def test_a_gpu_without_a_value_is_not_in_the_mean() -> None:
     table = samples({0: 20.0, 1: np.nan})
     assert gpu_columns.busy_pct(table).tolist() == [20.0, 20.0]
     assert load_of(table).gpu == 20.0
 
 
-def test_without_a_gpu_the_processor_counts() -> None:
+def test_the_processor_counts_if_there_is_no_gpu() -> None:
     table = samples({})
     assert gpu_columns.busy_pct(table).tolist() == [90.0, 90.0]
     assert "gpu/util_pct" not in gpu_columns.with_gpus_together(table)
@@ -52,5 +52,5 @@ def test_without_a_gpu_the_processor_counts() -> None:
         ("sys/cpu_pct", False),
     ],
 )
-def test_columns_that_are_combined(column: str, expected: bool) -> None:
+def test_only_some_gpu_columns_are_combined(column: str, expected: bool) -> None:
     assert gpu_columns.is_combined(column) is expected

@@ -1,4 +1,4 @@
-"""The verdict of the last minute: how often, on what, and when not."""
+"""The live verdict: when it is logged, and on which steps."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ def messages_of(rows: list[Row], caplog: pytest.LogCaptureFixture) -> list[str]:
     return caplog.messages
 
 
-def test_each_minute_is_judged_by_itself_and_the_first_seconds_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_verdict_is_logged_after_20_seconds_and_for_each_minute(caplog: pytest.LogCaptureFixture) -> None:
     batches = [batch(1000 + second, 600.0 if 20 <= second < 80 else 0.0) for second in range(141)]
     samples = [Row("samples", 1000.5 + second, 1, {"sys/cpu_pct": 95.0}) for second in range(141)]
     rows = sorted([*batches, *samples], key=lambda row: row.time)
@@ -35,7 +35,7 @@ def test_each_minute_is_judged_by_itself_and_the_first_seconds_too(caplog: pytes
     assert second.startswith("the last 60 s: compute: Compute-bound")
 
 
-def test_the_last_one_is_kept_for_those_who_look_on(tmp_path: Path) -> None:
+def test_the_latest_verdict_is_stored_in_a_file(tmp_path: Path) -> None:
     live = LiveVerdict(lambda verdict: verdict.sentence.split(":")[0], tmp_path / "verdict.json")
     for second in range(21):
         live.write(batch(1000 + second, 0.0))
@@ -45,11 +45,13 @@ def test_the_last_one_is_kept_for_those_who_look_on(tmp_path: Path) -> None:
     assert stored == {"time": 1020, "seconds": 20, "step_ms": 200.0, "examples_per_s": 40.0, **nothing, **judged}
 
 
-def test_too_few_steps_are_nothing_to_talk_about(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_steps_have_no_live_verdict(caplog: pytest.LogCaptureFixture) -> None:
     assert messages_of([batch(1000 + 20 * step, 300.0) for step in range(20)], caplog) == []
 
 
-def test_until_a_step_ends_it_says_what_the_training_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_before_the_first_step_the_verdict_reports_the_activity(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     doing = iter(["waiting for the first batch", "compiling the first step"])
     live = LiveVerdict(lambda verdict: verdict.sentence, tmp_path / "verdict.json", lambda: next(doing))
     caplog.set_level(logging.INFO)
@@ -66,7 +68,7 @@ def test_until_a_step_ends_it_says_what_the_training_does(tmp_path: Path, caplog
     assert verdict.startswith("the last 60 s: Compute-bound")
 
 
-def test_a_sentence_that_fails_is_not_tried_again_with_every_row() -> None:
+def test_a_failed_verdict_is_retried_only_after_a_minute() -> None:
     failed = []
 
     def fails(_: Verdict) -> str:
@@ -77,4 +79,4 @@ def test_a_sentence_that_fails_is_not_tried_again_with_every_row() -> None:
     for second in range(100):
         with suppress(OSError):
             live.write(batch(1000 + second, 0.0))
-    assert len(failed) == 2  # after 20 s, and a minute later
+    assert len(failed) == 2  # after 20 s, and one minute later

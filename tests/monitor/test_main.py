@@ -1,4 +1,4 @@
-"""`python -m pipeline.monitor`, as a person types it."""
+"""The command `python -m pipeline.monitor`."""
 
 import json
 import os
@@ -18,7 +18,7 @@ MONITOR = [sys.executable, "-W", "error", "-m", "pipeline.monitor"]
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
-    """In a session of its own: a terminal at which the tests run would else be its terminal."""
+    """Start the monitor in a separate session. Otherwise it would share the terminal of the tests."""
     pipe = subprocess.PIPE
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
@@ -27,27 +27,27 @@ def started(*arguments: str) -> subprocess.Popen[str]:
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr."""
+    """Run the monitor. Return exit code, stdout and stderr."""
     with started(*arguments) as process:
         out, err = process.communicate()
         return process.returncode, out, err
 
 
 def sampled(folder: Path, *command: str, hz: float = 20) -> tuple[int, dict[str, Any], str]:
-    """Exit code, what --json says, and stderr."""
+    """Sample a command. Return exit code, the result of --json, and stderr."""
     code, out, err = run("--to", str(folder), "--hz", str(hz), "--json", "--", *command)
     return code, json.loads(out.splitlines()[-1]), err
 
 
 def test_a_command_is_sampled_with_its_children(tmp_path: Path) -> None:
-    """The command is a shell that only waits; what it has started works."""
+    """The command is a shell that only waits. Its child works."""
     folder = tmp_path / "new" / "samples"
     burn = "import time; begin = time.time()\nwhile time.time() < begin + 1: pass"
     code, result, err = sampled(folder, "/bin/sh", "-c", f"{sys.executable} -c '{burn}' ; exit 7")
     assert (code, result["exit_code"]) == (7, 7), err
     samples = read(folder / "record", "samples")
     assert len(samples) == result["ticks"] >= 10
-    assert samples["proc/rss_bytes"].max() < 1e7  # the shell's, not ours
+    assert samples["proc/rss_bytes"].max() < 1e7  # memory of the shell, not of the monitor
     assert {"monitor/sample_ms", "sys/cpu_pct", "proc/children_cpu_pct"} <= set(samples.columns)
     assert (result["record"], result["figure"]) == (str(folder / "record"), str(folder / "samples.html"))
     assert result["startup_s"] > 0
@@ -59,7 +59,7 @@ def test_a_command_is_sampled_with_its_children(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
-def test_a_command_that_only_waits_is_limited_by_nothing_on_this_machine(tmp_path: Path) -> None:
+def test_a_waiting_command_has_no_limit_on_this_machine(tmp_path: Path) -> None:
     code, result, err = sampled(tmp_path, "sleep", "2.5")
     assert code == 0, err
     assert result["limits"] == []
@@ -69,15 +69,15 @@ def test_a_command_that_only_waits_is_limited_by_nothing_on_this_machine(tmp_pat
 
 
 @pytest.mark.alone
-def test_a_busy_thread_of_a_child_is_named(tmp_path: Path) -> None:
-    """Beside other programs as well: it then waits for a core in the rest of the time."""
+def test_a_busy_thread_of_a_child_is_the_limit(tmp_path: Path) -> None:
+    """This also holds next to other programs, because waiting for a core counts as busy."""
     burn = "import time; begin = time.time()\nwhile time.time() < begin + 4: pass"
     _, result, _ = sampled(tmp_path, "/bin/sh", "-c", f"{sys.executable} -c '{burn}' ; exit 0")
-    own = {"one core", "decoding"}  # of a machine with one core, that one is all of them
+    own = {"one core", "decoding"}  # on a machine with one core, both mean the same
     assert own & set(result["limits"]), result["verdict"]
 
 
-def test_the_machine_is_sampled_for_some_seconds(tmp_path: Path) -> None:
+def test_the_machine_is_sampled_for_a_given_time(tmp_path: Path) -> None:
     code, out, err = run("--seconds", "1", "--hz", "20", "--to", str(tmp_path))
     assert code == 0, err
     first, second, record, figure = out.splitlines()
@@ -87,15 +87,15 @@ def test_the_machine_is_sampled_for_some_seconds(tmp_path: Path) -> None:
     assert (record, figure) == (f"record: {tmp_path / 'record'}", f"figure: {tmp_path / 'samples.html'}")
 
 
-def test_a_command_too_short_for_a_tick_beside_whose_output_there_is_nothing(tmp_path: Path) -> None:
+def test_a_short_command_without_a_sample_prints_only_its_own_output(tmp_path: Path) -> None:
     code, out, err = run("--to", str(tmp_path), "--hz", "0.2", "--", "/bin/sh", "-c", "echo mine")
     assert (code, out) == (0, "mine\n")
     assert "the command ended before the first sample" in err
     assert "No samples were recorded" in (tmp_path / "samples.html").read_text()
 
 
-def test_a_signal_is_passed_to_the_command_and_the_record_is_whole(tmp_path: Path) -> None:
-    """Not SIGINT: a shell that was started in the background ignores it, and so does all that it starts."""
+def test_a_signal_is_passed_to_the_command_and_the_record_is_complete(tmp_path: Path) -> None:
+    """The signal is not SIGINT, because a shell in the background and its children ignore that."""
     trapped = "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
     with started("--to", str(tmp_path), "--hz", "20", "--", "/bin/sh", "-c", trapped) as process:
         assert process.stdout is not None
@@ -110,7 +110,7 @@ def test_a_signal_is_passed_to_the_command_and_the_record_is_whole(tmp_path: Pat
 
 
 def code_of(expression: str) -> int:
-    """What an expression of the command's parts gives, in a process that signals may end."""
+    """Evaluate an expression with parts of the command, in a process that signals may end."""
     script = "import os, signal; from pipeline.monitor import __main__ as m\n"
     script += f"with m._blocked_signals():\n    print({expression})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
@@ -122,16 +122,16 @@ def code_of(expression: str) -> int:
     [
         ("exit 3", 3),
         ("kill -9 $$", 137),
-        ("kill -TERM $$", 143),  # signals are not held for the command
+        ("kill -TERM $$", 143),  # signals are not blocked in the command
         ("trap 'exit 5' TERM; kill -TERM $PPID; while :; do sleep 0.01; done", 5),
-        ("(sleep 0.1; kill -CONT $$) & kill -STOP $$; exit 4", 4),  # that it was stopped is not its end
+        ("(sleep 0.1; kill -CONT $$) & kill -STOP $$; exit 4", 4),  # a stopped command has not ended
     ],
 )
-def test_exit_code_of_a_command(command: str, code: int) -> None:
+def test_the_exit_code_is_that_of_the_command(command: str, code: int) -> None:
     assert code_of(f"m._wait_for(pid := m._start(['/bin/sh', '-c', {command!r}])) + m._exit_code(pid)") == code
 
 
-def test_sampling_the_machine_is_stopped_by_a_signal() -> None:
+def test_a_signal_stops_sampling_the_machine() -> None:
     assert code_of("(os.kill(os.getpid(), signal.SIGTERM), m._pause(1000))[1]") == 143
 
 
@@ -152,7 +152,7 @@ def test_sampling_the_machine_is_stopped_by_a_signal() -> None:
         (["true"], 2, "unrecognized arguments: true"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_writes_nothing(
+def test_invalid_arguments_are_reported_and_nothing_is_written(
     tmp_path: Path, arguments: list[str], code: int, words: str
 ) -> None:
     exit_code, _, err = run("--to", str(tmp_path / "samples"), *arguments)
@@ -168,7 +168,7 @@ def test_a_folder_with_a_record_is_refused(tmp_path: Path) -> None:
     assert f"--to: {tmp_path} holds a record already" in err
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, _, err = run("--to", str(tmp_path / "file" / "samples"), "--seconds", "1")
     assert code == 2
@@ -176,14 +176,14 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_what_samples_is_loaded_before_the_command_runs() -> None:
+def test_all_samplers_are_imported_before_the_command_starts() -> None:
     code = "import sys, pipeline.monitor.__main__; print(*sorted(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     samplers = {f"pipeline.monitor.{name}" for name in ("gpu", "machine", "process_tree", "cgroup", "record")}
     assert samplers <= set(output.split())
 
 
-def test_it_imports_nothing_heavy_while_it_samples() -> None:
+def test_sampling_imports_no_heavy_library() -> None:
     heavy = ["numpy", "pandas", "bokeh", "comet_ml", "tensorflow", "airflow", "PIL"]
     code = f"import sys, pipeline.monitor.__main__; print([m for m in {heavy} if m in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout

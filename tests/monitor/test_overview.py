@@ -1,4 +1,4 @@
-"""The overview of a record: few rows, and no peak that vanishes."""
+"""The overview of a record has few rows and all peaks."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from pipeline.monitor.record import read
 from pipeline.monitor.row import Row
 
 
-def test_ten_hours_are_two_thousand_rows_that_have_every_peak(tmp_path: Path) -> None:
+def test_ten_hours_fit_in_two_thousand_rows_with_all_peaks(tmp_path: Path) -> None:
     sink = OverviewSink(tmp_path)
-    for tick in range(36_000):  # one a second
+    for tick in range(36_000):  # one per second
         sink.write(Row("samples", 1000.0 + tick, tick, {"sys/cpu_pct": 100.0 if tick == 30_000 else 10.0}))
     sink.close()
     table = read(tmp_path, "samples")
@@ -19,7 +19,7 @@ def test_ten_hours_are_two_thousand_rows_that_have_every_peak(tmp_path: Path) ->
     assert table["step"].iloc[-1] == 35_999
 
 
-def test_what_is_under_way_is_written_at_the_end_and_epochs_as_they_come(tmp_path: Path) -> None:
+def test_open_intervals_are_written_at_the_end_and_epochs_at_once(tmp_path: Path) -> None:
     sink = OverviewSink(tmp_path)
     sink.write(Row("epochs", 1000.0, 1, {"loss": 2.0}))
     sink.write(Row("batches", 1000.5, 1, {"input/wait_ms": 1.0, "epoch": 1}))

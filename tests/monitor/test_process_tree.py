@@ -1,4 +1,4 @@
-"""A process and those it started: as trees, and real ones."""
+"""Metrics of a process and its children, from generated files and from real processes."""
 
 import os
 import subprocess
@@ -33,13 +33,13 @@ def child(pid: int, seconds: float, pages: int = 2, children: str = "") -> dict[
 
 
 def reader(root: Path, clock: Clock) -> Source:
-    """All sources of process 10 as one."""
+    """Return one source with the values of all sources of process 10."""
     collected = process_tree.sources(10, root, clock)
     return lambda: {name: value for source in collected.values() for name, value in source().items()}
 
 
-def test_use_of_a_process_and_its_children(tmp_path: Path) -> None:
-    """A child of a thread, and that child's own; the process itself does not count among them."""
+def test_the_usage_of_a_process_and_its_children_is_reported(tmp_path: Path) -> None:
+    """The child of a thread and its child count as children. The process itself does not."""
     clock = Clock()
     grow(tmp_path, tree(children="20 ") | child(20, 1, children="30 ") | child(30, 1, pages=4))
     read = reader(tmp_path, clock)
@@ -61,7 +61,7 @@ def test_use_of_a_process_and_its_children(tmp_path: Path) -> None:
     }
 
 
-def test_the_list_of_children_is_made_every_five_seconds(tmp_path: Path) -> None:
+def test_the_list_of_children_is_refreshed_every_five_seconds(tmp_path: Path) -> None:
     clock = Clock()
     grow(tmp_path, tree(children=""))
     read = reader(tmp_path, clock)
@@ -74,7 +74,7 @@ def test_the_list_of_children_is_made_every_five_seconds(tmp_path: Path) -> None
     assert counts == [0, 0, 0, 0, 1, 1]
 
 
-def test_a_kernel_that_lists_no_children_leaves_them_out(tmp_path: Path) -> None:
+def test_a_kernel_without_lists_of_children_has_no_child_metrics(tmp_path: Path) -> None:
     grow(tmp_path, {"proc/10/stat": stat(10, 5, 3)})
     assert list(process_tree.sources(10, tmp_path)) == ["process", "reading of the process"]
 
@@ -89,7 +89,7 @@ read line
 """
 
 
-def test_a_real_child_comes_works_and_goes() -> None:
+def test_a_real_child_process_is_measured_until_it_ends() -> None:
     clock = Clock()
     command, pipe = ["/bin/sh", "-c", SHELL, sys.executable], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) as shell:
@@ -107,5 +107,5 @@ def test_a_real_child_comes_works_and_goes() -> None:
         assert collected["proc/children_rss_bytes"] > 1e6
         shell.stdin.write("kill it\n")
         assert shell.stdout.readline() == "gone\n"
-        clock.now += 0.01  # the list stays as it was
+        clock.now += 0.01  # the list of children is not refreshed
         assert source() == {"proc/children": 0.0, "proc/children_cpu_pct": 0.0, "proc/children_rss_bytes": 0.0}

@@ -1,4 +1,4 @@
-"""The record: what is read back is what was written, whatever happened to the process in between."""
+"""The record: all written rows are read back, even if the process was killed or the disk was full."""
 
 import gzip
 import os
@@ -33,11 +33,11 @@ from tests.monitor import simulated
 from tests.waiting import until
 
 EACH_ROW = 1
-"""Bytes of a segment that has one row."""
+"""Segment size that puts each row into a separate segment."""
 
 
 def written(folder: Path, kind: str, steps: Sequence[int], segment_bytes: int = SEGMENT_BYTES, **values: float) -> None:
-    """One process: opens the record, writes a row a step, closes it."""
+    """Open the record, write one row per step, and close it, as one process does."""
     sink = RecordSink(folder, segment_bytes)
     for step in steps:
         sink.write(row(kind, step, **values))
@@ -49,7 +49,7 @@ def row(kind: str, step: int, **values: float) -> Row:
 
 
 def left_open(folder: Path, kind: str = "samples") -> Path:
-    """The last segment as a killed process leaves it."""
+    """Decompress the last segment, as a killed process leaves it. Return its path."""
     path = segments(folder, kind)[-1]
     packed = folder / f"{path.name}.gz"
     path.write_bytes(gzip.decompress(packed.read_bytes()))
@@ -63,7 +63,7 @@ def names(folder: Path) -> list[str]:
 
 @contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """No file can grow beyond so many bytes."""
+    """Limit the size of all files to `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -72,7 +72,7 @@ def full_disk(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_rows_come_back_with_time_step_and_values(tmp_path: Path) -> None:
+def test_rows_are_read_back_with_time_step_and_values(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1, 2], **{"sys/cpu_pct": 33.25, "sys/mem_used_bytes": 150754820096})
 
     expected = {"time": [1001.0, 1002.0], "step": [1, 2], "sys/cpu_pct": [33.25] * 2}
@@ -80,19 +80,19 @@ def test_rows_come_back_with_time_step_and_values(tmp_path: Path) -> None:
     pandas.testing.assert_frame_equal(read(tmp_path, "samples"), pandas.DataFrame(expected))
 
 
-def test_no_record_is_an_empty_table(tmp_path: Path) -> None:
+def test_a_missing_record_is_an_empty_table(tmp_path: Path) -> None:
     assert list(read(tmp_path, "epochs").columns) == ["time", "step"]
     assert list(read(tmp_path, "epochs", ["loss"]).columns) == ["time", "step", "loss"]
     assert last_row(tmp_path, "epochs") is None
 
 
-def test_unknown_kind_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="kind must be one of samples, batches, epochs, got 'sample'"):
         read(tmp_path, "sample")
 
 
 @pytest.mark.parametrize("torn", ["1003.000,3", "1003.000,3,1.5", "1", "1003.000,3,1.5,9"])
-def test_torn_last_line_is_dropped(tmp_path: Path, torn: str) -> None:
+def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: str) -> None:
     written(tmp_path, "samples", [1, 2])
     with open(left_open(tmp_path), "a") as file:
         file.write(torn)
@@ -102,7 +102,7 @@ def test_torn_last_line_is_dropped(tmp_path: Path, torn: str) -> None:
         RecordSink(tmp_path)  # compresses it
 
 
-def test_torn_header_is_no_row(tmp_path: Path) -> None:
+def test_a_torn_header_is_not_a_row(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1])
     (tmp_path / "samples-00001.csv").write_text("time,st")
 
@@ -110,7 +110,7 @@ def test_torn_header_is_no_row(tmp_path: Path) -> None:
     assert last_row(tmp_path, "samples") == {"time": 1001.0, "step": 1.0, "x": 0.5}
 
 
-def test_each_process_has_a_segment_of_its_own(tmp_path: Path) -> None:
+def test_each_process_writes_a_separate_segment(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1])
     before = (tmp_path / "samples-00000.csv.gz").read_bytes()
     written(tmp_path, "samples", [2])
@@ -119,7 +119,7 @@ def test_each_process_has_a_segment_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "samples-00000.csv.gz").read_bytes() == before
 
 
-def test_a_full_segment_is_closed_and_compressed_and_what_grows_is_plain(tmp_path: Path) -> None:
+def test_full_segments_are_compressed_and_the_growing_one_is_plain(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path, segment_bytes=50)  # four lines
     for step in range(10, 20):
         sink.write(row("samples", step))
@@ -137,7 +137,7 @@ def test_a_full_segment_is_closed_and_compressed_and_what_grows_is_plain(tmp_pat
     assert names(tmp_path)[-1] == "samples-00002.csv.gz"
 
 
-def test_the_columns_of_a_full_segment_are_kept(tmp_path: Path) -> None:
+def test_a_new_segment_keeps_the_columns_of_a_full_one(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path, EACH_ROW)
     for values in ({"a": 1.0, "b": 1.0}, {"a": 2.0}, {"b": 3.0}):
         sink.write(Row("samples", 0.0, 0, values))
@@ -145,8 +145,8 @@ def test_the_columns_of_a_full_segment_are_kept(tmp_path: Path) -> None:
     assert [gzip.decompress(path.read_bytes())[:13] for path in sorted(tmp_path.iterdir())] == [b"time,step,a,b"] * 3
 
 
-def test_both_files_of_a_segment_are_one(tmp_path: Path) -> None:
-    """A process was killed before it removed the plain one; a bucket had that one from before it was closed."""
+def test_a_plain_and_a_compressed_file_are_one_segment(tmp_path: Path) -> None:
+    """A process may be killed before it removes the plain file. In a bucket, the plain file may be older."""
     written(tmp_path, "samples", [1, 2])
     packed = (tmp_path / "samples-00000.csv.gz").read_bytes()
     plain = left_open(tmp_path)
@@ -160,7 +160,7 @@ def test_both_files_of_a_segment_are_one(tmp_path: Path) -> None:
     assert (tmp_path / "samples-00000.csv.gz").read_bytes() == packed
 
 
-def test_what_a_killed_process_left_is_compressed_but_not_what_a_live_one_writes(tmp_path: Path) -> None:
+def test_only_segments_of_dead_processes_are_compressed(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1, 2])
     left_open(tmp_path)
     twin = RecordSink(tmp_path)
@@ -174,12 +174,10 @@ def test_what_a_killed_process_left_is_compressed_but_not_what_a_live_one_writes
     assert names(tmp_path)[1] == "samples-00001.csv.gz"
 
 
-def test_a_number_that_a_twin_has_used_up_meanwhile_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_segment_number_taken_by_another_process_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = RecordSink(tmp_path)
     written(tmp_path, "samples", [1])
-    monkeypatch.setattr(record, "segments", lambda *_: [])  # as they were before the twin came
+    monkeypatch.setattr(record, "segments", lambda *_: [])  # as before the other process wrote
     sink.write(row("samples", 2))
     monkeypatch.undo()
     assert names(tmp_path) == ["samples-00000.csv.gz", "samples-00001.csv"]
@@ -187,9 +185,7 @@ def test_a_number_that_a_twin_has_used_up_meanwhile_is_left_to_it(
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
 
 
-def test_a_reader_sees_each_row_once_at_any_moment_of_the_compression(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_see_each_row_once_during_compression(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[list[int], float | None]] = []
 
     def look() -> None:
@@ -207,14 +203,12 @@ def test_a_reader_sees_each_row_once_at_any_moment_of_the_compression(
     monkeypatch.setattr(record, "write_whole", looked_at)
     sink = RecordSink(tmp_path, EACH_ROW)
     sink.write(row("samples", 1))
-    sink.write(row("samples", 2))  # which need not wait for the compression of the first
+    sink.write(row("samples", 2))  # must not wait for the compression of the first segment
     sink.close()
     assert reads == [([1, 2], 2)] * 6
 
 
-def test_a_segment_may_be_compressed_between_two_looks_of_a_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_segment_can_be_compressed_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink, unpacked = RecordSink(tmp_path), record._unpacked
     sink.write(row("samples", 1))
 
@@ -229,7 +223,7 @@ def test_a_segment_may_be_compressed_between_two_looks_of_a_reader(
     assert names(tmp_path) == ["samples-00000.csv.gz"]
 
 
-def test_a_damaged_segment_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncated_segment_is_read_up_to_the_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     noise = random.Random(1)
     sink = RecordSink(tmp_path)
     for step in range(5000):
@@ -247,7 +241,7 @@ def test_a_damaged_segment_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pyt
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 40, b"\0" * 40 + b"5,1\n1004.0,4,2.0\n", b"half a row\n"])
-def test_a_line_that_a_power_loss_left_ends_what_is_read(
+def test_a_segment_is_read_up_to_an_invalid_line(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     written(tmp_path, "samples", [1, 2])
@@ -260,7 +254,7 @@ def test_a_line_that_a_power_loss_left_ends_what_is_read(
 
 
 @pytest.mark.parametrize("damage", [b"", bytes(100), b"\x1f\x8b\x08"])
-def test_a_segment_of_which_nothing_is_left_has_no_rows(tmp_path: Path, damage: bytes) -> None:
+def test_an_empty_or_zeroed_segment_has_no_rows(tmp_path: Path, damage: bytes) -> None:
     written(tmp_path, "samples", [1, 2])
     written(tmp_path, "samples", [3])
     (tmp_path / "samples-00000.csv.gz").write_bytes(damage)
@@ -269,7 +263,7 @@ def test_a_segment_of_which_nothing_is_left_has_no_rows(tmp_path: Path, damage: 
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x1f\x8b\x08"])
-def test_the_plain_file_stays_while_nothing_is_left_of_its_compressed_form(tmp_path: Path, damage: bytes) -> None:
+def test_an_empty_compressed_file_is_replaced_from_the_plain_file(tmp_path: Path, damage: bytes) -> None:
     written(tmp_path, "samples", [1, 2])
     packed = tmp_path / "samples-00000.csv.gz"
     whole = packed.read_bytes()
@@ -280,7 +274,7 @@ def test_the_plain_file_stays_while_nothing_is_left_of_its_compressed_form(tmp_p
     assert packed.read_bytes() == whole
 
 
-def test_a_torn_compressed_segment_is_written_again_from_its_plain_file(tmp_path: Path) -> None:
+def test_a_torn_compressed_file_is_replaced_from_the_plain_file(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1, 2])
     packed = tmp_path / "samples-00000.csv.gz"
     whole = packed.read_bytes()
@@ -292,9 +286,7 @@ def test_a_torn_compressed_segment_is_written_again_from_its_plain_file(tmp_path
     assert packed.read_bytes() == whole
 
 
-def test_a_full_disk_leaves_what_cannot_be_compressed_as_it_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_segment_stays_plain_if_the_disk_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     sink = RecordSink(tmp_path)
     sink.write(row("samples", 1))
     with full_disk(10):
@@ -306,7 +298,9 @@ def test_a_full_disk_leaves_what_cannot_be_compressed_as_it_is(
     assert names(tmp_path) == ["samples-00000.csv.gz"]
 
 
-def test_a_row_that_failed_halfway_is_in_the_next_segment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_half_written_row_is_written_again_to_the_next_segment(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     sink = RecordSink(tmp_path)
     sink.write(row("samples", 1))
     with full_disk((tmp_path / "samples-00000.csv").stat().st_size + 5):
@@ -314,17 +308,17 @@ def test_a_row_that_failed_halfway_is_in_the_next_segment(tmp_path: Path, caplog
     sink.write(row("samples", 3))
     sink.close()
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2, 3]
-    assert names(tmp_path) == ["samples-00000.csv", "samples-00001.csv.gz"]  # no room to compress the first
+    assert names(tmp_path) == ["samples-00000.csv", "samples-00001.csv.gz"]  # no space to compress the first
     assert "trying again after File too large" in caplog.text
 
 
-def test_a_disk_that_was_full_for_a_while_costs_rows_and_leaves_no_torn_line(tmp_path: Path) -> None:
+def test_a_temporarily_full_disk_loses_rows_but_leaves_no_torn_line(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path)
     with full_disk(5):
         for step in range(3):
             with pytest.raises(OSError, match="File too large"):
                 sink.write(row("samples", step))
-        assert names(tmp_path) == []  # a file a row would fill the folder
+        assert names(tmp_path) == []  # otherwise each row would leave a file
     sink.write(row("samples", 3))
     with full_disk(5):
         for step in range(4, 1000):
@@ -338,13 +332,13 @@ def test_a_disk_that_was_full_for_a_while_costs_rows_and_leaves_no_torn_line(tmp
     assert (table["x"] == table["step"] / 2).all()
 
 
-def test_new_column_starts_a_segment_and_a_missing_value_is_empty(tmp_path: Path) -> None:
+def test_a_new_column_starts_a_segment_and_a_missing_value_is_empty(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path)
     for step, values in enumerate([{"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0}, {"a": 5.0}]):
         sink.write(Row("samples", 0.0, step, values))
     sink.close()
 
-    assert len(segments(tmp_path, "samples")) == 2  # and no third one for the metric that comes and goes
+    assert len(segments(tmp_path, "samples")) == 2  # no third segment for a metric that is missing in some rows
     table = read(tmp_path, "samples")
     assert table["a"].tolist()[:2] == [1.0, 2.0]
     assert table["a"].isna().tolist() == [False, False, True, False]
@@ -355,15 +349,15 @@ def test_new_column_starts_a_segment_and_a_missing_value_is_empty(tmp_path: Path
 @pytest.mark.parametrize(
     ("first", "second", "surviving"),
     [
-        ([1, 2, 3, 4], [3, 4, 5], [1, 2, 3, 4, 5]),  # resumed at 2: 3 and 4 were repeated
-        ([1, 2, 3, 4, 5, 6], [3, 4], [1, 2, 3, 4]),  # still repeating: 5 and 6 are no part of this line
+        ([1, 2, 3, 4], [3, 4, 5], [1, 2, 3, 4, 5]),  # resumed at 2, so 3 and 4 were repeated
+        ([1, 2, 3, 4, 5, 6], [3, 4], [1, 2, 3, 4]),  # still repeating, so 5 and 6 are not valid yet
         ([1, 2], [3, 4], [1, 2, 3, 4]),
         ([1, 2, 3], [1], [1]),
     ],
 )
 @pytest.mark.parametrize("kind", ["batches", "epochs"])
 @pytest.mark.parametrize("segment_bytes", [EACH_ROW, SEGMENT_BYTES])
-def test_repeated_steps_replace_those_before(
+def test_repeated_steps_replace_earlier_rows(
     tmp_path: Path, kind: str, segment_bytes: int, first: list[int], second: list[int], surviving: list[int]
 ) -> None:
     written(tmp_path, kind, first, segment_bytes, x=1.0)
@@ -382,7 +376,7 @@ def test_all_samples_are_kept(tmp_path: Path) -> None:
     assert read(tmp_path, "samples")["step"].tolist() == [7, 7, 8, 5]
 
 
-def test_special_values(tmp_path: Path) -> None:
+def test_special_values_are_read_back(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path)
     sink.write(Row("epochs", 0.0, 1, {"nan": float("nan"), "inf": float("inf"), "small": 1.5e-9, "third": 1 / 3}))
     sink.close()
@@ -394,7 +388,7 @@ def test_special_values(tmp_path: Path) -> None:
     assert row["third"] == pytest.approx(1 / 3, rel=1e-6)
 
 
-def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
+def test_only_the_requested_columns_are_read(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1], a=1.0, b=1.0)
     written(tmp_path, "samples", [2], b=2.0, c=2.0)
     table = read(tmp_path, "samples", ["c", "a", "nowhere"])
@@ -416,7 +410,7 @@ def test_the_servers_of_a_run_are_read_together(tmp_path: Path) -> None:
     assert read_servers(tmp_path, "samples", ["of_10"])["of_10"].notna().tolist() == [False] * 4 + [True] * 2
 
 
-def test_a_run_of_one_server_and_none_at_all(tmp_path: Path) -> None:
+def test_read_servers_accepts_one_server_and_no_record(tmp_path: Path) -> None:
     assert list(read_servers(tmp_path, "epochs").columns) == ["server", "time", "step"]
     written(tmp_path / "record", "epochs", [1])
     assert read_servers(tmp_path, "epochs").to_dict("records") == [{"server": 0, "time": 1001, "step": 1, "x": 0.5}]
@@ -426,12 +420,12 @@ def test_last_row_reads_only_the_tail(tmp_path: Path) -> None:
     written(tmp_path, "samples", range(20_000))
     path = left_open(tmp_path)
     content = bytearray(path.read_bytes())
-    content[200_000:200_100] = b"\xff" * 100  # nothing that looks here could decode it
+    content[200_000:200_100] = b"\xff" * 100  # a reader of this part would fail to decode it
     path.write_bytes(content)
     assert last_row(tmp_path, "samples") == {"time": 20_999.0, "step": 19_999.0, "x": 9_999.5}
 
 
-def test_ten_hours_with_eight_gpus_fit_in_200_mb(tmp_path: Path) -> None:
+def test_ten_hours_with_eight_gpus_fit_into_200_mb(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path)
     for kind, rows in (("samples", simulated.samples(2000)), ("batches", simulated.batches(20_000))):
         for each in rows:
@@ -442,7 +436,7 @@ def test_ten_hours_with_eight_gpus_fit_in_200_mb(tmp_path: Path) -> None:
     closed = 36_000 * (
         simulated.SAMPLES_A_S * sizes["samples"] / 2000 + simulated.BATCHES_A_S * sizes["batches"] / 20_000
     )
-    assert closed + 2 * SEGMENT_BYTES < 150e6  # the rule is 200 MB
+    assert closed + 2 * SEGMENT_BYTES < 150e6  # the limit is 200 MB
 
 
 CHILD = """
@@ -470,7 +464,7 @@ def test_sigkill_loses_less_than_two_seconds(tmp_path: Path) -> None:
         child.wait()
 
     for kind in ("samples", "batches"):
-        assert 0 <= killed - read(tmp_path / "record", kind)["time"].iloc[-1] < 1.0  # the rule is 2 s
+        assert 0 <= killed - read(tmp_path / "record", kind)["time"].iloc[-1] < 1.0  # the limit is 2 s
     assert read(tmp_path / "record", "epochs")["loss"].tolist() == [0.5]
     steps = read(tmp_path / "record", "batches")["step"].tolist()
     assert steps == list(range(1, len(steps) + 1))
@@ -488,12 +482,12 @@ for number in range(10**9):
 """
 
 
-def test_whenever_it_is_killed_each_row_is_there_once(tmp_path: Path) -> None:
-    """Within a rotation, often: each takes as long as the rows between two."""
+def test_a_process_killed_at_any_moment_leaves_each_row_once(tmp_path: Path) -> None:
+    """Small segments make a kill during a rotation likely."""
     for number in range(4):
         child = subprocess.Popen([sys.executable, "-c", HURRIED, str(tmp_path), str(number)])
         try:
-            until(lambda: len(segments(tmp_path, "samples")) > 40 * (number + 1))  # noqa: B023 - within its turn
+            until(lambda: len(segments(tmp_path, "samples")) > 40 * (number + 1))  # noqa: B023 - only used here
         finally:
             child.kill()
             killed = time.time()

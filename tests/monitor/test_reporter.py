@@ -1,4 +1,4 @@
-"""One writer thread: order kept, nobody blocked, errors noted."""
+"""The writer thread keeps the order of rows, never blocks the training, and logs errors."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ class BrokenSink:
 
 
 class StuckSink:
-    """Takes the first row and does not come back before it is released."""
+    """A sink that blocks at the first row until it is released."""
 
     def __init__(self) -> None:
         self.entered, self.release = threading.Event(), threading.Event()
@@ -36,7 +36,7 @@ class StuckSink:
         self.release.wait()
 
 
-def test_time_and_step_are_those_of_the_report_not_of_the_writing() -> None:
+def test_rows_have_the_time_and_values_of_the_report() -> None:
     stuck, sink = StuckSink(), RecordingSink()
     clock = iter([10.0, 11.0])
     reporter = Reporter([stuck, sink], clock=lambda: next(clock))
@@ -49,10 +49,10 @@ def test_time_and_step_are_those_of_the_report_not_of_the_writing() -> None:
     assert sink.rows == [Row("batches", 10.0, 1, {"x": 1.0}), Row("batches", 11.0, 2, {"x": 2.0})]
 
 
-def test_it_waits_until_all_that_was_reported_is_written() -> None:
+def test_flush_waits_until_all_rows_are_written() -> None:
     stuck, sink = StuckSink(), RecordingSink()
     reporter = Reporter([stuck, sink])
-    assert reporter.flush()  # nothing yet
+    assert reporter.flush()  # no row was reported yet
     for step in range(5):
         reporter.report("batches", step, {})
     assert not reporter.flush(timeout=0.01)
@@ -63,7 +63,7 @@ def test_it_waits_until_all_that_was_reported_is_written() -> None:
     reporter.close()
 
 
-def test_a_full_queue_drops_and_counts_and_never_blocks() -> None:
+def test_a_full_queue_drops_and_counts_rows() -> None:
     stuck = StuckSink()
     reporter = Reporter([stuck], capacity=3)
     reporter.report("batches", 0, {})
@@ -75,7 +75,7 @@ def test_a_full_queue_drops_and_counts_and_never_blocks() -> None:
     reporter.close()
 
 
-def test_close_is_bounded_when_a_sink_never_returns(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_has_a_timeout_if_a_sink_never_returns(caplog: pytest.LogCaptureFixture) -> None:
     stuck = StuckSink()
     reporter = Reporter([stuck])
     reporter.report("batches", 0, {})
@@ -88,7 +88,7 @@ def test_close_is_bounded_when_a_sink_never_returns(caplog: pytest.LogCaptureFix
     ]
 
 
-def test_a_raising_sink_is_noted_once_and_counted_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_sink_is_logged_and_the_others_continue(caplog: pytest.LogCaptureFixture) -> None:
     sink = RecordingSink()
     reporter = Reporter([BrokenSink(), sink])
     for step in range(3):
@@ -102,14 +102,14 @@ def test_a_raising_sink_is_noted_once_and_counted_and_the_others_go_on(caplog: p
     ]
 
 
-def test_steady_clock_ignores_a_jump_of_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_steady_clock_ignores_a_jump_of_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = steady_clock()
     before = clock()
-    monkeypatch.setattr(time, "time", lambda: 0.0)  # the one thing that cannot be done for real
+    monkeypatch.setattr(time, "time", lambda: 0.0)  # a patch, because a test must not change the clock of the machine
     assert 0 <= clock() - before < 60
 
 
-def test_monitor_records_batches_epochs_and_samples(tmp_path: Path) -> None:
+def test_the_monitor_records_batches_epochs_and_samples(tmp_path: Path) -> None:
     sink = RecordingSink()
     sampled = threading.Event()
 
@@ -142,7 +142,7 @@ def test_monitor_records_batches_epochs_and_samples(tmp_path: Path) -> None:
     assert len(sink.rows) == 3 + len(monitor.read(tmp_path / "record", "samples"))
 
 
-def test_monitor_closes_the_record_when_training_raises(tmp_path: Path) -> None:
+def test_the_monitor_closes_the_record_if_the_training_fails(tmp_path: Path) -> None:
     def train() -> None:
         with monitor.open_monitor(tmp_path) as m:
             m.batch(step=1, epoch=1, times=monitor.StepTimes(0.1, 0.1), examples=1)
@@ -154,7 +154,7 @@ def test_monitor_closes_the_record_when_training_raises(tmp_path: Path) -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("monitor-")]
 
 
-def test_rows_that_come_one_by_one_are_written_together() -> None:
+def test_single_rows_are_written_in_groups() -> None:
     class Waked:
         def __init__(self) -> None:
             self.times: list[float] = []
@@ -170,10 +170,10 @@ def test_rows_that_come_one_by_one_are_written_together() -> None:
     reporter.close()
     apart = [after - before for before, after in pairwise(sink.times)]
     assert len(sink.times) == 100
-    assert sum(each > 0.003 for each in apart) < 20  # a second each; woken for each row it would be 99
+    assert sum(each > 0.003 for each in apart) < 20  # If the thread woke up for each row, it would be 99.
 
 
-def test_who_waits_for_the_writing_is_not_kept_waiting() -> None:
+def test_flush_does_not_wait_for_more_rows() -> None:
     sink = RecordingSink()
     reporter = Reporter([sink])
     began = time.monotonic()
@@ -181,10 +181,10 @@ def test_who_waits_for_the_writing_is_not_kept_waiting() -> None:
         reporter.report("batches", step, {})
         assert reporter.flush()
     reporter.close()
-    assert time.monotonic() - began < 2  # by GATHER_S it would be 50
+    assert time.monotonic() - began < 2  # with waits of GATHER_S, it would take 50 s
 
 
-def test_what_was_waited_for_is_synced() -> None:
+def test_flush_syncs_the_record() -> None:
     sink, synced = RecordingSink(), []
     reporter = Reporter([sink], sync=lambda: synced.append(len(sink.rows)))
     for step in range(3):
@@ -194,7 +194,7 @@ def test_what_was_waited_for_is_synced() -> None:
     reporter.close()
 
 
-def test_a_disk_that_cannot_sync_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_sync_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> None:
         raise OSError(5, "Input/output error")
 

@@ -1,4 +1,4 @@
-"""Ticks on a clock made by hand; sources that fail."""
+"""Ticks on a fake clock, and failing sources."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from pipeline.monitor.sampler import Sampler, ticks
 
 @dataclass
 class FakeClock:
-    """Time passes only by waiting, each wait late by the next of `lateness`; stops after `waits` waits."""
+    """A clock that only waiting advances. Wait number N is late by `lateness[N]`. It stops after `waits` waits."""
 
     waits: int
     lateness: dict[int, float] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class FakeClock:
 
 
 def taken(clock: FakeClock) -> list[tuple[float, float, int]]:
-    """(time, seconds late, dropped) of every tick at 5 Hz."""
+    """Return (time, seconds late, dropped) of every tick at 5 Hz."""
     return [
         (round(clock.now, 6), round(late, 6), dropped) for late, dropped in ticks(0.2, lambda: clock.now, clock.stopped)
     ]
@@ -44,7 +44,7 @@ def test_a_late_tick_delays_no_other() -> None:
     assert taken(FakeClock(waits=3, lateness={1: 0.15})) == [(100.2, 0, 0), (100.55, 0.15, 0), (100.6, 0, 0)]
 
 
-def test_missed_ticks_are_counted_and_not_made_up_for() -> None:
+def test_missed_ticks_are_counted_and_not_repeated() -> None:
     clock = FakeClock(waits=3, lateness={1: 0.5})
     assert taken(clock) == [(100.2, 0, 0), (100.9, 0.5, 2), (101.0, 0, 2)]
 
@@ -56,14 +56,14 @@ def sampled(sources: Mapping[str, Callable[[], Mapping[str, float]]], waits: int
     return rows
 
 
-def test_every_sample_says_how_late_it_was_and_what_was_lost() -> None:
+def test_every_sample_reports_its_lateness_and_dropped_rows() -> None:
     rows = sampled({"a": lambda: {"x": 1.0}})
     own = ["monitor/dropped", "monitor/sample_ms", "monitor/tick_late_ms"]
     assert [sorted(row) for row in rows] == [[*own, "x"]] * 3
     assert [row["monitor/dropped"] for row in rows] == [7.0] * 3
 
 
-def test_a_sample_says_how_long_it_took() -> None:
+def test_a_sample_reports_its_duration() -> None:
     clock = FakeClock(waits=2)
     rows: list[Mapping[str, float]] = []
 
@@ -73,11 +73,11 @@ def test_a_sample_says_how_long_it_took() -> None:
 
     Sampler({"slow": slow, "slow too": slow}, rows.append, 5.0, lambda: 0, lambda: clock.now, clock.stopped).run()
     assert [round(row["monitor/sample_ms"], 6) for row in rows] == [60.0, 60.0]
-    assert [round(row["monitor/tick_late_ms"], 6) for row in rows] == [0.0, 0.0]  # late is only what began late
+    assert [round(row["monitor/tick_late_ms"], 6) for row in rows] == [0.0, 0.0]  # slow samples are not late
 
 
-def test_a_raising_source_is_noted_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    readings = iter([0.0, 1.0, None, None, 4.0])  # the first one only starts the rates
+def test_a_failing_source_is_logged_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    readings = iter([0.0, 1.0, None, None, 4.0])  # the first reading only initializes the rates
 
     def flaky() -> dict[str, float]:
         value = next(readings)
@@ -93,17 +93,17 @@ def test_a_raising_source_is_noted_once_and_left_out(caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize("hz", [0.1, 21, float("nan")])
-def test_rate_out_of_range_is_refused(hz: float) -> None:
+def test_a_rate_out_of_range_is_refused(hz: float) -> None:
     with pytest.raises(ValueError, match=r"hz must be between 0\.2 and 20, got"):
         Sampler({}, lambda values: None, hz)
 
 
-def test_the_package_imports_nothing_heavy() -> None:
+def test_the_package_imports_no_heavy_library() -> None:
     heavy = ["numpy", "pandas", "psutil", "comet_ml", "pynvml", "tensorflow", "airflow"]
     code = f"import sys, pipeline.monitor; print([m for m in {heavy} if m in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "[]"
 
 
-def test_ticks_stop_at_once_when_told() -> None:
+def test_ticks_stop_at_once_on_request() -> None:
     assert list(islice(ticks(0.2, lambda: 0.0, lambda seconds: True), 1)) == []

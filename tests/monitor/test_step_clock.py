@@ -1,4 +1,4 @@
-"""Each moment of a loop is booked once, on a clock that only the test moves."""
+"""The step clock assigns each second of a loop to one part. Only the tests advance the time."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from pipeline.monitor.step_clock import StepClock, StepTimes
 
 
 class Hands:
-    """Two clocks, moved by hand."""
+    """The readings of two clocks, set by the tests."""
 
     def __init__(self) -> None:
         self.now = self.paused = 0.0
@@ -22,8 +22,8 @@ def clock(hands: Hands) -> StepClock:
     return StepClock(lambda: hands.now, lambda: hands.paused)
 
 
-def test_every_part_gets_its_seconds_and_nothing_is_lost(hands: Hands, clock: StepClock) -> None:
-    clock.add_host()  # from here on the clock runs
+def test_each_part_gets_its_seconds(hands: Hands, clock: StepClock) -> None:
+    clock.add_host()  # starts the clock
     for seconds, book in ((1, clock.add_wait), (2, clock.add_compute), (4, clock.add_host), (8, clock.add_checkpoint)):
         hands.now += seconds
         book()
@@ -33,7 +33,7 @@ def test_every_part_gets_its_seconds_and_nothing_is_lost(hands: Hands, clock: St
     assert clock.take() == StepTimes()
 
 
-def test_what_is_between_a_pause_and_the_next_call_is_nobodys(hands: Hands, clock: StepClock) -> None:
+def test_time_after_a_pause_is_not_counted(hands: Hands, clock: StepClock) -> None:
     clock.add_host()
     hands.now += 1
     clock.add_wait()
@@ -45,7 +45,7 @@ def test_what_is_between_a_pause_and_the_next_call_is_nobodys(hands: Hands, cloc
     assert clock.take() == StepTimes(wait_s=1, checkpoint_s=2)
 
 
-def test_seconds_for_which_the_clock_stood_still_are_the_hosts(hands: Hands, clock: StepClock) -> None:
+def test_paused_seconds_count_as_host_time(hands: Hands, clock: StepClock) -> None:
     clock.add_host()
     hands.now, hands.paused = 1, 3
     clock.add_compute()

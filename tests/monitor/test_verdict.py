@@ -1,4 +1,4 @@
-"""The verdict as a table: what limits a training by its times and its load, and in which words."""
+"""The verdict: the limits of a training for given times and loads, and the sentence that describes them."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ PERIOD_S = 0.1
 
 
 def batches(wait: float | list[float], compute: float, host: float = 0.0, steps: int = STEPS) -> dict[str, Any]:
-    """So many steady steps of one epoch, in ms, and a first one that took a minute of each; `wait` is repeated."""
+    """Return columns of an epoch in ms: a first step with a minute per part, then steady steps. `wait` is repeated."""
     waits = np.append(60_000, np.resize(np.asarray(wait, dtype=float), steps))
     computes, hosts = (np.append(60_000, np.full(steps, each)) for each in (compute, host))
     return {
@@ -30,12 +30,12 @@ def batches(wait: float | list[float], compute: float, host: float = 0.0, steps:
 
 
 def ready(of: dict[str, Any], percents: list[float]) -> dict[str, Any]:
-    """The same steps, and how many batches each of them found ready; `percents` is repeated."""
+    """Return the steps with the percentage of ready batches at each step. `percents` is repeated."""
     return {**of, "input/ready_pct": np.append(0, np.resize(np.asarray(percents, dtype=float), len(of["time"]) - 1))}
 
 
 def samples(**means: float) -> dict[str, Any]:
-    """A sample every two steps; the names as in a record, but `_` for `/` where it comes first."""
+    """Return a sample every two steps. In the names, the first `_` stands for the `/` of the record."""
     times = 1000 + 2 * PERIOD_S * np.arange(STEPS // 2)
     columns = {name.replace("_", "/", 1): np.full(len(times), value) for name, value in means.items()}
     return {"time": times, "step": np.zeros(len(times)), **columns}
@@ -62,7 +62,7 @@ DECODES = {
     "proc_core_wait_pct": 900.0,
 }
 OTHERS = {**IDLE, "sys_cpu_pct": 100.0, "sys_cpu_max_core_pct": 100.0, "monitor_tick_late_ms": 6.0}
-"""Other programs hold 14.5 of 16 cores. The training lacks none of them."""
+"""Other programs use 14.5 of 16 cores, but the training does not need more cores."""
 STARVED = {**OTHERS, "proc_core_wait_pct": 1200.0, "proc_busiest_thread_pct": 99.0}
 FOREIGN_DISK = {"sys_disk_busy_pct": 99.0, "pressure_io_some_pct": 90.0, "proc_read_Bps": 100.0}
 OWN_DISK = {"sys_disk_busy_pct": 99.0, "pressure_io_some_pct": 90.0, "proc_read_Bps": 3e6}
@@ -75,19 +75,19 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         (batches(4, 96), IDLE, [Limit.COMPUTE]),
         (batches(0, 100), {}, [Limit.COMPUTE]),
         (batches(4, 96), {**IDLE, **OWN_DISK}, [Limit.COMPUTE]),
-        (batches(4, 96), OTHERS, [Limit.COMPUTE]),  # a device computes: the host is not needed
-        (batches(4, 96), STARVED, [Limit.OTHER_PROGRAMS]),  # the host computes, and lacks its cores
+        (batches(4, 96), OTHERS, [Limit.COMPUTE]),  # a device computes, so the host is not needed
+        (batches(4, 96), STARVED, [Limit.OTHER_PROGRAMS]),  # the host computes, and lacks cores
         (batches(4, 96), {**STARVED, "gpu_0/util_pct": 90.0}, [Limit.COMPUTE]),
         ({**batches(4, 96), "step/simulated": np.ones(STEPS + 1)}, STARVED, [Limit.COMPUTE]),
         # A serial map runs on many threads, one at a time.
         (batches(90, 10), {**IDLE, "proc_cpu_pct": 100.0}, [Limit.ONE_CORE]),
-        # In 40% of the time, no thread asked for a core: it waited for something else.
+        # In 40% of the time, no thread needed a core, so the training waited for something else.
         (batches(80, 20), {**OTHERS, "proc_cpu_pct": 20.0, "proc_core_wait_pct": 40.0}, [Limit.READING]),
         (batches(4, 96), {**STARVED, "gpu_0/util_pct": 20.0}, [Limit.OTHER_PROGRAMS]),
         (batches(4, 96), {**IDLE, "cgroup_cpu_throttled_pct": 60.0}, [Limit.CPU_QUOTA]),
         (batches(4, 96), {**IDLE, "step_python_calls": 2.0}, [Limit.COMPUTE]),
         (batches(41, 59), {}, [Limit.READING]),
-        (batches(41, 59), IDLE, [Limit.READING]),  # it waits for something that is no core and no disk: a slow server
+        (batches(41, 59), IDLE, [Limit.READING]),  # neither a core nor a disk is busy, so it waits for a slow server
         (batches(41, 59), OTHERS, [Limit.READING]),
         (batches(41, 59), {**OTHERS, **FOREIGN_DISK}, [Limit.READING]),
         (batches(41, 59), {**OTHERS, **OWN_DISK}, [Limit.READING]),
@@ -106,7 +106,8 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
             {**STARVED, "proc_cpu_pct": 45.0, "proc_core_wait_pct": 55.0},
             [Limit.OTHER_PROGRAMS, Limit.ONE_CORE],
         ),
-        (batches(41, 59), STARVED, [Limit.OTHER_PROGRAMS]),  # or a lock of Python: its threads wait for cores as well
+        # The lock of Python could be the limit too, because its threads also wait for cores.
+        (batches(41, 59), STARVED, [Limit.OTHER_PROGRAMS]),
         (
             batches(41, 59),
             {**DECODES, "proc_cpu_pct": 400.0, "cgroup_cpu_limit_cores": 4.0, "cgroup_cpu_throttled_pct": 90.0},
@@ -117,7 +118,7 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
             {**IDLE, "pressure_memory_some_pct": 40.0, "proc_major_faults_per_s": 300.0},
             [Limit.MEMORY],
         ),
-        # Other programs lack memory: nothing of the training has to be read again.
+        # Other programs lack memory. The training has no page faults.
         (
             batches(41, 59),
             {**IDLE, "pressure_memory_some_pct": 40.0, "proc_major_faults_per_s": 0.0},
@@ -125,17 +126,18 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         ),
         (batches(41, 59), {**IDLE, "proc_busiest_thread_pct": 97.0}, [Limit.ONE_CORE]),
         (batches(BURSTS, 59), {**IDLE, "proc_busiest_thread_pct": 97.0}, [Limit.ONE_CORE]),
-        # Another program holds a core.
+        # Another program uses one core.
         (batches(41, 59), {**IDLE, "sys_cpu_max_core_pct": 100.0}, [Limit.READING]),
         # Several threads pass the lock of Python to each other.
         (batches(41, 59), {**IDLE, "proc_cpu_pct": 104.0, "monitor_tick_late_ms": 7.0}, [Limit.ONE_CORE]),
-        # The kernel does not tell of threads.
+        # The kernel does not report threads.
         (batches(41, 59), {"sys_cpu_pct": 9.0, "sys_cpu_max_core_pct": 97.0}, [Limit.ONE_CORE]),
-        (batches(BURSTS, 120), IDLE, [Limit.READING, Limit.BUFFER]),  # nobody counted what was ready
+        (batches(BURSTS, 120), IDLE, [Limit.READING, Limit.BUFFER]),  # the ready batches were not counted
         (ready(batches(BURSTS, 120), [100, 100, 100, 100, 0]), IDLE, [Limit.BUFFER]),
-        (ready(batches(BURSTS, 120), [80, 60, 40, 20, 0]), IDLE, [Limit.READING]),  # never full: the supply is slow
-        (ready(batches(BURSTS, 59), [100, 100, 50, 20, 0]), IDLE, [Limit.READING]),  # it pauses for longer than that
-        (batches(1, 91, host=8), IDLE, [Limit.COMPUTE]),  # the loop itself takes that in any short step
+        (ready(batches(BURSTS, 120), [80, 60, 40, 20, 0]), IDLE, [Limit.READING]),  # never full, so the input is slow
+        # The pauses are longer than the buffer.
+        (ready(batches(BURSTS, 59), [100, 100, 50, 20, 0]), IDLE, [Limit.READING]),
+        (batches(1, 91, host=8), IDLE, [Limit.COMPUTE]),  # normal host time of a short step
         (batches(1, 87, host=12), IDLE, [Limit.HOST]),
         (batches(1, 59, host=40), IDLE, [Limit.HOST]),
         (batches(1, 59, host=40), OTHERS, [Limit.HOST]),
@@ -146,7 +148,7 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         (batches(41, 59, steps=9), DECODES, [Limit.UNKNOWN]),
     ],
 )
-def test_limits(of: dict[str, Any], means: dict[str, float], limits: list[Limit]) -> None:
+def test_the_verdict_names_the_limits(of: dict[str, Any], means: dict[str, float], limits: list[Limit]) -> None:
     assert list(verdict(of, **means).limits) == limits
 
 
@@ -154,12 +156,12 @@ def test_limits(of: dict[str, Any], means: dict[str, float], limits: list[Limit]
     ("means", "limits"),
     [
         ({**IDLE, "proc_cpu_pct": 100.0}, [Limit.PYTHON]),
-        (DECODES, [Limit.COMPUTE]),  # the step uses all cores: its Python code holds nothing up
+        (DECODES, [Limit.COMPUTE]),  # the step uses all cores, so its Python code is no bottleneck
         ({**IDLE, "gpu_0/util_pct": 95.0}, [Limit.COMPUTE]),
         ({**IDLE, "gpu_0/util_pct": 10.0}, [Limit.PYTHON]),
     ],
 )
-def test_python_code_in_the_step(means: dict[str, float], limits: list[Limit]) -> None:
+def test_python_code_in_the_step_can_be_the_limit(means: dict[str, float], limits: list[Limit]) -> None:
     of = {**batches(1, 99), "step/python_calls": np.full(STEPS + 1, 2.0)}
     assert list(verdict(of, **means).limits) == limits
 
@@ -177,20 +179,20 @@ def test_python_code_in_the_step(means: dict[str, float], limits: list[Limit]) -
         ({"epoch/validation_s": [0.5]}, [Limit.COMPUTE], "Compute-bound: 100% of the step time is computing"),
     ],
 )
-def test_time_between_epochs(epochs: dict[str, list[float]], limits: list[Limit], words: str) -> None:
+def test_time_between_epochs_can_be_the_limit(epochs: dict[str, list[float]], limits: list[Limit], words: str) -> None:
     judged = diagnose(batches(0, 100), samples(**IDLE), cores=16, epochs={**epochs, "time": [1030.0]})
     assert list(judged.limits) == limits
     assert words in judged.sentence
 
 
-def test_checkpoints_are_told_from_the_loop() -> None:
+def test_checkpoints_are_separated_from_host_time() -> None:
     of = {**batches(0, 60, host=40), "step/checkpoint_ms": np.full(STEPS + 1, 38.0)}
     judged = verdict(of, **IDLE)
     assert judged.limits == (Limit.CHECKPOINTS,)
     assert judged.sentence.startswith("Checkpoint-bound: 38% of the step time is waiting for checkpoints")
 
 
-def test_a_long_start_is_part_of_the_sentence() -> None:
+def test_the_sentence_mentions_a_long_start() -> None:
     at = samples(**IDLE)
     at["time"] = np.insert(at["time"][1:], 0, 940.0)
     judged = diagnose(batches(0, 100), at, cores=16)
@@ -293,11 +295,11 @@ def test_a_long_start_is_part_of_the_sentence() -> None:
         ),
     ],
 )  # fmt: skip
-def test_sentence(of: dict[str, Any], means: dict[str, float], sentence: str) -> None:
+def test_the_sentence_describes_the_verdict(of: dict[str, Any], means: dict[str, float], sentence: str) -> None:
     assert verdict(of, **means).sentence == sentence
 
 
-def test_samples_of_a_validation_and_of_first_steps_say_nothing() -> None:
+def test_samples_during_validation_and_first_steps_are_ignored() -> None:
     of = batches(41, 59)
     of["epoch"][101:] = 2
     of["time"][101:] += 50  # a validation of 50 s, then a first step of the epoch
@@ -309,7 +311,7 @@ def test_samples_of_a_validation_and_of_first_steps_say_nothing() -> None:
     assert judged.limit is Limit.READING
 
 
-def test_of_several_servers_the_one_that_waits_most_is_named() -> None:
+def test_the_verdict_names_the_server_that_waits_most() -> None:
     busy, waiting = (batches(1, 99), samples(sys_cpu_pct=50.0)), (batches(41, 59), samples(sys_cpu_pct=95.0))
     judged = diagnose_servers({0: busy, 1: waiting}, cores=16)
     assert judged.limit is Limit.DECODING
@@ -317,7 +319,7 @@ def test_of_several_servers_the_one_that_waits_most_is_named() -> None:
     assert diagnose_servers({0: busy}) == diagnose(*busy)
 
 
-def test_a_run_is_judged_by_the_records_of_all_its_servers(tmp_path: Path) -> None:
+def test_diagnose_run_reads_the_records_of_all_servers(tmp_path: Path) -> None:
     for server, of in {"": batches(1, 99), "servers/1": batches(41, 59)}.items():
         sink = RecordSink(tmp_path / server / "record")
         names = [name for name in of if name != "time"]
@@ -327,7 +329,7 @@ def test_a_run_is_judged_by_the_records_of_all_its_servers(tmp_path: Path) -> No
     assert diagnose_run(tmp_path).sentence.startswith("Server 1 waits most. Input-bound (reading): 41%")
 
 
-def test_a_sample_that_lacks_a_value_does_not_count_for_it() -> None:
+def test_missing_values_are_not_in_the_mean_of_samples() -> None:
     at = samples(sys_cpu_pct=90.0)
     at["sys/cpu_pct"][::2] = np.nan
     assert diagnose(batches(41, 59), at).load.busy == 90.0

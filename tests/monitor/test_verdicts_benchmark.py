@@ -1,4 +1,4 @@
-"""The benchmark of the verdict: which verdicts count as right, and a few of its jobs."""
+"""The benchmark of the verdict: which verdicts count as correct, and some of its jobs."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ BOTH = Job("both", frozenset({Limit.HOST, Limit.READING}), names_all=True)
         (BOTH, {Limit.UNKNOWN}, False, False),
     ],
 )
-def test_a_verdict_is_right_if_it_names_the_limit_and_no_other(
+def test_a_verdict_is_correct_if_it_names_only_the_known_limit(
     job: Job, named: set[Limit], alone: bool, beside: bool
 ) -> None:
     assert job.is_named_by(frozenset(named), beside_others=False) == alone
@@ -36,7 +36,7 @@ def test_a_verdict_is_right_if_it_names_the_limit_and_no_other(
 
 
 @pytest.mark.parametrize(("images_per_s", "right"), [(40, True), (80, True), (81, False)])
-def test_other_programs_are_a_second_limit_of_a_job_that_they_slow_down(images_per_s: float, right: bool) -> None:
+def test_other_programs_are_a_correct_limit_if_they_slow_the_job_down(images_per_s: float, right: bool) -> None:
     job = Job("waits", frozenset({Limit.READING}))
     beside = Seen("waits", BESIDE, ["reading", "other programs"], images_per_s=images_per_s)
     alone = Seen("waits", ALONE, ["reading"], images_per_s=100)
@@ -44,15 +44,13 @@ def test_other_programs_are_a_second_limit_of_a_job_that_they_slow_down(images_p
     assert not verdicts.is_right(job, beside)
 
 
-def test_names_of_jobs_are_unique_and_changes_name_jobs() -> None:
+def test_job_names_are_unique_and_changes_refer_to_jobs() -> None:
     names = [job.name for job in JOBS]
     assert len(set(names)) == len(names) >= 30
     assert {change.job for change in CHANGES} <= set(names)
 
 
-def test_a_stopped_benchmark_goes_on_and_a_disturbed_job_is_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_benchmark_measures_only_disturbed_jobs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
     cores = iter([1.5, 0.1])
 
@@ -64,7 +62,7 @@ def test_a_stopped_benchmark_goes_on_and_a_disturbed_job_is_measured_again(
     assert verdicts.load_results() == {("one", ALONE): Seen("one", ALONE, ["decoding"], other_cores=0.1)}
 
 
-def test_the_table_counts_what_was_named() -> None:
+def test_the_table_counts_the_named_limits() -> None:
     results = {
         ("one", BESIDE): Seen("one", BESIDE, ["other programs", "decoding"]),
         ("both", BESIDE): Seen("both", BESIDE, reason="no disk"),
@@ -79,7 +77,7 @@ def test_the_table_counts_what_was_named() -> None:
 @pytest.mark.long
 @pytest.mark.alone
 @pytest.mark.parametrize("name", ["steps of 40 ms", "slow file server", "Python generator"])
-def test_some_jobs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_jobs_get_a_correct_verdict(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
     [job] = [job for job in JOBS if job.name == name]
     seen = verdicts.run(job, ALONE)
@@ -88,7 +86,7 @@ def test_some_jobs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.long
 @pytest.mark.alone
-def test_a_job_beside_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_next_to_other_programs_gets_a_correct_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
     [job] = [job for job in JOBS if job.name == "small CNN on the cores"]
     seen = verdicts.run(job, BESIDE)

@@ -1,11 +1,11 @@
-"""Trees of /proc and /sys as files in a folder: what a machine like this one never shows can be shown."""
+"""Generated files of /proc and /sys in a folder, for machines that the tests do not have."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 
 def grow(root: Path, files: Mapping[str, str]) -> Path:
-    """Write files by their path below the root, over what stood there; return the root."""
+    """Write files by their path relative to the root, and replace existing ones. Return the root."""
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -14,7 +14,7 @@ def grow(root: Path, files: Mapping[str, str]) -> Path:
 
 
 class Clock:
-    """A time that is set by hand."""
+    """A clock that the tests set."""
 
     def __init__(self) -> None:
         self.now = 100.0

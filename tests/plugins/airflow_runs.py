@@ -1,4 +1,4 @@
-"""Runs in Airflow's database, as far as the plugin looks: without the DAGs and tasks that make them."""
+"""Rows of runs in the database of Airflow that the plugin reads, without real DAGs and tasks."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 def add_dag(dag_id: str, team: str) -> None:
-    """A DAG that only one team may see."""
+    """Add a DAG that only one team can see."""
     with create_session() as session:
         bundle = DagBundleModel(name=f"bundle of {dag_id}")
         bundle.teams = [Team(name=team)]
@@ -39,9 +39,16 @@ def add_run(
     failed: Mapping[str, int] = NOTHING,
     words: str = "",
 ) -> None:
-    """A run that left this of its training, each a minute after the one before; nothing where it is None.
+    """Add a run, which starts one minute after the previous one.
 
-    `failed` has the tasks that failed, and in which minute; `words` are those that the error of each left.
+    Args:
+        dag_id: Id of the DAG.
+        run_id: Id of the run.
+        training: Location of the training, which the task `train` stored. None: nothing was stored.
+        state: State of the run.
+        pool: Pool of the task `train`.
+        failed: The minute of the failure for each failed task.
+        words: The error message that each failed task stored.
     """
     with create_session() as session:
         values = {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "state": state, "run_after": START}
@@ -65,7 +72,7 @@ def add_run(
 
 
 def remove_all() -> None:
-    """Leave the database as it was."""
+    """Remove all rows that the functions above added."""
     with create_session() as session:
         for model in (XComModel, TaskInstance, DagRun, DagModel, DagBundleModel, Team):
             session.execute(delete(model))

@@ -1,4 +1,4 @@
-"""The real Airflow with our plugin, and those who look at it: one who may do all, one who may read, and a stranger."""
+"""A real Airflow with the plugin, and three users: an administrator, a viewer and a user without a role."""
 
 import json
 from collections.abc import Iterator
@@ -19,16 +19,16 @@ from scripts.airflow.signals import Signals
 
 DAG = "image_training"
 USERS = {"admin": "admin", "reader": "viewer", "stranger": ""}
-"""Roles by name. One without a role can log in, and has a right to nothing."""
+"""Roles by user name. A user without a role can log in, but has no permissions."""
 SETTINGS = {
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
-    # As careless as an administrator may be: what we show must not rely on it.
+    # A careless setting of an administrator. The pages must be safe with any run id.
     "AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN": "^.+$",
 }
 
 
 class Ui:
-    """An Airflow that runs, as its users reach it."""
+    """A running Airflow, from the view of its users."""
 
     def __init__(self, airflow: Embedded, client: Client) -> None:
         self.url = airflow.url
@@ -36,12 +36,12 @@ class Ui:
         self.client = client
 
     def password(self, user: str) -> str:
-        """Of a user; Airflow thinks of those that it was given none for."""
+        """Return the password of a user. Airflow generated it."""
         return str(json.loads(self.layout.passwords.read_text())[user])
 
     @contextmanager
     def requests_of(self, user: str) -> Iterator[httpx.Client]:
-        """Requests with the log-in of a user, and without any where there is no name."""
+        """Yield an HTTP client with the login of a user, or without a login if the name is empty."""
         with httpx.Client(base_url=self.url, timeout=60, trust_env=False) as http:
             if user:
                 login = {"username": user, "password": self.password(user)}
@@ -50,7 +50,7 @@ class Ui:
             yield http
 
     def run_with(self, run_id: str, training: Path) -> str:
-        """A run that has ended, whose tasks left this folder as that of its training and of its data set."""
+        """Add an ended run whose tasks stored the folder of a training and of its dataset. Return the run id."""
         run = f"/api/v2/dags/{DAG}/dagRuns/{quote(run_id, safe='')}"
         trigger = {"dag_run_id": run_id, "logical_date": None, "conf": {"source_uri": str(training / "no images")}}
         with self.requests_of("admin") as http:
@@ -63,18 +63,18 @@ class Ui:
 
 
 def page_of(run_id: str) -> str:
-    """Path of a run's tab in Airflow's own pages."""
+    """Return the path of the tab of a run in the pages of Airflow."""
     return f"/dags/{DAG}/runs/{quote(run_id, safe=':+')}/plugin/training"
 
 
 def address(path: str, run_id: str, **further: Any) -> str:
-    """Return a path of our own pages, with the run that it shows."""
+    """Return the address of a page of the plugin for a run."""
     return f"/tenfold{path}?{urlencode({'dag_id': DAG, 'run_id': run_id, **further})}"
 
 
 @contextmanager
 def started(layout: Layout) -> Iterator[Ui]:
-    """An Airflow that ends with the block, with all it started."""
+    """Yield an Airflow. It ends with the block, including all its processes."""
     layout.home.mkdir(mode=0o700)
     airflow = prepare(layout, background=False, settings=SETTINGS)
     try:

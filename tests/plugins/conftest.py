@@ -1,4 +1,4 @@
-"""The plugin in a real Airflow."""
+"""Fixtures for tests of the plugin in a real Airflow."""
 
 from tests.airflow_home import airflow_database
 

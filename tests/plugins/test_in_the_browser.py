@@ -1,4 +1,4 @@
-"""A training in Airflow's own UI, seen by a real browser: from the form to the report, and by those who may not."""
+"""A training in the UI of Airflow in a real browser, from the form to the report, and with missing permissions."""
 
 import json
 import os
@@ -28,18 +28,18 @@ __all__ = ["browser"]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 SCREENSHOTS = os.environ.get("TENFOLD_SCREENSHOTS", "")
-"""A folder for the pictures of the README; without it none is taken."""
+"""Folder for the screenshots of the README. Without it, no screenshot is taken."""
 WIDTH = 1400
 FIELDS = {"dataset_name": "shapes", "epochs": 12, "batch_size": 8, "learning_rate": 0.002}
 OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for its sandbox"
-"""The one complaint of a browser that is not about us: Airflow sandboxes frames of plugins so."""
+"""The only browser warning that Airflow causes, by the sandbox of its plugin frames."""
 EVIL = "<img src=x onerror=alert(1)>"
 UNDRAWN = "article section:not([data-drawn])"
 OF_A_FIGURE = "name => Bokeh.documents.map(each => each.get_model_by_name(name)).find(each => each)"
-"""The model of this name."""
+"""JavaScript that returns the Bokeh model with a given name."""
 NO_RUNS = ("../../../etc/passwd", EVIL + "?", "x" * 300, "a\0b", "manual__2026-01-01T00:00:00+00:00", "'; --")
 OF_NO_RUN = ("/assets/{name}", "/trainings")
-"""Addresses that say nothing of any run: whoever is logged in may ask."""
+"""Addresses that reveal nothing about a run. Every logged-in user can request them."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ LoggedIn = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def logged_in(browser: Browser, ui: Ui) -> LoggedIn:
-    """Opens a browser of a user who has logged in through Airflow's page."""
+    """A function that opens a browser context of a user, who logged in on the page of Airflow."""
 
     @cache
     def kept(user: str) -> Any:
@@ -78,7 +78,7 @@ def logged_in(browser: Browser, ui: Ui) -> LoggedIn:
 
 @pytest.fixture(scope="module")
 def triggered(ui: Ui, logged_in: LoggedIn) -> str:
-    """The id of a run that was started by the form, with fields that were changed."""
+    """The id of a run that was started from the form with changed fields."""
     with logged_in("admin") as context:
         page = context.new_page()
         form = open_form(page)
@@ -100,14 +100,14 @@ def open_form(page: Page) -> Any:
 
 
 def fill(form: Any, name: str, value: Any) -> None:
-    """Put a value into a field and leave it, as with the Tab key."""
+    """Enter a value into a field and leave the field, as with the Tab key."""
     field = form.locator(f"input[name=element_{name}]")
     field.fill(str(value))
     field.blur()
 
 
 def picture_of_form(page: Page) -> None:
-    """All that is unfolded of it."""
+    """Take a screenshot of the expanded part of the form."""
     page.set_viewport_size({"width": WIDTH, "height": 1400})
     page.get_by_role("dialog").get_by_role("heading").first.scroll_into_view_if_needed()
     screenshot(page, "form")
@@ -115,7 +115,7 @@ def picture_of_form(page: Page) -> None:
 
 @pytest.fixture(scope="module")
 def trained(ui: Ui, triggered: str) -> str:
-    """The id of that run, when it has ended."""
+    """The id of the triggered run, after it has ended."""
     until(lambda: ui.client.state(triggered) in ("success", "failed"), 900, 0.5)
     assert ui.client.state(triggered) == "success"
     return triggered
@@ -123,7 +123,7 @@ def trained(ui: Ui, triggered: str) -> str:
 
 @pytest.fixture(scope="module")
 def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The id of a run whose training has all there is to draw: GPUs, several servers, six epochs."""
+    """The id of a run with data for every figure: GPUs, several servers, six epochs."""
     folder = rich_run(tmp_path_factory.mktemp("rich") / "run")
     change_run(
         folder,
@@ -157,12 +157,12 @@ class Tab(Seen):
 
     @property
     def state(self) -> str:
-        """That of the training, as the page has it for us."""
+        """The state of the training, from an attribute that the page has for tests."""
         return str(self.frame.locator("article").get_attribute("data-state"))
 
     @property
     def words(self) -> str:
-        """How far it is, and the numbers below."""
+        """The progress and the numbers below it."""
         return self.frame.locator(".head, .tiles").all_inner_texts().__str__()
 
     @property
@@ -171,24 +171,24 @@ class Tab(Seen):
         return self.frame.locator("section h2").all_inner_texts()
 
     def wait_until_drawn(self) -> None:
-        """What is to be drawn is."""
+        """Wait until all figures are drawn."""
         until(lambda: is_drawn(self.frame))
 
     def blank(self) -> list[str]:
-        """The plots where nothing is drawn."""
+        """Return the ids of the blank plots."""
         self.wait_until_drawn()
         plots = self.frame.locator(".plots > div")
         assert plots.count() >= 3
         return blank(plots)
 
     def check(self, url: str) -> None:
-        """Nothing was complained of, nothing asked of another host, and what the page's header names once."""
+        """Assert that there were no warnings, no requests to other hosts, and one preloaded data request."""
         assert [each for each in self.complaints if OF_AIRFLOW not in each] == []
         assert {urlsplit(each).netloc for each in self.requests if each.startswith("http")} == {urlsplit(url).netloc}
         assert len([each for each in self.requests if "/data?" in each and "shown=" not in each]) == 1
 
 
-def test_a_training_is_started_by_the_form_and_watched_until_it_has_trained(
+def test_a_training_is_started_from_the_form_and_updates_on_the_tab(
     ui: Ui, logged_in: LoggedIn, triggered: str
 ) -> None:
     conf = ui.client.run(triggered)["conf"]
@@ -215,17 +215,17 @@ def test_a_training_is_started_by_the_form_and_watched_until_it_has_trained(
 
 
 def is_drawn(page: Page | Frame) -> bool:
-    """All figures are, of each training."""
+    """Return whether all figures of all trainings are drawn."""
     return page.locator("section[data-drawn]").count() > 0 and page.locator(UNDRAWN).count() == 0
 
 
 def last_step_drawn(tab: Tab) -> float:
-    """When that was (ms from the start); 0 where there is none yet."""
+    """Return the time of the last drawn step in ms from the start, or 0 if no step is drawn."""
     newest = "Math.max(0, ...Bokeh.documents.map(each => each.get_model_by_name('batches')?.data.time.at(-1) ?? 0))"
     return float(tab.frame.evaluate(newest))
 
 
-def test_all_there_is_to_draw_is_drawn(ui: Ui, logged_in: LoggedIn, rich: str) -> None:
+def test_all_figures_of_a_rich_run_are_drawn(ui: Ui, logged_in: LoggedIn, rich: str) -> None:
     with logged_in("reader") as context:
         tab = Tab(context, rich)
         assert (tab.state, len(tab.sections)) == ("trained", 5)
@@ -234,7 +234,7 @@ def test_all_there_is_to_draw_is_drawn(ui: Ui, logged_in: LoggedIn, rich: str) -
         tab.check(ui.url)
 
 
-def test_a_drag_asks_for_all_that_was_measured_and_reset_brings_the_whole_back(logged_in: LoggedIn, rich: str) -> None:
+def test_dragging_loads_more_rows_and_reset_shows_the_whole_training(logged_in: LoggedIn, rich: str) -> None:
     with logged_in("reader") as context:
         tab = Tab(context, rich)
         assert tab.blank() == []
@@ -247,7 +247,7 @@ def test_a_drag_asks_for_all_that_was_measured_and_reset_brings_the_whole_back(l
         assert "end=" in asked.value.url
         (begin, end), *others = times_shown(tab.frame)
         assert 0 < begin < end < 30_000
-        assert others == [[begin, end]] * (panels_over_time(tab.frame) - 1)  # all are moved together
+        assert others == [[begin, end]] * (panels_over_time(tab.frame) - 1)  # all panels zoom together
         until(lambda: rows_between(tab, begin, end) > 4 * (end - begin) / 1000)
         panel.hover()
         with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" not in request.url):
@@ -258,28 +258,28 @@ def test_a_drag_asks_for_all_that_was_measured_and_reset_brings_the_whole_back(l
 
 
 def times_shown(page: Page | Frame) -> list[list[float]]:
-    """From when to when the panels go that are over time, in ms."""
+    """Return start and end of the time axis of each panel, in ms."""
     axes = "Bokeh.documents.map(each => each.get_model_by_name('time')).filter(each => each)"
     found: list[list[float]] = page.evaluate(f"{axes}.map(({{start, end}}) => [start, end])")
     return found
 
 
 def panels_over_time(page: Page | Frame) -> int:
-    """How many there are."""
+    """Return the number of panels with a time axis."""
     count = page.locator(", ".join(f"[id^={name}-]" for name in ("waiting", "machine", "servers"))).count()
     assert count > 4
     return count
 
 
 def rows_between(tab: Tab, begin: float, end: float) -> int:
-    """How many samples are drawn of a span in ms."""
+    """Return the number of drawn samples in a span of time in ms."""
     count = f"""([begin, end]) => [...({OF_A_FIGURE})("samples").data.time]
       .filter(time => begin <= time && time <= end).length"""
     return int(tab.frame.evaluate(count, [begin, end]))
 
 
 def drag(page: Page, box: Any, begin: float, end: float) -> None:
-    """Across a part of a panel, by the shares of its width."""
+    """Drag the mouse across a part of a panel. `begin` and `end` are fractions of its width."""
     middle = box["y"] + 0.6 * box["height"]
     page.mouse.move(box["x"] + begin * box["width"], middle)
     page.mouse.down()
@@ -287,8 +287,8 @@ def drag(page: Page, box: Any, begin: float, end: float) -> None:
     page.mouse.up()
 
 
-def test_other_figures_replace_those_that_are_shown(logged_in: LoggedIn, rich: str) -> None:
-    """As where a panel has something to tell for the first time; whoever looks closer then goes on doing so."""
+def test_changed_figures_replace_the_shown_ones_and_keep_the_zoom(logged_in: LoggedIn, rich: str) -> None:
+    """Figures change when a panel gets its first values. The zoom must stay."""
 
     def ask_for_all(route: Any) -> None:
         route.continue_(url=route.request.url.replace("shown=", "shown=others"))
@@ -304,11 +304,11 @@ def test_other_figures_replace_those_that_are_shown(logged_in: LoggedIn, rich: s
         assert blank(seen.page.locator(".plots > div")) == []
         one, *others = times_shown(seen.page)
         assert one[0] > 0
-        assert others == [one] * (panels_over_time(seen.page) - 1)  # and none of those before
+        assert others == [one] * (panels_over_time(seen.page) - 1)  # no panel of the replaced figures is left
         assert seen.complaints == []
 
 
-def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+def test_two_runs_are_shown_side_by_side(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
         seen.page.goto(address("/run", trained, other_dag_id=DAG, other_run_id=rich))
@@ -325,7 +325,7 @@ def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: st
         for title in ("Time of a step (ms)", "Examples a second", "Loss", "Of each epoch"):
             one, other = heights(seen.page, title)
             assert one == other > 0, title
-        assert cut_off(seen.page) == []  # though only one of them has panels of a GPU
+        assert cut_off(seen.page) == []  # although only one of the runs has GPU panels
         values_of = differences(seen.page)
         assert values_of["model"] == "small_cnn\tresnet50"
         assert all(len({*values.split("\t")}) == 2 for values in values_of.values()), values_of
@@ -335,7 +335,7 @@ def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: st
 
 
 def differences(page: Page) -> dict[str, str]:
-    """What two runs differ in, by name: both values, with a tab between them."""
+    """Return the differences of two runs by name: both values, separated by a tab."""
     folded = page.locator("main > section details")
     folded.evaluate("each => { each.open = true }")
     table = page.get_by_role("region", name="Differences").get_by_role("table")
@@ -345,14 +345,14 @@ def differences(page: Page) -> dict[str, str]:
 
 
 def heights(page: Page, title: str) -> list[float]:
-    """How far the axis of a plot goes up, of each training."""
+    """Return the upper end of the axis of a plot, for each training."""
     plots = f"Bokeh.documents.flatMap(each => each.roots()).filter(each => each.title.text == '{title}')"
     found: list[float] = page.evaluate(f"{plots}.map(each => each.y_range.end)")
     return found
 
 
 def cut_off(page: Page) -> list[str]:
-    """The titles of plots with a line or a bar that leaves them upwards."""
+    """Return the titles of plots with a line or bar that exceeds the axis."""
     lines = "plot.renderers.filter(each => each.data_source)"
     fields = "[glyph.y?.field, ...(glyph.top?.expr.fields ?? [])]"
     above = f"{fields}.some(field => data_source.data[field]?.some(value => value > plot.y_range.end))"
@@ -363,7 +363,7 @@ def cut_off(page: Page) -> list[str]:
     return found
 
 
-def test_all_trainings_are_listed_on_a_page_of_the_menu(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+def test_the_menu_page_lists_all_trainings(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
         seen.page.goto("/plugin/training-monitor")
@@ -378,10 +378,8 @@ def test_all_trainings_are_listed_on_a_page_of_the_menu(ui: Ui, logged_in: Logge
         assert {urlsplit(each).netloc for each in seen.requests if each.startswith("http")} == {urlsplit(ui.url).netloc}
 
 
-def test_the_list_searches_and_sorts_all_trainings_page_by_page(
-    ui: Ui, logged_in: LoggedIn, trained: str, rich: str
-) -> None:
-    """With pages of two."""
+def test_the_list_can_be_searched_sorted_and_paged(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+    """The pages have two rows."""
 
     def of_two(route: Any) -> None:
         route.continue_(url=route.request.url.replace("limit=100", "limit=2"))
@@ -416,22 +414,22 @@ def test_the_list_searches_and_sorts_all_trainings_page_by_page(
         assert seen.page.locator("th[aria-sort=descending]").inner_text() == "Validation accuracy"
         with seen.page.expect_request(lambda request: "offset=100" in request.url):
             seen.page.get_by_role("button", name="Next").click()
-        until(lambda: trained in rows.first.inner_text())  # there is no such page: back to the first one
+        until(lambda: trained in rows.first.inner_text())  # The page does not exist, so the first page is shown.
         assert seen.complaints == []
 
 
 @pytest.fixture(scope="module")
 def addresses(ui: Ui) -> list[str]:
-    """The paths of all that the application answers, from itself: a new one cannot be forgotten."""
+    """The paths of all routes, listed by the application itself so that no new route is forgotten."""
     script = "from plugins.training_monitor.app import build; print(*(each.path for each in build().routes))"
     environ = {**os.environ, "AIRFLOW_HOME": str(ui.layout.home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
-    found = done.stdout.splitlines()[-1].split()  # a warning of Airflow may stand before it
+    found = done.stdout.splitlines()[-1].split()  # a warning of Airflow may come first
     assert {"/run", "/data", "/report", "/card", *OF_NO_RUN} <= {*found}
     return found
 
 
-def test_only_who_is_logged_in_and_may_read_the_dag_gets_an_answer(ui: Ui, rich: str, addresses: list[str]) -> None:
+def test_pages_require_a_login_and_permission_for_the_dag(ui: Ui, rich: str, addresses: list[str]) -> None:
     def answers(user: str) -> dict[str, int]:
         with ui.requests_of(user) as http:
             return {path: http.get(address(path.format(name="run.js"), rich)).status_code for path in addresses}
@@ -441,7 +439,7 @@ def test_only_who_is_logged_in_and_may_read_the_dag_gets_an_answer(ui: Ui, rich:
     assert answers("reader") == {path: 404 if path == "/card" else 200 for path in addresses}
 
 
-def test_who_is_not_logged_in_any_more_is_told(logged_in: LoggedIn, rich: str) -> None:
+def test_an_expired_login_shows_a_message(logged_in: LoggedIn, rich: str) -> None:
     with logged_in("reader") as context:
         page = context.new_page()
         page.goto(address("/run", rich))
@@ -454,9 +452,7 @@ def test_who_is_not_logged_in_any_more_is_told(logged_in: LoggedIn, rich: str) -
 
 
 @pytest.mark.parametrize("run_id", NO_RUNS, ids=["above", "markup", "long", "nul", "none", "quote"])
-def test_a_run_that_is_none_gets_a_friendly_empty_page(
-    ui: Ui, logged_in: LoggedIn, addresses: list[str], run_id: str
-) -> None:
+def test_an_unknown_run_has_an_empty_page(ui: Ui, logged_in: LoggedIn, addresses: list[str], run_id: str) -> None:
     with ui.requests_of("reader") as http:
         for path in (each for each in addresses if each not in OF_NO_RUN):
             assert http.get(address(path, run_id)).status_code in (200, 404), path
@@ -469,7 +465,7 @@ def test_a_run_that_is_none_gets_a_friendly_empty_page(
         assert seen.complaints == []
 
 
-def test_a_run_that_failed_before_its_training_leads_to_the_log_that_says_why(ui: Ui, logged_in: LoggedIn) -> None:
+def test_a_run_that_failed_before_its_training_links_to_the_log(ui: Ui, logged_in: LoggedIn) -> None:
     run_id = ui.client.trigger({"source_uri": "/nowhere"})
     until(lambda: ui.client.state(run_id) == "failed", 900, 0.5)
     with logged_in("reader") as context:
@@ -482,7 +478,7 @@ def test_a_run_that_failed_before_its_training_leads_to_the_log_that_says_why(ui
         tab.check(ui.url)
 
 
-def test_a_training_that_died_in_its_first_epoch_says_so_and_leads_to_its_log(ui: Ui, logged_in: LoggedIn) -> None:
+def test_a_failed_training_shows_its_error_and_links_to_the_log(ui: Ui, logged_in: LoggedIn) -> None:
     fields = {"source_uri": str(ui.layout.samples), "dataset_name": "shapes", "batch_size": 8, "epochs": 2}
     run_id = ui.client.trigger({**fields, "model": "tests.plugins.broken_model:model"})
     until(lambda: ui.client.state(run_id) in ("success", "failed"), 900, 0.5)
@@ -500,7 +496,7 @@ def test_a_training_that_died_in_its_first_epoch_says_so_and_leads_to_its_log(ui
         opened.value.get_by_text("the loss became nan").first.wait_for()
 
 
-def test_markup_in_what_a_training_says_is_text(
+def test_html_in_values_of_a_training_is_escaped(
     ui: Ui, logged_in: LoggedIn, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = rich_run(tmp_path_factory.mktemp("evil") / "run")
@@ -523,14 +519,14 @@ def test_markup_in_what_a_training_says_is_text(
 
 
 @pytest.mark.parametrize("name", ["Report", "Dataset card"])
-def test_a_document_opens_from_its_link_and_is_nobody(logged_in: LoggedIn, trained: str, name: str) -> None:
+def test_a_linked_document_opens_in_a_sandbox(logged_in: LoggedIn, trained: str, name: str) -> None:
     with logged_in("reader") as context:
         tab = Tab(context, trained)
         with context.expect_page() as opened:
             tab.frame.get_by_role("link", name=name).click()
         seen = Seen(opened.value)
         seen.page.wait_for_load_state()
-        seen.page.reload()  # for what it said before somebody listened
+        seen.page.reload()  # repeats messages from before the listener was added
         seen.until("document.readyState == 'complete'")
         assert seen.page.evaluate("self.origin") == "null"
         assert (
@@ -544,7 +540,7 @@ def test_a_document_opens_from_its_link_and_is_nobody(logged_in: LoggedIn, train
         assert [each for each in seen.complaints if "sandbox" not in each] == []
 
 
-def test_it_is_dark_where_airflow_is(ui: Ui, logged_in: LoggedIn, trained: str) -> None:
+def test_the_tab_follows_the_dark_mode_of_airflow(ui: Ui, logged_in: LoggedIn, trained: str) -> None:
     with logged_in("reader") as context:
         tab = Tab(context, trained)
         assert ground(tab.frame) == ground(tab.page.main_frame) == (255, 255, 255)
@@ -564,7 +560,7 @@ def test_it_is_dark_where_airflow_is(ui: Ui, logged_in: LoggedIn, trained: str) 
 
 
 def ground(frame: Frame) -> tuple[int, ...]:
-    """Red, green and blue of what lies under everything."""
+    """Return red, green and blue of the page background."""
     paint = """() => {
       const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
       for (const each of [document.documentElement, document.body]) {
@@ -576,7 +572,7 @@ def ground(frame: Frame) -> tuple[int, ...]:
     return tuple(frame.evaluate(paint))
 
 
-def test_keyboard_and_screen_reader_get_all(logged_in: LoggedIn, rich: str) -> None:
+def test_the_tab_is_accessible_by_keyboard_and_screen_reader(logged_in: LoggedIn, rich: str) -> None:
     with logged_in("reader") as context:
         tab = Tab(context, rich)
         assert tab.blank() == []
@@ -597,12 +593,12 @@ def test_keyboard_and_screen_reader_get_all(logged_in: LoggedIn, rich: str) -> N
 
 
 def tabbed(tab: Tab) -> str:
-    """Where the next press of Tab leads to, in words."""
+    """Press Tab. Return the text of the focused element."""
     tab.page.keyboard.press("Tab")
     return str(tab.frame.evaluate("document.activeElement.innerText ?? ''"))
 
 
 def screenshot(page: Page, name: str) -> None:
-    """Taken for the README, where somebody asked for it."""
+    """Take a screenshot for the README if TENFOLD_SCREENSHOTS is set."""
     if SCREENSHOTS:
         page.screenshot(path=Path(SCREENSHOTS) / f"ui-{name}.png")

@@ -7,7 +7,7 @@ from typing import Any
 from plugins.training_monitor.lazy import App, Lazy
 
 
-def test_it_is_built_once_and_keeps_nobody_else_waiting_meanwhile() -> None:
+def test_the_application_is_built_once_without_blocking_other_tasks() -> None:
     somebody_else = Event()
     built, answered = [], []
 

@@ -1,4 +1,4 @@
-"""Pages of Airflow while many users look at trainings in a bucket that never answers."""
+"""Response times of Airflow while many users watch trainings in a bucket that never answers."""
 
 import statistics
 import threading
@@ -52,7 +52,7 @@ def leave(ui: Ui, run_id: str, training: str) -> None:
 
 @contextmanager
 def open_pages(http: httpx.Client) -> Iterator[list[float]]:
-    """Open pages that ask as those of a browser do. Yield the seconds that their answers took."""
+    """Send the requests of open browser pages. Yield the seconds that their answers took."""
     took: list[float] = []
     ended = threading.Event()
 
@@ -77,7 +77,7 @@ def open_pages(http: httpx.Client) -> Iterator[list[float]]:
 
 
 def times(http: httpx.Client) -> dict[str, list[float]]:
-    """Return the milliseconds of each ordinary page, look by look."""
+    """Return the milliseconds of each request, for each ordinary page."""
     took: dict[str, list[float]] = {path: [] for path in ORDINARY}
     for _ in range(LOOKS):
         for path, each in took.items():
@@ -88,10 +88,12 @@ def times(http: httpx.Client) -> dict[str, list[float]]:
     return took
 
 
-def test_ordinary_pages_stay_within_twice_their_time(ui: Ui, gcs: FakeGcs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ordinary_pages_take_at_most_twice_their_time_during_an_outage(
+    ui: Ui, gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
+) -> None:
     with ui.requests_of("reader") as http, ui.requests_of("reader") as pages:
         pages.get(address("/data", f"run {TRAININGS}")).raise_for_status()  # the first one imports Bokeh
-        times(http)  # and fills caches
+        times(http)  # fills caches
         alone = times(http)
         gcs.fail("stall", matches="runs/", times=None)
         with open_pages(pages) as answers:

@@ -1,4 +1,4 @@
-"""The list of trainings: what it says of each, whatever became of it, and who gets to see which."""
+"""The list of trainings: the summary of each training in any state, and permissions."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
 from tests.waiting import until
 
-# Airflow imports Starlette's client for tests, which would rather have another HTTP library.
+# Airflow imports Starlette's test client, which warns that it prefers another HTTP library.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
 RESULT = {"metrics": {"best_epoch": 6, "val_accuracy": 0.54}, "limit": "decoding", "wait_fraction": 0.2345}
 MARKUP = "<script>document.title = 'broken'</script>"
@@ -28,7 +28,7 @@ MARKUP = "<script>document.title = 'broken'</script>"
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training that is complete: 360 steps, 60 an epoch."""
+    """The folder of a complete training with 360 steps, 60 per epoch."""
     folder = rich_run(tmp_path_factory.mktemp("trained") / "run")
     told = json.loads((folder / "run.json").read_text())
     told |= {"steps_per_epoch": 60, "settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}}
@@ -39,7 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def training(trained: Path, tmp_path: Path) -> Path:
-    """A copy of it that goes on."""
+    """A copy of that training that is still running."""
     folder = tmp_path / "training"
     shutil.copytree(trained, folder)
     (folder / "result.json").unlink()
@@ -47,20 +47,20 @@ def training(trained: Path, tmp_path: Path) -> Path:
 
 
 def now(folder: Path, step: int = 361, skew: float = 0.0) -> None:
-    """Have a training take a step now; its clock differs by `skew` seconds."""
+    """Add a step to a training now. Its clock differs by `skew` seconds."""
     sink = RecordSink(folder / "record")
     sink.write(Row("samples", time.time() + skew, step, {"sys/cpu_pct": 50.0}))
     sink.write(Row("batches", time.time() + skew, step, {"step/time_ms": 80.0, "input/wait_ms": 8.0}))
     sink.close()
 
 
-def test_a_complete_training_is_told_by_its_result(trained: Path) -> None:
+def test_a_complete_training_is_summarized_from_its_result(trained: Path) -> None:
     assert summary(Training(trained, is_over=True)) == Summary(
         "trained", "", "shapes", "small_cnn", progress=1.0, accuracy=0.54, wait=0.2345, limit="decoding"
     )
 
 
-def test_a_complete_training_is_read_once_and_again_where_it_was_trained_anew(training: Path) -> None:
+def test_a_complete_training_is_read_again_only_if_its_result_changes(training: Path) -> None:
     (training / "result.json").write_text(json.dumps(RESULT))
     before = summary(Training(training, is_over=True))
     shutil.rmtree(training / "record")
@@ -74,8 +74,8 @@ def test_a_complete_training_is_read_once_and_again_where_it_was_trained_anew(tr
     assert summary(Training(training, is_over=True)) == GONE
 
 
-def test_a_training_that_ended_without_a_result_is_read_once_and_again_if_it_goes_on(training: Path) -> None:
-    """Each search reads thousands of trainings."""
+def test_a_stopped_training_is_read_again_only_if_it_changes(training: Path) -> None:
+    """A search reads thousands of trainings, so unchanged ones must not be read again."""
     before = summary(Training(training, is_over=True))
     assert (before.state, before.progress) == ("stopped", pytest.approx(360 / 480))
     for file in (training / "record").iterdir():
@@ -87,7 +87,7 @@ def test_a_training_that_ended_without_a_result_is_read_once_and_again_if_it_goe
     assert summary(Training(training, is_over=True)).progress == 1
 
 
-def test_one_that_goes_on_is_told_by_its_last_rows(training: Path) -> None:
+def test_a_running_training_is_summarized_from_its_last_rows(training: Path) -> None:
     assert summary(Training(training, is_over=False)).state == "silent"
     now(training)
     found = summary(Training(training, is_over=False))
@@ -100,7 +100,7 @@ def test_one_that_goes_on_is_told_by_its_last_rows(training: Path) -> None:
     assert summary(Training(training, is_over=True)).state == "stopped"
 
 
-def test_one_that_goes_on_is_told_by_its_verdict_and_its_best_epoch(training: Path) -> None:
+def test_a_running_training_shows_its_verdict_and_best_epoch(training: Path) -> None:
     (training / "verdict.json").write_text('{"limit": "compute", "wait_fraction": 0.012, "sentence": "-"}')
     bests = [{"epoch": epoch, "model": "m", "metrics": {"val_accuracy": 0.1 * epoch}} for epoch in (1, 5)]
     (training / "best.json").write_text(json.dumps(bests))
@@ -108,7 +108,7 @@ def test_one_that_goes_on_is_told_by_its_verdict_and_its_best_epoch(training: Pa
     assert (found.limit, found.wait, found.accuracy) == ("compute", 0.012, 0.5)
 
 
-def test_one_that_has_not_taken_a_step_is_starting(training: Path) -> None:
+def test_a_training_without_steps_is_starting(training: Path) -> None:
     shutil.rmtree(training / "record")
     shutil.rmtree(training / "overview")
     found = summary(Training(training, is_over=False))
@@ -124,7 +124,7 @@ def test_one_that_has_not_taken_a_step_is_starting(training: Path) -> None:
         ("best.json", '{"a": 1}', "it cannot be read"),
     ],
 )
-def test_a_training_that_somebody_spoiled_is_listed_with_words(
+def test_a_training_with_damaged_files_is_listed_with_an_error(
     training: Path, name: str, content: str, words: str
 ) -> None:
     (training / name).write_text(content)
@@ -133,7 +133,7 @@ def test_a_training_that_somebody_spoiled_is_listed_with_words(
     assert found.words.startswith(words)
 
 
-def test_what_json_and_pages_cannot_have_is_left_out(training: Path) -> None:
+def test_invalid_values_are_left_out_of_a_summary(training: Path) -> None:
     told = {"settings": {"epochs": 8, "model": "\ud800" + 400 * "m", "dataset_name": MARKUP}, "steps_per_epoch": 60}
     (training / "run.json").write_text(json.dumps(told))
     (training / "result.json").write_text('{"metrics": {"val_accuracy": NaN}, "limit": 3, "wait_fraction": "much"}')
@@ -141,7 +141,7 @@ def test_what_json_and_pages_cannot_have_is_left_out(training: Path) -> None:
     assert found == Summary("trained", "", MARKUP, "?" + 299 * "m", 1.0, None, None, "3")
 
 
-def test_of_a_bucket_the_json_files_are_read_and_no_record(trained: Path, gcs: FakeGcs) -> None:
+def test_only_json_files_are_read_from_a_bucket(trained: Path, gcs: FakeGcs) -> None:
     for name in ("run.json", "result.json"):
         gcs.put("bucket", f"runs/1/{name}", (trained / name).read_bytes())
     gcs.put("bucket", "runs/2/run.json", (trained / "run.json").read_bytes())
@@ -152,7 +152,7 @@ def test_of_a_bucket_the_json_files_are_read_and_no_record(trained: Path, gcs: F
     assert gone == GONE
 
 
-def test_a_bucket_that_does_not_answer_keeps_nobody_from_the_others(trained: Path, gcs: FakeGcs) -> None:
+def test_a_silent_bucket_does_not_block_other_summaries(trained: Path, gcs: FakeGcs) -> None:
     gcs.put("bucket", "runs/1/run.json", (trained / "run.json").read_bytes())
     stall = Fault("stall", matches="runs/1", times=None)
     gcs.faults.add(stall)
@@ -162,23 +162,23 @@ def test_a_bucket_that_does_not_answer_keeps_nobody_from_the_others(trained: Pat
     assert summaries.of(listed[:1], patience_s=0.2) == [UNANSWERED]
     stall.release()
     assert [each.state for each in summaries.of(listed, patience_s=20)] == ["training", "trained"]
-    assert stall.fired == 1  # nobody asked twice for what was under way
+    assert stall.fired == 1  # the pending request was not sent twice
 
 
-def test_one_that_ended_in_a_bucket_without_a_result_is_read_once(trained: Path, gcs: FakeGcs) -> None:
+def test_a_stopped_training_in_a_bucket_is_read_once(trained: Path, gcs: FakeGcs) -> None:
     gcs.put("bucket", "runs/ended/run.json", (trained / "run.json").read_bytes())
     ended = Training(place_of("gs://bucket/runs/ended"), is_over=True)
     assert summary(ended).state == "stopped"
     requests = gcs.requests.total()
     assert summary(ended).state == "stopped"
-    assert gcs.requests.total() == requests + 1  # whether there is a result
+    assert gcs.requests.total() == requests + 1  # the check for a result
     gcs.put("bucket", "runs/ended/result.json", json.dumps(RESULT).encode())
     assert summary(ended).state == "trained"
 
 
 @pytest.fixture
 def runs(airflow_database: None, trained: Path) -> Iterator[None]:
-    """Two DAGs of two teams: five runs of one, of which one has no training, and one of the other."""
+    """Two DAGs of two teams. One has five runs, of which one has no training. The other has one run."""
     from tests.plugins.airflow_runs import add_dag, add_run, remove_all
 
     add_dag("ours", "us")
@@ -194,7 +194,7 @@ def runs(airflow_database: None, trained: Path) -> Iterator[None]:
 
 
 class Client:
-    """Asks an application in this process."""
+    """An HTTP client of an application in this process."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -209,7 +209,7 @@ class Client:
 
 @pytest.fixture(scope="module")
 def client() -> Client:
-    """A client of the pages as Airflow mounts them, with its own log-in."""
+    """A client of the pages as Airflow mounts them, with the login of Airflow."""
     from airflow.api_fastapi.app import init_auth_manager
 
     from plugins.training_monitor.app import build
@@ -219,7 +219,7 @@ def client() -> Client:
 
 
 def logged_in(role: str | None, *teams: str) -> dict[str, str]:
-    """What a user sends who has logged in."""
+    """Return the request headers of a logged-in user."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 
@@ -233,7 +233,7 @@ def listed(client: Client, who: dict[str, str], query: str = "") -> Any:
     return answer.json()
 
 
-def test_a_search_in_a_silent_bucket_keeps_no_list_waiting(
+def test_a_search_in_a_silent_bucket_does_not_block_the_list(
     client: Client, runs: None, trained: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.plugins.airflow_runs import add_run
@@ -250,28 +250,28 @@ def test_a_search_in_a_silent_bucket_keeps_no_list_waiting(
         assert (row["run_id"], row["dataset"]) == ("newest", "shapes")
     finally:
         stall.release()
-        until(lambda: listed(client, who, "?search=nothing")["unread"] == 0)  # no thread outlives the bucket
+        until(lambda: listed(client, who, "?search=nothing")["unread"] == 0)  # all threads have ended
 
 
-def test_nobody_sees_the_list_without_a_log_in(client: Client, runs: None) -> None:
+def test_the_list_requires_a_login(client: Client, runs: None) -> None:
     assert client.get("/trainings").status_code == 401
     assert client.get("/trainings.json").status_code == 401
     forged = {"Authorization": "Bearer e30.e30.e30"}
     assert client.get("/trainings.json", headers=forged).status_code == 403
 
 
-def test_who_may_see_no_runs_may_see_no_list(client: Client, runs: None) -> None:
+def test_the_list_requires_permission_to_read_runs(client: Client, runs: None) -> None:
     assert client.get("/trainings.json", headers=logged_in(None)).status_code == 403
     assert client.get("/trainings.json?dag_id=ours", headers=logged_in(None)).status_code == 403
 
 
-def test_a_dag_id_that_is_none_opens_no_list(client: Client, runs: None) -> None:
+def test_an_invalid_dag_id_gives_no_rows(client: Client, runs: None) -> None:
     assert client.get("/trainings.json?dag_id=%00", headers=logged_in(None)).status_code == 403
     assert listed(client, logged_in("viewer", "us"), "?dag_id=%00")["rows"] == []
 
 
 @pytest.mark.parametrize("skew", [-600, 0, 600])
-def test_list_and_tab_show_a_training_whose_clock_differs_as_alive(
+def test_a_training_with_a_skewed_clock_is_alive_in_the_list_and_on_the_tab(
     client: Client, runs: None, training: Path, skew: float
 ) -> None:
     from tests.plugins.airflow_runs import add_run
@@ -285,12 +285,12 @@ def test_list_and_tab_show_a_training_whose_clock_differs_as_alive(
         assert [row["state"] for row in listed(client, who)["rows"] if row["run_id"] == "run 6"] == ["training"]
 
 
-def test_of_a_dag_that_is_named_no_others_are_listed(client: Client, runs: None) -> None:
+def test_the_list_can_be_limited_to_one_dag(client: Client, runs: None) -> None:
     rows = listed(client, logged_in("viewer", "us", "them"), "?dag_id=theirs")["rows"]
     assert [(row["dag_id"], row["run_id"]) for row in rows] == [("theirs", "run 1")]
 
 
-def test_a_document_that_is_a_link_is_refused(client: Client, runs: None, trained: Path) -> None:
+def test_a_linked_document_is_refused(client: Client, runs: None, trained: Path) -> None:
     (trained / "secret").write_text("only the api-server may read it")
     who = logged_in("viewer", "us")
     document = trained / "report.html"
@@ -301,7 +301,7 @@ def test_a_document_that_is_a_link_is_refused(client: Client, runs: None, traine
     assert client.get("/report?dag_id=ours&run_id=run+1", headers=who).status_code == 404
 
 
-def test_a_folder_or_a_huge_file_is_no_document(
+def test_a_folder_or_a_huge_file_is_refused_as_a_document(
     client: Client, runs: None, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_files = len(list(Path("/proc/self/fd").iterdir()))
@@ -317,7 +317,7 @@ def test_a_folder_or_a_huge_file_is_no_document(
     assert client.get("/report?dag_id=ours&run_id=run+1", headers=logged_in("viewer", "us")).status_code == 404
 
 
-def test_each_sees_the_trainings_of_the_dags_that_they_may_read(client: Client, runs: None) -> None:
+def test_users_see_only_trainings_of_dags_that_they_can_read(client: Client, runs: None) -> None:
     def seen(*teams: str) -> list[tuple[str, str]]:
         rows = listed(client, logged_in("viewer", *teams))["rows"]
         return [(row["dag_id"], row["run_id"]) for row in rows]
@@ -329,7 +329,7 @@ def test_each_sees_the_trainings_of_the_dags_that_they_may_read(client: Client, 
     assert seen() == []
 
 
-def test_two_beside_each_other_are_asked_for_by_the_right_to_each(client: Client, runs: None) -> None:
+def test_each_request_checks_the_permission_for_its_dag(client: Client, runs: None) -> None:
     def status(dag_id: str) -> int:
         return client.get(f"/data?dag_id={dag_id}&run_id=run+2", headers=logged_in("viewer", "us")).status_code
 
@@ -344,7 +344,7 @@ def test_two_beside_each_other_are_asked_for_by_the_right_to_each(client: Client
         ("gpu", "failed", "none", "This run has no training, or its files were removed."),
     ],
 )
-def test_a_run_without_a_training_says_why(
+def test_a_run_without_a_training_shows_the_reason(
     client: Client, runs: None, pool: str, state: str, expected: str, words: str
 ) -> None:
     from tests.plugins.airflow_runs import add_run
@@ -355,8 +355,10 @@ def test_a_run_without_a_training_says_why(
 
 
 @pytest.mark.parametrize(("slots", "says"), [(2, True), (3, False), (-1, False)])
-def test_a_training_of_more_servers_than_slots_says_so(client: Client, runs: None, slots: int, says: bool) -> None:
-    """Its servers wait for each other without a message until they give up."""
+def test_a_training_with_more_servers_than_slots_shows_a_message(
+    client: Client, runs: None, slots: int, says: bool
+) -> None:
+    """Without the message, the servers would wait for each other silently until they give up."""
     from airflow.models.pool import Pool
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
@@ -376,7 +378,7 @@ def test_a_training_of_more_servers_than_slots_says_so(client: Client, runs: Non
     assert (refusal in words) is says
 
 
-def test_a_run_that_failed_before_its_training_leads_to_the_log_of_what_failed_first(
+def test_a_run_that_failed_before_its_training_links_to_the_log_of_the_first_failure(
     client: Client, runs: None
 ) -> None:
     from tests.plugins.airflow_runs import add_run
@@ -390,7 +392,7 @@ def test_a_run_that_failed_before_its_training_leads_to_the_log_of_what_failed_f
     }
 
 
-def test_a_run_that_failed_shows_its_error_message(client: Client, runs: None) -> None:
+def test_a_failed_run_shows_its_error_message(client: Client, runs: None) -> None:
     from tests.plugins.airflow_runs import add_run
 
     add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, words="source_uri '/nowhere' is no folder")
@@ -399,9 +401,7 @@ def test_a_run_that_failed_shows_its_error_message(client: Client, runs: None) -
     assert (answer["status"]["state"], answer["status"]["words"]) == ("failed", words)
 
 
-def test_a_training_that_died_says_where_and_why_and_leads_to_its_log(
-    client: Client, runs: None, training: Path
-) -> None:
+def test_a_failed_training_shows_its_position_its_error_and_its_log(client: Client, runs: None, training: Path) -> None:
     from tests.plugins.airflow_runs import add_run
 
     add_run("ours", "run 6", str(training), state="failed", failed={"train": 1}, words="the loss is no number")
@@ -413,11 +413,11 @@ def test_a_training_that_died_says_where_and_why_and_leads_to_its_log(
     assert ["Log of train", "../dags/ours/runs/run%206/tasks/train"] in status["links"]
 
 
-def test_runs_that_failed_before_their_training_are_listed_with_their_error_and_log(client: Client, runs: None) -> None:
+def test_runs_that_failed_before_their_training_are_listed_with_error_and_log(client: Client, runs: None) -> None:
     from tests.plugins.airflow_runs import add_run
 
     add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, words="source_uri '/nowhere' is no folder")
-    add_run("ours", "run 7", None, state="failed", pool="default_pool", failed={"extract": 1})  # of a DAG without one
+    add_run("ours", "run 7", None, state="failed", pool="default_pool", failed={"extract": 1})  # without a training
     add_run("ours", "run 8", None, state="failed")
     first, second, *others = listed(client, logged_in("viewer", "us"))["rows"]
     assert (first["run_id"], first["state"], first["words"]) == (
@@ -429,7 +429,7 @@ def test_runs_that_failed_before_their_training_are_listed_with_their_error_and_
     assert [row["run_id"] for row in others] == ["run 5", "run 4", MARKUP, "run 1"]
 
 
-def test_a_listed_training_that_died_says_why(client: Client, runs: None, training: Path) -> None:
+def test_the_list_shows_the_error_of_a_failed_training(client: Client, runs: None, training: Path) -> None:
     from tests.plugins.airflow_runs import add_run
 
     add_run("ours", "run 6", str(training), state="failed", failed={"train": 1}, words="the loss is no number")
@@ -441,10 +441,10 @@ def test_a_listed_training_that_died_says_why(client: Client, runs: None, traini
     assert row["log"] == ["Log of train", "../dags/ours/runs/run%206/tasks/train"]
 
 
-def test_an_error_message_is_shown_to_those_who_may_read_logs(
+def test_an_error_message_is_hidden_from_users_who_cannot_read_logs(
     client: Client, runs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other managers than Airflow's simple one may have a role that may read runs, but no logs."""
+    """Other auth managers may have roles that can read runs but not logs."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
@@ -466,7 +466,7 @@ def test_an_error_message_is_shown_to_those_who_may_read_logs(
 
 @pytest.fixture
 def many(runs: None, trained: Path) -> None:
-    """130 further runs. The oldest of them has another model, and is the most accurate."""
+    """130 more runs. The oldest of them has another model and the highest accuracy."""
     from tests.plugins.airflow_runs import add_run
 
     other = trained.with_name("other")
@@ -481,24 +481,24 @@ def many(runs: None, trained: Path) -> None:
         add_run("ours", f"many {number}", str(trained))
 
 
-def test_a_search_looks_at_all_trainings(client: Client, many: None) -> None:
+def test_a_search_covers_all_trainings(client: Client, many: None) -> None:
     who = logged_in("viewer", "us")
     found = listed(client, who, "?limit=100&search=RESNET50")
     assert [row["run_id"] for row in found["rows"]] == ["many 0"]
     assert (found["found"], found["total"], found["searched"], found["more"]) == (1, 134, 134, False)
     assert listed(client, who, "?search=many+small_cnn")["found"] == 129
-    assert listed(client, who, "?search=23%25+Trained")["found"] == 132  # the shown texts of the wait and of the state
+    assert listed(client, who, "?search=23%25+Trained")["found"] == 132  # shown texts of the data wait and of the state
     assert listed(client, who, "?search=nothing+has+this")["rows"] == []
 
 
-def test_a_sort_looks_at_all_trainings_and_is_paged(client: Client, many: None) -> None:
+def test_sorting_covers_all_trainings_and_is_paged(client: Client, many: None) -> None:
     who = logged_in("viewer", "us")
     best = listed(client, who, "?limit=100&sort=accuracy")
     assert [row["accuracy"] for row in best["rows"][:2]] == [0.99, 0.54]
     assert (len(best["rows"]), best["more"]) == (100, True)
     last = listed(client, who, "?limit=100&offset=100&sort=accuracy")
     assert (len(last["rows"]), last["more"]) == (34, False)
-    assert [row["accuracy"] for row in last["rows"][-2:]] == [None, None]  # unknown ones come last, either way
+    assert [row["accuracy"] for row in last["rows"][-2:]] == [None, None]  # missing values come last in both directions
     worst = listed(client, who, "?limit=100&offset=100&sort=accuracy&up=true")
     assert [row["accuracy"] for row in worst["rows"][-3:]] == [0.99, None, None]
     by_model = listed(client, who, "?limit=3&sort=model&up=false")
@@ -509,22 +509,24 @@ def test_a_sort_looks_at_all_trainings_and_is_paged(client: Client, many: None) 
     assert [row["run_id"] for row in newest["rows"]] == ["many 128", "many 127"]
 
 
-def test_a_search_that_is_bounded_says_so(client: Client, many: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limited_search_reports_how_many_trainings_it_covers(
+    client: Client, many: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("plugins.training_monitor.listing.MAX_SEARCHED", 100)
     found = listed(client, logged_in("viewer", "us"), "?search=resnet50")
     assert (found["found"], found["searched"], found["total"]) == (0, 100, 134)
 
 
-def test_a_day_is_searched_as_the_browser_shows_it(client: Client, runs: None) -> None:
+def test_a_search_for_a_day_uses_the_time_zone_of_the_browser(client: Client, runs: None) -> None:
     who = logged_in("viewer", "us")
     assert listed(client, who, "?search=2026-01-01")["found"] == 4
     assert listed(client, who, "?search=2026-01-01&zone=America/New_York")["found"] == 0
     shown = listed(client, who, "?search=2025-12-31&zone=America/New_York")["rows"][0]["cells"]["started"]
     assert shown.startswith("2025-12-31 19:")
-    assert listed(client, who, "?search=2026-01-01&zone=../etc")["found"] == 4  # a zone that is none: UTC
+    assert listed(client, who, "?search=2026-01-01&zone=../etc")["found"] == 4  # UTC, because the zone is invalid
 
 
-def test_a_bucket_that_has_not_answered_is_no_training_without_a_match(
+def test_a_training_in_a_silent_bucket_counts_as_unread(
     client: Client, runs: None, gcs: FakeGcs, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.plugins.airflow_runs import add_run
@@ -540,7 +542,7 @@ def test_a_bucket_that_has_not_answered_is_no_training_without_a_match(
     until(lambda: not listed(client, logged_in("viewer", "us"), "?search=resnet50")["unread"], pause=0.2)
 
 
-def test_a_row_has_all_that_is_shown_and_words_where_there_is_nothing(client: Client, runs: None) -> None:
+def test_a_row_has_all_shown_values(client: Client, runs: None) -> None:
     running, nowhere, gone, first = listed(client, logged_in("viewer", "us"))["rows"]
     assert first == {
         "number": first["number"],
@@ -571,10 +573,10 @@ def test_a_row_has_all_that_is_shown_and_words_where_there_is_nothing(client: Cl
         },
     }
     assert (gone["state"], gone["words"]) == (nowhere["state"], nowhere["words"]) == (GONE.state, GONE.words)
-    assert running["state"] == "trained"  # its report is still to come
+    assert running["state"] == "trained"  # its report is not written yet
 
 
-def test_older_ones_are_told_page_by_page(client: Client, runs: None) -> None:
+def test_older_trainings_are_listed_page_by_page(client: Client, runs: None) -> None:
     who = logged_in("viewer", "us")
     newest = listed(client, who, "?limit=3")
     assert ([row["run_id"] for row in newest["rows"]], newest["more"]) == (["run 5", "run 4", MARKUP], True)
@@ -592,11 +594,11 @@ def test_older_ones_are_told_page_by_page(client: Client, runs: None) -> None:
         *("sort=size", "up=x", f"search={201 * 'x'}"),
     ],
 )
-def test_a_query_that_makes_no_sense_is_refused(client: Client, runs: None, query: str) -> None:
+def test_an_invalid_query_is_refused(client: Client, runs: None, query: str) -> None:
     assert client.get(f"/trainings.json?{query}", headers=logged_in("viewer", "us")).status_code == 422
 
 
-def test_the_page_and_its_files_come_with_a_strict_policy(client: Client) -> None:
+def test_the_page_and_its_files_have_a_strict_content_security_policy(client: Client) -> None:
     for name in ("trainings", "assets/trainings.js", "assets/icon.svg", "assets/icon-dark.svg"):
         answer = client.get(f"/{name}", headers=logged_in("viewer"))
         assert answer.status_code == 200, name
@@ -607,8 +609,8 @@ def test_the_page_and_its_files_come_with_a_strict_policy(client: Client) -> Non
     assert "<style" not in page
 
 
-def test_the_page_of_a_run_names_what_it_will_ask_first(client: Client, runs: None) -> None:
-    """The browser asks while it reads the scripts: for the same address, or it is asked twice."""
+def test_the_page_of_a_run_preloads_its_first_request(client: Client, runs: None) -> None:
+    """The browser preloads the data. With another address, it would send a second request."""
     who, query = logged_in("viewer", "us"), "dag_id=ours&run_id=a%20%3E%2B"
     link = client.get(f"/run?{query}", headers=who).headers["Link"]
     assert link == f"<data?{query}>; rel=preload; as=fetch; crossorigin"
@@ -616,7 +618,9 @@ def test_the_page_of_a_run_names_what_it_will_ask_first(client: Client, runs: No
 
 
 @pytest.mark.parametrize("text", ['{"settings": {"model": "\\ud800"}}', '{"settings": {"epochs": NaN}}', "[]", "{"])
-def test_what_others_wrote_into_a_training_breaks_no_tab(client: Client, runs: None, trained: Path, text: str) -> None:
+def test_invalid_content_of_run_json_does_not_break_the_tab(
+    client: Client, runs: None, trained: Path, text: str
+) -> None:
     (trained / "run.json").write_text(text)
     answer = client.get("/data?dag_id=ours&run_id=run+1", headers=logged_in("viewer", "us"))
     assert (answer.status_code, answer.json()["status"]["state"] in ("trained", "unknown")) == (200, True)

@@ -34,7 +34,7 @@ def waiting_for() -> str:
     return run.waiting_for
 
 
-def test_a_pool_that_is_missing_is_named_with_the_command_that_creates_it(waiting: None):
+def test_the_tab_names_a_missing_pool_and_the_command_that_creates_it(waiting: None):
     """Airflow leaves the task in the state scheduled, and reports that only in the scheduler's log."""
     from airflow.models.pool import Pool
 

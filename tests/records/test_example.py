@@ -13,7 +13,7 @@ from pipeline.records import example
         ({}, {}),
     ],
 )
-def test_features_come_back_and_tensorflow_agrees(features: dict, expected: dict):
+def test_features_survive_a_round_trip_and_tensorflow_agrees(features: dict, expected: dict):
     import tensorflow as tf
 
     encoded = example.encode(features)
@@ -25,7 +25,7 @@ def test_features_come_back_and_tensorflow_agrees(features: dict, expected: dict
     } == expected
 
 
-def test_what_tensorflow_writes_is_read():
+def test_an_example_written_by_tensorflow_is_read():
     import tensorflow as tf
 
     message = tf.train.Example()
@@ -39,7 +39,7 @@ def test_equal_features_give_equal_bytes_whatever_their_order():
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, 127, 128, 16_383, 16_384, 3_000_000])
-def test_a_value_may_be_put_at_the_end_without_being_copied(length: int):
+def test_a_value_can_be_appended_without_a_copy(length: int):
     import tensorflow as tf
 
     value = b"x" * length

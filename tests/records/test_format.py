@@ -22,7 +22,7 @@ def record(form: RecordFormat, labels: tuple[str, ...] = (LABELS[1],), made: Usa
     return ImageEncoder(form, LABELS, TEXTS if form.synsets else {}).encode(made, labels, NAME) + made.encoded
 
 
-def test_tensorflow_parses_what_the_model_garden_expects():
+def test_tensorflow_parses_the_features_of_the_model_garden():
     import tensorflow as tf
 
     features = tf.train.Example.FromString(record(RecordFormat())).features.feature
@@ -57,14 +57,14 @@ def test_tensorflow_parses_what_the_model_garden_expects():
         ({"boxes": True, "feature_keys": "plain"}, {"xmin": [0.25], "box_class": [1], "box_label": [b"n01443537"]}),
     ],
 )
-def test_what_a_format_adds_or_names_otherwise(form: dict, expected: dict):
+def test_format_options_add_or_rename_features(form: dict, expected: dict):
     made = RecordFormat(**form)
     features = example.decode(record(made, made=image(boxes=(BOX,))))
     assert expected.items() <= features.items()
     assert set(features) == set(made.features())
 
 
-def test_several_labels_of_an_image():
+def test_an_image_can_have_several_labels():
     form = RecordFormat(multi_label=True)
     features = example.decode(record(form, labels=(LABELS[1], LABELS[0])))
     assert features["image/class/label"] == [1, 0]
@@ -84,21 +84,21 @@ def test_an_image_without_boxes_has_empty_lists_of_the_right_kind(keys: str):
     assert set(example.decode(record(form))) == set(form.features())
 
 
-def test_a_box_with_a_label_of_its_own():
+def test_a_box_can_have_its_own_label():
     features = example.decode(record(RecordFormat(boxes=True), made=image(boxes=(BOX, BOX._replace(label=LABELS[0])))))
     assert features["image/object/class/label"] == [1, 0]
 
 
 @pytest.mark.parametrize("keys", ["model_garden", "plain"])
 @pytest.mark.parametrize("offset", [0, 1])
-def test_an_image_comes_back(keys: str, offset: int):
+def test_an_image_survives_a_round_trip(keys: str, offset: int):
     form = RecordFormat(feature_keys=keys, label_offset=offset)
     read = read_image(record(form), form)
     assert (read.encoded, read.format, read.height, read.width) == (image().encoded, "JPEG", 480, 640)
     assert (read.labels, read.filename) == ((1,), NAME)
 
 
-def test_pixels_become_a_file_again():
+def test_raw_pixels_become_a_png_file():
     form = RecordFormat(pixels="raw")
     pixels = bytes(range(256)) * (480 * 640 * 3 // 256)
     read = read_image(record(form, made=image(pixels, "RAW")), form)
@@ -106,7 +106,7 @@ def test_pixels_become_a_file_again():
     assert as_file(read).startswith(b"\x89PNG")
 
 
-def test_a_record_that_lacks_a_feature_is_refused_with_its_name():
+def test_the_error_for_an_incomplete_record_names_the_missing_features():
     form = RecordFormat()
     with pytest.raises(ValueError, match=r"lacks image/encoded, image/format, image/filename, image/width"):
         read_image(example.encode({"image/height": 1, "image/channels": 3, "image/class/label": 1}), form)

@@ -1,7 +1,7 @@
-"""Published shards, read by code of others: TensorFlow alone, `tfrecord` of PyPI, TensorFlow Datasets.
+"""Published shards, read by third-party code: TensorFlow, the PyPI package `tfrecord`, and TensorFlow Datasets.
 
-Each reader must find every image of the source once, with its own size, labels and boxes. Keys are restated here as
-their readers have them, so that a key that is renamed in the project fails a test.
+Each reader must find every image of the source exactly once, with its size, labels and boxes. This file repeats the
+keys that the readers use, so that a test fails if the project renames a key.
 """
 
 import io
@@ -51,7 +51,7 @@ PLAIN = {
 
 
 class Seen(NamedTuple):
-    """What a reader found of an image, beside its content; a box is (ymin, xmin, ymax, xmax) in fractions."""
+    """What a reader found about an image, without its content. A box is (ymin, xmin, ymax, xmax) in fractions."""
 
     height: int
     width: int
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Published:
-    """A data set, and what its source holds."""
+    """A dataset, and the images of its source."""
 
     name: str
     folder: Path
@@ -99,7 +99,7 @@ def published(all_published: dict[str, Published], request: pytest.FixtureReques
 
 
 def expected(published: Published, content_of: Callable[[bytes], bytes]) -> dict[bytes, Seen]:
-    """All images of the source by their content, as `content_of` makes it of the file."""
+    """Return all images of the source by their content, which `content_of` derives from the file."""
     return {content_of(image.encoded): _expected(image, published.offset) for image in published.images}
 
 
@@ -118,7 +118,7 @@ def _expected(image: SourceImage, offset: int) -> Seen:
 
 
 def content_in_record(published: Published) -> Callable[[bytes], bytes]:
-    """What becomes of a file: nothing, or its pixels."""
+    """Return the function that maps a file to the content of its record: the same bytes, or the pixels."""
     return pixels if published.described["records"]["pixels"] == "raw" else bytes
 
 
@@ -127,7 +127,7 @@ def pixels(encoded: bytes) -> bytes:
 
 
 def seen(features: Mapping[str, Any], keys: Mapping[str, str]) -> Seen:
-    """The same of the features of an example, each one value or a list."""
+    """Return the facts about an image from the features of its example. A feature is a value or a list."""
     values = {name: _listed(features.get(key, [])) for name, key in keys.items()}
     return Seen(
         int(values["height"][0]),
@@ -145,14 +145,14 @@ def _listed(value: Any) -> list[Any]:
 
 
 def check(published: Published, found: Mapping[str, Sequence[tuple[bytes, Seen]]], truth: Mapping[bytes, Seen]) -> None:
-    """`found` holds (content, what was seen) by split."""
+    """Compare `found` with `truth`. `found` holds pairs (content, facts) by split."""
     counts = {name: split["examples"] for name, split in published.described["splits"].items()}
     assert {split: len(images) for split, images in found.items()} == counts
     assert sum(counts.values()) == len(truth)
     assert dict(pair for images in found.values() for pair in images) == truth
 
 
-# --- TensorFlow alone -------------------------------------------------------------------------------------------------
+# --- TensorFlow -------------------------------------------------------------------------------------------------------
 
 
 def parsed(files: Sequence[str], schema: Mapping[str, Any], compression: str = "") -> list[dict[str, Any]]:
@@ -196,7 +196,7 @@ def model_garden_schema(name: str) -> dict[str, Any]:
 
 
 def article_schema(name: str) -> dict[str, Any]:
-    """The short keys of articles."""
+    """Return a schema with the short keys that articles use."""
     import tensorflow as tf
 
     schema: dict[str, Any] = {
@@ -215,7 +215,7 @@ def article_schema(name: str) -> dict[str, Any]:
     return schema | corners | ids | dict.fromkeys(("label", "box_label"), tf.io.VarLenFeature(tf.string))
 
 
-def test_tensorflow(published: Published):
+def test_tensorflow_reads_every_image(published: Published):
     schema = (article_schema if published.keys is PLAIN else model_garden_schema)(published.name)
     compression = "GZIP" if published.name == "gzip" else ""
     found = {}
@@ -226,7 +226,7 @@ def test_tensorflow(published: Published):
     check(published, found, expected(published, content_in_record(published)))
 
 
-def test_imagenet_as_its_readers_have_it(tmp_path: Path):
+def test_imagenet_records_have_the_labels_that_readers_expect(tmp_path: Path):
     import tensorflow as tf
 
     folder = publish(imagenet(tmp_path / "source"), tmp_path / "workspace", max_leaked_fraction=1)
@@ -243,7 +243,7 @@ def test_imagenet_as_its_readers_have_it(tmp_path: Path):
         ]
 
 
-def test_imagenet_without_a_file_of_words_has_synsets_too(tmp_path: Path):
+def test_imagenet_without_metadata_has_synsets_as_text(tmp_path: Path):
     import tensorflow as tf
 
     source = imagenet(tmp_path / "source")
@@ -257,11 +257,11 @@ def test_imagenet_without_a_file_of_words_has_synsets_too(tmp_path: Path):
         ]
 
 
-# --- the readers that users bring, as they read -----------------------------------------------------------------------
+# --- training code of other projects ----------------------------------------------------------------------------------
 
 
 def batches_of(files: Sequence[str], read: Callable[[Any], tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """(image, label) of every example, mapped and batched as training does it: shapes and types must fit."""
+    """Return (image, label) of every example, mapped and batched as in training, which checks shapes and types."""
     import tensorflow as tf
 
     batches = tf.data.TFRecordDataset(files).map(read).batch(3).as_numpy_iterator()
@@ -275,7 +275,7 @@ def resized(content: Any) -> Any:
 
 
 def keras_imagenet(record: Any) -> tuple[Any, Any]:
-    """As utils/dataset.py of jkjung-avt/keras_imagenet: three keys with defaults, and ids that begin at 1."""
+    """Parse like utils/dataset.py of jkjung-avt/keras_imagenet: three keys with defaults, and ids that begin at 1."""
     import tensorflow as tf
 
     keys = {
@@ -288,7 +288,7 @@ def keras_imagenet(record: Any) -> tuple[Any, Any]:
 
 
 def article(record: Any) -> tuple[Any, Any]:
-    """As articles do: short keys without a default, and the pixels by the sizes that the record says."""
+    """Parse like articles: short keys without a default, and pixels reshaped to the sizes in the record."""
     import tensorflow as tf
 
     keys = dict.fromkeys(("image", "label"), tf.io.FixedLenFeature([], tf.string))
@@ -301,7 +301,7 @@ def article(record: Any) -> tuple[Any, Any]:
 
 
 def model_garden(record: Any) -> tuple[Any, Any]:
-    """As official/vision/dataloaders/classification_input.py: two keys with defaults, and ids that begin at 0."""
+    """Parse like official/vision/dataloaders/classification_input.py: two keys with defaults, and ids from 0."""
     import tensorflow as tf
 
     keys = {
@@ -317,7 +317,7 @@ def model_garden(record: Any) -> tuple[Any, Any]:
     [("label_offset", keras_imagenet), ("plain", article), ("keep", model_garden)],
     ids=["keras_imagenet", "article", "model_garden"],
 )
-def test_training_code_of_others(
+def test_training_code_of_other_projects_reads_every_image(
     all_published: dict[str, Published], name: str, read: Callable[[Any], tuple[Any, Any]]
 ):
     published = all_published[name]
@@ -325,11 +325,11 @@ def test_training_code_of_others(
     truth = {resized(image.encoded).numpy().tobytes(): LABELS.index(image.labels[0]) for image in published.images}
     assert {image.tobytes(): int(label.argmax()) for image, label in found} == truth
     assert len(found) == len(truth)
-    assert {label.sum() for _, label in found} == {1.0}  # an id outside would give zeros
+    assert {label.sum() for _, label in found} == {1.0}  # An id out of range would give zeros.
 
 
-def test_all_that_keras_imagenet_documents_is_there(tmp_path: Path):
-    """But the color space, which no code of it reads: all images are RGB."""
+def test_records_have_the_keys_that_keras_imagenet_documents(tmp_path: Path):
+    """The color space is left out, because its code does not read it and all images are RGB."""
     import tensorflow as tf
 
     folder = publish(imagenet(tmp_path / "source"), tmp_path / "workspace", max_leaked_fraction=1, label_offset=1)
@@ -346,8 +346,8 @@ def test_all_that_keras_imagenet_documents_is_there(tmp_path: Path):
         assert each["image/filename"].endswith(b".JPEG")
 
 
-def test_detection_of_the_model_garden(all_published: dict[str, Published]):
-    """As official/vision/dataloaders/tf_example_decoder.py with regenerate_source_id: ours have no source_id."""
+def test_the_detection_decoder_of_the_model_garden_reads_every_box(all_published: dict[str, Published]):
+    """Like tf_example_decoder.py in official/vision/dataloaders, with regenerate_source_id: ours have no source_id."""
     import tensorflow as tf
 
     published = all_published["boxes"]
@@ -361,7 +361,8 @@ def test_detection_of_the_model_garden(all_published: dict[str, Published]):
     found = {}
     for split in published.described["splits"]:
         for each in parsed(published.shards(split), schema):
-            assert (len(each["image/object/area"]), len(each["image/object/is_crowd"])) == (0, 0)  # worked out there
+            # The decoder computes both if they are missing.
+            assert (len(each["image/object/area"]), len(each["image/object/is_crowd"])) == (0, 0)
             found[each["image/encoded"]] = seen(each, keys)
     truth = expected(published, bytes)
     assert found == {content: each._replace(ids=[], names=[], box_names=[]) for content, each in truth.items()}
@@ -380,14 +381,14 @@ pickle.dump({path: read(path) for path in json.load(sys.stdin)}, sys.stdout.buff
 
 @pytest.fixture(scope="module")
 def read_by_tfrecord(all_published: dict[str, Published]) -> dict[str, list[dict[str, Any]]]:
-    """Examples by shard. In a process of its own: the package declares the same messages as TensorFlow does."""
+    """Examples by shard, read in a separate process: the package declares the same messages as TensorFlow."""
     files = [path for one in all_published.values() for split in one.described["splits"] for path in one.shards(split)]
     command = [sys.executable, "-c", READ_WITH_TFRECORD]
     done = subprocess.run(command, input=json.dumps(files).encode(), capture_output=True, check=True)
     return pickle.loads(done.stdout)
 
 
-def test_tfrecord_of_pypi(published: Published, read_by_tfrecord: Mapping[str, Any]):
+def test_tfrecord_of_pypi_reads_every_image(published: Published, read_by_tfrecord: Mapping[str, Any]):
     found = {
         split: [
             (each[published.keys["content"]], seen(each, published.keys))
@@ -418,7 +419,7 @@ def flat(features: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def decoded(encoded: bytes) -> bytes:
-    """By TensorFlow's decoder, as TFDS does it: another one may give other pixels."""
+    """Decode with TensorFlow like TFDS, because another decoder can give other pixels."""
     import tensorflow as tf
 
     return tf.io.decode_image(encoded, channels=3).numpy().tobytes()
@@ -433,7 +434,7 @@ def of_tfds(examples: Iterable[Mapping[str, Any]], keys: Mapping[str, str]) -> l
 
 
 @pytest.mark.parametrize("name", UNCOMPRESSED)
-def test_tensorflow_datasets(tfds: Any, all_published: dict[str, Published], name: str):
+def test_tensorflow_datasets_reads_every_image(tfds: Any, all_published: dict[str, Published], name: str):
     published = all_published[name]
     builder = tfds.builder_from_directory(published.folder)
     found = {
@@ -458,7 +459,7 @@ def test_tensorflow_datasets_knows_the_names_of_the_classes(tfds: Any, all_publi
         assert feature.num_classes == len(labels) + published.offset
 
 
-def test_tensorflow_datasets_passes_over_an_empty_shard(tfds: Any, all_published: dict[str, Published]):
+def test_tensorflow_datasets_skips_an_empty_shard(tfds: Any, all_published: dict[str, Published]):
     published = all_published["keep"]
     shards = published.described["splits"]["train"]["shards"]
     assert 0 in [shard["examples"] for shard in shards[1:-1]]
@@ -483,14 +484,14 @@ def by_tensorflow(content: bytes) -> Any:
 
 
 def by_articles(content: bytes) -> Any:
-    """Whatever its name, this reads PNG too."""
+    """Despite its name, `decode_jpeg` also reads PNG."""
     import tensorflow as tf
 
     return tf.io.decode_jpeg(content, channels=3).numpy()
 
 
 def by_model_garden(content: bytes) -> Any:
-    """As `random_crop_image_v2` of official/vision/ops/preprocess_ops.py: a window by the size in the header."""
+    """Decode like `random_crop_image_v2` of official/vision/ops/preprocess_ops.py, with the size in the header."""
     import tensorflow as tf
 
     if not tf.io.is_jpeg(content):
@@ -500,7 +501,7 @@ def by_model_garden(content: bytes) -> Any:
 
 
 def by_pillow(content: bytes) -> Any:
-    """What readers without TensorFlow mostly do."""
+    """Most readers without TensorFlow decode this way."""
     import numpy as np
 
     return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
@@ -519,7 +520,7 @@ def by_tenfold(content: bytes) -> Any:
 
 
 def as_exact_rgb(encoded: bytes) -> bytes:
-    """Three equal channels, of the levels that another decoder finds."""
+    """Return three equal channels with the levels that another decoder finds."""
     import imagecodecs
     import numpy as np
 
@@ -539,7 +540,7 @@ def gray_images(published: Published) -> list[bytes]:
 def test_gray_images_are_exact_rgb(
     all_published: dict[str, Published], read_by_tfrecord: Mapping[str, Any], name: str, read: Callable[[bytes], Any]
 ):
-    """The files of the records, as `tfrecord` hands them out."""
+    """The images come from the records, as `tfrecord` returns them."""
     published = all_published[name]
     key = published.keys["content"]
     paths = [path for split in published.described["splits"] for path in published.shards(split)]

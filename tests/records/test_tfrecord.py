@@ -18,7 +18,7 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def test_records_come_back(path: Path):
+def test_records_survive_a_round_trip(path: Path):
     assert list(tfrecord.read_records(path)) == RECORDS
 
 
@@ -47,7 +47,7 @@ def test_tensorflow_writes_the_same_bytes(path: Path, tmp_path: Path):
         (16 + 17 + 5_000, "record at byte 33 is damaged"),
     ],
 )
-def test_a_flipped_bit_is_found_with_its_offset(path: Path, position: int, words: str):
+def test_a_flipped_bit_is_reported_with_its_offset(path: Path, position: int, words: str):
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
@@ -56,7 +56,7 @@ def test_a_flipped_bit_is_found_with_its_offset(path: Path, position: int, words
 
 
 @pytest.mark.parametrize(("cut", "words"), [(1, "cut short"), (100_010, "damaged header")])
-def test_a_cut_file_is_found(path: Path, cut: int, words: str):
+def test_a_truncated_file_is_found(path: Path, cut: int, words: str):
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.raises(DatasetError, match=words):
         list(tfrecord.read_records(path))
@@ -64,7 +64,7 @@ def test_a_cut_file_is_found(path: Path, cut: int, words: str):
 
 @pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
 @pytest.mark.parametrize("sizes", [[], [0, 1, 100], [1000] * 3000, [110_000] * 7, [5, 400_000, 65_535, 65_536, 3]])
-def test_what_is_written_in_two_parts_is_read_by_us_and_by_tensorflow(tmp_path: Path, sizes: list[int], ending: str):
+def test_records_written_in_two_parts_are_read_by_us_and_by_tensorflow(tmp_path: Path, sizes: list[int], ending: str):
     import tensorflow as tf
 
     path = tmp_path / f"some{ending}"
@@ -81,8 +81,8 @@ def test_what_is_written_in_two_parts_is_read_by_us_and_by_tensorflow(tmp_path: 
     assert (writer.size, writer.crc32c) == (path.stat().st_size, crc32c_of(path))
 
 
-def test_a_write_that_takes_only_a_part_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A patch, since no real disk takes a part on request."""
+def test_a_partial_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Partial writes are simulated, because no real disk makes them on request."""
     whole, taken = os.writev, []
     monkeypatch.setattr(os, "writev", lambda descriptor, parts: taken.append(1) or whole(descriptor, parts[:1]))
     with open(tmp_path / "some.tfrecord", "wb") as file:
@@ -94,7 +94,7 @@ def test_a_write_that_takes_only_a_part_is_gone_on_with(tmp_path: Path, monkeypa
     assert list(tfrecord.read_records(tmp_path / "some.tfrecord")) == [b"before" + c * 300_000 for c in (b"a", b"b")]
 
 
-def test_gzip_streams_are_the_same_whenever_they_are_written(tmp_path: Path):
+def test_gzip_streams_do_not_depend_on_the_time(tmp_path: Path):
     for name in ("a.tfrecord.gz", "b.tfrecord.gz"):
         with open(tmp_path / name, "wb") as file:
             writer = tfrecord.GzipRecordWriter(file.fileno())

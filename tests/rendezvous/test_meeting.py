@@ -1,4 +1,4 @@
-"""Servers that meet in a folder: threads in place of processes, each with a nonce of its own as those have."""
+"""Servers that meet in a folder. Each server is a thread instead of a process, with its own nonce."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Process:
-    """A training server that stays until it is told to end."""
+    """A training server that runs until `end` or `stop` is called."""
 
     def __init__(self, folder: Path, server: Server, wait_s: float = 20.0) -> None:
         self.cluster: Cluster | None = None
@@ -70,13 +70,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def cluster_of(start: Start, count: int) -> list[Process]:
-    """Processes that have met; the last server comes first."""
+    """Start servers, the last one first, and return them after they have met."""
     processes = [start(index, count) for index in reversed(range(count))][::-1]
     until(lambda: all(process.came_together() for process in processes))
     return processes
 
 
-def test_all_follow_one_cluster_and_reach_each_other_on_loopback(start: Start):
+def test_all_servers_join_one_cluster_on_loopback(start: Start):
     processes = cluster_of(start, 3)
     addresses = {tuple(process.cluster.addresses) for process in processes}
     assert len(addresses) == 1
@@ -85,7 +85,7 @@ def test_all_follow_one_cluster_and_reach_each_other_on_loopback(start: Start):
     assert all(address.startswith("127.0.0.1:") for address in ports)
 
 
-def test_who_is_missing_is_named(start: Start):
+def test_a_timeout_names_the_missing_server(start: Start):
     first, third = start(0, 3, wait_s=1.0), start(2, 3, wait_s=1.0)
     with pytest.raises(
         TrainingError, match=r"after 1 s, . of 3 training servers are present, but server 1 is missing: each"
@@ -102,7 +102,7 @@ def test_a_wait_can_be_stopped(start: Start):
         alone.future.result(20)
 
 
-def test_what_another_try_left_behind_is_nobody(start: Start, tmp_path: Path):
+def test_files_of_an_earlier_attempt_are_ignored_and_removed(start: Start, tmp_path: Path):
     before = cluster_of(start, 2)
     for process in before:
         process.end()
@@ -110,21 +110,21 @@ def test_what_another_try_left_behind_is_nobody(start: Start, tmp_path: Path):
     with pytest.raises(TrainingError, match="but server 1 is missing"):
         alone.future.result(20)
     cluster_of(start, 2)
-    until(lambda: len(list(tmp_path.glob("*.gang.json"))) == 1)  # what was left is swept
+    until(lambda: len(list(tmp_path.glob("*.gang.json"))) == 1)  # the old files are removed
 
 
-def test_the_error_of_one_is_that_of_all_and_keeps_its_kind(start: Start):
+def test_an_error_of_one_server_reaches_the_others_with_its_type(start: Start):
     first, second = cluster_of(start, 2)
     second.end(DatasetError("shard 3 is damaged"))
     error = first.cluster.loss(within_s=20)
     assert isinstance(error, DatasetError)
     assert "server 1 of 2 on " in str(error)
     assert str(error).endswith("ended: shard 3 is damaged")
-    until(lambda: first.left)  # who does not end by itself is made to
+    until(lambda: first.left)  # a server that does not end itself is stopped
     assert first.left[0] is error
 
 
-def test_one_that_falls_silent_is_taken_for_dead(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_silent_server_counts_as_dead(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     first, second = cluster_of(start, 2)
     own = second.cluster._presence.nonce
     count = presence.Presence.count
@@ -133,7 +133,7 @@ def test_one_that_falls_silent_is_taken_for_dead(start: Start, monkeypatch: pyte
     assert "has given no sign of life" in str(first.cluster.loss())
 
 
-def test_one_that_was_started_anew_ends_the_cluster_it_left(start: Start):
+def test_a_restarted_server_ends_its_old_cluster(start: Start):
     first, second = cluster_of(start, 2)
     start(1, 2)
     for process in (first, second):
@@ -141,7 +141,7 @@ def test_one_that_was_started_anew_ends_the_cluster_it_left(start: Start):
         assert "was started again" in str(process.cluster.loss())
 
 
-def test_others_wait_until_server_0_is_done(start: Start):
+def test_other_servers_wait_until_server_0_is_done(start: Start):
     first, second = cluster_of(start, 2)
     pool = ThreadPoolExecutor(1)
     waiting = pool.submit(second.cluster.wait_for_chief, lambda: False)
@@ -151,15 +151,15 @@ def test_others_wait_until_server_0_is_done(start: Start):
     assert not second.left
 
 
-def test_each_knows_what_the_machines_of_all_do(start: Start):
+def test_servers_share_their_samples(start: Start):
     first, second = cluster_of(start, 2)
     second.cluster.report_sample({"sys/cpu_pct": 50.0})
     until(lambda: first.cluster.samples[1] == {"sys/cpu_pct": 50.0})
     assert first.cluster.samples[0] == {}
 
 
-def test_no_thread_undoes_what_another_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The end is told while a count is under way: slowed down, so that it falls between its reading and writing."""
+def test_a_concurrent_heartbeat_does_not_undo_the_end_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The server ends during a heartbeat, which is slowed down so that the end falls between its read and write."""
     own, begun, replaced = (
         presence.Presence(tmp_path, presence._member(Server(0, 2))),
         threading.Event(),
@@ -183,7 +183,7 @@ def test_no_thread_undoes_what_another_said(tmp_path: Path, monkeypatch: pytest.
     assert (member.is_done, member.count) == (True, 2)
 
 
-def test_in_a_bucket(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+def test_servers_can_meet_in_a_bucket(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(presence, "HEARTBEAT_IN_BUCKET_S", 0.1)
     processes = [Process(BucketPath("bucket", "run/cluster"), Server(index, 2)) for index in range(2)]
     until(lambda: all(process.came_together() for process in processes))
@@ -193,7 +193,7 @@ def test_in_a_bucket(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("error", [AccessError("403"), StorageError("503"), OSError(116, "Stale file handle")])
-def test_a_count_that_is_refused_once_is_not_the_last(
+def test_heartbeats_continue_after_a_failed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, caplog: pytest.LogCaptureFixture
 ):
     with presence.present(tmp_path, Server()) as there:

@@ -1,4 +1,4 @@
-"""Small evaluations of runs, for the tests of their page."""
+"""Small evaluations of runs, for the tests of pages."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.evaluation.metrics import Predictions, evaluation_of
 
 ROWS = [(0, 0, 0.9), (0, 0, 0.8), (0, 1, 0.7), (1, 1, 0.6), (1, 0, 0.95)]
-"""Label, predicted class and its probability of each example."""
+"""For each example: the label, the predicted class and its probability."""
 
 
 def predictions(rows: list[tuple[int, int, float]]) -> Predictions:
@@ -18,7 +18,7 @@ def predictions(rows: list[tuple[int, int, float]]) -> Predictions:
 
 
 def evaluated(folder: Path, names: list[str], rows: list[tuple[int, int, float]] = ROWS) -> dict[str, Any]:
-    """The content of the evaluation.json that it writes."""
+    """Write evaluation.json, and return its content."""
     folder.mkdir(parents=True, exist_ok=True)
     content = evaluation_of(predictions(rows), names, seed=0)
     (folder / "evaluation.json").write_text(json.dumps(content))

@@ -1,4 +1,4 @@
-"""A run that has all there is to draw: four servers' samples, GPUs that are held back, a container, checkpoints."""
+"""A run with data for every figure: several servers, throttled GPUs, a container and checkpoints."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ SERVERS = 3
 
 
 def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int = 6, steps: int = 60) -> Path:
-    """Write the run into a new folder, which is returned: steps of about `compute_ms` and 20 ms of waiting."""
+    """Write the run into a new folder, and return it. A step takes about `compute_ms` and 20 ms of data wait."""
     describe(folder)
     save(folder, predictions(20 * ROWS), evaluated(folder, ["circle", "square"], 20 * ROWS))
     random = np.random.default_rng(seed)
@@ -63,7 +63,7 @@ class Records:
 
 
 def sample(random: np.random.Generator, busy: float) -> dict[str, float]:
-    """All that a sampler may see."""
+    """Return a sample with every metric."""
     found = {
         "sys/cpu_pct": 50.0 + 5 * random.normal(),
         "proc/cpu_pct": 120.0,

@@ -1,4 +1,4 @@
-"""The pages in a real browser: all is drawn, nothing is wrong, nothing is fetched, on any screen and on paper."""
+"""The pages in a real browser: all plots are drawn, without errors or requests, on screens of any size and in print."""
 
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from tests.report.test_report import jpeg
 from tests.waiting import until
 
 __all__ = ["browser"]
-WIDE, NARROW, PAPER = 1100, 390, 703  # CSS pixels: a desk, a telephone, A4 within margins of 12 mm
+WIDE, NARROW, PAPER = 1100, 390, 703  # CSS pixels: a monitor, a phone, A4 paper with margins of 12 mm
 DRAWN = {"report": 20, "compare": 6, "samples": 9}
-"""How many plots each page has."""
+"""Number of plots of each page."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 class Document(Seen):
-    """A page of ours that lies on disk."""
+    """A page of this project on the disk."""
 
     def __init__(self, context: Any, path: Path) -> None:
         super().__init__(context.new_page())
@@ -39,7 +39,7 @@ class Document(Seen):
         self.until("Bokeh.documents.length && Bokeh.documents[0].is_idle")
 
     def plots(self) -> int:
-        """How many there are."""
+        """Return the number of plots."""
         return int(self.page.locator(".plots > div").count())
 
     def is_too_wide(self) -> bool:
@@ -49,7 +49,9 @@ class Document(Seen):
 @pytest.mark.parametrize(
     "name", ["report", *(pytest.param(each, marks=pytest.mark.long) for each in ("compare", "samples"))]
 )
-def test_all_figures_are_drawn_in_light_in_dark_and_on_paper(browser: Any, pages: dict[str, Path], name: str) -> None:
+def test_all_figures_are_drawn_in_light_mode_in_dark_mode_and_in_print(
+    browser: Any, pages: dict[str, Path], name: str
+) -> None:
     with browser.new_context(viewport={"width": WIDE, "height": 900}) as context:
         seen = Document(context, pages[name])
         assert seen.plots() == DRAWN[name]
@@ -73,7 +75,9 @@ def test_contrast_follows_wcag() -> None:
     assert contrast((0x7D, 0x84, 0x8C), (255, 255, 255)) < MIN_CONTRAST
 
 
-def test_the_text_of_plots_is_readable_in_light_in_dark_and_on_paper(browser: Any, pages: dict[str, Path]) -> None:
+def test_the_text_of_plots_has_contrast_in_light_mode_in_dark_mode_and_in_print(
+    browser: Any, pages: dict[str, Path]
+) -> None:
     with browser.new_context(viewport={"width": WIDE, "height": 900}) as context:
         seen = Document(context, pages["report"])
         for scheme, media in (("light", "screen"), ("dark", "screen"), ("dark", "print"), ("light", "screen")):
@@ -87,13 +91,13 @@ def background(seen: Seen) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_telephone_has_room_for_all(browser: Any, pages: dict[str, Path], name: str) -> None:
+def test_pages_fit_on_a_phone(browser: Any, pages: dict[str, Path], name: str) -> None:
     with browser.new_context(viewport={"width": NARROW, "height": 900}) as context:
         seen = Document(context, pages[name])
         assert (seen.plots(), seen.blank_plots()) == (DRAWN[name], [])
         assert not seen.is_too_wide()
         assert seen.complaints == []
-        # Three and more words beside each other would be cut off.
+        # A horizontal legend of three or more labels would be cut off.
         assert set(seen.page.evaluate(_LEGENDS)) <= {"vertical"}
 
 

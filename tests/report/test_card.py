@@ -1,4 +1,4 @@
-"""The card: whole, escaped, without a script or a network, and sensible for two classes and for a thousand."""
+"""The dataset card: complete, escaped, without scripts or requests, for two classes and for a thousand."""
 
 import subprocess
 from html.parser import HTMLParser
@@ -18,7 +18,7 @@ VOID = ("meta", "img")
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, the text outside of styles, the rows of tables, and whether all tags are closed."""
+    """The tags with attributes, the text outside of styles, and the rows of tables. All tags must be closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ REJECTED = [
 ]
 
 
-def test_what_is_counted_stands_in_tables():
+def test_the_card_has_counts_in_tables():
     rows = Page(card_html(COMPLETE, [], REJECTED)).rows
     for row in (
         ["train", "990", "94.3%", "5 MB", "2", "2 MB to 2.5 MB"],
@@ -126,10 +126,10 @@ def test_what_is_counted_stands_in_tables():
         ["pillow", "12.0.0"],
     ):
         assert row in rows, row
-    assert ["below 8", "0"] not in rows  # empty bins at the ends
+    assert ["below 8", "0"] not in rows  # empty bins at the ends are left out
 
 
-def test_what_is_to_be_known_is_said_in_words():
+def test_the_card_has_findings_in_sentences():
     text = Page(card_html(COMPLETE, [])).text
     for words in (
         "Version 1f3c, from /data/flowers",
@@ -150,20 +150,20 @@ def test_what_is_to_be_known_is_said_in_words():
         assert words in text, words
 
 
-def test_bars_are_as_long_as_their_share_of_the_largest():
+def test_bars_are_proportional_to_the_largest_value():
     widths = [attributes["style"] for attributes in Page(card_html(COMPLETE, [])).attributes("b")]
     assert widths[:4] == ["width:100.0%", "width:100.0%", "width:10.0%", "width:20.0%"]
-    assert "width:0.0%" not in widths  # nothing is drawn for none: a hair would be taken for a few
+    assert "width:0.0%" not in widths  # no bar for zero, because a thin line would look like a small value
 
 
-def test_images_that_look_alike_are_not_called_equal():
+def test_near_duplicates_are_listed_separately_from_duplicates():
     page = Page(card_html(COMPLETE, [], [], [group("a", "b", "c"), group("d", "e", kind="alike")]))
     assert page.rows.index(["image", "equal to it"]) + 1 == page.rows.index(["a", "b, c"])
     assert page.rows.index(["image", "similar to it"]) + 1 == page.rows.index(["d", "e"])
     assert ["image", "similar to it"] not in Page(card_html(COMPLETE, [], [], [group("a", "b")])).rows
 
 
-def test_what_is_not_known_is_said_to_be_missing():
+def test_the_card_names_missing_information():
     empty = dataset({"a": 1}, {})
     del empty["quality"]
     text = Page(card_html(empty, [])).text
@@ -181,7 +181,7 @@ def test_what_is_not_known_is_said_to_be_missing():
 @pytest.mark.parametrize(
     ("classes", "tables", "rows"), [(2, [2], 2), (40, [40], 40), (41, [15, 10, 16], 41), (1000, [15, 10, 975], 1000)]
 )
-def test_few_classes_are_all_shown_and_of_many_the_middle_is_folded(classes: int, tables: list[int], rows: int):
+def test_the_middle_of_many_classes_is_collapsed(classes: int, tables: list[int], rows: int):
     counts = {f"class {number:04d}": number + 1 for number in range(classes)}
     page = Page(card_html(dataset(counts, counts), []))
     shown = [row for row in page.rows if row[0].startswith("class ")]
@@ -193,7 +193,7 @@ def test_few_classes_are_all_shown_and_of_many_the_middle_is_folded(classes: int
         assert f"The other {tables[2]} classes" in page.text
 
 
-def test_names_of_others_do_no_harm():
+def test_html_in_names_is_escaped():
     evil = dataset(
         {EVIL: 2, NOT_UTF8: 1},
         {EVIL: 1},
@@ -212,14 +212,14 @@ def test_names_of_others_do_no_harm():
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
 
 
-def test_samples_are_pictures_in_the_page_and_a_broken_one_is_left_out():
+def test_samples_are_embedded_and_broken_ones_are_left_out():
     samples = [("a", jpeg(1, (640, 320))), ("b", jpeg(2)), ("c", b"no image")]
     images = Page(card_html(COMPLETE, samples)).attributes("img")
     assert [image["alt"] for image in images] == ["sample of a", "sample of b"]
     assert all((image["src"] or "").startswith("data:image/jpeg;base64,") for image in images)
 
 
-def test_no_page_grows_without_end():
+def test_the_size_of_the_card_is_limited():
     many = [(f"class {number}", jpeg(number)) for number in range(150)]
     rejected = [{"path": f"{number}.jpg", "reason": "the file is empty", "advice": ""} for number in range(2000)]
     pairs = [group(f"{number}.jpg", "copy.jpg") for number in range(2000)]
@@ -232,7 +232,7 @@ def test_no_page_grows_without_end():
     assert "The first 50 of 2,000. The file duplicates.jsonl lists all." in page.text
 
 
-def test_the_page_loads_nothing_and_runs_nothing():
+def test_the_card_loads_no_resources_and_runs_no_script():
     page = Page(card_html(COMPLETE, [("a", jpeg(1))], REJECTED))
     for tag, attributes in page.tags:
         assert tag not in ("script", "link", "iframe", "object", "embed", "base", "form"), tag
@@ -244,7 +244,7 @@ def test_the_page_loads_nothing_and_runs_nothing():
     assert "script-src" not in policy
 
 
-def test_the_page_can_be_heard():
+def test_the_card_is_accessible_to_screen_readers():
     page = Page(card_html(COMPLETE, [("a", jpeg(1))], REJECTED, [group("a", "b")]))
     assert [a["lang"] for a in page.attributes("html")] == ["en"]
     assert len(page.attributes("h1")) == 1
@@ -255,14 +255,14 @@ def test_the_page_can_be_heard():
     assert all(attributes["alt"] for attributes in page.attributes("img"))
 
 
-def test_the_same_data_set_gives_the_same_bytes(tmp_path: Path):
+def test_equal_datasets_give_equal_cards(tmp_path: Path):
     for name in ("one.html", "other.html"):
         write_card(tmp_path / name, COMPLETE, [("a", jpeg(1))], [{"path": NOT_UTF8, "reason": "r", "advice": "a"}])
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "other.html").read_bytes()
     assert r"b\udcff.jpg" in (tmp_path / "one.html").read_text(encoding="utf-8")
 
 
-def test_a_browser_shows_it_without_an_error(tmp_path: Path):
+def test_a_browser_shows_the_card_without_an_error(tmp_path: Path):
     path = tmp_path / "card.html"
     write_card(path, COMPLETE, [(EVIL, jpeg(1))], REJECTED)
     command = [chromium(), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]

@@ -1,4 +1,4 @@
-"""Two runs side by side: the figures, how sure they are, the page and the command."""
+"""The comparison of two runs: the metrics, their intervals, the page and the command."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tests.report.test_report import EVIL, Page
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Steps of about 84 and 104 ms, of 32 examples each; two trainings with the same settings but one."""
+    """Two trainings with steps of about 84 and 104 ms. Only one setting and the host differ."""
     folder = tmp_path_factory.mktemp("runs")
     a, b = rich_run(folder / "a"), rich_run(folder / "b", seed=2, compute_ms=80.0)
     described = json.loads((a / "run.json").read_text())
@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def result(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Nobody changes it."""
+    """The result of the comparison. Tests must not change it."""
     return compare_runs(*runs, tmp_path_factory.mktemp("compared") / "compare.html")
 
 
@@ -44,7 +44,7 @@ def row(result: dict[str, Any], name: str) -> dict[str, Any]:
     return next(row for row in result["rows"] if row["name"] == name)
 
 
-def test_the_faster_one_is_named_with_its_interval(result: dict[str, Any]):
+def test_the_verdict_names_the_faster_run_with_an_interval(result: dict[str, Any]):
     assert result["verdict"].startswith("A is 1.2")
     assert "times as fast (95% interval 1.1" in result["verdict"]
     compute = row(result, "compute of a step")
@@ -60,7 +60,7 @@ def test_the_faster_one_is_named_with_its_interval(result: dict[str, Any]):
     }  # fmt: skip
 
 
-def test_other_programs_are_named_where_they_may_be_the_difference(runs: tuple[Path, Path], tmp_path: Path):
+def test_the_verdict_names_other_programs_that_may_explain_the_difference(runs: tuple[Path, Path], tmp_path: Path):
     a, b = (load_recorded_run(run) for run in runs)
     busy = a.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0})
     alone = b.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0})
@@ -73,16 +73,16 @@ def test_other_programs_are_named_where_they_may_be_the_difference(runs: tuple[P
     assert compare.compare(replace(a, samples=busy), b, (None, None)).verdict.endswith("explain the whole difference.")
 
 
-def test_one_run_cannot_be_compared_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
+def test_the_command_refuses_to_compare_a_run_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
     assert main(["report", "compare", str(runs[0]), str(runs[0])]) == 1
     assert "are the same run" in capsys.readouterr().err
 
 
-def test_what_differs_is_listed(result: dict[str, Any]):
+def test_different_settings_and_hosts_are_listed(result: dict[str, Any]):
     assert result["differing"] == {"epochs": [3, 4], "host: cores": [2, 8]}
 
 
-def test_a_run_beside_itself_shows_no_difference(runs: tuple[Path, Path], tmp_path: Path):
+def test_a_run_compared_with_itself_shows_no_difference(runs: tuple[Path, Path], tmp_path: Path):
     same = compare_runs(runs[0], runs[0], tmp_path / "same.html")
     assert same["verdict"].startswith("The data shows no difference in speed: B is 1 times as fast (95% interval 0.9")
     assert "The data shows no difference in accuracy" in same["verdict"]
@@ -91,13 +91,13 @@ def test_a_run_beside_itself_shows_no_difference(runs: tuple[Path, Path], tmp_pa
 
 
 @pytest.mark.parametrize(("over", "name"), [(1.5, "B"), (0.5, "A")])
-def test_either_may_be_the_faster_one(over: float, name: str):
+def test_either_run_can_be_faster(over: float, name: str):
     slow, fast = (compare.ResampledFigure(value, np.full(9, value)) for value in (100.0, 100.0 * over))
     assert compare.speed_sentence(slow, fast).startswith(f"{name} is {max(over, 1 / over):.3g} times as fast")
 
 
-def test_blocks_cover_what_neighbors_that_are_alike_make_of_a_mean():
-    """Of series whose mean is 0, intervals of single rows would leave it out more often than not."""
+def test_block_resampling_covers_the_mean_of_correlated_values():
+    """For correlated series with mean 0, most intervals from single rows would not contain 0."""
     covered = {"blocks": 0, "rows": 0}
     for seed in range(60):
         random = np.random.default_rng(seed)
@@ -114,25 +114,25 @@ def test_blocks_cover_what_neighbors_that_are_alike_make_of_a_mean():
 
 
 def correlated(random: np.random.Generator, count: int) -> np.ndarray:
-    """Each value is nine tenths of the one before, and noise."""
+    """Return a series in which each value is 0.9 times the previous one, plus noise."""
     values = [random.normal() / (1 - 0.9**2) ** 0.5]
     for noise in random.normal(size=count - 1):
         values.append(0.9 * values[-1] + noise)
     return np.array(values)
 
 
-def test_a_block_is_drawn_whole_and_goes_round_the_end():
+def test_blocks_are_drawn_whole_and_wrap_around():
     values = np.array([1.0, 10.0, 100.0, 1000.0])
     drawn = compare.ratios_of_blocks(values, np.ones(4), np.random.default_rng(0))
     pairs = [11, 110, 1100, 1001]
     assert set(drawn.tolist()) == {(one + other) / 4 for one in pairs for other in pairs}
 
 
-def test_few_steps_are_not_compared(tmp_path: Path):
+def test_too_few_steps_are_not_compared(tmp_path: Path):
     a, b = (rich_run(tmp_path / name, epochs=2, steps=5) for name in "ab")
     found = compare_runs(a, b, tmp_path / "compare.html")
     assert found["verdict"].startswith("Not enough steps to compare the speed: 8 and 8 steady steps, 10 of each")
-    assert row(found, "time of an epoch, without validation")["low"] is None  # of two epochs
+    assert row(found, "time of an epoch, without validation")["low"] is None  # two epochs are too few
     assert "examples a second" not in [each["name"] for each in found["rows"]]
 
 
@@ -155,7 +155,7 @@ def test_models_are_compared_on_the_same_images(tmp_path: Path):
     assert accuracy["difference"] == pytest.approx(100 * paired.value)
     assert (accuracy["low"], accuracy["high"]) == pytest.approx((100 * paired.low, 100 * paired.high), abs=1.5)
     assert "B is better: its accuracy is 30 points higher (95% interval 2" in found["verdict"]
-    assert "top-5 accuracy" not in [each["name"] for each in found["rows"]]  # of two classes
+    assert "top-5 accuracy" not in [each["name"] for each in found["rows"]]  # there are only two classes
 
 
 @pytest.mark.parametrize("why", ["other images", "another version", "no predictions"])
@@ -175,7 +175,7 @@ def test_models_on_other_images_have_no_interval(tmp_path: Path, why: str):
     assert "better" not in found["verdict"]
 
 
-def test_the_page_shows_both_on_the_same_axes(result: dict[str, Any]):
+def test_the_page_shows_the_verdict_and_all_differences(result: dict[str, Any]):
     page = Page(Path(result["comparison"]))
     words = " ".join(page.text.split())
     for expected in (result["verdict"], "examples a second", "B minus A", "host: cores 2 8", "epochs 3 4"):
@@ -184,7 +184,7 @@ def test_the_page_shows_both_on_the_same_axes(result: dict[str, Any]):
     assert page.count("script") == 2
 
 
-def test_names_of_others_do_no_harm(tmp_path: Path):
+def test_html_in_names_is_escaped(tmp_path: Path):
     runs = [rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab"]
     described = json.loads((runs[0] / "run.json").read_text())
     (runs[0] / "run.json").write_text(json.dumps({**described, "run_id": EVIL, "settings": {EVIL: EVIL}}))
@@ -203,7 +203,7 @@ def test_killed_runs_can_be_compared(tmp_path: Path):
     assert Page(tmp_path / "compare.html").count("script") == 0
 
 
-def test_a_folder_without_a_run_is_said_and_nothing_is_written(runs: tuple[Path, Path], tmp_path: Path):
+def test_a_folder_without_a_run_is_refused_and_nothing_is_written(runs: tuple[Path, Path], tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DatasetError, match=r"empty is not the folder of a run: it has no run\.json"):
         compare_runs(runs[0], tmp_path / "empty", tmp_path / "compare.html")
@@ -213,7 +213,7 @@ def test_a_folder_without_a_run_is_said_and_nothing_is_written(runs: tuple[Path,
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_the_table(
+def test_the_compare_command_prints_the_table(
     runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
@@ -235,25 +235,25 @@ def test_the_command_prints_the_table(
         (MultiLabelPredictions.of_batch(np.eye(2), np.eye(2)), evaluation_section.FIGURES_OF_SEVERAL),
     ],
 )
-def test_each_figure_has_a_text_on_both_pages(answers: Answers, texts_of_report: dict[str, str]):
+def test_each_metric_has_a_text_on_both_pages(answers: Answers, texts_of_report: dict[str, str]):
     assert set(answers.figures) == set(texts_of_report)
     assert set(answers.figures) <= set(compare.FIGURES)
 
 
 @pytest.mark.parametrize("to", ["gs://bucket/compare.html", "compare.txt", "nowhere/compare.html"])
-def test_a_page_that_cannot_be_written_is_refused_first(to: str, capsys: pytest.CaptureFixture[str]):
+def test_an_invalid_output_path_is_refused_first(to: str, capsys: pytest.CaptureFixture[str]):
     assert main(["report", "compare", "/no/run", "/no/other", "--to", to]) == 1
     assert "--to must be a local file that ends in .html" in capsys.readouterr().err
 
 
-def test_the_report_of_one_run_is_a_command_as_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_report_command_still_accepts_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(tmp_path)]) == 1
-    assert f"{tmp_path} is not the folder of a run" in capsys.readouterr().err
-    assert main(["report", "./compare"]) == 1  # a folder of that name
-    assert "compare is not the folder of a run" in capsys.readouterr().err
+    assert f"{tmp_path} holds no run" in capsys.readouterr().err
+    assert main(["report", "./compare"]) == 1  # a folder named like the subcommand
+    assert "compare holds no run" in capsys.readouterr().err
 
 
-def test_runs_in_a_bucket_are_compared(gcs: FakeGcs, runs: tuple[Path, Path], tmp_path: Path):
+def test_runs_in_a_bucket_can_be_compared(gcs: FakeGcs, runs: tuple[Path, Path], tmp_path: Path):
     places = [place_of(f"gs://bucket/runs/{name}") for name in "ab"]
     for name, run in zip("ab", runs, strict=True):
         gcs.put_folder("bucket", f"runs/{name}/", run)

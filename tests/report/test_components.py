@@ -1,4 +1,4 @@
-"""What the pages share."""
+"""Components that the pages share."""
 
 import base64
 import io
@@ -22,7 +22,7 @@ from tests.conftest import jpeg
         (7, 7),
     ],
 )
-def test_what_no_screen_shows_is_written_out(name: Any, shown: Any):
+def test_invisible_characters_are_escaped(name: Any, shown: Any):
     assert make_visible(name) == shown
 
 
@@ -30,7 +30,7 @@ def test_what_no_screen_shows_is_written_out(name: Any, shown: Any):
     ("count", "words"),
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (999_600, "1 MB"), (2.5e9, "2.5 GB"), (3e15, "3 PB")],
 )
-def test_bytes_in_words(count: float, words: str):
+def test_sizes_are_formatted_with_units(count: float, words: str):
     assert format_size(count) == words
 
 
@@ -43,18 +43,18 @@ def test_bytes_in_words(count: float, words: str):
         ((24, 16), ImageOps.fit, (160, 160)),
     ],
 )
-def test_pictures_are_small(of_image: tuple[int, int], shrink: Shrink, of_picture: tuple[int, int]):
+def test_thumbnails_have_a_limited_size(of_image: tuple[int, int], shrink: Shrink, of_picture: tuple[int, int]):
     uri = thumbnail(jpeg(1, of_image), 160, shrink)
     assert uri is not None
     assert Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))).size == of_picture
 
 
-def test_what_is_no_picture_is_none():
+def test_an_invalid_image_has_no_thumbnail():
     assert thumbnail(b"no image", 160, whole) is None
     assert thumbnail(jpeg(1)[:200], 160, whole) is None
 
 
-def test_facts_are_written_as_a_person_would():
+def test_facts_are_formatted_for_reading():
     [(title, table)] = fact_tables({"Settings": {"rate": 0.001, "size": 50.0, "name": "a", "more": None}, "Host": {}})
     assert title == "Settings"
     assert table.rows == [("rate", "0.001"), ("size", "50"), ("name", "a"), ("more", "null")]

@@ -1,4 +1,4 @@
-"""The section of the page that says how good the model is."""
+"""The section of the report with the evaluation of the model."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def words_of(page: Page) -> str:
     return " ".join(page.text.split())
 
 
-def test_the_page_says_it_in_numbers(tmp_path: Path):
+def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
     describe(tmp_path)
     content = evaluated(tmp_path, ["circle", "square"])
     page = Page(write_report(tmp_path, (), [("a/red.jpg", jpeg("red")), ("a/no.jpg", b"no image")]))
@@ -34,20 +34,17 @@ def test_the_page_says_it_in_numbers(tmp_path: Path):
         ),
         f"accuracy 60.0% {accuracy['low']:.1%} to {accuracy['high']:.1%}",
         "circle 2 1 square 1 1 ",  # the matrix
-        "square 2 50.0% 50.0% circle 3 66.7% 66.7%",  # the lower recall first
-        (
-            "confidence of the model was 79.0%, and 60.0% of its predictions were correct: on the whole, it is too "
-            "confident"
-        ),
-        "square 95% circle",  # the most wrong
+        "square 2 50.0% 50.0% circle 3 66.7% 66.7%",  # the lowest recall first
+        "a probability of 79.0% on average and was right in 60.0%: on the whole it is surer than it should be",
+        "square 95% circle",  # the most confident mistakes
     ):
         assert words in words_of(page), words
     assert "top-5" not in page.text
     shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
-    assert shown == ["square, predicted as circle"]  # what cannot be decoded is left out
+    assert shown == ["square, taken for circle"]  # an image that cannot be decoded is left out
 
 
-def test_cells_of_the_matrix_are_tinted_by_their_share_of_the_class():
+def test_matrix_cells_are_tinted_by_their_share_of_the_class():
     matrix = section.matrix(evaluation_of(predictions(ROWS), ["a", "b"], seed=0))
     assert [[cell.text for cell in row] for row in matrix.rows] == [["2", "1"], ["1", "1"]]
     assert [[cell.is_correct for cell in row] for row in matrix.rows] == [[True, False], [False, True]]
@@ -56,7 +53,7 @@ def test_cells_of_the_matrix_are_tinted_by_their_share_of_the_class():
 
 
 @pytest.mark.parametrize("classes", [1, 2, MAX_CLASSES, MAX_CLASSES + 1, 1000])
-def test_few_classes_have_a_matrix_and_many_a_list_of_pairs(classes: int):
+def test_few_classes_have_a_matrix_and_many_classes_a_list_of_pairs(classes: int):
     rows = [(n % classes, (n + 1) % classes, 0.5) for n in range(2 * classes)]
     view = section.view(evaluation_of(predictions(rows), [f"class {n}" for n in range(classes)], seed=0), ())
     few = classes <= MAX_CLASSES
@@ -70,12 +67,12 @@ def test_few_classes_have_a_matrix_and_many_a_list_of_pairs(classes: int):
         assert view.classes.note.startswith(f"{classes - MAX_CLASSES:,} more classes")
 
 
-def test_a_class_without_examples_and_one_that_is_never_predicted():
+def test_classes_without_examples_or_predictions_are_handled():
     view = section.view(evaluation_of(predictions([(0, 0, 0.5), (1, 0, 0.5)]), ["a", "b", "c"], seed=0), ())
     assert list(view.classes.rows) == [("b", "1", "never predicted", "0.0%"), ("a", "1", "50.0%", "100.0%")]
 
 
-def test_images_of_several_labels_are_judged_label_by_label(tmp_path: Path):
+def test_multilabel_images_are_evaluated_label_by_label(tmp_path: Path):
     describe(tmp_path)
     labels = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 0]])
     said = np.array([[0.9, 0.2, 0.8], [0.3, 0.8, 0.2], [0.6, 0.7, 0.9]])
@@ -95,14 +92,14 @@ def test_images_of_several_labels_are_judged_label_by_label(tmp_path: Path):
     assert shown == ["bud; the model predicted 90% leaf", "rose, bud; the model predicted 30% rose"]
 
 
-def test_a_run_without_an_evaluation_says_so(tmp_path: Path):
+def test_a_run_without_an_evaluation_is_reported_as_such(tmp_path: Path):
     describe(tmp_path)
     page = Page(write_report(tmp_path))
     assert "The model was not evaluated: evaluation.json was not found." in page.text
     assert page.count("script") == 0
 
 
-def test_names_of_others_do_no_harm(tmp_path: Path):
+def test_html_in_names_is_escaped(tmp_path: Path):
     describe(tmp_path)
     evaluated(tmp_path, [EVIL, "gpj.\u202etac"])
     page = Page(write_report(tmp_path, (), [(EVIL, jpeg("red")), ("b.jpg", jpeg("blue"))]))
@@ -112,7 +109,7 @@ def test_names_of_others_do_no_harm(tmp_path: Path):
     assert r"gpj.\u202etac" in page.text
 
 
-def test_the_most_wrong_are_read_from_the_shards(tmp_path: Path):
+def test_the_most_confident_mistakes_are_read_from_the_shards(tmp_path: Path):
     folder, _ = publish_case("keep", tmp_path)
     run, dataset = tmp_path / "run", load(folder)
     held_back = dataset.splits["validation"].examples

@@ -1,4 +1,4 @@
-"""Figures of a training: what they say, and what is drawn."""
+"""Figures of a training: their sentences and their plots."""
 
 import pandas
 import pytest
@@ -34,7 +34,7 @@ def test_a_tooltip_names_the_quantity_of_its_plot():
     assert [plot.select_one(HoverTool).tooltips[-1][0] for plot in plots] == ["loss", "accuracy"]
 
 
-def test_where_a_second_went():
+def test_time_spent_divides_a_second_into_parts():
     figure = figures.time_spent(BATCHES, EPOCHS)
     assert figure.sentence == (
         "An average second of the training consists of 80 ms waiting for data, 400 ms computing, 40 ms host, 80 ms "
@@ -70,13 +70,13 @@ def test_where_a_second_went():
     }
 
 
-def test_what_took_no_time_is_not_drawn():
+def test_parts_without_time_are_not_drawn():
     figure = figures.time_spent(BATCHES.drop(columns=["step/checkpoint_ms", "step/host_ms"]), NOTHING)
     assert [[bar.name for bar in item.renderers] for item in figure.items] == [["waiting for data", "computing"]] * 2
     assert figures.time_spent(NOTHING, NOTHING).items == ()
 
 
-def test_of_many_epochs_the_last_are_drawn():
+def test_only_the_last_of_many_epochs_are_drawn():
     count = figures.MAX_EPOCHS + 7
     batches = pandas.DataFrame({"epoch": range(1, count + 1), "step/compute_ms": 5.0})
     figure = figures.time_spent(batches, NOTHING)
@@ -85,14 +85,14 @@ def test_of_many_epochs_the_last_are_drawn():
 
 
 @pytest.mark.parametrize(("times", "titles"), [([1.0], []), ([1.0, 3.0], ["Time of an epoch", "Validation after it"])])
-def test_times_of_epochs_have_their_distribution(times: list[float], titles: list[str]):
+def test_the_times_of_epochs_are_drawn_as_a_distribution(times: list[float], titles: list[str]):
     epochs = pandas.DataFrame({"epoch/time_s": times, "epoch/validation_s": times})
     figure = figures.times(BATCHES.iloc[:0], epochs)
     assert [item.title.text for item in figure.items] == titles
     assert ("An epoch took from 1 to 3 s (median 2 s)." in figure.sentence) == bool(titles)
 
 
-def test_seconds_and_more_are_written_out():
+def test_long_times_are_written_without_exponents():
     batches = pandas.concat([BATCHES] * 3, ignore_index=True)
     assert (
         "took less than 850 ms, 95% took less than 1,050 ms, and the slowest took 1,050 ms"
@@ -100,7 +100,7 @@ def test_seconds_and_more_are_written_out():
     )
 
 
-def test_loss_and_accuracy_are_moved_together_and_the_wheel_is_left_alone():
+def test_loss_and_accuracy_share_an_axis_and_the_wheel_does_not_zoom():
     epochs = pandas.DataFrame({"step": [1, 2], "loss": [2.0, 1.0], "accuracy": [0.1, 0.2]})
     loss, accuracy = figures.learning(epochs).items
     assert loss.x_range is accuracy.x_range
@@ -108,7 +108,7 @@ def test_loss_and_accuracy_are_moved_together_and_the_wheel_is_left_alone():
     assert [type(tool).__name__ for tool in loss.toolbar.tools].count("WheelZoomTool") == 1
 
 
-def test_all_plots_of_a_page_are_one_document_with_a_place_for_each():
+def test_all_plots_of_a_page_are_roots_of_one_document():
     epochs = pandas.DataFrame({"step": [1, 2], "loss": [2.0, 1.0], "accuracy": [0.1, 0.2]})
     drawn = embedded([figures.learning(epochs), Figure("none", "None", "Nothing.")])
     assert list(drawn["documents"]) == ["figures"]

@@ -1,4 +1,4 @@
-"""The page: whole, self-contained, escaped, honest about what is missing, and seen by a browser."""
+"""The report of a run: complete, self-contained, escaped, and explicit about missing files."""
 
 import io
 import json
@@ -20,7 +20,7 @@ EVIL = "</script><script>document.title='broken'</script><img src=x onerror=aler
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, and the text outside of scripts and styles."""
+    """The tags with attributes, and the text outside of scripts and styles."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def jpeg(color: str) -> bytes:
 
 
 def record(folder: Path, epochs: int = 3, steps: int = 20, gpus: int = 1) -> None:
-    """The record of a run whose steps wait 10 ms and compute 30; the first of each epoch a second longer."""
+    """Write a record: steps wait 10 ms and compute 30 ms. The first step of each epoch waits a second more."""
     sink = RecordSink(folder / "record")
     step = 0
     for epoch in range(1, epochs + 1):
@@ -83,7 +83,7 @@ def split(classes: dict[str, int], shards: int) -> dict[str, Any]:
 
 
 def describe(folder: Path, name: str = "shapes", labels: tuple[str, ...] = ("circle", "square")) -> None:
-    """run.json, result.json and dataset.json; 30 and 10 examples of each of two labels in train, 6 and 4 beside."""
+    """Write run.json, result.json and dataset.json. Two labels have 30 and 10 training, 6 and 4 validation examples."""
     dataset = folder / "dataset"
     dataset.mkdir(parents=True)
     made = (("train", (30, 10), 10), ("validation", (6, 4), 1))
@@ -121,14 +121,14 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(folder, [("circle", jpeg("red")), ("square", jpeg("blue")), ("square", b"no image")])
 
 
-def test_page_lies_in_the_run_folder_and_nothing_beside_it(complete: Path) -> None:
+def test_the_page_is_a_single_small_file_in_the_run_folder(complete: Path) -> None:
     assert complete.name == "report.html"
     assert not [path for path in complete.parent.iterdir() if path.suffix == ".html" and path != complete]
     assert complete.stat().st_size < 5e6
 
 
-def test_page_says_what_happened_in_numbers(complete: Path) -> None:
-    text = " ".join(Page(complete).text.split())  # a space at each tag, so that cells stand apart
+def test_the_page_describes_the_run_in_numbers(complete: Path) -> None:
+    text = " ".join(Page(complete).text.split())  # a space at each tag separates the cells
     for words in (
         "Input-bound (one core): 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
         "Training loss went from 1 to 0.333 in 3 epochs; validation accuracy was best in epoch 3 with 75.0%.",
@@ -155,7 +155,7 @@ def test_page_says_what_happened_in_numbers(complete: Path) -> None:
         assert words in text, words
 
 
-def test_page_loads_nothing_from_anywhere(complete: Path) -> None:
+def test_the_page_loads_no_external_resources(complete: Path) -> None:
     page = Page(complete)
     for tag, attributes in page.tags:
         assert tag not in ("link", "iframe", "object", "embed", "base"), tag
@@ -166,7 +166,7 @@ def test_page_loads_nothing_from_anywhere(complete: Path) -> None:
     assert "@import" not in style
 
 
-def test_content_security_policy_lets_only_our_scripts_run(complete: Path) -> None:
+def test_the_content_security_policy_allows_only_scripts_of_the_page(complete: Path) -> None:
     page = Page(complete)
     policy = next(a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
@@ -176,13 +176,13 @@ def test_content_security_policy_lets_only_our_scripts_run(complete: Path) -> No
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
 
 
-def test_samples_are_small_pictures_with_labels_and_a_broken_one_is_left_out(complete: Path) -> None:
+def test_samples_are_thumbnails_with_labels_and_broken_ones_are_left_out(complete: Path) -> None:
     pictures = [attributes for tag, attributes in Page(complete).tags if tag == "img"]
     assert [picture["alt"] for picture in pictures] == ["sample of circle", "sample of square"]
     assert all(len(picture["src"] or "") < 5000 for picture in pictures)
 
 
-def test_names_of_others_do_no_harm(tmp_path: Path) -> None:
+def test_html_in_names_is_escaped(tmp_path: Path) -> None:
     record(tmp_path)
     describe(tmp_path, EVIL, (EVIL, "b"))
     sink = RecordSink(tmp_path / "record")
@@ -194,7 +194,7 @@ def test_names_of_others_do_no_harm(tmp_path: Path) -> None:
     assert EVIL in page.text
 
 
-def test_an_empty_folder_gives_a_page_that_says_what_is_missing(tmp_path: Path) -> None:
+def test_the_page_of_an_empty_folder_names_what_is_missing(tmp_path: Path) -> None:
     page = Page(write_report(tmp_path))
     for words in (
         "Not enough steps for a verdict",
@@ -209,7 +209,7 @@ def test_an_empty_folder_gives_a_page_that_says_what_is_missing(tmp_path: Path) 
     assert page.count("script") == 0
 
 
-def test_a_run_killed_in_its_first_epoch_shows_what_it_had(tmp_path: Path) -> None:
+def test_a_run_killed_in_its_first_epoch_has_a_page(tmp_path: Path) -> None:
     describe(tmp_path)
     record(tmp_path)
     (tmp_path / "record" / "epochs-00000.csv.gz").unlink()
@@ -219,19 +219,19 @@ def test_a_run_killed_in_its_first_epoch_shows_what_it_had(tmp_path: Path) -> No
     assert "The processor was 50% busy" in text
 
 
-def test_the_page_before_stays_when_the_new_one_fails(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_report_keeps_the_previous_page(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = complete.read_bytes()
 
     def broken(*arguments: Any) -> str:
         raise RuntimeError("no page")
 
-    monkeypatch.setattr("pipeline.report.page.render", broken)  # no input makes the page fail
+    monkeypatch.setattr("pipeline.report.page.render", broken)  # a patch, because no input makes the page fail
     with pytest.raises(RuntimeError, match="no page"):
         write_report(complete.parent)
     assert complete.read_bytes() == before
 
 
-def test_ten_hours_stay_small_and_quick(tmp_path: Path) -> None:
+def test_the_page_of_ten_hours_is_small(tmp_path: Path) -> None:
     (tmp_path / "record").mkdir()
     times = np.arange(0, 36_000, 0.2)
     lines = "\n".join(f"{1e9 + t:.3f},1,{50 + 40 * np.sin(t):.1f},30,70" for t in times)
@@ -241,7 +241,7 @@ def test_ten_hours_stay_small_and_quick(tmp_path: Path) -> None:
     assert write_report(tmp_path).stat().st_size < 2e6
 
 
-def test_the_gpus_together_and_the_spread_over_them(tmp_path: Path) -> None:
+def test_the_page_shows_the_mean_and_range_over_gpus(tmp_path: Path) -> None:
     record(tmp_path, gpus=2)
     assert "the GPU 85% (from 80% to 90% by GPU)" in Page(write_report(tmp_path)).text
 

@@ -1,4 +1,4 @@
-"""The page of what was sampled beside any command."""
+"""The page of the samples of any command."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def recorded(folder: Path, count: int) -> Path:
     return folder / "record"
 
 
-def test_the_page_has_the_figure_and_every_metric(tmp_path: Path) -> None:
+def test_the_page_has_a_figure_and_escapes_the_folder_name(tmp_path: Path) -> None:
     path = samples_page.write(recorded(tmp_path / "<b>", 11))
     page = path.read_text()
     assert path == tmp_path / "<b>" / "samples.html"
@@ -29,12 +29,12 @@ def test_the_page_has_the_figure_and_every_metric(tmp_path: Path) -> None:
     assert "default-src 'none'" in page
 
 
-def test_metrics_in_numbers(tmp_path: Path) -> None:
+def test_the_table_summarizes_each_metric(tmp_path: Path) -> None:
     samples = pandas.DataFrame({"time": [0.0, 1, 2], "step": [0] * 3, "a": [1.0, 2, 9], "b": [None, 2.0, None]})
     table = samples_page.metrics(samples)
     assert table.rows == [("a", "4", "2", "8.3", "9"), ("b", "2", "2", "2", "2")]
     assert table.note == "Of 3 samples."
 
 
-def test_a_record_without_samples_says_so(tmp_path: Path) -> None:
+def test_a_record_without_samples_is_reported_as_such(tmp_path: Path) -> None:
     assert "No samples were recorded" in samples_page.write(recorded(tmp_path, 0)).read_text()

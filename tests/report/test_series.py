@@ -1,4 +1,4 @@
-"""Curves: nothing invented across a gap, no peak lost by thinning, no shift by smoothing."""
+"""Curves: gaps stay gaps, thinning keeps peaks, and smoothing does not shift."""
 
 import numpy as np
 import pytest
@@ -15,16 +15,16 @@ def test_a_gap_breaks_the_curve() -> None:
     assert joined_y[[0, 1, 3]].tolist() == [5, 6, 7]
 
 
-def test_no_values_are_no_curve() -> None:
+def test_missing_values_give_no_curve() -> None:
     assert [len(values) for values in joined(list(pieces(np.arange(3.0), np.full(3, np.nan), gap=2)))] == [0, 0]
 
 
 @pytest.mark.parametrize(("length", "sigma"), [(1, 3.0), (5, 100.0), (200, 3.0), (200, 0.1)])
-def test_smoothing_keeps_a_constant_also_at_the_ends(length: int, sigma: float) -> None:
+def test_smoothing_keeps_a_constant_at_the_ends(length: int, sigma: float) -> None:
     assert smoothed(np.full(length, 7.0), sigma) == pytest.approx(np.full(length, 7.0))
 
 
-def test_smoothing_spreads_a_peak_evenly_around_it() -> None:
+def test_smoothing_spreads_a_peak_symmetrically() -> None:
     values = np.zeros(101)
     values[50] = 1
     result = smoothed(values, 2.0)
@@ -32,7 +32,7 @@ def test_smoothing_spreads_a_peak_evenly_around_it() -> None:
     assert result[50] == pytest.approx(1 / (2 * np.sqrt(2 * np.pi)), rel=0.01)
 
 
-def test_thinning_keeps_every_extreme_in_order() -> None:
+def test_thinning_keeps_extremes_and_order() -> None:
     x = np.arange(100_000.0)
     y = np.sin(x / 500)
     y[77_777], y[33_333] = 9, -9

@@ -1,4 +1,4 @@
-"""What the machines did: which panels tell something, and the sentences about the sampler and about other servers."""
+"""The utilization of the machines: the drawn panels, and the sentences about the sampler and the servers."""
 
 import numpy as np
 import pandas
@@ -11,7 +11,7 @@ NO_EPOCHS = pandas.DataFrame({"time": []})
 
 
 def samples(**columns: float | list[float]) -> pandas.DataFrame:
-    """Four samples a fifth of a second apart; `sys__cpu_pct` stands for sys/cpu_pct."""
+    """Return four samples, 0.2 s apart. `sys__cpu_pct` stands for sys/cpu_pct."""
     named = {name.replace("__", "/"): values for name, values in columns.items()}
     return pandas.DataFrame({"time": 1e9 + 0.2 * np.arange(4), "step": 0, "sys/cpu_pct": 50.0, **named})
 
@@ -24,7 +24,7 @@ def titles(table: pandas.DataFrame) -> list[str]:
     ("columns", "panels"),
     [
         ({}, ["Processor (%)"]),
-        ({"gpu__0__util_pct": 0.0}, ["Processor (%)", "GPU (%)"]),  # idle tells, too
+        ({"gpu__0__util_pct": 0.0}, ["Processor (%)", "GPU (%)"]),  # an idle GPU is relevant too
         ({"gpu__0__util_pct": 5.0, "gpu__1__util_pct": 5.0}, ["Processor (%)", "GPU (%), 2 together"]),
         ({"pressure__cpu_some_pct": 0.0, "sys__cpu_iowait_pct": 0.5}, ["Processor (%)"]),
         (
@@ -38,17 +38,17 @@ def titles(table: pandas.DataFrame) -> list[str]:
         ({"sys__net_recv_Bps": np.nan}, ["Processor (%)"]),
     ],
 )
-def test_a_panel_is_drawn_where_it_tells_something(columns: dict[str, float], panels: list[str]):
+def test_only_panels_with_relevant_values_are_drawn(columns: dict[str, float], panels: list[str]):
     assert titles(samples(**columns)) == panels
 
 
-def test_a_curve_that_was_not_recorded_is_left_out_of_its_panel():
+def test_a_curve_without_values_is_left_out_of_its_panel():
     table = samples(sys__net_recv_Bps=np.nan, sys__net_sent_Bps=3e6)
     panel = next(panel for panel in shown.PANELS if panel.title.startswith("Network"))
     assert [curve.label for curve in shown.telling(panel, table)] == ["sent"]
 
 
-def test_panels_share_their_time_and_only_that_is_zoomed():
+def test_panels_share_a_time_axis_and_zoom_only_that():
     figure = shown.utilization(samples(sys__mem_pct=10.0), NO_EPOCHS)
     assert len({panel.x_range.id for panel in figure.items}) == 1
     assert {tool.dimensions for panel in figure.items for tool in panel.tools if hasattr(tool, "zoom_on_axis")} == {
@@ -56,7 +56,7 @@ def test_panels_share_their_time_and_only_that_is_zoomed():
     }
 
 
-def test_gpus_are_taken_together():
+def test_gpu_metrics_are_combined():
     of_gpus = {
         "util_pct": (80.0, 100.0),
         "mem_used_bytes": (10.0, 30.0),
@@ -75,7 +75,7 @@ def test_gpus_are_taken_together():
     assert shown.throttle_sentence(with_gpus_together(table)) == "Held back: GPU, by its power limit, 50% of the time."
 
 
-def test_power_is_said_against_its_limit():
+def test_the_sentence_compares_power_with_its_limit():
     table = samples(gpu__0__util_pct=90.0, gpu__0__power_w=650.0, gpu__0__power_limit_w=700.0)
     assert "the GPU 90%, drawing 650 of at most 700 W" in shown.utilization(table, NO_EPOCHS).sentence
 
@@ -91,13 +91,13 @@ def test_power_is_said_against_its_limit():
         ({"monitor__dropped": [2.0, 3, 0, 1]}, "The sampler was held up: 4 samples were left out. "),  # two processes
     ],
 )
-def test_a_sampler_that_was_held_up_is_said(columns: dict[str, float | list[float]], words: str):
+def test_a_delayed_sampler_is_reported(columns: dict[str, float | list[float]], words: str):
     sentence = shown.sampler_sentence(samples(**columns))
     assert sentence == (words and words + shown.WHY_LATE)
     assert (sentence in shown.utilization(samples(**columns), NO_EPOCHS).notes) == bool(sentence)
 
 
-def test_each_server_has_a_line_and_the_least_busy_is_named():
+def test_each_server_has_a_line_and_the_sentence_names_the_least_busy():
     machines = {0: samples(gpu__0__util_pct=95.0), 1: samples(gpu__0__util_pct=40.0), 2: samples(sys__cpu_pct=70.0)}
     figure = shown.servers(machines, NO_EPOCHS)
     assert figure.sentence.startswith(
@@ -107,7 +107,7 @@ def test_each_server_has_a_line_and_the_least_busy_is_named():
     assert lines == ["server 0", "server 1", "server 2"]
 
 
-def test_of_many_servers_the_least_busy_are_drawn():
+def test_only_the_least_busy_of_many_servers_are_drawn():
     machines = {index: samples(sys__cpu_pct=90.0 - index) for index in range(40)}
     figure = shown.servers(machines, NO_EPOCHS)
     lines = [line.name for line in figure.items[0].renderers if line.name]

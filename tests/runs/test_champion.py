@@ -1,4 +1,4 @@
-"""Which model is promoted: by comparison, by hand, back again, and by many at once; on what trainings leave."""
+"""Promotion of models: by comparison, manually, by rollback and concurrently, with the files of trainings."""
 
 import json
 import threading
@@ -27,7 +27,7 @@ SETTINGS = settings_from({})
 
 
 def answers(right: int, examples: int = EXAMPLES, first: int = 0) -> Predictions:
-    """Predictions of a model that is right in so many of the examples, from the `first` one on."""
+    """Return predictions of a model that is correct for `right` examples, starting with example `first`."""
     label = np.zeros(examples, np.int32)
     predicted = np.ones(examples, np.int32)
     predicted[np.arange(first, first + right) % examples] = 0
@@ -46,7 +46,7 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path, gcs: FakeGcs) -> P
 
 @pytest.fixture
 def make_training(workspace: Place, tmp_path: Path) -> MakeTraining:
-    """Makes what a complete training leaves: `make_training("run", right=180)`."""
+    """Makes the files of a complete training: `make_training("run", right=180)`."""
 
     def make(run: str, right: int, version: str = "1", labels: tuple[str, ...] = ("a", "b")) -> Place:
         folder = workspace / "runs" / run / "key"
@@ -78,23 +78,23 @@ def judged(run: Place, **values: Any) -> dict[str, Any]:
     [
         (answers(180), answers(150), 0.0, True),
         (answers(150), answers(150), 0.0, True),
-        (answers(150), answers(153), 0.0, True),  # three of 200: it may be chance
+        (answers(150), answers(153), 0.0, True),  # three of 200 may be chance
         (answers(150), answers(165), 0.0, False),
         (answers(150), answers(165), 0.05, True),
         (answers(120), answers(165), 0.05, False),
-        (answers(150, first=40), answers(165), 0.0, True),  # as much worse, but they differ in many
+        (answers(150, first=40), answers(165), 0.0, True),  # equally worse, but the predictions differ for many images
         (answers(6, examples=10), answers(8, examples=10), 0.0, True),  # two of ten say little
         (answers(0, examples=10), answers(10, examples=10), 0.0, False),
     ],
 )
-def test_refused_only_when_the_whole_interval_is_below(
+def test_a_model_is_refused_only_if_the_whole_interval_is_below_zero(
     ours: Predictions, theirs: Predictions, max_worse: float, promoted: bool
 ):
     verdict = compare_answers(ours, theirs, "run/key", max_worse, seed=0)
     assert verdict.is_promoted == promoted, verdict.sentence
 
 
-def test_the_sentence_says_all_that_it_rests_on():
+def test_the_verdict_contains_all_numbers_of_the_decision():
     refused = compare_answers(answers(150), answers(180), "run/key", 0.01, seed=0)
     assert refused.sentence == (
         "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, a difference of "
@@ -107,7 +107,7 @@ def test_the_sentence_says_all_that_it_rests_on():
     assert equal.sentence.endswith("difference +0.0 points (+0.0 to +0.0)")
 
 
-def test_the_better_one_is_promoted_and_a_worse_one_leaves_it(workspace: Place, make_training: MakeTraining):
+def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, make_training: MakeTraining):
     runs = [make_training(name, right) for name, right in (("one", 150), ("better", 170), ("worse", 140))]
     told = [judged(run) for run in runs]
     assert [each["promoted"] for each in told] == [True, True, False]
@@ -131,25 +131,27 @@ def test_the_better_one_is_promoted_and_a_worse_one_leaves_it(workspace: Place, 
         ({"max_worse": 0.2}, True, "promoted: accuracy 70.0% against 85.0%"),
     ],
 )
-def test_the_form_decides(make_training: MakeTraining, values: dict[str, Any], promoted: bool, words: str):
+def test_the_settings_decide_the_promotion(
+    make_training: MakeTraining, values: dict[str, Any], promoted: bool, words: str
+):
     judged(make_training("better", 170))
     told = judged(make_training("worse", 140), **values)
     assert (told["promoted"], told["verdict"].startswith(words)) == (promoted, True), told
 
 
-def test_the_same_answer_again_and_no_second_entry(workspace: Place, make_training: MakeTraining):
+def test_a_repeated_gate_gives_the_same_answer_and_no_second_entry(workspace: Place, make_training: MakeTraining):
     runs = [make_training(name, right) for name, right in (("one", 150), ("better", 170), ("worse", 140))]
     told = [judged(run) for run in runs]
     history = pointer_of(workspace, NAME).history
     assert judged(runs[1]) == told[1]
     assert judged(runs[2]) == told[2]
-    since = judged(runs[0])  # promoted once, and beaten since
+    since = judged(runs[0])  # promoted once, and replaced since
     assert since["verdict"].startswith(told[0]["verdict"] + " (on ")
     assert since["verdict"].endswith("by now better/key is the champion, and stays it)")
     assert pointer_of(workspace, NAME).history == history
 
 
-def test_where_the_champion_is_gone_the_next_one_takes_its_place(make_training: MakeTraining):
+def test_a_model_is_promoted_if_the_champion_is_missing(make_training: MakeTraining):
     gone = make_training("gone", 190)
     judged(gone)
     (gone / "export" / "about.json").unlink()
@@ -158,25 +160,25 @@ def test_where_the_champion_is_gone_the_next_one_takes_its_place(make_training: 
     assert told["verdict"] == f"promoted without a comparison: the champion's model {gone / 'export'} is missing"
 
 
-def test_other_ids_are_left_to_a_person(make_training: MakeTraining):
+def test_a_model_with_other_label_ids_is_not_promoted(make_training: MakeTraining):
     judged(make_training("one", 150))
     told = judged(make_training("other", 190, version="2", labels=("b", "a")))
     assert not told["promoted"]
     assert told["verdict"].startswith("not promoted: some ids have other labels than in the champion one/key")
 
 
-def test_a_champion_of_another_version_is_evaluated_in_a_process_whose_error_is_told(make_training: MakeTraining):
+def test_an_error_in_the_evaluation_of_the_champion_is_raised(make_training: MakeTraining):
     judged(make_training("one", 150))
     with pytest.raises(DatasetError, match="dataset is not a folder: name the folder of a version"):
         judged(make_training("other", 150, version="2"))
 
 
-def test_two_names_have_a_champion_each(workspace: Place, make_training: MakeTraining):
+def test_each_dataset_name_has_a_separate_champion(workspace: Place, make_training: MakeTraining):
     judged(make_training("one", 150))
     assert pointer_of(workspace, "cars").champion is None
 
 
-def test_many_at_once_and_each_is_compared_with_the_one_before(workspace: Place, make_training: MakeTraining):
+def test_concurrent_gates_compare_each_model_with_the_previous_champion(workspace: Place, make_training: MakeTraining):
     runs = [make_training(f"run-{number}", 150) for number in range(5)]
     threads = [threading.Thread(target=judged, args=(run,)) for run in runs]
     for thread in threads:
@@ -190,7 +192,7 @@ def test_many_at_once_and_each_is_compared_with_the_one_before(workspace: Place,
         assert f"of {storage.place_of(before.run).parent.name}/key on the same" in promoted.why
 
 
-# --- back again -------------------------------------------------------------------------------------------------------
+# --- rollback ---------------------------------------------------------------------------------------------------------
 
 
 def entry(action: str, run: str) -> Entry:
@@ -209,17 +211,17 @@ def entry(action: str, run: str) -> Entry:
         ("+a +b -a +b", "ab"),
     ],
 )
-def test_what_stands(history: str, stand: str):
+def test_effective_promotions_are_those_not_rolled_back(history: str, stand: str):
     entries = [entry({"+": "promote", "-": "rollback"}[word[0]], word[1]) for word in history.split()]
     assert [each.run for each in effective_promotions(entries)] == list(stand)
 
 
-def test_each_rollback_goes_one_further_back_and_is_remembered(workspace: Place, make_training: MakeTraining):
+def test_each_rollback_goes_one_step_back_and_is_recorded(workspace: Place, make_training: MakeTraining):
     one, two, three = (make_training(name, 150) for name in ("one", "two", "three"))
     for run in (one, two, three):
         judged(run)
     assert roll_back(pointer_of(workspace, NAME)).run == str(two)
-    assert judged(three)["champion"] == str(two)  # a task that is cleared does not undo it
+    assert judged(three)["champion"] == str(two)  # a cleared task does not undo the rollback
     assert roll_back(pointer_of(workspace, NAME)).run == str(one)
     with pytest.raises(PromotionError, match="there is no model to roll back to"):
         roll_back(pointer_of(workspace, NAME))
@@ -233,7 +235,7 @@ def test_each_rollback_goes_one_further_back_and_is_remembered(workspace: Place,
     assert history[3].why == f"rolled back the promotion of {three}"
 
 
-def test_back_to_a_model_that_is_gone_is_refused(workspace: Place, make_training: MakeTraining):
+def test_a_rollback_to_a_missing_model_is_refused(workspace: Place, make_training: MakeTraining):
     one, two = (make_training(name, 150) for name in ("one", "two"))
     for run in (one, two):
         judged(run)
@@ -243,7 +245,7 @@ def test_back_to_a_model_that_is_gone_is_refused(workspace: Place, make_training
     assert pointer_of(workspace, NAME).champion == pointer_of(workspace, NAME).history[1]
 
 
-def test_a_rollback_of_what_was_moved_meanwhile_is_refused(workspace: Place, make_training: MakeTraining):
+def test_a_rollback_of_a_changed_pointer_is_refused(workspace: Place, make_training: MakeTraining):
     for name in ("one", "two"):
         judged(make_training(name, 150))
     seen = pointer_of(workspace, NAME)
@@ -252,10 +254,12 @@ def test_a_rollback_of_what_was_moved_meanwhile_is_refused(workspace: Place, mak
         roll_back(seen)
 
 
-# --- what a person sees -----------------------------------------------------------------------------------------------
+# --- commands and report ----------------------------------------------------------------------------------------------
 
 
-def test_the_commands(workspace: Place, make_training: MakeTraining, capsys: pytest.CaptureFixture):
+def test_the_commands_promote_roll_back_and_show_the_champion(
+    workspace: Place, make_training: MakeTraining, capsys: pytest.CaptureFixture
+):
     one, two = (make_training(name, right) for name, right in (("one", 180), ("two", 120)))
     places = ["--set", f"workspace={workspace}", "--set", f"dataset_name={NAME}"]
 
@@ -279,7 +283,7 @@ def test_the_commands(workspace: Place, make_training: MakeTraining, capsys: pyt
     assert find_promoted_model(two) == two / "export"
 
 
-def test_what_is_no_complete_training_is_not_promoted(make_training: MakeTraining, tmp_path: Path):
+def test_an_incomplete_training_cannot_be_promoted(make_training: MakeTraining, tmp_path: Path):
     run = make_training("one", 150)
     (run / "result.json").unlink()
     with pytest.raises(SourceError, match=r"has no complete training: there is no result\.json"):
@@ -302,7 +306,7 @@ def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"history": [{"action": "promote"}]}', b"[1]"])
-def test_a_damaged_pointer_is_left_to_a_person(workspace: Place, make_training: MakeTraining, content: bytes):
+def test_a_damaged_pointer_is_an_error_and_is_kept(workspace: Place, make_training: MakeTraining, content: bytes):
     place = workspace / "models" / NAME / "champion.json"
     with storage.write_whole(place) as file:
         file.write(content)
@@ -311,7 +315,7 @@ def test_a_damaged_pointer_is_left_to_a_person(workspace: Place, make_training: 
     assert place.read_bytes() == content
 
 
-def test_the_report_tells_of_it(tmp_path: Path):
+def test_the_report_shows_the_verdict_of_the_gate(tmp_path: Path):
     (tmp_path / "promotion.json").write_text(json.dumps({"verdict": "promoted: by <hand>"}))
     from pipeline.report.page import render
 

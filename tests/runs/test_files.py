@@ -1,4 +1,4 @@
-"""The one reader of the files of a run: three ways to go on if a file is missing or damaged."""
+"""The reader of the files of a run, with three ways to handle a missing or damaged file."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ from pipeline.runs.files import RunFiles, facts, load_files, read_optional, read
 EMPTY = RunFiles(run={}, result={}, verdict={}, promotion={})
 
 
-def test_a_file_that_is_whole_is_the_same_for_all_readers(tmp_path: Path):
+def test_a_valid_file_is_the_same_for_all_readers(tmp_path: Path):
     (tmp_path / "run.json").write_text('{"dataset": "é"}', encoding="utf-8")
     for read in (read_required, read_optional, read_or_empty):
         assert read(tmp_path / "run.json") == {"dataset": "é"}
 
 
-def test_a_missing_file(tmp_path: Path):
+def test_a_missing_file_is_an_error_none_or_empty(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         read_required(tmp_path / "run.json")
     assert read_optional(tmp_path / "run.json") is None
@@ -24,7 +24,7 @@ def test_a_missing_file(tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1', b"\0\0"])
-def test_a_damaged_file_is_named(tmp_path: Path, content: bytes):
+def test_the_error_for_a_damaged_file_names_it(tmp_path: Path, content: bytes):
     (tmp_path / "run.json").write_bytes(content)
     for read in (read_required, read_optional):
         with pytest.raises(json.JSONDecodeError, match=r"^run\.json is not valid JSON: .* \(char \d+\)$"):
@@ -33,7 +33,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: bytes):
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"null", b"7", b'"\xff"'])
-def test_what_is_no_json_object_is_empty_on_a_page(tmp_path: Path, content: bytes):
+def test_content_other_than_a_json_object_reads_as_empty(tmp_path: Path, content: bytes):
     (tmp_path / "run.json").write_bytes(content)
     assert read_or_empty(tmp_path / "run.json") == {}
 
@@ -46,7 +46,7 @@ def test_a_folder_without_files_is_a_run_without_content(tmp_path: Path):
     assert list(facts(EMPTY.run)) == []
 
 
-def test_the_verdict_of_the_result_comes_first(tmp_path: Path):
+def test_the_verdict_of_the_result_takes_precedence(tmp_path: Path):
     (tmp_path / "verdict.json").write_text('{"limit": "input", "step_ms": 0.0}')
     files = load_files(tmp_path)
     assert (files.newest_verdict["limit"], files.steps_judged) == ("input", {})

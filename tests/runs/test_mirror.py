@@ -1,4 +1,4 @@
-"""A run in a bucket: what is brought there, in which order, and what an outage or another worker does to it."""
+"""The mirror of a run in a bucket: which files are uploaded, in which order, also after an outage or a takeover."""
 
 import os
 import re
@@ -24,7 +24,7 @@ PLACE = BucketPath("bucket", "w/runs/run/digest")
 
 
 def there(gcs: FakeGcs) -> dict[str, bytes]:
-    """What the bucket has of the run, but for whose it is."""
+    """Return the files of the run in the bucket, without the owner file."""
     names = [name.removeprefix("w/runs/run/digest/") for name in gcs.names("bucket")]
     return {name: gcs.content("bucket", f"{PLACE.key}/{name}") for name in names if name != mirror.OWNER}
 
@@ -42,13 +42,13 @@ def folder(gcs: FakeGcs, tmp_path: Path) -> Path:
     return tmp_path / "here"
 
 
-def test_what_is_still_being_written_is_not_brought(gcs: FakeGcs, folder: Path):
+def test_files_in_progress_are_not_uploaded(gcs: FakeGcs, folder: Path):
     write(folder, {"comet/try-1/.open/tmp1/messages.json": "{}", ".run.json.host.1.tmp": "r", "run.json": "r"})
     Mirror(folder, PLACE).sync()
     assert there(gcs) == {"run.json": b"r"}
 
 
-def test_what_is_new_or_changed_is_brought_and_nothing_else(gcs: FakeGcs, folder: Path):
+def test_only_new_and_changed_files_are_uploaded(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
     write(folder, {"run.json": "r", "record/samples-00000.csv": "a\n", "comet/1/x.zip": "z"})
     ours.sync()
@@ -63,15 +63,15 @@ def test_what_is_new_or_changed_is_brought_and_nothing_else(gcs: FakeGcs, folder
     assert gcs.requests["insert"] == uploads + 1
 
 
-def test_locks_and_what_is_still_written_stay_here(gcs: FakeGcs, folder: Path):
+def test_locks_failures_and_temporary_files_are_not_uploaded(gcs: FakeGcs, folder: Path):
     names = ("lock", "failure.json", ".best.json.host.1.00000000.tmp", ".m.host.1.00000000.tmp.keras")
     write(folder, dict.fromkeys((*names, "checkpoints/.checkpoint-1.npz.host.1.00000000.tmp", "run.json"), "x"))
     Mirror(folder, PLACE).sync()
     assert list(there(gcs)) == ["run.json"]
 
 
-def test_what_names_others_is_brought_after_them(gcs: FakeGcs, folder: Path):
-    """A kill in the middle must not leave a model unnamed, nor a checkpoint that is beyond the record or the best."""
+def test_files_that_refer_to_others_are_uploaded_after_them(gcs: FakeGcs, folder: Path):
+    """After a kill, the bucket must not have a checkpoint newer than the record, the models and best.json."""
     names = ["checkpoints/checkpoint-7.npz", "result.json", "best.json", "record/batches-00000.csv", "model.keras"]
     write(folder, dict.fromkeys(names, "x"))
     fault = gcs.fail("status", on="insert", matches="model", code=403)
@@ -84,10 +84,10 @@ def test_what_names_others_is_brought_after_them(gcs: FakeGcs, folder: Path):
     assert order[2:] == ["best.json", "result.json", "checkpoints/checkpoint-7.npz"]
 
 
-def test_what_is_written_last_is_brought_as_it_was_before_the_others_were_looked_at(
+def test_a_checkpoint_written_during_a_sync_is_uploaded_by_the_next_sync(
     gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The training goes on meanwhile: a model, then the file that names it, then a checkpoint behind both."""
+    """During the sync, the training writes a model, then the file that names it, then a checkpoint."""
     write(folder, {"model-1.keras": "x", "best.json": "1", "checkpoints/checkpoint-1.npz": "x"})
     files_of = mirror._files
 
@@ -107,7 +107,7 @@ def test_what_is_written_last_is_brought_as_it_was_before_the_others_were_looked
     assert "checkpoints/checkpoint-2.npz" in there(gcs)
 
 
-def test_the_newest_checkpoint_is_brought_first_and_one_that_is_gone_by_then_is_none_to_wait_for(
+def test_the_newest_checkpoint_is_uploaded_first_and_a_removed_one_is_skipped(
     gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write(folder, dict.fromkeys((f"checkpoints/checkpoint-{number}.npz" for number in (1, 2)), "x"))
@@ -122,7 +122,7 @@ def test_the_newest_checkpoint_is_brought_first_and_one_that_is_gone_by_then_is_
     assert list(there(gcs)) == ["checkpoints/checkpoint-2.npz"]
 
 
-def test_no_checkpoint_is_brought_once_another_worker_took_over(
+def test_no_checkpoint_is_uploaded_after_another_worker_took_over(
     gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     names = [f"checkpoints/checkpoint-{number}.npz" for number in (1, 2)]
@@ -142,18 +142,18 @@ def test_no_checkpoint_is_brought_once_another_worker_took_over(
     assert there(gcs) == dict.fromkeys(names, b"theirs")
 
 
-def test_checkpoints_and_models_that_were_replaced_go_but_a_report_stays(gcs: FakeGcs, folder: Path):
+def test_replaced_checkpoints_and_models_are_deleted_but_reports_are_kept(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
     write(folder, {"checkpoints/checkpoint-1.npz": "x", "model-00001.keras": "x"})
     ours.sync()
     gcs.put("bucket", f"{PLACE.key}/report.html", b"drawn elsewhere")
     (folder / "checkpoints/checkpoint-1.npz").unlink()
     (folder / "model-00001.keras").rename(folder / "model.keras")
-    Mirror(folder, PLACE).sync()  # a retry on the same worker
+    Mirror(folder, PLACE).sync()  # as in a retry on the same worker
     assert sorted(there(gcs)) == ["model.keras", "report.html"]
 
 
-def test_it_keeps_up_and_brings_the_rest_at_the_end(gcs: FakeGcs, folder: Path):
+def test_files_are_uploaded_during_the_training_and_at_its_end(gcs: FakeGcs, folder: Path):
     with mirrored(folder, PLACE, every_s=0.01):
         write(folder, {"run.json": "r"})
         until(lambda: "run.json" in there(gcs))
@@ -163,7 +163,7 @@ def test_it_keeps_up_and_brings_the_rest_at_the_end(gcs: FakeGcs, folder: Path):
     assert there(gcs) == {"run.json": b"r", "result.json": b"done"}
 
 
-def test_an_outage_meanwhile_costs_warnings_only(gcs: FakeGcs, folder: Path, caplog: pytest.LogCaptureFixture):
+def test_an_outage_during_the_training_is_only_a_warning(gcs: FakeGcs, folder: Path, caplog: pytest.LogCaptureFixture):
     fault = gcs.fail("status", on="insert|list|get", code=403, times=None)
     with mirrored(folder, PLACE, every_s=0.01):
         write(folder, {"run.json": "r"})
@@ -180,11 +180,11 @@ def test_an_outage_at_the_end_is_an_error(gcs: FakeGcs, folder: Path, monkeypatc
     assert fault.fired
     assert there(gcs) == {}
     fault.release()
-    Mirror(folder, PLACE).sync()  # as the retry does, before it says that the run is done
+    Mirror(folder, PLACE).sync()  # as a retry does before it reports that the run is complete
     assert there(gcs) == {"result.json": b"done"}
 
 
-def test_the_error_of_a_training_is_not_hidden_by_one_of_the_mirror(gcs: FakeGcs, folder: Path):
+def test_an_error_of_the_mirror_does_not_hide_the_error_of_the_training(gcs: FakeGcs, folder: Path):
     fault = gcs.fail("status", code=403, times=None)
     write(folder, {"run.json": "r"})
     with pytest.raises(TrainingError, match="NaN"), mirrored(folder, PLACE):
@@ -192,7 +192,7 @@ def test_the_error_of_a_training_is_not_hidden_by_one_of_the_mirror(gcs: FakeGcs
     assert fault.fired
 
 
-def test_another_worker_goes_on_from_what_the_first_left(gcs: FakeGcs, folder: Path, tmp_path: Path):
+def test_another_worker_continues_from_the_uploaded_files(gcs: FakeGcs, folder: Path, tmp_path: Path):
     write(folder, {"run.json": "r", "checkpoints/checkpoint-1.npz": "x"})
     Mirror(folder, PLACE).sync()
     other = tmp_path / "other"
@@ -203,7 +203,7 @@ def test_another_worker_goes_on_from_what_the_first_left(gcs: FakeGcs, folder: P
     (other / "checkpoints/checkpoint-1.npz").unlink()
     Mirror(other, PLACE).sync()
     write(folder, {"result.json": "of a line of steps that was left"})
-    claim(folder, PLACE)  # and back
+    claim(folder, PLACE)  # and back to the first worker
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
         "checkpoint-2.npz",
         "mirror.json",
@@ -212,13 +212,13 @@ def test_another_worker_goes_on_from_what_the_first_left(gcs: FakeGcs, folder: P
     assert (folder / "checkpoints/checkpoint-2.npz").read_text() == "2"
 
 
-def test_a_retry_on_the_same_worker_keeps_what_the_bucket_has_not_yet(gcs: FakeGcs, folder: Path):
+def test_a_retry_on_the_same_worker_keeps_files_that_are_not_uploaded(gcs: FakeGcs, folder: Path):
     write(folder, {"checkpoints/checkpoint-1.npz": "x"})
     claim(folder, PLACE)
     assert (folder / "checkpoints/checkpoint-1.npz").read_text() == "x"
 
 
-def test_a_worker_whose_run_was_taken_over_writes_no_more(gcs: FakeGcs, folder: Path, tmp_path: Path):
+def test_a_worker_stops_uploading_after_another_worker_took_over(gcs: FakeGcs, folder: Path, tmp_path: Path):
     ours = Mirror(folder, PLACE)
     write(folder, {"run.json": "r"})
     ours.sync()
@@ -230,10 +230,10 @@ def test_a_worker_whose_run_was_taken_over_writes_no_more(gcs: FakeGcs, folder: 
 
 
 @pytest.mark.parametrize("name", ["run.json", "best.json", "result.json"])
-def test_a_worker_that_is_late_replaces_nothing_of_the_one_that_took_over(
+def test_a_late_upload_does_not_replace_files_of_the_new_owner(
     gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    """Between the last look at whose run it is and the write, another worker takes over and writes."""
+    """Another worker takes over and writes between the last check of the owner and the upload."""
     ours = Mirror(folder, PLACE)
     write(folder, {name: "late"})
     swap = storage.swap
@@ -251,7 +251,7 @@ def test_a_worker_that_is_late_replaces_nothing_of_the_one_that_took_over(
     assert there(gcs)[name] == b"theirs"
 
 
-def test_a_file_that_grows_between_two_looks_is_brought_again(gcs: FakeGcs, folder: Path):
+def test_a_file_changed_without_a_new_size_is_uploaded_again(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
     write(folder, {"record/batches-00000.csv": "a\n"})
     ours.sync()
@@ -263,14 +263,14 @@ def test_a_file_that_grows_between_two_looks_is_brought_again(gcs: FakeGcs, fold
 
 
 def record_of(folder: Path, steps: range, segment_bytes: int = 75) -> RecordSink:
-    """One that goes on, a full segment every five steps."""
+    """Write an open record with a full segment every five steps."""
     sink = RecordSink(folder / "record", segment_bytes)
     for step in steps:
         sink.write(Row("samples", 1000.0 + step, step, {"x": 0.5}))
     return sink
 
 
-def test_a_closed_segment_is_brought_once_and_only_the_open_one_again(gcs: FakeGcs, folder: Path):
+def test_only_the_open_segment_is_uploaded_again(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
     sink = record_of(folder, range(12))
     ours.sync()
@@ -286,7 +286,7 @@ def test_a_closed_segment_is_brought_once_and_only_the_open_one_again(gcs: FakeG
     assert list(there(gcs)) == [f"record/samples-0000{n}.csv.gz" for n in range(3)]
 
 
-def test_a_plain_segment_stays_until_its_compressed_form_is_there(gcs: FakeGcs, folder: Path):
+def test_a_plain_segment_stays_in_the_bucket_until_its_compressed_file_is_uploaded(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
     sink = record_of(folder, range(3))
     ours.sync()
@@ -300,7 +300,7 @@ def test_a_plain_segment_stays_until_its_compressed_form_is_there(gcs: FakeGcs, 
     assert list(there(gcs)) == ["record/samples-00000.csv.gz"]
 
 
-def test_another_worker_has_each_row_once_wherever_the_first_was_killed(gcs: FakeGcs, folder: Path, tmp_path: Path):
+def test_another_worker_reads_each_row_once_after_a_kill(gcs: FakeGcs, folder: Path, tmp_path: Path):
     ours = Mirror(folder, PLACE)
     sink = record_of(folder, range(3))
     ours.sync()
@@ -312,7 +312,7 @@ def test_another_worker_has_each_row_once_wherever_the_first_was_killed(gcs: Fak
         ours.sync()
     assert fault.fired
     fault.release()
-    assert list(there(gcs)) == ["record/samples-00000.csv", "record/samples-00000.csv.gz"]  # the first one is shorter
+    assert list(there(gcs)) == ["record/samples-00000.csv", "record/samples-00000.csv.gz"]  # the plain one is older
 
     other = tmp_path / "other"
     claim(other, PLACE)
@@ -322,7 +322,7 @@ def test_another_worker_has_each_row_once_wherever_the_first_was_killed(gcs: Fak
     assert list(there(gcs)) == ["record/samples-00000.csv.gz", "record/samples-00001.csv.gz"]
 
 
-def test_what_is_closed_while_it_is_fetched_is_fetched_as_it_is_then(
+def test_a_segment_closed_during_a_fetch_is_fetched_compressed(
     gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     ours, sink = Mirror(folder, PLACE), record_of(folder, range(3))
@@ -339,7 +339,7 @@ def test_what_is_closed_while_it_is_fetched_is_fetched_as_it_is_then(
     assert read(tmp_path / "there/record", "samples")["step"].tolist() == [0, 1, 2]
 
 
-def test_what_is_replaced_again_and_again_is_no_endless_wait(
+def test_a_fetch_gives_up_on_objects_that_keep_disappearing(
     gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write(folder, {"record/samples-00000.csv": "a\n"})
@@ -353,8 +353,8 @@ def test_what_is_replaced_again_and_again_is_no_endless_wait(
         fetch(tmp_path / "there", PLACE, ("record/",))
 
 
-def test_the_records_of_all_servers_are_fetched_where_they_are_asked_for(gcs: FakeGcs, folder: Path, tmp_path: Path):
-    """The mirror of server 0 leaves those of the others alone: each brings its own."""
+def test_the_records_of_all_servers_are_fetched(gcs: FakeGcs, folder: Path, tmp_path: Path):
+    """The mirror of server 0 ignores the records of other servers, because each server uploads its own."""
     for index, name in enumerate(("", "servers/1", "servers/2")):
         own = folder / name
         claim(own, PLACE / name)
@@ -368,11 +368,11 @@ def test_the_records_of_all_servers_are_fetched_where_they_are_asked_for(gcs: Fa
     }
     assert told.samples is told.servers[0]
     before = gcs.requests.total()
-    fetch(tmp_path / "there", PLACE, REPORT_FILES)  # the same is there
+    fetch(tmp_path / "there", PLACE, REPORT_FILES)  # nothing has changed
     assert gcs.requests.total() == before + 1
 
 
-def test_with_a_local_workspace_nothing_is_done(tmp_path: Path):
+def test_a_local_workspace_is_not_mirrored(tmp_path: Path):
     with mirrored(tmp_path / "run", tmp_path / "run"):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -380,7 +380,7 @@ def test_with_a_local_workspace_nothing_is_done(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["../out.txt", "record/../../out.txt", "/out.txt", "record//out.txt", "./out.txt"])
 @pytest.mark.parametrize("fetching", [claim, lambda folder, place: fetch(folder, place, ("",))])
-def test_an_object_whose_name_leads_elsewhere_becomes_no_file(
+def test_an_object_with_a_path_outside_the_folder_is_refused(
     gcs: FakeGcs, tmp_path: Path, name: str, fetching: Callable[[Path, BucketPath], None]
 ):
     gcs.put("bucket", f"{PLACE.key}/{name}", b"hostile")
@@ -390,7 +390,7 @@ def test_an_object_whose_name_leads_elsewhere_becomes_no_file(
     assert not list(tmp_path.rglob("out.txt"))
 
 
-def test_a_worker_owns_a_run_only_if_what_it_fetched_is_on_its_disk(
+def test_a_worker_owns_a_run_only_after_fetched_files_are_synced(
     gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     claim(folder, PLACE)
@@ -405,7 +405,7 @@ def test_a_worker_owns_a_run_only_if_what_it_fetched_is_on_its_disk(
     assert {path.name for path in other.rglob("*")} == {*seen[0], "mirror.json"}
 
 
-def test_an_empty_object_that_a_console_made_for_a_folder_stops_nothing(gcs: FakeGcs, tmp_path: Path):
+def test_folder_placeholders_of_a_console_are_ignored(gcs: FakeGcs, tmp_path: Path):
     for name in ("", "record/", "run.json"):
         gcs.put("bucket", f"{PLACE.key}/{name}", b"")
     fetch(tmp_path, PLACE, ("",))

@@ -1,4 +1,4 @@
-"""Folders of runs, by the names that a person gives them."""
+"""Search for the folder of a training."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from pipeline.errors import DatasetError
 from pipeline.runs.run import find_training
 
 
-def test_a_run_of_one_training_stands_for_it(tmp_path: Path):
+def test_find_training_accepts_a_run_with_one_training(tmp_path: Path):
     one = tmp_path / "a run" / "0a1b"
     one.mkdir(parents=True)
     (one / "run.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""What stands in for an Airflow where only its answers matter."""
+"""Stand-ins for an Airflow, for tests that only need its answers."""
 
 import json
 from contextlib import suppress
@@ -18,7 +18,7 @@ class Answering(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def handle(self) -> None:
-        """Answer while the client is connected: it leaves when it has waited long enough."""
+        """Answer until the client disconnects, which it does after waiting long enough."""
         with suppress(ConnectionError):
             super().handle()
 
@@ -26,6 +26,6 @@ class Answering(BaseHTTPRequestHandler):
 
 
 class Alive:
-    """In place of an embedded Airflow whose processes all live."""
+    """A stand-in for an embedded Airflow whose processes are all alive."""
 
     def check(self) -> None: ...

@@ -1,4 +1,4 @@
-"""`python -m scripts.airflow` as a terminal runs it."""
+"""Run `python -m scripts.airflow` as a terminal does."""
 
 import os
 import subprocess
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 
 class Commands:
-    """Commands in an environment of their own."""
+    """Commands that run in their own environment."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = {**os.environ, **environ}
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        """Start a command in a group of its own, as a terminal does."""
+        """Start a command in its own process group, as a terminal does."""
         return subprocess.Popen(
             [sys.executable, "-m", "scripts.airflow", *arguments],
             env=self._environ,
@@ -24,7 +24,7 @@ class Commands:
         )
 
     def command(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and output of a command."""
+        """Run a command, and return its exit code and output."""
         with self.start(*arguments) as process:
             output = process.communicate()[0]
         return process.returncode, output

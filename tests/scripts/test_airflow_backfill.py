@@ -1,4 +1,4 @@
-"""A backfill over a real HTTP connection, from a server whose database is locked now and then."""
+"""A backfill over a real HTTP connection to a server whose database is locked now and then."""
 
 import io
 import json
@@ -34,12 +34,12 @@ WANTED = read_backfill("2026-01-01", "2026-01-02", "", {"seed": 1}, date(2026, 1
 
 
 class Server(ThreadingHTTPServer):
-    """Makes a backfill of two runs, which end when they have been looked at often enough."""
+    """A server that creates a backfill of two runs, which end after `looks_to_the_end` requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.creations: list[int] = []
-        """Answers to come; then all is well."""
+        """The status codes of the next creations. Later ones succeed."""
         self.made_though_it_failed = False
         self.late_s = 0.0
         """Seconds that the first answer to a creation takes, after the backfill was created."""
@@ -48,7 +48,7 @@ class Server(ThreadingHTTPServer):
         self.days = [1, 2]
         self.looks_to_the_end = 3
         self.starts_late = False
-        """Whether the scheduler has read the runs, and starts one of them when they have been failed."""
+        """Whether the scheduler, which has read the runs, starts one of them after they were marked as failed."""
 
     def create(self, body: dict[str, Any]) -> tuple[int, Any]:
         code = self.creations.pop(0) if self.creations else 200
@@ -152,7 +152,7 @@ def backfill(server: Server, signals: Signals) -> Outcome:
         return run_backfill(Alive(), client, WANTED, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
 
 
-def test_a_locked_database_is_waited_for_and_told_once(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_locked_database_is_retried_and_reported_once(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.creations = [500, 503, 503]
     outcome = backfill(server, Signals())
     assert [run["state"] for run in outcome.runs] == ["success", "success"]
@@ -160,14 +160,14 @@ def test_a_locked_database_is_waited_for_and_told_once(server: Server, capsys: p
     assert capsys.readouterr().out.count("locked by another writer: trying again") == 1
 
 
-def test_what_was_made_though_the_answer_failed_is_not_made_twice(server: Server) -> None:
+def test_a_backfill_created_despite_a_failed_answer_is_not_created_twice(server: Server) -> None:
     server.creations, server.made_though_it_failed = [503], True
     outcome = backfill(server, Signals())
     assert [run["dag_run_id"] for run in outcome.runs] == ["run1", "run2"]
     assert len(server.backfills) == 1
 
 
-def test_one_whose_runs_could_not_be_made_is_closed_and_made_anew(server: Server) -> None:
+def test_a_backfill_without_runs_is_closed_and_created_again(server: Server) -> None:
     server.days = []
     server.make(WANTED.body("dag"))
     server.days = [1, 2]
@@ -175,19 +175,21 @@ def test_one_whose_runs_could_not_be_made_is_closed_and_made_anew(server: Server
     assert [made["completed_at"] is not None for made in server.backfills] == [True, True]
 
 
-def test_the_same_backfill_under_way_is_followed(server: Server) -> None:
+def test_the_same_backfill_is_followed_if_it_is_running(server: Server) -> None:
     server.make(WANTED.body("dag"))
     outcome = backfill(server, Signals())
     assert [run["dag_run_id"] for run in outcome.runs] == ["run1", "run2"]
     assert len(server.backfills) == 1
 
 
-def test_a_finished_backfill_is_closed_since_another_one_is_refused_until_then(server: Server) -> None:
+def test_a_finished_backfill_is_closed(server: Server) -> None:
     backfill(server, Signals())
     assert server.backfills[0]["completed_at"]
 
 
-def test_one_that_has_ended_but_is_not_closed_is_waited_for(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ended_backfill_that_is_not_closed_yet_delays_the_next_one(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
     server.make({**WANTED.body("dag"), "dag_run_conf": {"seed": 2}})
     server.move("queued", "success")
     server.creations = [409, 409]
@@ -196,19 +198,19 @@ def test_one_that_has_ended_but_is_not_closed_is_waited_for(server: Server, caps
     assert capsys.readouterr().out.count("Airflow has not closed an earlier backfill yet") == 1
 
 
-def test_more_dates_than_one_answer_holds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_read_from_several_pages(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "_PAGE", 1)
     assert [run["dag_run_id"] for run in backfill(server, Signals()).runs] == ["run1", "run2"]
 
 
-def test_another_backfill_under_way_is_left_alone(server: Server) -> None:
+def test_another_running_backfill_is_not_changed(server: Server) -> None:
     server.make({**WANTED.body("dag"), "dag_run_conf": {"seed": 2}})
     with pytest.raises(Refused, match=r"another backfill of dag is running, from 2026-01-01.* wait until it ends"):
         backfill(server, Signals())
     assert server.backfills[0]["completed_at"] is None
 
 
-def test_a_refusal_is_told_in_the_words_of_airflow(server: Server) -> None:
+def test_the_error_for_a_refusal_contains_the_message_of_airflow(server: Server) -> None:
     server.creations = [422]
     with pytest.raises(Failed, match=r"refused the backfill of dag: .*Database is locked"):
         backfill(server, Signals())
@@ -222,14 +224,14 @@ def test_an_interruption_ends_the_backfill_and_its_runs(server: Server) -> None:
     assert [run["state"] for run in server.runs.values()] == ["failed", "failed"]
 
 
-def test_an_interruption_ends_what_the_scheduler_starts_while_it_is_cancelled(server: Server) -> None:
+def test_an_interruption_ends_runs_that_start_during_the_cancellation(server: Server) -> None:
     server.looks_to_the_end, server.starts_late = 1000, True
     with pytest.raises(Interrupted):
         backfill(server, Interrupting(server))
     assert [run["state"] for run in server.runs.values()] == ["failed", "failed"]
 
 
-def test_what_a_killed_command_left_is_ended_by_the_next_one_of_any_dag(server: Server) -> None:
+def test_a_backfill_of_a_killed_command_is_ended_by_the_next_command_of_any_dag(server: Server) -> None:
     server.make(WANTED.body("dag"))
     with closing(client_of(server, "another")) as client:
         end_forgotten_runs(client)
@@ -237,7 +239,7 @@ def test_what_a_killed_command_left_is_ended_by_the_next_one_of_any_dag(server: 
     assert [run["state"] for run in server.runs.values()] == ["failed", "failed"]
 
 
-def test_runs_of_earlier_and_days_without_a_run_are_told_apart(server: Server) -> None:
+def test_skipped_runs_and_days_without_a_run_are_distinguished(server: Server) -> None:
     server.days = [1]
     server.make(WANTED.body("dag"))
     server.move("queued", "success")
@@ -247,7 +249,7 @@ def test_runs_of_earlier_and_days_without_a_run_are_told_apart(server: Server) -
     assert outcome.missing == [date(2026, 1, 2)]
 
 
-def test_a_database_that_stays_locked_is_given_up() -> None:
+def test_a_database_that_stays_locked_raises_its_error() -> None:
     request = httpx.Request("GET", "http://test")
 
     def locked() -> None:
@@ -267,7 +269,7 @@ def test_a_creation_whose_answer_is_late_is_not_repeated(server: Server) -> None
     assert len(server.backfills) == 1
 
 
-def test_a_backfill_that_goes_on_is_named_when_the_patience_ends(server: Server) -> None:
+def test_a_backfill_that_continues_is_named_when_the_patience_ends(server: Server) -> None:
     server.creations = [503] * 10**4
     patience = Patience(pause=lambda _: time.sleep(0.01), limit_s=0.1)
     airflow = Remote(Layout(Path(), Path(), Path()), "http://api", "p", pages="http://ui")

@@ -22,7 +22,7 @@ SELECT (SELECT count(*) FROM asset_dag_run_queue)
 
 
 class Up(Commands):
-    """Commands at work on an Airflow and a workspace of their own."""
+    """Commands with their own Airflow and workspace."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class Up(Commands):
         )
 
     def backfill(self, source: Path, *arguments: str) -> tuple[int, str]:
-        """A backfill of the first three dates of 2026."""
+        """Run a backfill of the first three dates of 2026."""
         return self.command(*_three_dates(source), *arguments)
 
     def settle(self) -> None:
@@ -54,7 +54,7 @@ class Up(Commands):
             return int(database.execute(query).fetchone()[0])
 
     def add_date(self, source: Path, day: int) -> None:
-        """Eight images of one date."""
+        """Write eight images of one date."""
         for number in range(8):
             folder = source / f"2026-01-{day:02}" / ("cats" if number % 2 else "dogs")
             folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         up.command("down")
 
 
-def test_a_date_that_fails_is_named_and_alone_run_again(up: Up) -> None:
+def test_a_failed_date_is_named_and_only_it_is_run_again(up: Up) -> None:
     source = up.folder / "images"
     for day in (1, 2):
         up.add_date(source, day)
@@ -100,7 +100,7 @@ def test_a_date_that_fails_is_named_and_alone_run_again(up: Up) -> None:
     assert "was already trained on" in output
 
 
-def test_an_interrupted_backfill_leaves_nothing_that_goes_on(up: Up) -> None:
+def test_an_interrupted_backfill_leaves_no_unfinished_run(up: Up) -> None:
     up.settle()
     source, again = up.folder / "others", ("--reprocess", "all")
     for day in (1, 2, 3):
@@ -112,7 +112,7 @@ def test_an_interrupted_backfill_leaves_nothing_that_goes_on(up: Up) -> None:
         output = process.communicate()[0]
     assert process.returncode == 130, output
     assert "The backfill is cancelled" in output
-    # Another one may start at once, and finds no run under way.
+    # Another backfill can start at once, because no run is left.
     code, output = up.backfill(source, *again)
     assert code == 0, output
     assert "3 of 3 dates run" in output

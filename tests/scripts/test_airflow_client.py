@@ -12,7 +12,7 @@ from scripts.airflow.follow import require_pool, require_slots
 
 
 class Server:
-    """Takes tokens t1, t2, ... as they are handed out, until `valid` moves on."""
+    """A server that issues the tokens t1, t2, ... and accepts only the token `valid`."""
 
     def __init__(self) -> None:
         self.logins = 0
@@ -32,7 +32,7 @@ def client_of(server: Callable[[httpx.Request], httpx.Response]) -> httpx.Client
     )
 
 
-def test_logs_in_once_and_again_when_the_token_has_run_out() -> None:
+def test_the_client_logs_in_once_and_again_when_its_token_expires() -> None:
     server = Server()
     with client_of(server) as client:
         assert [client.get("/dags").status_code for _ in range(2)] == [200, 200]
@@ -42,7 +42,7 @@ def test_logs_in_once_and_again_when_the_token_has_run_out() -> None:
     assert server.logins == 2
 
 
-def test_a_call_that_is_never_allowed_ends() -> None:
+def test_a_call_that_stays_unauthorized_ends() -> None:
     server = Server()
     server.valid = "none"
     with client_of(server) as client:
@@ -86,7 +86,7 @@ def url(failing: set[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", ["/api/v2/version", "/api/v2/pools", "/execution/health"])
-def test_a_server_is_ready_when_it_answers_people_and_tasks(path: str, url: str, failing: set[str]) -> None:
+def test_a_server_is_ready_when_it_answers_users_and_tasks(path: str, url: str, failing: set[str]) -> None:
     client = Client(url, "secret", "dag")
     assert client.ready()
     failing.add(path)
@@ -95,8 +95,8 @@ def test_a_server_is_ready_when_it_answers_people_and_tasks(path: str, url: str,
 
 
 @pytest.mark.parametrize(("slots", "problem"), [(2, None), (0, "the pool 'gpu' has no slots")])
-def test_a_pool_in_which_no_training_could_start_is_said(slots: int, problem: str | None) -> None:
-    """It was there before, with the slots that somebody gave it in the UI."""
+def test_a_pool_without_slots_is_refused(slots: int, problem: str | None) -> None:
+    """The pool exists already, with the number of slots that a user set in the UI."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "POST" and request.url.path.endswith("/pools"):
@@ -111,7 +111,7 @@ def test_a_pool_in_which_no_training_could_start_is_said(slots: int, problem: st
     ("servers", "slots", "problem"),
     [(1, 1, None), (2, 2, None), (3, -1, None), (2, 1, "num_training_servers=2 .* the pool 'gpu' has 1 slots")],
 )
-def test_a_training_of_more_servers_than_may_run_at_once_is_refused(servers: int, slots: int, problem: str | None):
+def test_a_training_with_more_servers_than_slots_is_refused(servers: int, slots: int, problem: str | None):
     def answer(_: httpx.Request) -> httpx.Response:
         return httpx.Response(201, json={"access_token": "t", "slots": slots})
 

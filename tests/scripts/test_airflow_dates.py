@@ -26,7 +26,7 @@ def test_dates_that_cannot_be_backfilled_are_refused(first: str, last: str, repr
 
 
 @pytest.mark.parametrize(("reprocess", "behavior"), [("", "failed"), ("failed", "failed"), ("all", "completed")])
-def test_what_airflow_is_asked_for_holds_all_of_the_last_day(reprocess: str, behavior: str) -> None:
+def test_the_request_to_airflow_includes_the_whole_last_day(reprocess: str, behavior: str) -> None:
     wanted = read_backfill("2026-01-29", "2026-01-30", reprocess, {"seed": 1}, TODAY)
     assert wanted.days == [date(2026, 1, 29), date(2026, 1, 30)]
     assert wanted.body("dag") == {
@@ -52,6 +52,6 @@ def test_a_source_with_the_same_images_for_all_dates_is_refused(conf: dict[str, 
         require_dated(conf, {})
 
 
-def test_the_source_may_stand_in_the_file_of_settings(tmp_path: Path) -> None:
+def test_the_source_can_come_from_the_settings_file(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('source_uri = "/data/{date}"')
     require_dated({}, {"TENFOLD_SETTINGS": str(tmp_path / "s.toml")})

@@ -1,4 +1,4 @@
-"""The real Airflow with a DAG of the shape of image_training that does next to nothing."""
+"""The real Airflow with a tiny DAG in the shape of image_training."""
 
 import json
 import os
@@ -61,7 +61,7 @@ RESULTS = ["/data/version", "/run/model.keras", "/run/c.zip", "/run/report.html"
 
 
 class Toy(Commands):
-    """Commands at work on a DAGs folder, an Airflow and a workspace of their own."""
+    """Commands with their own DAGs folder, Airflow and workspace."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -74,11 +74,11 @@ class Toy(Commands):
         (folder / "workspace" / "samples").mkdir(parents=True)
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        """Start a command in a group of its own, as a terminal does."""
+        """Start a command in its own process group, as a terminal does."""
         return super().start(*arguments, "--dag", "toy", "--dags", str(self.dags))
 
     def processes(self) -> list[psutil.Process]:
-        """The four of them and all they have started."""
+        """Return the four processes of Airflow and all of their descendants."""
         record = read_record(self.home)
         roots = [process for noted in record.processes.values() if (process := find(noted))] if record else []
         return [process for root in roots for process in (root, *root.children(recursive=True))]
@@ -101,7 +101,7 @@ def read_until(process: "subprocess.Popen[str]", text: str) -> str:
     raise AssertionError(output)
 
 
-def test_run_follows_to_the_results_and_leaves_nothing(toy: Toy) -> None:
+def test_run_prints_the_results_and_leaves_no_process(toy: Toy) -> None:
     with toy.start("run") as process:
         output = read_until(process, "Airflow is ready")
         started = toy.processes()
@@ -125,7 +125,7 @@ def test_failed_task_is_named_with_its_error(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize(("when", "signum"), [("Starting", signal.SIGTERM), ("train ", signal.SIGINT)])
-def test_signals_leave_nothing(toy: Toy, when: str, signum: signal.Signals) -> None:
+def test_signals_leave_no_process(toy: Toy, when: str, signum: signal.Signals) -> None:
     with toy.start("run", "--params", json.dumps({"sleep": 100})) as process:
         read_until(process, when)
         until(lambda: len(toy.processes()) >= 4 or process.poll() is not None)
@@ -147,7 +147,7 @@ def test_import_error_of_the_dag_is_shown(toy: Toy) -> None:
     assert "RuntimeError: a typo in the DAG" in output
 
 
-def test_up_serves_runs_until_down_and_tells_what_died(toy: Toy) -> None:
+def test_up_serves_runs_until_down_and_status_names_dead_processes(toy: Toy) -> None:
     code, first = toy.command("up")
     assert code == 0, first
     assert "TENFOLD_ALLOWED_PUBLISH and TENFOLD_ALLOWED_MODELS allow everything: a run can access everything" in first

@@ -43,7 +43,7 @@ def test_log_path() -> None:
     assert log_path([line("killed before it wrote any")]) == ""
 
 
-def test_why_a_task_was_skipped() -> None:
+def test_skip_reason() -> None:
     skips = [line("Skipping task.", reason="trained before"), line("Skipping task.", reason="left to the next")]
     assert skip_reason([*HEAD, *skips, line("bye", reason="none")]) == "left to the next"
     assert skip_reason(HEAD) == ""

@@ -1,4 +1,4 @@
-"""Following a run over a real HTTP connection, from a server that does not always answer."""
+"""Following a run over a real HTTP connection to a server that sometimes fails."""
 
 import io
 import threading
@@ -20,7 +20,7 @@ from tests.scripts.answering import Alive, Answering
 
 
 class Server(ThreadingHTTPServer):
-    """A run that is running until it was asked often enough; some answers in between are errors."""
+    """A server whose run ends with the last of `answers`. Some answers before that are errors."""
 
     answers: list[int]
 
@@ -61,13 +61,13 @@ def watch(server: Server, monkeypatch: pytest.MonkeyPatch, limit_s: float = 10) 
         client.close()
 
 
-def test_an_answer_that_fails_does_not_end_the_run(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_answer_does_not_end_the_watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.answers = [200, 500, 500, 200, 503, 200]
     watch(server, monkeypatch)
     assert server.answers == []
 
 
-def test_a_server_that_stays_silent_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_keeps_failing_ends_the_watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.answers = [200, *[500] * 1000]
     with pytest.raises(httpx.HTTPStatusError):
         watch(server, monkeypatch, limit_s=0.2)
@@ -84,5 +84,5 @@ def test_a_server_that_stays_silent_is_given_up(server: Server, monkeypatch: pyt
         ({}, ""),
     ],
 )
-def test_rejected_images_are_told_at_the_end(dataset: dict[str, Any], words: str) -> None:
+def test_rejected_images_are_summarized(dataset: dict[str, Any], words: str) -> None:
     assert follow._rejected(dataset) == words

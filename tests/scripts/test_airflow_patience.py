@@ -73,7 +73,7 @@ class Handler(Answering):
 
 
 class Server(ThreadingHTTPServer):
-    """A server with one run, which ends after three looks at it."""
+    """A server with one run, which ends after `looks_to_the_end` requests for its state."""
 
     allow_reuse_address = True
 
@@ -127,7 +127,7 @@ def test_a_read_is_repeated(server: Server, fault: str | int, capsys: pytest.Cap
     assert capsys.readouterr().out.count("trying again for up to 30 s") == 1
 
 
-def test_one_slow_answer_is_no_reason_to_give_up(server: Server):
+def test_a_single_slow_answer_is_accepted(server: Server):
     """After Ctrl-C, the time limit of an answer may be longer than that of all calls."""
     server.runs, server.faults = ["r"], [LATE]
     with closing(client_of(server)) as client:
@@ -143,7 +143,7 @@ def test_a_refusal_is_not_repeated(server: Server, fault: int):
 
 
 @pytest.mark.parametrize("faults", [[LATE], [DROPPED], [503], [LOST], [LOST, LATE, 503]])
-def test_a_trigger_whose_answer_is_lost_makes_one_run(server: Server, faults: list[str | int]):
+def test_a_trigger_whose_answer_is_lost_creates_one_run(server: Server, faults: list[str | int]):
     server.faults = list(faults)
     with closing(client_of(server)) as client:
         assert [client.trigger({})] == server.runs
@@ -151,7 +151,7 @@ def test_a_trigger_whose_answer_is_lost_makes_one_run(server: Server, faults: li
 
 
 @pytest.mark.parametrize("change", ["unpause", "fail"])
-def test_a_change_that_may_be_made_twice_is_repeated(server: Server, change: str):
+def test_an_idempotent_change_is_repeated(server: Server, change: str):
     server.runs, server.faults = ["r"], [503, DROPPED]
     with closing(client_of(server)) as client:
         client.unpause() if change == "unpause" else client.fail("r")
@@ -183,7 +183,7 @@ def test_a_run_is_followed_through_a_restart_of_the_api_server(server: Server, t
 
 
 @pytest.mark.parametrize("stays", [True, False])
-def test_when_the_patience_ends_the_run_is_named(server: Server, tmp_path: Path, monkeypatch: Any, stays: bool):
+def test_the_run_is_named_when_the_patience_ends(server: Server, tmp_path: Path, monkeypatch: Any, stays: bool):
     """If the Airflow belongs to the command, it ends with the command, and so does the run."""
     monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
     server.looks_to_the_end = 10**6
@@ -201,7 +201,7 @@ def test_when_the_patience_ends_the_run_is_named(server: Server, tmp_path: Path,
         assert f"the run {run_id} of dag ends together with this command" in str(caught.value)
 
 
-def test_a_refusal_that_passes_does_not_end_the_look(server: Server, tmp_path: Path, monkeypatch: Any):
+def test_a_transient_refusal_does_not_end_the_watch(server: Server, tmp_path: Path, monkeypatch: Any):
     """An ingress without its backend answers 404."""
     monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
     server.looks_to_the_end = 20
@@ -211,7 +211,7 @@ def test_a_refusal_that_passes_does_not_end_the_look(server: Server, tmp_path: P
     assert server.faults == []
 
 
-def test_a_refusal_that_stays_names_the_run(server: Server, tmp_path: Path, monkeypatch: Any):
+def test_the_error_for_a_permanent_refusal_names_the_run(server: Server, tmp_path: Path, monkeypatch: Any):
     monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
     monkeypatch.setattr("scripts.airflow.watch.TOLERANCE_S", 0.2)
     server.looks_to_the_end = 10**6
@@ -222,7 +222,7 @@ def test_a_refusal_that_stays_names_the_run(server: Server, tmp_path: Path, monk
     assert f"the run {server.runs[0]} of dag continues without this command" in str(caught.value)
 
 
-def test_a_trigger_that_is_refused_leaves_nothing_that_goes_on(server: Server, tmp_path: Path):
+def test_a_refused_trigger_raises_an_error(server: Server, tmp_path: Path):
     with closing(client_of(server)) as client:
         server.faults = [422]
         with pytest.raises(Failed, match="Airflow refused the run manual__"):
@@ -237,7 +237,7 @@ class Pressed(Signals):
 
 
 @pytest.mark.parametrize(("fault", "words"), [(503, "The run r is marked as failed"), (LOST, "Airflow has no run r")])
-def test_who_leaves_during_a_trigger_leaves_no_run(
+def test_an_interruption_during_a_trigger_leaves_no_run(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str | int, words: str
 ):
     server.faults = [fault]
@@ -248,7 +248,7 @@ def test_who_leaves_during_a_trigger_leaves_no_run(
     assert words in capsys.readouterr().out
 
 
-def test_a_person_who_waits_for_an_answer_can_leave(server: Server):
+def test_an_interruption_ends_the_wait_for_an_answer(server: Server):
     server.runs, server.faults = ["r"], [503] * 10**4
     patience = Patience(pause=Pressed().pause)
     client = Client(f"http://127.0.0.1:{server.server_port}", "p", "dag", patience)

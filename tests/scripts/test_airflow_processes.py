@@ -9,7 +9,7 @@ import pytest
 from scripts.airflow import processes
 from scripts.airflow.processes import Identity, end, find, identify, spawn
 
-# Starts a child in its session and one in a session of its own; each writes its number, then waits.
+# Starts a child in the same session and a child in a new session, prints their process ids, and then waits.
 TREE = """
 import subprocess, sys
 sleep = [sys.executable, "-c", "import signal, sys, time; exec(sys.argv[1]); print('up', flush=True); time.sleep(60)"]
@@ -30,14 +30,14 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_tree(tmp_path: Path, setup: str, last: str) -> tuple["subprocess.Popen[bytes]", list[Identity]]:
     root = spawn([sys.executable, "-c", TREE, setup, last], os.environ, tmp_path / "log")
-    # Asking for its state would reap a root that leaves, and with it the identity that the test needs.
+    # `root.poll` would reap a root that has ended, and the test would lose its identity.
     while not (tmp_path / "log").read_text().endswith("\n"):
         assert psutil.Process(root.pid).status() != psutil.STATUS_ZOMBIE or last == "leave"
     return root, [identify(int(pid)) for pid in (tmp_path / "log").read_text().split()]
 
 
 @pytest.mark.parametrize("setup", ["pass", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
-def test_end_leaves_nothing_also_of_those_that_ignore_the_word(tmp_path: Path, setup: str) -> None:
+def test_end_also_kills_processes_that_ignore_sigterm(tmp_path: Path, setup: str) -> None:
     root, children = start_tree(tmp_path, setup, "stay")
     assert len(children) == 2
     end([identify(root.pid)])
@@ -46,7 +46,7 @@ def test_end_leaves_nothing_also_of_those_that_ignore_the_word(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("reaped", [True, False])
-def test_children_of_a_root_that_has_died_are_found_by_their_session(tmp_path: Path, reaped: bool) -> None:
+def test_children_of_a_dead_root_are_found_by_their_session(tmp_path: Path, reaped: bool) -> None:
     root, (in_session, elsewhere) = start_tree(tmp_path, "pass", "leave")
     noted = identify(root.pid)
     if reaped:
@@ -59,18 +59,18 @@ def test_children_of_a_root_that_has_died_are_found_by_their_session(tmp_path: P
     psutil.Process(elsewhere.pid).kill()
 
 
-def test_a_process_is_not_mistaken_for_an_earlier_one_of_its_number() -> None:
+def test_a_process_is_not_mistaken_for_an_earlier_one_with_its_id() -> None:
     me = identify(os.getpid())
     assert find(me) is not None
     assert find(Identity(me.pid, me.created - 60)) is None
 
 
-def test_ending_what_is_long_gone_touches_nobody_else() -> None:
+def test_ending_a_dead_process_does_not_end_a_process_with_the_same_id() -> None:
     me = identify(os.getpid())
     end([Identity(me.pid, me.created - 60)])
 
 
-def test_spawned_processes_are_out_of_reach_of_the_terminal(tmp_path: Path) -> None:
+def test_spawned_processes_have_their_own_session(tmp_path: Path) -> None:
     child = spawn([sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"], os.environ, tmp_path / "log")
     assert child.wait() == 0
     assert (tmp_path / "log").read_text() == "True\n"

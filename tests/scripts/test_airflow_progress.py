@@ -35,7 +35,7 @@ def test_text_of_stages(instances: list[Any], texts: list[str]) -> None:
     assert [stage.text for stage in stages_of(instances, {"train": "epoch 2/3 loss 0.5"})] == texts
 
 
-def test_stages_stand_in_the_order_of_their_begin() -> None:
+def test_stages_are_sorted_by_their_start() -> None:
     instances = [task("train", "running", 9), task("extract", "success", 1, 2), task("copy", "success", 3, 4)]
     assert [stage.name for stage in stages_of(instances, {})] == ["extract", "copy", "train"]
 
@@ -53,7 +53,7 @@ def test_lines_show_only_what_changed() -> None:
     ]
 
 
-def test_region_goes_back_over_exactly_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_region_overwrites_exactly_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     stream = io.StringIO()
     region = Region(stream)
@@ -86,5 +86,5 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def test_a_reader_that_has_left_does_not_stop_us() -> None:
+def test_a_closed_output_raises_no_error() -> None:
     write(Gone(), "Stopping Airflow\n")

@@ -33,7 +33,7 @@ def test_record_is_read_as_written_and_forgotten(tmp_path: Path) -> None:
     assert read_record(tmp_path) is None
 
 
-def test_second_command_is_refused_with_the_number_of_the_first_until_that_dies(tmp_path: Path) -> None:
+def test_a_second_command_is_refused_with_the_process_id_of_the_first_until_it_dies(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -46,7 +46,7 @@ def test_second_command_is_refused_with_the_number_of_the_first_until_that_dies(
         assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
-def test_keys_are_made_once_and_for_nobody_else(tmp_path: Path) -> None:
+def test_keys_are_created_once_and_only_their_owner_can_read_them(tmp_path: Path) -> None:
     keys = load_keys(tmp_path / "keys.json")
     assert load_keys(tmp_path / "keys.json") == keys
     assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600
@@ -55,7 +55,7 @@ def test_keys_are_made_once_and_for_nobody_else(tmp_path: Path) -> None:
 
 
 def test_an_airflow_of_an_older_release_is_refused_and_can_be_stopped(tmp_path: Path) -> None:
-    """Its processes lack the settings without which the first task of this release allows nothing."""
+    """Its processes lack settings, and without them the first task of this release allows nothing."""
     layout = layout_from({"TENFOLD_HOME": str(tmp_path)})
     processes = dict.fromkeys(components(0), identify(os.getpid()))
     write_record(tmp_path, Record(8080, background=True, processes=processes))

@@ -1,4 +1,4 @@
-"""An Airflow that is named by its address."""
+"""A remote Airflow, which environment variables name by its address."""
 
 from pathlib import Path
 
@@ -13,17 +13,17 @@ URL, PASSWORD = "TENFOLD_AIRFLOW_URL", "TENFOLD_AIRFLOW_PASSWORD"
 
 
 @pytest.mark.parametrize("environ", [{}, {URL: ""}, {PASSWORD: "p"}])
-def test_without_an_address_there_is_none(environ: dict[str, str]):
+def test_without_an_address_there_is_no_remote_airflow(environ: dict[str, str]):
     assert remote_from(environ, LAYOUT) is None
 
 
-def test_the_address_is_taken_without_its_slash():
+def test_the_trailing_slash_of_the_address_is_removed():
     assert remote_from({URL: "http://a:1/", PASSWORD: "p"}, LAYOUT) == Remote(
         LAYOUT, "http://a:1", "p", pages="http://a:1"
     )
 
 
-def test_pages_have_the_address_that_a_browser_reaches():
+def test_pages_have_the_base_url_that_a_browser_reaches():
     found = remote_from({URL: "http://a:1/", PASSWORD: "p", "AIRFLOW__API__BASE_URL": "http://127.0.0.1:8080"}, LAYOUT)
     assert found is not None
     assert (found.url, found.pages) == ("http://a:1", "http://127.0.0.1:8080")

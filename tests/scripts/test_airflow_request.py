@@ -19,7 +19,7 @@ from scripts.airflow.schedules import check_schedule
         ("", '{"source_uri": "gs://b/i"}', {"source_uri": "gs://b/i"}),
     ],
 )
-def test_request(source: str, params: str, conf: dict[str, object]) -> None:
+def test_read_request(source: str, params: str, conf: dict[str, object]) -> None:
     assert read_request(source, params) == conf
 
 
@@ -27,13 +27,13 @@ def test_request(source: str, params: str, conf: dict[str, object]) -> None:
     ("params", "what"),
     [("{epochs: 3}", "at character 2"), ("[1]", "a JSON object"), ('"epochs"', "a JSON object")],
 )
-def test_params_that_are_no_object_are_refused_with_what_was_given(params: str, what: str) -> None:
+def test_the_error_for_params_that_are_no_object_shows_the_params(params: str, what: str) -> None:
     with pytest.raises(Refused, match=what) as refusal:
         read_request("", params)
     assert repr(params) in str(refusal.value)
 
 
-def test_paths_become_absolute_for_a_task_runs_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "images").mkdir()
     monkeypatch.chdir(tmp_path)
     conf = check_settings({"source_uri": "images", "workspace": "work", "epochs": 3})
@@ -73,7 +73,7 @@ def test_paths_become_absolute_for_a_task_runs_elsewhere(tmp_path: Path, monkeyp
         ({"TENFOLD_SETTINGS": "{bad}"}, "did you mean source_uri"),
     ],
 )
-def test_a_schedule_that_cannot_work_is_refused(environ: dict[str, str], what: str, tmp_path: Path) -> None:
+def test_an_invalid_schedule_is_refused(environ: dict[str, str], what: str, tmp_path: Path) -> None:
     (tmp_path / "file.toml").write_text('source_uri = "/data/{date}"')
     (tmp_path / "bad.toml").write_text('source_ur = "/data/{date}"')
     (tmp_path / "true.toml").write_text("epochs = true")
@@ -83,12 +83,12 @@ def test_a_schedule_that_cannot_work_is_refused(environ: dict[str, str], what: s
 
 
 @pytest.mark.parametrize("schedule", ["", "@daily", "0 3 * * *"])
-def test_a_schedule_with_its_settings(schedule: str, tmp_path: Path) -> None:
+def test_a_schedule_with_a_settings_file_is_accepted(schedule: str, tmp_path: Path) -> None:
     (tmp_path / "file.toml").write_text('source_uri = "/data/{date}"')
     check_schedule({"TENFOLD_DATASET_SCHEDULE": schedule, "TENFOLD_SETTINGS": str(tmp_path / "file.toml")})
 
 
-def test_settings_that_work_pass() -> None:
+def test_valid_settings_are_accepted() -> None:
     right = {
         "TENFOLD_START_DATE": "2026-01-31T00:00+02:00",
         "TENFOLD_DEADLINE_HOURS": "0.5",
@@ -104,7 +104,7 @@ def test_settings_that_work_pass() -> None:
 
 
 @pytest.mark.parametrize("folder", ["config", "plugins", "dags", "my_dags"])
-def test_a_notifier_may_be_wherever_airflow_imports_from(folder: str, tmp_path: Path) -> None:
+def test_a_notifier_can_be_in_any_folder_that_airflow_imports_from(folder: str, tmp_path: Path) -> None:
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "told.py").write_text("Notifier = object\n")
     environ = {"AIRFLOW_HOME": str(tmp_path), "TENFOLD_NOTIFIERS": "told.Notifier", "AIRFLOW__CORE__PLUGINS_FOLDER": ""}
@@ -120,7 +120,7 @@ def test_a_notifier_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(("environ", "code"), [({}, 0), ({"TENFOLD_CATCHUP": "maybe"}, 2)])
 def test_compose_refuses_the_same_settings(environ: dict[str, str], code: int) -> None:
-    """What `make docker-up` runs in the image, before it starts any service."""
+    """`make docker-up` runs this command in the image before it starts any service."""
     command = [sys.executable, "-m", "scripts.airflow", "check"]
     done = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
     assert (done.returncode, "TENFOLD_CATCHUP must be true or false" in done.stderr) == (code, bool(code))
@@ -145,7 +145,7 @@ def test_a_source_that_is_a_file_is_refused(tmp_path: Path) -> None:
         ({"source_uri": "gs://b"}, "source_uri"),
     ],
 )
-def test_settings_that_the_first_task_would_refuse_start_nothing(conf: dict[str, object], what: str) -> None:
+def test_settings_that_the_first_task_would_refuse_are_refused(conf: dict[str, object], what: str) -> None:
     with pytest.raises(Refused, match=what):
         check_settings(conf)
 
@@ -157,7 +157,7 @@ def test_source_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("missing", ["none", "none/{date}", "none/{date}/more"])
-def test_source_that_is_not_there_is_refused(missing: str, tmp_path: Path) -> None:
+def test_a_missing_source_is_refused(missing: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"SOURCE .*none.* does not exist"):
         read_request(str(tmp_path / missing), "")
 
@@ -167,7 +167,7 @@ def test_dated_source_needs_only_the_folder_above_the_date(dated: str, tmp_path:
     assert read_request(str(tmp_path / dated), "") == {"source_uri": str(tmp_path / dated)}
 
 
-def test_samples_are_drawn_once_and_only_without_a_source(tmp_path: Path) -> None:
+def test_existing_samples_are_used_only_without_a_source(tmp_path: Path) -> None:
     given = {"source_uri": "/images"}
     samples = tmp_path / "samples"
     assert or_sample_images(given, samples) == given
@@ -181,6 +181,6 @@ def test_samples_are_drawn_once_and_only_without_a_source(tmp_path: Path) -> Non
     assert list((tmp_path / "samples").iterdir()) == []
 
 
-def test_source_may_be_a_list(tmp_path: Path) -> None:
+def test_the_source_can_be_a_list(tmp_path: Path) -> None:
     (tmp_path / "images.csv").write_text("path,label\n")
     assert read_request(str(tmp_path / "images.csv"), "") == {"source_uri": str(tmp_path / "images.csv")}

@@ -14,7 +14,7 @@ from scripts.ports import HOST
 KEYS = Keys(password="p", fernet="f", jwt="j", session="s")
 
 
-def test_layout_is_that_of_the_checkout_unless_told_otherwise() -> None:
+def test_the_layout_defaults_to_the_checkout() -> None:
     assert layout_from({}).home == ROOT / ".airflow"
     assert layout_from({}).workspace == ROOT / "workspace"
     told = layout_from({"TENFOLD_HOME": "/h", "TENFOLD_WORKSPACE": "/w"}, dags="/d")
@@ -23,18 +23,18 @@ def test_layout_is_that_of_the_checkout_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize("gpus", ["0", "-1", "all", "1.5"])
-def test_gpus_are_a_number_of_trainings_at_once(gpus: str) -> None:
+def test_gpus_must_be_a_positive_number(gpus: str) -> None:
     with pytest.raises(Refused, match=f"TENFOLD_GPUS must be .*'{gpus}'"):
         layout_from({"TENFOLD_GPUS": gpus})
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "http"])
-def test_a_port_is_a_number_in_range(port: str) -> None:
+def test_a_port_must_be_a_number_in_range(port: str) -> None:
     with pytest.raises(Refused, match=f"TENFOLD_PORT must be a port .*'{port}'"):
         layout_from({"TENFOLD_PORT": port})
 
 
-def test_a_chosen_port_that_is_taken_is_refused_by_its_setting(tmp_path: Path) -> None:
+def test_the_error_for_a_taken_port_names_its_setting(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
@@ -46,7 +46,7 @@ def test_a_chosen_port_that_is_taken_is_refused_by_its_setting(tmp_path: Path) -
 
 @pytest.fixture
 def no_root() -> Iterator[None]:
-    """Nobody's rights in place of root's."""
+    """Run as the user nobody if the test runs as root."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
@@ -57,12 +57,12 @@ def no_root() -> Iterator[None]:
 @pytest.mark.skipif(
     int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) <= 80, reason="anybody may open port 80 here"
 )
-def test_a_port_that_only_root_may_open_is_refused_by_its_setting(no_root: None) -> None:
-    with pytest.raises(Refused, match="this user is not allowed to open TENFOLD_PORT=80"):
+def test_the_error_for_a_privileged_port_names_its_setting(no_root: None) -> None:
+    with pytest.raises(Refused, match="TENFOLD_PORT=80 is a port that this user may not open"):
         _port(layout_from({"TENFOLD_PORT": "80"}), background=True)
 
 
-def test_settings_of_another_airflow_stay_out_and_the_rest_goes_in() -> None:
+def test_settings_of_another_airflow_are_dropped_and_other_variables_kept() -> None:
     inherited = {
         "AIRFLOW_HOME": "/other",
         "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
@@ -91,7 +91,7 @@ def test_no_log_server_is_started(command: str, option: str) -> None:
     assert option in components(1)[command]
 
 
-def test_free_port_is_the_favorite_unless_somebody_has_it() -> None:
+def test_free_port_is_the_favorite_unless_it_is_taken() -> None:
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         taken.listen()

@@ -9,7 +9,7 @@ from scripts.airflow.signals import Signals
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_is_heard_at_the_next_pause(signum: signal.Signals, code: int) -> None:
+def test_a_signal_interrupts_the_next_pause(signum: signal.Signals, code: int) -> None:
     with Signals() as signals:
         signals.pause(0)
         os.kill(os.getpid(), signum)
@@ -18,7 +18,7 @@ def test_a_signal_is_heard_at_the_next_pause(signum: signal.Signals, code: int) 
     assert interruption.value.code == code
 
 
-def test_a_second_signal_does_not_disturb_the_stopping() -> None:
+def test_a_second_signal_does_not_replace_the_first() -> None:
     with Signals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
@@ -26,14 +26,14 @@ def test_a_second_signal_does_not_disturb_the_stopping() -> None:
             signals.check()
 
 
-def test_pause_lasts_as_long_as_it_should() -> None:
+def test_a_pause_lasts_as_long_as_requested() -> None:
     begin = time.monotonic()
     with Signals() as signals:
         signals.pause(0.25)
     assert time.monotonic() - begin >= 0.25
 
 
-def test_handlers_are_put_back() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Signals():
         assert signal.getsignal(signal.SIGTERM) is not before

@@ -16,7 +16,7 @@ def database(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_a_savepoint_has_read_is_not_changed_before_it_writes(database: Path) -> None:
+def test_a_savepoint_blocks_other_writers_until_its_commit(database: Path) -> None:
     ours = sqlite3.connect(database, **CONNECT_ARGS)
     other = sqlite3.connect(database, timeout=0)
     cursor = ours.cursor()
@@ -24,14 +24,14 @@ def test_what_a_savepoint_has_read_is_not_changed_before_it_writes(database: Pat
     cursor.execute("SELECT count(*) FROM run").fetchone()
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
         other.execute("INSERT INTO run VALUES (1)")
-    cursor.execute("INSERT INTO run VALUES (2)")  # fails at once where the other one was let in
+    cursor.execute("INSERT INTO run VALUES (2)")  # This fails at once if the other writer came first.
     ours.commit()
     assert other.execute("SELECT id FROM run").fetchall() == [(2,)]
     ours.close()
     other.close()
 
 
-def test_a_released_savepoint_is_seen_by_nobody_before_the_commit(database: Path) -> None:
+def test_a_released_savepoint_is_not_visible_before_the_commit(database: Path) -> None:
     ours = sqlite3.connect(database, **CONNECT_ARGS)
     cursor = ours.cursor()
     for statement in ("SAVEPOINT one", "INSERT INTO run VALUES (1)", "RELEASE SAVEPOINT one"):

@@ -1,4 +1,4 @@
-"""A start of Airflow is waited for while its processes work, but no longer than the limit."""
+"""A command waits for the start of Airflow while its processes work, up to a limit."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ Start = Callable[[str], Embedded]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start an Airflow whose only process runs some code, and never answers."""
+    """A function that starts an Airflow whose only process runs some code and never answers."""
     started: list[Embedded] = []
 
     def make(code: str) -> Embedded:
@@ -51,13 +51,13 @@ def wait(airflow: Running) -> float:
     return time.monotonic() - begin
 
 
-def test_processes_that_do_nothing_are_given_up(start: Start, monkeypatch: pytest.MonkeyPatch):
+def test_idle_processes_end_the_wait(start: Start, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stalls, "STALL_S", 1.0)
     with pytest.raises(Failed, match=r"almost nothing for 1 s.*image_training.*see the logs in"):
         wait(start(IDLE))
 
 
-def test_nothing_is_said_of_the_processes_of_an_airflow_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_error_for_a_remote_airflow_does_not_mention_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stalls, "STALL_S", 1.0)
     layout = Layout(tmp_path, tmp_path / "workspace", tmp_path / "dags")
     elsewhere = Remote(layout, "http://airflow", "password", pages="http://airflow")
@@ -68,7 +68,7 @@ def test_nothing_is_said_of_the_processes_of_an_airflow_elsewhere(tmp_path: Path
 
 
 @pytest.mark.parametrize("code", [BUSY, IN_A_CHILD])
-def test_processes_that_work_are_waited_for_up_to_a_limit(start: Start, monkeypatch: pytest.MonkeyPatch, code: str):
+def test_busy_processes_are_awaited_up_to_a_limit(start: Start, monkeypatch: pytest.MonkeyPatch, code: str):
     for name, value in {"STALL_S": 3.0, "WORK_S": 0.05, "LIMIT_S": 8.0}.items():
         monkeypatch.setattr(stalls, name, value)
     begin = time.monotonic()

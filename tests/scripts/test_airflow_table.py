@@ -23,7 +23,7 @@ def run(state: str, queued: str = "2026-02-01T12:00:01Z", ended: str | None = "2
         (run("success") | {"logical_date": "2026-01-01T07:00:00Z"}, {}, Row("2026-01-01T07:00", "", "", "new")),
     ],
 )
-def test_a_date_that_was_run(one: Any, made: dict[str, Any], row: Row) -> None:
+def test_the_row_of_a_date_that_was_run(one: Any, made: dict[str, Any], row: Row) -> None:
     assert row_of(one, made, Outcome(SINCE, [one], [], [])) == row
 
 
@@ -35,12 +35,12 @@ def test_a_date_that_was_run(one: Any, made: dict[str, Any], row: Row) -> None:
         (None, "skipped: already running"),
     ],
 )
-def test_a_date_that_was_skipped(ended: str | None, word: str) -> None:
+def test_the_row_of_a_date_that_was_skipped(ended: str | None, word: str) -> None:
     one = run("success", "2026-01-30T00:00:00Z", ended)
     assert row_of(one, MADE, Outcome(SINCE, [], [one], [])) == Row("2026-01-01", "24", "abc", word)
 
 
-def test_columns_are_as_wide_as_their_widest() -> None:
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
     rows = [Row("date", "images", "version", "outcome"), Row("2026-01-01", "5", "ab", "new")]
     assert aligned(rows) == ["date        images  version  outcome", "2026-01-01       5  ab       new"]
 

@@ -1,4 +1,4 @@
-"""What Compose runs beside Airflow, as processes of this machine."""
+"""The scripts that Compose runs beside Airflow, run as processes of this machine."""
 
 import json
 import os
@@ -28,14 +28,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def docker_that_says(published: str, folder: Path) -> None:
-    """A command instead of Docker's, which prints the port of its containers."""
+    """Write a stand-in for the command `docker`, which prints the port of its containers."""
     docker = folder / "docker"
     docker.write_text(f"#!/bin/sh\necho {published}\n")
     docker.chmod(0o700)
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-def test_a_port_that_another_program_has_is_refused_before_anything_is_built(
+def test_a_port_that_another_program_has_is_refused(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_ours: bool
 ):
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -62,7 +62,9 @@ def test_settings_are_checked_before_a_service_starts():
     assert [recipe.index(step) for step in steps] == sorted(recipe.index(step) for step in steps)
 
 
-def test_the_first_start_makes_secrets_for_nobody_else_to_read(checkout: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_first_start_creates_secrets_that_only_their_owner_can_read(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+):
     env.main()
     assert stat.S_IMODE((checkout / ".env").stat().st_mode) == 0o600
     assert (checkout / "data").is_dir()
@@ -70,14 +72,14 @@ def test_the_first_start_makes_secrets_for_nobody_else_to_read(checkout: Path, c
     assert settings["TENFOLD_AIRFLOW_PASSWORD"] in capsys.readouterr().out
 
 
-def test_later_starts_keep_them(checkout: Path):
+def test_later_starts_keep_the_secrets(checkout: Path):
     env.main()
     before = (checkout / ".env").read_text()
     env.main()
     assert (checkout / ".env").read_text() == before
 
 
-def test_no_secret_is_made_twice():
+def test_all_secrets_are_different():
     texts = [env.new_settings() for _ in range(2)]
     secrets = [
         secret for text in texts for secret in re.findall(r"^(?:AIRFLOW\w+|\w+PASSWORD)=(.+)", text, re.MULTILINE)
@@ -86,15 +88,15 @@ def test_no_secret_is_made_twice():
     assert all(len(secret) >= 16 for secret in secrets)
 
 
-def test_the_file_holds_all_that_compose_requires(checkout: Path):
+def test_the_file_holds_every_variable_that_compose_requires(checkout: Path):
     env.main()
     required = set(re.findall(r"\$\{([A-Z_]+):\?", (ROOT / "docker-compose.yml").read_text()))
     assert len(required) == 6
     assert required <= env.read(checkout / ".env").keys()
 
 
-def test_the_api_server_finds_the_log_in_and_not_the_password(tmp_path: Path):
-    """A command in place of Airflow's says what it was given."""
+def test_the_api_server_gets_a_login_file_and_not_the_password_variable(tmp_path: Path):
+    """A stand-in for the command `airflow` prints its arguments, its login file and its password variable."""
     airflow = tmp_path / "airflow"
     airflow.write_text(
         '#!/bin/sh\necho "$@"; stat -c %a "$FILE"; cat "$FILE"; echo; echo "${TENFOLD_AIRFLOW_PASSWORD-none}"'
@@ -120,7 +122,7 @@ def test_the_api_server_finds_the_log_in_and_not_the_password(tmp_path: Path):
 
 
 class Server(HTTPServer):
-    """In place of the API server."""
+    """A stand-in for the API server."""
 
     paths: tuple[str, ...] = ("/api/v2/monitor/health", "/execution/health")
 
@@ -157,17 +159,19 @@ def monitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(("part", "code"), [("metadatabase", 0), ("api-server", 0), ("scheduler", 1), ("triggerer", 1)])
-def test_a_part_is_well_when_the_monitor_says_so(monitor: Server, part: str, code: int):
+def test_a_component_is_healthy_if_the_monitor_says_so(monitor: Server, part: str, code: int):
     assert health.main(part) == code
 
 
-def test_a_server_that_tasks_cannot_reach_is_not_well(monitor: Server):
+def test_a_server_that_tasks_cannot_reach_is_unhealthy(monitor: Server):
     monitor.paths = ("/api/v2/monitor/health",)
     assert health.main("metadatabase") == 0
     assert health.main("api-server") == 1
 
 
-def test_no_answer_is_no_health(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_a_component_without_an_answer_is_unhealthy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setenv("TENFOLD_AIRFLOW_URL", "http://127.0.0.1:9")
     assert health.main("scheduler") == 1
     assert "scheduler: " in capsys.readouterr().err

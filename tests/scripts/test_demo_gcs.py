@@ -1,4 +1,4 @@
-"""The demo is for people: that it runs, and says what it left."""
+"""The demo runs to its end, and prints the files and objects that it leaves."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_all_of_it_against_a_bucket_on_this_machine(make_images: MakeImages, tmp_path: Path):
+def test_the_demo_runs_against_a_bucket_on_this_machine(make_images: MakeImages, tmp_path: Path):
     params = json.dumps({"epochs": 1, "image_size": 32, "batch_size": 8})
     images = make_images({"cats": 10, "dogs": 10})
     command = [sys.executable, "-m", "scripts.demo_gcs", "--images", str(images), "--params", params]

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make-env"
 
 @pytest.fixture
 def script(tmp_path: Path) -> dict[str, Any]:
-    """The functions of the script, at work in a folder of their own."""
+    """The functions of the script, which work in a temporary folder."""
     functions = runpy.run_path(str(SCRIPT))
     scope = next(function for function in functions.values() if isinstance(function, FunctionType)).__globals__
     scope.update(ROOT=tmp_path, VENV=tmp_path / ".venv", TOOLS=tmp_path / ".tools")
@@ -35,7 +35,7 @@ def missing(script: dict[str, Any]) -> list[str]:
     return list(of(script["LOCKS"]))
 
 
-def test_nothing_is_missing_once_all_is_installed(script: dict[str, Any]) -> None:
+def test_each_installation_removes_its_lock_from_the_missing_locks(script: dict[str, Any]) -> None:
     base, dev, cuda = script["LOCKS"]
     assert missing(script) == [base, dev, cuda]
     install(script, base)
@@ -47,7 +47,7 @@ def test_nothing_is_missing_once_all_is_installed(script: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("damage", ["base lock changed", "python removed"])
-def test_all_is_missing_from_an_environment_that_no_longer_fits(script: dict[str, Any], damage: str) -> None:
+def test_all_locks_are_missing_if_the_environment_is_outdated(script: dict[str, Any], damage: str) -> None:
     for lock in script["LOCKS"]:
         install(script, lock)
     if damage == "python removed":
@@ -62,7 +62,7 @@ SERVES_12_8 = 12_080
 
 
 class Driver:
-    """What the NVIDIA driver's library answers."""
+    """A stand-in for the library of the NVIDIA driver."""
 
     def __init__(self, cuda: int = SERVES_12_8, gpus: int = 1, init: int = 0) -> None:
         self._cuda, self._gpus, self._init = cuda, gpus, init
@@ -80,7 +80,7 @@ class Driver:
 
 
 def load(driver: object) -> Callable[[str], object]:
-    """In place of ctypes.CDLL."""
+    """Return a stand-in for `ctypes.CDLL`."""
 
     def loaded(name: str) -> object:
         if driver is NO_DRIVER:
@@ -92,7 +92,7 @@ def load(driver: object) -> Callable[[str], object]:
 
 @pytest.fixture
 def linux(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The same functions on a kind of machine for which there are CUDA libraries, and nothing said about them."""
+    """The same functions on a platform that has CUDA libraries, without the variable `CUDA`."""
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.delenv("CUDA", raising=False)
@@ -105,12 +105,14 @@ def linux(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, 
         (Driver(gpus=2), (SERVES_12_8, 2)),
         (Driver(gpus=0), (SERVES_12_8, 0)),
         (Driver(init=100), (0, 0)),  # no device
-        (Driver(init=34), (0, 0)),  # the stub that CUDA's own toolkit has, to link with
+        (Driver(init=34), (0, 0)),  # the stub of the CUDA toolkit for linking
         (object(), (0, 0)),
         (NO_DRIVER, (0, 0)),
     ],
 )
-def test_the_driver_is_asked(script: dict[str, Any], driver: object, answer: tuple[int, int]) -> None:
+def test_ask_driver_returns_the_cuda_version_and_the_number_of_gpus(
+    script: dict[str, Any], driver: object, answer: tuple[int, int]
+) -> None:
     assert script["ask_driver"](load(driver)) == answer
 
 
@@ -125,7 +127,7 @@ def test_the_driver_is_asked(script: dict[str, Any], driver: object, answer: tup
         (NO_DRIVER, "yes", True, ""),
     ],
 )
-def test_the_cuda_libraries_come_where_a_gpu_is(
+def test_cuda_libraries_are_wanted_if_there_is_a_gpu(
     linux: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -143,7 +145,7 @@ def test_the_cuda_libraries_come_where_a_gpu_is(
 
 
 @pytest.mark.parametrize(("system", "machine"), [("Darwin", "arm64"), ("Linux", "aarch64"), ("Windows", "x86_64")])
-def test_no_driver_is_asked_where_tensorflow_knows_no_gpu(
+def test_cuda_libraries_are_not_wanted_on_platforms_without_gpu_support(
     linux: dict[str, Any], monkeypatch: pytest.MonkeyPatch, system: str, machine: str
 ) -> None:
     monkeypatch.setattr("ctypes.CDLL", load(Driver()))
@@ -152,7 +154,7 @@ def test_no_driver_is_asked_where_tensorflow_knows_no_gpu(
     assert linux["wants_cuda"]() is False
 
 
-def test_a_driver_that_comes_later_is_seen_and_not_asked_again_once_all_is_there(
+def test_a_driver_installed_later_is_found_and_installed_cuda_libraries_stay_wanted(
     linux: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, _, cuda = linux["LOCKS"]
@@ -162,12 +164,12 @@ def test_a_driver_that_comes_later_is_seen_and_not_asked_again_once_all_is_there
     monkeypatch.setattr("ctypes.CDLL", load(Driver()))
     assert linux["wants_cuda"]() is True
     install(linux, cuda)
-    monkeypatch.setattr("ctypes.CDLL", load(NO_DRIVER))  # whoever asked now would be told of none
+    monkeypatch.setattr("ctypes.CDLL", load(NO_DRIVER))  # A query would now find no driver.
     assert linux["wants_cuda"]() is True
     assert linux["missing_locks"]([base, cuda]) == []
 
 
-def test_an_environment_without_the_command_gets_it(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_is_installed_if_it_is_missing(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """For example an environment that an earlier release made from the same lock."""
     commands: list[list[str]] = []
     monkeypatch.setitem(script, "runs", lambda command: commands.append([*map(str, command)]) or True)
@@ -183,7 +185,7 @@ def test_an_environment_without_the_command_gets_it(script: dict[str, Any], monk
     assert commands == []
 
 
-def test_a_failed_installation_leaves_no_stamp_and_replaces_what_an_earlier_one_left(script: dict[str, Any]) -> None:
+def test_a_failed_installation_leaves_no_stamp_and_replaces_an_earlier_environment(script: dict[str, Any]) -> None:
     script["VENV"].mkdir()
     (script["VENV"] / "half").touch()
     create = [sys.executable, "-c", f"import os; os.mkdir({str(script['VENV'])!r})"]
@@ -194,7 +196,7 @@ def test_a_failed_installation_leaves_no_stamp_and_replaces_what_an_earlier_one_
     assert [path.name for path in script["VENV"].iterdir()] == ["requirements.txt.installed"]
 
 
-def test_a_python_that_does_not_fit_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_python_is_refused_with_the_supported_versions(tmp_path: Path) -> None:
     copy = tmp_path / "scripts" / "make-env"
     copy.parent.mkdir()
     copy.write_bytes(SCRIPT.read_bytes())

@@ -16,7 +16,7 @@ def test_the_file_is_up_to_date():
     assert FILE.read_text("utf-8") == example(), "run: python -m scripts.settings_example > settings.example.toml"
 
 
-def test_every_setting_can_be_switched_on(monkeypatch: pytest.MonkeyPatch):
+def test_every_setting_can_be_uncommented(monkeypatch: pytest.MonkeyPatch):
     for variable in ("TENFOLD_WORKSPACE", "TENFOLD_LOCAL_FOLDER"):
         monkeypatch.delenv(variable, raising=False)
     assignments = re.findall(r"^# (\w+ = .*)$", FILE.read_text("utf-8"), re.MULTILINE)

@@ -18,7 +18,7 @@ ASKING = {"dataset_name": "images", "on_drift": "ask"}
 
 @pytest.fixture
 def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
-    """Settings of a date that differs from the published version, and for which a person is asked."""
+    """Settings of images that differ from the published version, so that the data gate asks a person."""
     source, workspace = make_images({"a": 60, "b": 60}), tmp_path / "workspace"
     publish(source, workspace)
     redraw(source, (200, 300))
@@ -44,14 +44,14 @@ def publish_another(settings: Settings) -> str:
     return publish(source, settings.workspace).name
 
 
-def test_what_was_approved_is_published(settings: Settings):
+def test_an_approved_dataset_is_published(settings: Settings):
     plan = write(settings)
     approve(plan, questions(plan, settings))
     assert questions(plan, settings) == []
     assert commit(plan, settings, answers(plan)).version == load_plan(plan).version
 
 
-def test_an_approval_that_another_commit_voids_is_no_answer_of_a_person(settings: Settings):
+def test_an_approval_voided_by_another_commit_is_explained(settings: Settings):
     plan = write(settings)
     [asked] = questions(plan, settings)
     approve(plan, [asked])
@@ -63,7 +63,7 @@ def test_an_approval_that_another_commit_voids_is_no_answer_of_a_person(settings
     assert f"the images differ from those of version {other}" in message  # the new question
     assert asked in message  # what a person approved
     assert "trigger this DAG again with the same settings" in message
-    # The next run asks the question as it is now.
+    # The next run asks the current question.
     approve(plan, questions(plan, settings))
     assert commit(plan, settings, answers(plan)).version == load_plan(plan).version
 

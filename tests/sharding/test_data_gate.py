@@ -1,4 +1,4 @@
-"""The data gate in the chain: what it stops, when, and what is left behind."""
+"""The data gate in a build: what it stops, at which stage, and which files remain."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ def leaking(make_images: MakeImages, tmp_path: Path) -> Settings:
     return settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")})
 
 
-def test_a_leak_stops_the_run_by_name_before_a_shard_is_written(leaking: Settings):
+def test_a_leak_is_named_and_stops_the_run_before_a_shard_is_written(leaking: Settings):
     with pytest.raises(GateError) as caught:
         build(leaking)
     assert "2 of 5 (40%) validation and test images are in training too" in str(caught.value)
@@ -55,7 +55,7 @@ def test_a_leak_stops_the_run_by_name_before_a_shard_is_written(leaking: Setting
 
 
 @pytest.mark.parametrize("values", [{"on_leak": "continue"}, {"max_leaked_fraction": 0.4}])
-def test_a_leak_that_is_allowed_is_counted_and_listed(leaking: Settings, values: dict):
+def test_an_allowed_leak_is_counted_and_listed(leaking: Settings, values: dict):
     folder = Path(build(changed(leaking, **values))["dataset"])
     dataset = load(folder)
     assert dataset.quality["duplicates"] == {"images": 4, "groups": 2}
@@ -101,7 +101,7 @@ def test_contradictions_stop_the_run_above_their_threshold(contradictory: Settin
 
 
 def test_classes_without_a_training_image_are_named(make_images: MakeImages, tmp_path: Path):
-    """Of 60 classes with one image each, the split holds some back: no image moves for it."""
+    """The split holds back some of 60 classes with one image each, and moves no image to prevent that."""
     source = make_images({f"c{number:02d}": 1 for number in range(60)})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")})
     dataset = load(Path(build(settings)["dataset"]))
@@ -119,15 +119,15 @@ def test_a_class_whose_training_images_were_all_rejected_is_named(make_images: M
     assert load(Path(build(settings)["dataset"])).quality["classes_without_training"] == ["b"]
 
 
-def test_a_complete_data_set_is_held_against_the_thresholds_of_each_run(leaking: Settings):
+def test_a_complete_dataset_is_checked_against_the_thresholds_of_each_run(leaking: Settings):
     build(changed(leaking, on_leak="continue"))
     with pytest.raises(GateError, match="in training too"):
         build(leaking)
     assert build(changed(leaking, on_leak="continue"))["already_complete"] is True
 
 
-def test_ask_fails_where_nobody_can_be_asked(leaking: Settings):
-    with pytest.raises(GateError, match="where a person can be asked"):
+def test_ask_fails_if_nobody_can_be_asked(leaking: Settings):
+    with pytest.raises(GateError, match="nobody to ask"):
         build(changed(leaking, on_leak="ask"))
 
 
@@ -139,12 +139,12 @@ def test_too_many_rejected_images_stop_the_run_before_the_commit(settings: Setti
     assert not list(Path(settings.workspace).rglob("dataset.json"))
     [kept] = Path(settings.workspace).rglob("rejected.jsonl")
     assert len(lines(kept)) == 10
-    result = build(settings)  # half may be rejected: goes on from the shards that stand
+    result = build(settings)  # By default, half may be rejected. The build reuses the written shards.
     assert result["rejected"] == 10
     assert lines(Path(result["dataset"]) / "rejected.jsonl") == lines(kept)
 
 
-def test_classes_out_of_balance(make_images: MakeImages, tmp_path: Path):
+def test_imbalanced_classes_are_found_and_can_stop_the_run(make_images: MakeImages, tmp_path: Path):
     source = make_images({"many": 40, "few": 4})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "max_imbalance": 5})
     assert "max_imbalance=5" in load(Path(build(settings)["dataset"])).quality["findings"][0]
@@ -152,7 +152,7 @@ def test_classes_out_of_balance(make_images: MakeImages, tmp_path: Path):
         build(changed(settings, on_imbalance="fail"))
 
 
-def test_drift_against_the_last_version_has_a_number(make_images: MakeImages, tmp_path: Path):
+def test_drift_is_measured_against_the_last_version(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 60, "b": 60})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "on_drift": "fail"})
     first = build(settings)
@@ -169,7 +169,7 @@ def test_drift_against_the_last_version_has_a_number(make_images: MakeImages, tm
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def test_label_ids_never_move_and_what_changed_is_told(settings: Settings, caplog: pytest.LogCaptureFixture):
+def test_label_ids_never_change_and_changed_classes_are_logged(settings: Settings, caplog: pytest.LogCaptureFixture):
     first = load(Path(build(settings)["dataset"]))
     shutil.rmtree(Path(settings.source_uri) / "dogs")
     (Path(settings.source_uri) / "ants").mkdir()
@@ -189,7 +189,7 @@ def test_label_ids_never_move_and_what_changed_is_told(settings: Settings, caplo
     assert ids == {(b"cats", 0), (b"eels", 2), (b"ants", 3)}
 
 
-def test_a_version_stays_what_it_was_when_others_add_labels(settings: Settings, make_images: MakeImages):
+def test_a_version_is_reused_after_a_class_was_added_and_removed(settings: Settings, make_images: MakeImages):
     before = build(settings)
     make_images({"ants": 8})
     assert build(settings)["version"] != before["version"]
@@ -198,7 +198,7 @@ def test_a_version_stays_what_it_was_when_others_add_labels(settings: Settings, 
     assert (again["version"], again["already_complete"]) == (before["version"], True)
 
 
-def test_ten_more_images_of_a_new_class_move_nothing(settings: Settings):
+def test_images_of_a_new_class_move_no_other_image(settings: Settings):
     before = Path(build(settings)["dataset"])
     folder = Path(settings.source_uri) / "aardvarks"
     folder.mkdir()
@@ -226,7 +226,7 @@ def test_a_label_map_of_the_user_decides_the_ids(settings: Settings, tmp_path: P
 # --- groups and duplicates --------------------------------------------------------------------------------------------
 
 
-def test_images_of_a_group_stay_on_one_side(make_images: MakeImages, tmp_path: Path):
+def test_images_of_a_group_stay_in_one_split(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 0, "b": 0})
     for person in range(20):
         for shot in range(6):
@@ -244,7 +244,7 @@ def test_images_of_a_group_stay_on_one_side(make_images: MakeImages, tmp_path: P
     assert people[1]
 
 
-def test_equal_images_stay_on_one_side_and_are_counted(settings: Settings):
+def test_equal_images_stay_in_one_split_and_are_counted(settings: Settings):
     source = Path(settings.source_uri)
     for number in range(8):
         shutil.copy(source / "cats" / f"{number:03d}.jpg", source / "eels" / f"copy{number}.jpg")
@@ -257,7 +257,7 @@ def test_equal_images_stay_on_one_side_and_are_counted(settings: Settings):
     assert load(folder).quality["leaks"]["images"] == 0
 
 
-def test_near_duplicates_are_found_where_they_are_looked_for(settings: Settings):
+def test_near_duplicates_are_found_if_enabled(settings: Settings):
     import io
 
     from PIL import Image
@@ -289,7 +289,7 @@ def test_near_duplicates_are_found_where_they_are_looked_for(settings: Settings)
         pytest.param({"compression": "gzip"}, marks=pytest.mark.long),
     ],
 )
-def test_every_kind_of_shard_is_sound_and_the_same_twice(settings: Settings, tmp_path: Path, values: dict):
+def test_every_kind_of_shard_is_valid_and_reproducible(settings: Settings, tmp_path: Path, values: dict):
     first = build(changed(settings, **values))
     again = build(changed(settings, **values, workspace=str(tmp_path / "other")))
     assert first["version"] == again["version"] != build(settings)["version"]
@@ -314,7 +314,7 @@ def file_names_of_any_kind(folder: Path) -> set[bytes]:
     }
 
 
-def test_the_size_on_disk_is_told_before_it_is_written(settings: Settings, caplog: pytest.LogCaptureFixture):
+def test_the_size_on_disk_is_estimated_in_the_log(settings: Settings, caplog: pytest.LogCaptureFixture):
     for number in range(40):
         (Path(settings.source_uri) / "cats" / f"big{number}.jpg").write_bytes(jpeg(number, (512, 384)))
     caplog.set_level(logging.INFO)
@@ -324,13 +324,13 @@ def test_the_size_on_disk_is_told_before_it_is_written(settings: Settings, caplo
     assert 0.5 * written < 1e6 * float(told.split("about ")[1].split()[0]) < 2 * written
 
 
-def test_labels_that_are_numbers_are_ordered_as_numbers(make_images: MakeImages, tmp_path: Path):
+def test_numeric_labels_are_sorted_as_numbers(make_images: MakeImages, tmp_path: Path):
     source = make_images({str(number): 2 for number in (0, 1, 2, 10)})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")})
     assert load(Path(build(settings)["dataset"])).labels == ("0", "1", "2", "10")
 
 
-def test_labels_of_more_digits_than_python_reads(settings: Settings, tmp_path: Path):
+def test_labels_can_have_more_digits_than_python_parses(settings: Settings, tmp_path: Path):
     listed = tmp_path / "list.csv"
     keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
     long = "1" * 5000
@@ -339,7 +339,7 @@ def test_labels_of_more_digits_than_python_reads(settings: Settings, tmp_path: P
     assert load(folder).labels == (long, "2")
 
 
-def test_one_group_leaves_nothing_for_training_and_that_is_said(settings: Settings, tmp_path: Path):
+def test_a_single_group_that_leaves_no_training_images_is_refused(settings: Settings, tmp_path: Path):
     listed = tmp_path / "list.csv"
     keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
     listed.write_text("path,label,group\n" + "".join(f"{key},{key.parts[1]},one\n" for key in keys))
@@ -347,7 +347,7 @@ def test_one_group_leaves_nothing_for_training_and_that_is_said(settings: Settin
         build(changed(settings, source_uri=str(listed)))
 
 
-def test_images_of_several_labels_are_counted_once(settings: Settings, tmp_path: Path):
+def test_images_with_several_labels_are_counted_once(settings: Settings, tmp_path: Path):
     listed = tmp_path / "list.csv"
     keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
     listed.write_text("path,label\n" + "".join(f"{key},{key.parts[1]}|animals\n" for key in keys))
@@ -367,7 +367,7 @@ def test_images_of_several_labels_are_counted_once(settings: Settings, tmp_path:
         ({"class_weights": "balanced"}, "class_weights must be none for images with several labels, .* got balanced"),
     ],
 )
-def test_classes_of_images_with_several_labels_cannot_be_made_to_count_equally(
+def test_class_balancing_is_refused_for_images_with_several_labels(
     settings: Settings, tmp_path: Path, values: dict[str, Any], words: str
 ):
     listed = tmp_path / "list.csv"
@@ -382,7 +382,7 @@ def test_classes_of_images_with_several_labels_cannot_be_made_to_count_equally(
         prepare_run(changed(of_list, **values), folder, "run")
 
 
-def test_nobody_is_asked_twice(leaking: Settings):
+def test_a_person_is_asked_only_once(leaking: Settings):
     asked: list[str] = []
     settings = changed(leaking, on_leak="ask")
 
@@ -398,7 +398,7 @@ def test_nobody_is_asked_twice(leaking: Settings):
         commit(plan_path, leaking)
 
 
-def test_another_preparation_is_no_drift(make_images: MakeImages, tmp_path: Path):
+def test_another_preparation_causes_no_drift(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 0, "b": 0})
     for number in range(120):
         (source / "ab"[number % 2] / f"{number}.jpg").write_bytes(jpeg(number, (200, 100)))

@@ -76,7 +76,7 @@ def test_candidates_are_read_by_several_threads():
     assert as_lists(confirm(groups_of([0, 1]), read, lambda _: 1)) == [[0, 1]]
 
 
-def test_an_image_that_cannot_be_read_is_not_passed_over():
+def test_an_unreadable_image_raises_its_error():
     def read(index: int) -> bytes:
         raise FileNotFoundError("gone.jpg")
 
@@ -85,7 +85,7 @@ def test_an_image_that_cannot_be_read_is_not_passed_over():
 
 
 def compared_each_with_each(hashes: np.ndarray, distance: int) -> list[list[int]]:
-    """What `near_groups` must find, without any cleverness."""
+    """Return what `near_groups` must find, by comparing all pairs."""
     near = np.bitwise_count(hashes[:, None] ^ hashes[None]) <= distance
     groups, seen = [], np.zeros(len(hashes), bool)
     for first in range(len(hashes)):
@@ -104,13 +104,13 @@ def random_hashes(count: int, bits: int = 64) -> np.ndarray:
 
 
 def with_flips(hashes: np.ndarray, flips: int) -> np.ndarray:
-    """Each hash, and each with a few bits turned over: `flips` at most."""
+    """Return each hash, and each hash with at most `flips` bits flipped."""
     turned = np.random.default_rng(1).integers(0, 64, (flips, len(hashes)), dtype=np.uint64)
     return np.concatenate((hashes, hashes ^ np.bitwise_xor.reduce(np.uint64(1) << turned)))
 
 
 def agreeing_in_two_bands() -> np.ndarray:
-    """Pairs of four bits apart, one in each of four bands of six; the other two are equal in most of the hashes."""
+    """Return pairs that differ in one bit of each of four bands of six. Most hashes agree in the other two bands."""
     four_bands = np.uint64(sum(1 << bit for bit in range(64) if bit % 6 > 1))
     alike = random_hashes(150) & four_bands
     return np.concatenate((alike, alike ^ np.uint64(0b111100), random_hashes(200)))
@@ -131,29 +131,29 @@ def agreeing_in_two_bands() -> np.ndarray:
     ],
     ids=["none", "random", "4 bits", "5 bits", "equal", "dense", "few bits", "far", "large runs"],
 )
-def test_near_groups_are_those_of_comparing_each_with_each(
+def test_near_groups_match_a_comparison_of_all_pairs(
     hashes: np.ndarray, distance: int, monkeypatch: pytest.MonkeyPatch
 ):
     expected = compared_each_with_each(hashes, distance)
     assert as_lists(near_groups(hashes, distance)) == expected
-    monkeypatch.setattr(duplicates, "_LARGE_RUN", 64)  # the large runs of millions, with thousands
+    monkeypatch.setattr(duplicates, "_LARGE_RUN", 64)  # Large runs otherwise need millions of hashes.
     if distance <= 4:
         assert as_lists(near_groups(hashes, distance)) == expected
 
 
-def test_near_groups_are_linked_over_steps():
+def test_near_groups_are_transitive():
     assert as_lists(near_groups(np.array([0b1111, 9 << 40, 0, 0b11111111], np.uint64))) == [[0, 1, 2, 3]]
     assert as_lists(near_groups(np.array([0b1111, 0b11111 << 40, 0], np.uint64))) == [[0, 2]]
 
 
 @pytest.mark.parametrize("distance", [-1, 11])
-def test_a_distance_at_which_all_look_alike_is_refused(distance: int):
+def test_a_distance_out_of_range_is_refused(distance: int):
     with pytest.raises(ValueError, match=f"distance must be within 0 to 10, got {distance}"):
         near_groups(random_hashes(2), distance)
 
 
 def picture(seed: int) -> Image.Image:
-    """Soft random shapes, which a perceptual hash tells apart as it does photographs."""
+    """Draw soft random shapes, which a perceptual hash distinguishes like photographs."""
     pixels = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     return Image.fromarray(pixels).resize((320, 240), Image.Resampling.BICUBIC)
 
@@ -164,7 +164,7 @@ def saved(image: Image.Image, quality: int) -> Image.Image:
     return Image.open(buffer)
 
 
-def test_copies_that_were_shrunk_or_saved_again_are_near_and_other_pictures_are_not():
+def test_near_groups_hold_shrunk_and_reencoded_copies_but_no_other_pictures():
     images = [picture(seed) for seed in range(40)]
     images += [saved(images[0], 50), images[1].resize((160, 120)), saved(images[2].resize((107, 80)), 70)]
     hashes = np.array([int(str(imagehash.phash(image)), 16) for image in images], np.uint64)
@@ -185,7 +185,9 @@ SPLITS = np.array([0, 0, 1, 2, 0, 1, 1], np.int8)
         ([[0, 5], [1, 2]], [[0, 5], [1, 2]], [2, 5]),
     ],
 )
-def test_leaks_hold_training_images_and_others(groups: list[list[int]], leaking: list[list[int]], images: list[int]):
+def test_leaks_are_groups_of_training_and_other_images(
+    groups: list[list[int]], leaking: list[list[int]], images: list[int]
+):
     assert as_lists(leaks(groups_of(*groups), SPLITS)) == leaking
     assert leaked_images(groups_of(*groups), SPLITS).tolist() == images
 
@@ -197,7 +199,7 @@ def test_facts_name_the_training_image_first():
     assert leak_facts([], SPLITS, "abcdefg".__getitem__) == {"images": 0, "of": 4, "names": []}
 
 
-def test_a_thousand_leaks_are_not_all_named():
+def test_at_most_twenty_leaks_are_named():
     groups = groups_of(*([2 * index, 2 * index + 1] for index in range(1000)))
     facts = leak_facts(groups, np.tile(np.array([0, 1], np.int8), 1000), lambda index: str(Path("x") / str(index)))
     assert (facts["images"], facts["of"], len(facts["names"])) == (1000, 1000, 20)

@@ -68,7 +68,9 @@ def settings(**values: Any) -> Settings:
         ({"leaks": {"images": 1, "of": 3, "names": []}}, {}, "1 of 3 (33.3%) validation and test images are in train"),
     ],
 )
-def test_what_is_over_its_threshold_is_one_sentence(quality: dict[str, Any], limits: dict[str, Any], sentence: str):
+def test_a_value_above_its_threshold_becomes_one_sentence(
+    quality: dict[str, Any], limits: dict[str, Any], sentence: str
+):
     (found,) = findings(quality, settings(**limits))
     assert found.sentence.startswith(sentence)
     assert "\n" not in found.sentence
@@ -91,7 +93,7 @@ def test_what_is_over_its_threshold_is_one_sentence(quality: dict[str, Any], lim
         {"drift": {"against": "abc", "sizes": 0.25, "aspect": 0.0}},
     ],
 )
-def test_what_is_within_its_threshold_or_not_known_is_passed_over(quality: dict[str, Any]):
+def test_values_within_their_thresholds_or_unknown_are_ignored(quality: dict[str, Any]):
     assert findings(quality, settings()) == []
 
 
@@ -111,11 +113,11 @@ def test_each_finding_carries_the_action_of_its_own_setting():
         assert [finding.kind for finding in found if finding.action == "ask"] == [kind]
 
 
-def test_names_of_others_are_quoted():
+def test_image_names_are_escaped():
     leaks = {"images": 1, "of": 1, "names": [["a\n.jpg", "b\udcff.jpg"]]}
     (found,) = findings({"leaks": leaks}, settings())
     assert r"such as 'b\udcff.jpg' (as 'a\n.jpg')" in found.sentence
-    found.sentence.encode()  # else a log could not hold it
+    found.sentence.encode()  # Otherwise, a log could not hold it.
 
 
 @pytest.mark.parametrize(
@@ -167,13 +169,13 @@ def test_facts_without_a_threshold_are_notices(quality: dict[str, Any], sentence
     assert notices(quality) == sentences
 
 
-def test_what_may_continue_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture):
+def test_a_finding_with_continue_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
         decide([Finding("drift", "brighter by 100%", "continue")], None)
     assert caplog.messages == ["brighter by 100%"]
 
 
-def test_what_fails_stops_with_all_sentences_and_the_settings_that_go_on():
+def test_failing_findings_raise_one_error_that_names_their_settings():
     found = [
         Finding("leak", "one.", "fail"),
         Finding("drift", "two.", "continue"),
@@ -181,8 +183,8 @@ def test_what_fails_stops_with_all_sentences_and_the_settings_that_go_on():
     ]
     with pytest.raises(GateError) as caught:
         decide(found, never_asked)
-    assert str(caught.value) == "one.; three.. To continue, set on_leak=continue on_rejected=continue"
-    assert isinstance(caught.value, BadInput)  # which no retry mends
+    assert str(caught.value) == "one.; three.; set on_leak=continue on_rejected=continue to go on"
+    assert isinstance(caught.value, BadInput)  # A retry does not help.
 
 
 def never_asked(sentence: str) -> bool:
@@ -190,7 +192,7 @@ def never_asked(sentence: str) -> bool:
 
 
 def answers(*given: bool) -> tuple[list[str], Callable[[str], bool]]:
-    """The questions that were put, and who answers them."""
+    """Return the list of questions asked so far, and the function that answers them."""
     asked: list[str] = []
 
     def ask(sentence: str) -> bool:
@@ -203,7 +205,7 @@ def answers(*given: bool) -> tuple[list[str], Callable[[str], bool]]:
 ASKING = [Finding("leak", "one", "ask"), Finding("drift", "two", "continue"), Finding("rejected", "three", "ask")]
 
 
-def test_a_yes_to_each_question_goes_on():
+def test_the_run_continues_if_each_answer_is_yes():
     asked, ask = answers(True, True)
     decide(ASKING, ask)
     assert asked == ["one", "three"]
@@ -216,15 +218,15 @@ def test_a_yes_to_each_question_goes_on():
         ((True, False), 2, "a person answered no: three. To continue, set on_rejected=continue"),
     ],
 )
-def test_a_no_stops_and_nothing_more_is_asked(given: tuple[bool, ...], put: int, sentence: str):
+def test_the_answer_no_stops_the_run_and_further_questions(given: tuple[bool, ...], put: int, sentence: str):
     asked, ask = answers(*given)
     with pytest.raises(GateError, match=sentence):
         decide(ASKING, ask)
     assert len(asked) == put
 
 
-def test_where_nobody_can_be_asked_it_stops_and_says_so():
-    with pytest.raises(GateError, match=r"one; three. To continue, set on_leak=continue .*, or run this in a terminal"):
+def test_the_run_stops_if_nobody_can_be_asked():
+    with pytest.raises(GateError, match=r"one; three; set on_leak=continue .*there is nobody to ask here"):
         decide(ASKING, None)
     decide(ASKING[1:2], None)
 
@@ -232,7 +234,7 @@ def test_where_nobody_can_be_asked_it_stops_and_says_so():
 @pytest.mark.parametrize(
     ("answer", "goes_on"), [("y\n", True), (" YES \n", True), ("\n", False), ("n\n", False), ("", False)]
 )
-def test_the_terminal_is_asked_on_stderr(answer: str, goes_on: bool, monkeypatch: pytest.MonkeyPatch):
+def test_the_question_is_asked_on_stderr(answer: str, goes_on: bool, monkeypatch: pytest.MonkeyPatch):
     typed, shown = Terminal(answer), Terminal()
     monkeypatch.setattr(sys, "stdin", typed)  # a test has no terminal
     monkeypatch.setattr(sys, "stderr", shown)

@@ -1,9 +1,9 @@
-"""Versions and bytes of some collections, as they were when this table was made.
+"""The versions and bytes of some collections are pinned in a table.
 
-A change that moves one of them gives datasets of users new versions, or worse: the same version with other bytes. If it
-is meant, `WRITER_VERSION` goes up, and `python -m tests.sharding.test_pinned_collections` prints the new table.
-Versions are pinned with fixed codec versions. Bytes are those of the locked packages: an upgrade of Pillow may change
-them.
+A change that alters the table gives users' datasets new versions, or even other bytes under the same version. If the
+change is intended, raise `WRITER_VERSION` and print the new table with
+`python -m tests.sharding.test_pinned_collections`. Versions are pinned with fixed codec versions. Bytes depend on the
+locked packages, so an upgrade of Pillow can change them.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ FISH, GOLD = "n01440764", "n01443537"
 
 @dataclass(frozen=True)
 class Collection:
-    """Files by their path below the source, and settings; `source` names the list among them, if there is one."""
+    """Files by their path below the source, and settings. `source` names the list among the files, if there is one."""
 
     files: Mapping[str, bytes]
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -140,16 +140,16 @@ PINNED: dict[str, tuple[str, str]] = {
     "pixels": ("90d808272cef9269", "1411e141c0e78811"),
     "ImageNet": ("d5858cd6f57dfb47", "4ea812e4d85dee71"),
 }
-"""By collection: the version, and a hash of all shards."""
+"""The version and a hash of all shards, by collection."""
 
 
 def measured(collection: Collection, root: Path) -> tuple[str, str]:
-    """The version of a collection, and a hash of the names and bytes of its shards."""
+    """Return the version of a collection, and a hash of the names and bytes of its shards."""
     for name, content in collection.files.items():
         path = root / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    # The version is to depend on the collection and on our code alone.
+    # The version must depend only on the collection and on our code.
     with mock.patch.object(plan_files, "codec_versions", return_value=CODECS):
         folder = publish(root / "source" / collection.source, root / "workspace", **collection.settings)
     hashed = hashlib.blake2b(digest_size=8)
@@ -165,7 +165,7 @@ def test_a_collection_keeps_its_version_and_its_bytes(name: str, tmp_path: Path)
 
 
 def main() -> None:
-    """Print the table anew."""
+    """Print the current table."""
     for name, collection in COLLECTIONS.items():
         with tempfile.TemporaryDirectory() as root:
             sys.stdout.write(f"    {name!r}: {measured(collection, Path(root))!r},\n")

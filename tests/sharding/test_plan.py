@@ -11,8 +11,8 @@ from pipeline.snapshot.snapshot import hash_text, size_and_crc32c
     [
         ({"train": 800, "validation": 200}, 10, 1, {"train": 10, "validation": 3}),
         ({"train": 800, "validation": 200, "test": 80}, 10, 1, {"train": 10, "validation": 3, "test": 1}),
-        ({"train": 800, "validation": 8}, 80, 8, {"train": 80, "validation": 8}),  # one a server at least
-        ({"train": 5, "validation": 2}, 10, 1, {"train": 10, "validation": 2}),  # none empty without need
+        ({"train": 800, "validation": 8}, 80, 8, {"train": 80, "validation": 8}),  # at least one per server
+        ({"train": 5, "validation": 2}, 10, 1, {"train": 10, "validation": 2}),  # no empty shard without need
         ({"train": 5, "validation": 0}, 10, 1, {"train": 10}),
     ],
 )
@@ -20,7 +20,7 @@ def test_shard_counts(images: dict, train_shards: int, servers: int, expected: d
     assert plan.shard_counts(images, train_shards, servers) == expected
 
 
-def test_shards_differ_by_one_image_at_most():
+def test_shards_differ_by_at_most_one_image():
     specs = plan.shard_specs({"train": 11, "validation": 3}, {"train": 4, "validation": 2}, ".tfrecord")
     assert specs == [
         ShardSpec("train-00000-of-00004.tfrecord", "train", 2),
@@ -61,7 +61,7 @@ def test_ranges_never_exceed_airflows_map_limit(shards: int, per_task: int, size
     ],
 )
 @pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
-def test_ranges_in_words(start: int, end: int, words: str, ending: str):
+def test_describe_range(start: int, end: int, words: str, ending: str):
     specs = plan.shard_specs({"train": 100, "validation": 30}, {"train": 10, "validation": 3}, ending)
     assert describe_range(specs[start:end]) == words
 
@@ -85,7 +85,7 @@ def test_size_advice(total_bytes: int, shards: int, words: str):
     ("images", "shards", "words"),
     [(10, 10, ""), (4, 10, "4 training images leave 6 of 10 shards empty: set num_shards=4")],
 )
-def test_fewer_images_than_shards(images: int, shards: int, words: str):
+def test_fewer_images_advice(images: int, shards: int, words: str):
     assert plan.fewer_images_advice(images, shards) == words
 
 
@@ -114,17 +114,17 @@ def splits_of(stated: list[int], fractions: list[float], fraction: float) -> lis
     ("stated", "fractions", "fraction", "expected"),
     [
         ([-1, -1, -1, -1], [0.1, 0.3, 0.9, 0.19], 0.2, [1, 0, 0, 1]),
-        ([-1, -1, -1], [0.6, 0.3, 0.9], 0.2, [0, 1, 0]),  # one is held back at least
+        ([-1, -1, -1], [0.6, 0.3, 0.9], 0.2, [0, 1, 0]),  # at least one is held back
         ([0, 0, 1, 2], [0.1, 0.1, 0.9, 0.1], 0.2, [0, 0, 1, 2]),  # the source's own folders win
         ([-1, -1, -1], [0.6, 0.3, 0.3], 0.2, [0, 1, 1]),  # a group stays together
-        ([0, 0, 2], [0.1, 0.5, 0.1], 0.2, [1, 0, 2]),  # train/ and test/ alone: held back from train/
+        ([0, 0, 2], [0.1, 0.5, 0.1], 0.2, [1, 0, 2]),  # only train/ and test/: validation images come from train/
     ],
 )
-def test_splits(stated: list[int], fractions: list[float], fraction: float, expected: list[int]):
+def test_assign_splits(stated: list[int], fractions: list[float], fraction: float, expected: list[int]):
     assert splits_of(stated, fractions, fraction) == expected
 
 
-def test_more_images_move_none_to_the_other_side():
+def test_added_images_do_not_move_others_between_splits():
     groups = np.array([hash_text(f"image{i}") for i in range(300)], np.uint64)
     hashes = (plan.salted(groups, "split", 0) / 2**64).tolist()
     before, after = splits_of([-1] * 200, hashes[:200], 0.2), splits_of([-1] * 300, hashes, 0.2)
@@ -132,7 +132,7 @@ def test_more_images_move_none_to_the_other_side():
     assert 30 <= sum(before) <= 50  # near 40 of 200
 
 
-def test_order_follows_the_hashes_and_nothing_else():
+def test_split_order_depends_only_on_the_hashes():
     splits, hashes = np.array([0, 1, 0, 0], np.int8), np.array([9, 1, 3, 5], np.uint64)
     assert plan.split_order(splits, hashes, "train").tolist() == [2, 3, 0]
     assert plan.split_order(splits, hashes, "validation").tolist() == [1]

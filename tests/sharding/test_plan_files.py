@@ -1,4 +1,4 @@
-"""Planning as a whole: what it holds in memory, and that a task reads its own range alone."""
+"""Planning as a whole: its memory use, and that a task reads only its own range."""
 
 import json
 import subprocess
@@ -54,8 +54,8 @@ print(peak_mb() - before, *plan.ranges, sep="\\n")
 """
 
 
-def test_planning_keeps_some_bytes_an_image_and_a_task_reads_its_range_alone(tmp_path: Path):
-    """80 bytes an image are 0.8 GB for ten million; an object a row would be ten times that."""
+def test_planning_needs_few_bytes_per_image_and_a_task_reads_only_its_range(tmp_path: Path):
+    """With 80 bytes per image, ten million images need 0.8 GB. An object per row would need ten times as much."""
     done = subprocess.run([sys.executable, "-c", PLAN, str(tmp_path)], capture_output=True, text=True, check=True)
     grown, *ranges = done.stdout.splitlines()
     assert float(grown) * 1024 * 1024 / IMAGES < 150
@@ -65,7 +65,7 @@ def test_planning_keeps_some_bytes_an_image_and_a_task_reads_its_range_alone(tmp
         assert len(Path(path).read_bytes().splitlines()) == load_range(Path(path)).images + 1
 
 
-def test_another_seed_of_the_training_plans_the_same_version_and_another_split_seed_another(settings: Settings):
+def test_the_version_depends_on_split_seed_and_not_on_seed(settings: Settings):
     taken = take_snapshot(settings)
 
     def planned(**values: int) -> Plan:
@@ -77,8 +77,8 @@ def test_another_seed_of_the_training_plans_the_same_version_and_another_split_s
     assert planned(split_seed=1).settings == first.settings | {"split_seed": 1}
 
 
-def test_neither_the_order_of_labels_in_a_snapshot_nor_the_number_of_plan_files_decides_anything(settings: Settings):
-    """Parts of a source that are listed in parallel meet labels in another order."""
+def test_label_order_and_number_of_plan_files_do_not_change_the_version(settings: Settings):
+    """Parts of a source that are listed in parallel find labels in a different order."""
     taken = take_snapshot(settings)
     first = load_plan(make_plan(settings, taken))
     _reverse_labels(taken)
@@ -88,8 +88,8 @@ def test_neither_the_order_of_labels_in_a_snapshot_nor_the_number_of_plan_files_
         assert_alike(first, load_plan(make_plan(other, taken)))
 
 
-def test_a_plan_of_another_release_is_not_written(settings: Settings):
-    """Its version promises other bytes than this release writes."""
+def test_shards_planned_by_another_release_are_not_written(settings: Settings):
+    """The version of such a plan promises other bytes than this release writes."""
     path = Path(load_plan(make_plan(settings, take_snapshot(settings))).ranges[0])
     header, _, rows = path.read_bytes().partition(b"\n")
     for writer in ({"writer": WRITER_VERSION - 1}, {}):
@@ -124,7 +124,7 @@ def assert_alike(one: Plan, other: Plan) -> None:
 
 
 def _reverse_labels(snapshot_path: Path) -> None:
-    """Number the labels of a snapshot the other way round, in its columns, too."""
+    """Reverse the label numbers of a snapshot, including those in its columns."""
     snapshot = load_snapshot(snapshot_path)
     path = columns_path(place_of(snapshot.rows))
     columns = np.frombuffer(path.read_bytes(), COLUMNS).copy()

@@ -1,4 +1,4 @@
-"""Images of several versions, and of both sides, against the plain count of each."""
+"""Images in several versions or on both sides of the split, compared with a plain count."""
 
 from collections import defaultdict
 
@@ -9,7 +9,7 @@ from pipeline.sharding.shared_images import NAMED_LEAKS, Examples, shared_facts
 
 
 def plainly(examples: Examples) -> dict[str, dict[str, int]]:
-    """The same facts by a dictionary of all examples."""
+    """Return the same facts, computed with a dictionary of all examples."""
     groups = defaultdict(list)
     for index, pair in enumerate(examples.hashes.tolist()):
         groups[tuple(pair)].append(index)
@@ -28,7 +28,7 @@ def plainly(examples: Examples) -> dict[str, dict[str, int]]:
 
 def drawn(seed: int, count: int, different: int) -> Examples:
     random = np.random.default_rng(seed)
-    # Some hashes agree in their first half alone, or in their second one.
+    # Some hashes agree only in their first half, or only in their second half.
     pool = random.integers(0, 2**64, (different, 2), np.uint64)
     pool[: different // 4, 0] = pool[0, 0]
     pool[different // 4 : different // 2, 1] = pool[-1, 1]
@@ -40,7 +40,7 @@ def drawn(seed: int, count: int, different: int) -> Examples:
 
 
 @pytest.mark.parametrize(("count", "different"), [(0, 1), (1, 1), (2, 1), (40, 30), (1000, 400), (1000, 10)])
-def test_facts_are_those_of_a_plain_count(count: int, different: int):
+def test_shared_facts_match_a_plain_count(count: int, different: int):
     for seed in range(5):
         examples = drawn(seed, count, different)
         found = shared_facts(examples, str)

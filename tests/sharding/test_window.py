@@ -1,4 +1,4 @@
-"""The newest partitions as one dataset: all of their examples once, and no shard copied."""
+"""A window is the newest partitions as one dataset. It holds each example once and copies no shard."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ from tests.published import changed, newest_dataset, publish, set_options
 from tests.writes import writes
 
 DAYS = {"2026-01-01": range(12), "2026-01-02": range(20, 32), "2026-01-10": range(40, 55)}
-"""Dates, and the numbers of their images: the color of an image is its number."""
+"""Dates and the numbers of their images. The color of an image is its number."""
 IMAGES = sorted(number for numbers in DAYS.values() for number in numbers)
 
 
@@ -105,14 +105,14 @@ def numbers(batches: list[tuple[tf.Tensor, ...]]) -> list[int]:
     ]
 
 
-def test_a_window_trains_all_examples_of_its_dates_once(settings: Settings):
+def test_a_window_reads_each_example_of_its_dates_once(settings: Settings):
     window = newest_dataset(settings)
     train, validation = trained_and_validated(settings, window)
     assert sorted(train + validation) == IMAGES
     versions = [name_folder(settings) / version for version in load(window).window.values()]
     apart = [trained_and_validated(settings, version) for version in versions]
     assert Counter(train) == sum((Counter(each[0]) for each in apart), Counter())
-    if isinstance(window, BucketPath):  # what was read here before is not fetched again
+    if isinstance(window, BucketPath):  # Shards that were read before are not fetched again.
         assert [{shard.copy for shard in remote_shards(window, load(window)).values()}] == [
             {shard.copy for version in versions for shard in remote_shards(version, load(version)).values()}
         ]
@@ -134,7 +134,7 @@ def test_a_window_is_a_dataset_without_shards_of_its_own(settings: Settings):
     assert together == Counter("zebras" if number >= 50 else "abc"[number % 3] for number in IMAGES)
 
 
-def test_the_same_versions_are_the_same_window_and_nothing_is_written(settings: Settings):
+def test_the_same_versions_give_the_same_window_without_a_write(settings: Settings):
     window = newest_dataset(settings)
     before = writes(window.iterdir())
     assert newest_dataset(settings) == window
@@ -144,7 +144,7 @@ def test_the_same_versions_are_the_same_window_and_nothing_is_written(settings: 
     assert newest_dataset(changed(settings, window=3)) != window  # without the first date
 
 
-def test_a_window_that_exists_is_read_and_not_written(gcs: FakeGcs, on_disk: Path):
+def test_an_existing_window_is_read_and_not_written(gcs: FakeGcs, on_disk: Path):
     gcs.put_folder("bucket", "w/datasets/", on_disk / "datasets")
     settings = settings_from({"workspace": "gs://bucket/w", "dataset_name": "images", "window": 3})
     newest_dataset(settings)
@@ -153,11 +153,11 @@ def test_a_window_that_exists_is_read_and_not_written(gcs: FakeGcs, on_disk: Pat
     assert gcs.requests["insert"] == before["insert"]
     assert (
         gcs.requests["download"] == before["download"] + 2 * len(DAYS) + 1
-    )  # the partitions, what they are, and what it is
+    )  # each partition and its version, and the window
 
 
 @pytest.mark.parametrize("window", [1, 9])
-def test_a_single_version_is_no_window(settings: Settings, window: int):
+def test_a_window_of_a_single_version_is_that_version(settings: Settings, window: int):
     newest = load(newest_dataset(settings)).window["2026-01-10"]
     for day in DAYS if window > 1 else ():
         point(settings, day, newest)
@@ -178,7 +178,7 @@ def test_a_name_without_partitions_is_refused(settings: Settings):
 
 @pytest.mark.parametrize("before", ["gone", "gone after the window was made"])
 @pytest.mark.parametrize("window", [1, 3])
-def test_a_version_that_is_gone_is_named(settings: Settings, before: str, window: int):
+def test_a_missing_version_is_named(settings: Settings, before: str, window: int):
     made = newest_dataset(settings)
     version = load(made).window["2026-01-10"]
     if before == "gone":
@@ -188,7 +188,7 @@ def test_a_version_that_is_gone_is_named(settings: Settings, before: str, window
         newest_dataset(changed(settings, window=window))
 
 
-def test_a_shard_of_a_version_that_is_gone_is_named(settings: Settings):
+def test_a_missing_shard_of_a_version_is_named(settings: Settings):
     window = newest_dataset(settings)
     dataset = load(window)
     require_shards(window, dataset)
@@ -200,10 +200,10 @@ def test_a_shard_of_a_version_that_is_gone_is_named(settings: Settings):
     assert problem.endswith(f"{version}/train-00001-of-00002.tfrecord is missing")
     remove(window)
     with pytest.raises(DatasetError, match=rf"{version}/train-00001-of-00002\.tfrecord .*is missing"):
-        newest_dataset(settings)  # nor is one made of it
+        newest_dataset(settings)  # A new window needs the shard, too.
 
 
-def test_versions_that_cannot_be_one_dataset_are_named(settings: Settings, tmp_path: Path):
+def test_incompatible_versions_are_named(settings: Settings, tmp_path: Path):
     window = load(newest_dataset(settings)).window
     make_day(tmp_path / "source" / "2026-01-12", range(14))
     values = {"data_date": "2026-01-12", "max_leaked_fraction": 1, "prepare": "raw"}
@@ -242,7 +242,7 @@ DATASET = Dataset("images", "1" * 16, ("a", "b"), {}, RecordFormat(), {}, {}, {}
         ({"settings": {"seed": 0, "check": "header"}, "version": "2" * 16, "software": {"pillow": "1"}}, ""),
     ],
 )
-def test_what_keeps_two_versions_apart(values: Mapping[str, Any], difference: str):
+def test_the_difference_between_two_versions(values: Mapping[str, Any], difference: str):
     assert _difference(DATASET, replace(DATASET, **values)) == difference
 
 
@@ -265,7 +265,7 @@ def make_dates(source: Path, kind: str) -> None:
 
 
 def keep_two_of_training(first: Place, second: Path) -> None:
-    """Remove all but two images of the second date, which are in training in the first. One of them is held back."""
+    """Keep two images of the second date that are training images of the first. The second date holds one back."""
     dataset = load(first)
     found = images_at(first, dataset, "train", range(dataset.splits["train"].examples))
     kept = {label: next(name for name, _ in found if name.startswith(label)) for label in "ab"}
@@ -329,7 +329,7 @@ def test_a_window_that_trains_on_its_validation_images_is_refused(workspace: str
         assert len({name.rpartition("/")[2] for name in pair}) == 1
     assert 1 <= len(leaks["names"]) <= 5
     with pytest.raises(GateError, match=f"{count} of {of} "):
-        newest_dataset(settings)  # also of a window that stands
+        newest_dataset(settings)  # The gate also checks an existing window.
     assert newest_dataset(changed(settings, max_leaked_fraction=1)) == window
 
 
@@ -385,7 +385,7 @@ def test_a_window_of_an_earlier_release_is_made_again(tmp_path: Path):
     versions = sorted(newest_partitions(settings, 2).values())
     old_id = hashlib.blake2b(json.dumps(versions).encode(), digest_size=16).hexdigest()[:16]
     window = newest_dataset(changed(settings, on_leak="continue"))
-    window.rename(window.with_name(old_id))  # where a release that did not look for leaks made it
+    window.rename(window.with_name(old_id))  # A release without a check for leaks used this name.
     with pytest.raises(GateError):
         newest_dataset(settings)
 

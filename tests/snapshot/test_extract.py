@@ -1,4 +1,4 @@
-"""The snapshot: what is read, what is not read again, which images belong together."""
+"""Snapshots: which files are read, which are read again, and which images form a group."""
 
 import os
 import time
@@ -30,7 +30,7 @@ def snapshot_of(settings: Settings) -> Snapshot:
 
 @pytest.fixture
 def at_rest(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Files that were last changed long before the snapshot; a real wait would be seconds."""
+    """Settings whose files count as old. The clock slack is 0, because a real wait would take seconds."""
     monkeypatch.setattr(extract, "CLOCK_SLACK_NS", 0)
     while time.time_ns() <= max(path.stat().st_ctime_ns for path in Path(settings.source_uri).rglob("*")):
         time.sleep(0.001)
@@ -39,7 +39,7 @@ def at_rest(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys that are read; a patch, since nothing else tells a file that was read from one that was not."""
+    """The keys that are read. A patch records them, because a read leaves no other trace."""
     keys: list[str] = []
     real = extract.read_raw
     monkeypatch.setattr(extract, "read_raw", lambda root, key, size: keys.append(key) or real(root, key, size))
@@ -59,7 +59,7 @@ def test_an_unchanged_file_is_not_read_again(at_rest: Settings, read: list[str])
     assert read == []
 
 
-def test_only_what_changed_is_read_again(at_rest: Settings, read: list[str]):
+def test_only_changed_files_are_read_again(at_rest: Settings, read: list[str]):
     before = snapshot_of(at_rest)
     read.clear()
     source = Path(at_rest.source_uri)
@@ -68,7 +68,7 @@ def test_only_what_changed_is_read_again(at_rest: Settings, read: list[str]):
     (source / "dogs" / "003.jpg").unlink()
     changed = source / "eels" / "005.jpg"
     status = changed.stat()
-    changed.write_bytes(bytes(status.st_size))  # as large as before, and its time set back as well
+    changed.write_bytes(bytes(status.st_size))  # The size stays the same, and the time is set back.
     os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
     after = snapshot_of(at_rest)
     assert sorted(read) == ["aaa/new.jpg", "eels/005.jpg"]
@@ -77,15 +77,15 @@ def test_only_what_changed_is_read_again(at_rest: Settings, read: list[str]):
     assert {key for key in old if old[key] != new.get(key)} == {"dogs/003.jpg", "eels/005.jpg"}
 
 
-def test_a_file_that_had_just_been_written_is_read_again(settings: Settings, read: list[str]):
-    """It may have changed within the tick of the clock that its time is counted in."""
+def test_a_recently_written_file_is_read_again(settings: Settings, read: list[str]):
+    """It can change again within the same clock tick, which would leave its time unchanged."""
     take_snapshot(settings)
     read.clear()
     take_snapshot(settings)
     assert len(read) == 24
 
 
-def test_a_snapshot_of_another_version_of_this_program_is_passed_over(at_rest: Settings, read: list[str]):
+def test_a_snapshot_of_another_release_is_ignored(at_rest: Settings, read: list[str]):
     path = take_snapshot(at_rest)
     path.write_text('{"rows": "nothing"}')
     read.clear()
@@ -96,7 +96,7 @@ def test_a_snapshot_of_another_version_of_this_program_is_passed_over(at_rest: S
         load_snapshot(path)
 
 
-def test_columns_say_what_the_rows_say(settings: Settings):
+def test_columns_match_the_rows(settings: Settings):
     snapshot = snapshot_of(settings)
     rows, columns = rows_of(snapshot), load_columns(snapshot)
     assert [row.size for row in rows] == columns["size"].tolist()
@@ -116,7 +116,7 @@ def test_columns_say_what_the_rows_say(settings: Settings):
         (r"^ann(x)?", ["", "", ""]),
     ],
 )
-def test_groups_are_cut_out_of_file_names(make_images: MakeImages, tmp_path: Path, pattern: str, groups: list[str]):
+def test_groups_are_extracted_from_file_names(make_images: MakeImages, tmp_path: Path, pattern: str, groups: list[str]):
     source = make_images({"a": 0, "b": 0})
     for number, name in enumerate(("a/ann_1.jpg", "b/ann_2.jpg", "b/bob.jpg")):
         (source / name).write_bytes(jpeg(number))
@@ -143,7 +143,7 @@ def test_a_pattern_that_takes_forever_is_refused_within_seconds(
     assert not list((tmp_path / "w").rglob("*.jsonl"))
 
 
-def test_names_that_are_not_valid_text_have_groups_too(make_images: MakeImages, tmp_path: Path):
+def test_names_that_are_not_valid_utf_8_have_groups_too(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 0, "b": 0})
     for number, name in enumerate((b"a/\xff_1.jpg", b"b/\xff_2.jpg")):
         Path(os.fsdecode(os.fsencode(source) + b"/" + name)).write_bytes(jpeg(number))
@@ -162,7 +162,7 @@ def test_equal_files_share_a_group(make_images: MakeImages, settings: Settings):
 
 
 def test_a_file_that_grows_while_it_is_listed_stops_the_snapshot(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    """A patch, since no real writer can be told to come between listing and reading."""
+    """The growth is simulated, because a real writer cannot be timed between listing and reading."""
     real = extract.read_raw
     monkeypatch.setattr(extract, "read_raw", lambda root, key, size: real(root, key, size) + b"more")
     with pytest.raises(SourceError, match="changed while it was being listed"):

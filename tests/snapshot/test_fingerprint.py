@@ -1,4 +1,4 @@
-"""A fingerprint of rows, however they come and however they are divided."""
+"""The fingerprint of rows depends neither on their order nor on their division into parts."""
 
 import random
 from itertools import pairwise
@@ -20,7 +20,7 @@ def test_the_order_of_the_rows_does_not_matter():
     assert of(shuffled).hexdigest() == of(ROWS).hexdigest()
 
 
-def test_parts_merge_to_the_whole_however_they_are_cut():
+def test_merged_parts_have_the_fingerprint_of_the_whole():
     for cuts in ([0, 100], [0, 1, 100], [0, 0, 50, 50, 99, 100], list(range(101))):
         parts = [of(ROWS[start:end]) for start, end in pairwise(cuts)]
         merged = Fingerprint()
@@ -29,7 +29,7 @@ def test_parts_merge_to_the_whole_however_they_are_cut():
         assert merged.hexdigest() == of(ROWS).hexdigest()
 
 
-def test_any_other_rows_have_another_fingerprint():
+def test_other_rows_have_another_fingerprint():
     changed = [*ROWS[:-1], b"row X"]
     doubled, without, none = [*ROWS, ROWS[0]], ROWS[1:], list[bytes]()
     found = {of(rows).hexdigest() for rows in (ROWS, changed, doubled, [*ROWS, ROWS[0], ROWS[0]], without, none)}

@@ -1,4 +1,4 @@
-"""Groups are matched in a process of its own, which may be slow, die, or be left alone."""
+"""Groups are matched in a separate process, which can be slow, die, or lose its parent."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from pipeline.sources import Listed
 from tests.waiting import until
 
 ENDLESS = ("^(a+)+$", f"{60 * 'a'}!.jpg")
-"""2 to the power of 60 ways to split the letters, of which none matches."""
+"""There are 2 to the power of 60 ways to split the letters, and none of them matches."""
 
 
 def listed(*names: str) -> list[Listed]:
@@ -25,8 +25,8 @@ def found(pattern: str, *names: str) -> list[str]:
     return [image.group for image in with_groups(listed(*names), pattern)]
 
 
-def test_a_slow_machine_makes_no_pattern_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The process stands still for longer than the limit before it answers."""
+def test_a_slow_start_of_the_process_does_not_reject_a_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The process sleeps longer than the limit before it starts to match."""
     slow = tmp_path / "slow"
     slow.write_text(f'#!/bin/sh\nsleep 1.5\nexec {sys.executable} "$@"\n')
     slow.chmod(0o755)
@@ -36,14 +36,14 @@ def test_a_slow_machine_makes_no_pattern_bad(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("names", [1, 1000])
-def test_a_process_that_dies_is_no_fault_of_the_pattern(monkeypatch: pytest.MonkeyPatch, names: int):
+def test_a_process_that_dies_is_not_blamed_on_the_pattern(monkeypatch: pytest.MonkeyPatch, names: int):
     monkeypatch.setattr(groups.sys, "executable", "/bin/false")
     with pytest.raises(FileSystemError, match="ended too early"):
         found("^a", *(f"{number}{200 * 'a'}.jpg" for number in range(names)))
 
 
 @pytest.mark.parametrize("pattern", ["a\0", "\ud800"])
-def test_any_text_is_a_pattern(pattern: str):
+def test_any_text_is_accepted_as_a_pattern(pattern: str):
     assert found(pattern, "a.jpg") == [""]
 
 
@@ -56,7 +56,7 @@ list(groups.with_groups([Listed(sys.argv[2], ("a",), "", 1, 1)], sys.argv[1]))
 """
 
 
-def test_no_match_outlives_a_task_that_was_killed():
+def test_the_matching_process_ends_when_its_task_is_killed():
     with subprocess.Popen([sys.executable, "-c", ASK, *ENDLESS]) as task:
         asked = psutil.Process(task.pid)
         until(lambda: any(child.cpu_times().user > 0.5 for child in asked.children()))
@@ -65,7 +65,7 @@ def test_no_match_outlives_a_task_that_was_killed():
     until(lambda: not matcher.is_running() or matcher.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_pattern_that_takes_for_ever_is_bad(monkeypatch: pytest.MonkeyPatch):
+def test_a_pattern_that_takes_forever_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(groups, "MATCH_S", 0.5)
     with pytest.raises(SettingsError, match="takes longer"):
         found(*ENDLESS)

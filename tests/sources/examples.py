@@ -1,4 +1,4 @@
-"""A small real example of each kind of source, made as the real ones are laid out."""
+"""A small example of each kind of source, with the layout of the real source."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ CARS = ("AM General Hummer SUV 2000", "Ram C/V Cargo Van Minivan 2012")
 
 
 def write_images(root: Path, *names: str) -> None:
-    """A JPEG of its own under each name."""
+    """Write a different JPEG under each name."""
     for number, name in enumerate(names):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,7 +22,7 @@ def write_images(root: Path, *names: str) -> None:
 
 
 def write_annotations(path: Path, rows: Sequence[Annotated]) -> None:
-    """A struct array `annotations`, of shape (1, images), as in the devkit."""
+    """Write a struct array `annotations`, of shape (1, images), as in the devkit."""
     fields = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")
     annotations = np.empty((1, len(rows)), dtype=[(field, object) for field in fields])
     for index, row in enumerate(rows):
@@ -32,7 +32,7 @@ def write_annotations(path: Path, rows: Sequence[Annotated]) -> None:
 
 
 def write_meta(path: Path, names: Sequence[str] = CARS) -> None:
-    """A cell array `class_names`, of shape (1, classes)."""
+    """Write a cell array `class_names`, of shape (1, classes)."""
     cells = np.empty((1, len(names)), dtype=object)
     cells[0, :] = names
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,4 +73,4 @@ EXAMPLES: dict[str, Callable[[Path], Path]] = {
     "listing": listing,
     "stanford_cars": stanford_cars,
 }
-"""What makes the example of a kind in an empty folder; returns its place."""
+"""The function of each kind that makes an example in an empty folder and returns its place."""

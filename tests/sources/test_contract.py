@@ -1,4 +1,4 @@
-"""What every kind of source promises, shown on a small real example of each."""
+"""The contract of every kind of source, tested with a small example of each kind."""
 
 import inspect
 import os
@@ -30,14 +30,14 @@ def test_every_kind_has_an_example():
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 class TestContract:
-    def test_auto_finds_it(self, kind: str, tmp_path: Path):
+    def test_auto_detects_the_kind(self, kind: str, tmp_path: Path):
         assert find_source(EXAMPLES[kind](tmp_path), "auto").__name__ == f"pipeline.sources.{kind}"
 
-    def test_its_docstring_says_in_one_line_what_it_looks_for(self, kind: str, tmp_path: Path):
+    def test_its_docstring_has_a_summary_line(self, kind: str, tmp_path: Path):
         first_line = (find_source(EXAMPLES[kind](tmp_path), kind).__doc__ or "").split("\n")[0]
         assert 40 < len(first_line) < 120
 
-    def test_keys_are_unique_and_in_the_order_of_their_bytes(self, kind: str, tmp_path: Path):
+    def test_keys_are_unique_and_sorted_by_their_bytes(self, kind: str, tmp_path: Path):
         found = found_in(EXAMPLES[kind](tmp_path))
         images = [as_bytes(item.key) for item in found if isinstance(item, Listed)]
         everything = [as_bytes(item.key) for item in found if not isinstance(item, Classes)]
@@ -45,10 +45,10 @@ class TestContract:
         assert images == sorted(set(images))
         assert everything == sorted(everything)
 
-    def test_images_are_those_of_the_disk(self, kind: str, tmp_path: Path):
+    def test_size_and_generation_match_the_files(self, kind: str, tmp_path: Path):
         place = EXAMPLES[kind](tmp_path)
         for path in tmp_path.rglob("*.[jJ]*"):
-            os.utime(path, ns=(1, 1))  # a time of modification can be set, and must not pass for a generation
+            os.utime(path, ns=(1, 1))  # Users can set this time, so it must not be the generation.
         for item in found_in(place):
             if isinstance(item, Listed):
                 path = tmp_path / item.key
@@ -56,14 +56,14 @@ class TestContract:
                 here = (status.st_size, status.st_ctime_ns) if status else (MISSING, 0)
                 assert (item.size, item.generation) == here
 
-    def test_every_image_has_labels_and_what_has_none_a_reason(self, kind: str, tmp_path: Path):
+    def test_every_image_has_labels_and_every_skipped_file_a_reason(self, kind: str, tmp_path: Path):
         found = found_in(EXAMPLES[kind](tmp_path))
         assert all(item.labels and all(item.labels) for item in found if isinstance(item, Listed))
         assert all(item.split in ("", "train", "validation", "test") for item in found if isinstance(item, Listed))
         assert all(item.reason for item in found if isinstance(item, Skipped))
         assert any(isinstance(item, Skipped) for item in found)
 
-    def test_classes_come_first_if_at_all_and_hold_every_label(self, kind: str, tmp_path: Path):
+    def test_classes_come_first_if_present_and_hold_every_label(self, kind: str, tmp_path: Path):
         first, *others = found_in(EXAMPLES[kind](tmp_path))
         assert not any(isinstance(item, Classes) for item in others)
         if isinstance(first, Classes):
@@ -71,33 +71,33 @@ class TestContract:
             assert labels <= set(first.names)
             assert first.texts.keys() <= set(first.names)
 
-    def test_twice_the_same(self, kind: str, tmp_path: Path):
+    def test_listing_twice_gives_the_same_result(self, kind: str, tmp_path: Path):
         place = EXAMPLES[kind](tmp_path)
         assert found_in(place) == found_in(place)
 
-    def test_a_place_that_is_not_there(self, kind: str, tmp_path: Path):
+    def test_a_missing_place_is_refused(self, kind: str, tmp_path: Path):
         with pytest.raises(SourceError, match=r"nothing\.csv cannot be read"):
             found_in(tmp_path / "nothing.csv", kind)
 
     @pytest.mark.parametrize("name", ["list.txt", "pipe.csv", "loop.csv", "folder.csv"])
-    def test_an_odd_place_is_refused_in_words(self, kind: str, name: str, tmp_path: Path):
+    def test_an_unsuitable_place_is_refused(self, kind: str, name: str, tmp_path: Path):
         (tmp_path / "list.txt").write_text("path,label\n")
         os.mkfifo(tmp_path / "pipe.csv")
         (tmp_path / "loop.csv").symlink_to("loop.csv")
         (tmp_path / "folder.csv").mkdir()
         if (kind, name) == ("folder", "folder.csv"):
-            assert found_in(tmp_path / name, kind) == []  # extract says that no image is there
+            assert found_in(tmp_path / name, kind) == []  # The extract step reports that there are no images.
         else:
             with pytest.raises(SourceError, match=rf"source_uri .*{name} (is not what|cannot be read)"):
                 found_in(tmp_path / name, kind)
 
 
-def test_a_kind_that_does_not_fit_says_what_it_looks_for(tmp_path: Path):
+def test_a_kind_that_does_not_fit_describes_what_it_expects(tmp_path: Path):
     with pytest.raises(SourceError, match=r"'stanford_cars' looks for \(stanford_cars: Stanford Cars: cars_train/"):
         find_source(tmp_path, "stanford_cars")
 
 
-def test_what_nothing_recognises_names_every_kind(tmp_path: Path):
+def test_the_error_for_an_unrecognized_source_names_every_kind(tmp_path: Path):
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(SourceError) as refused:
         find_source(tmp_path / "notes.txt", "auto")
@@ -105,14 +105,14 @@ def test_what_nothing_recognises_names_every_kind(tmp_path: Path):
 
 
 def example_of_the_documentation() -> str:
-    """The lines of the docstring of pipeline/sources that are indented: a source of one's own."""
+    """Return the indented lines in the docstring of pipeline/sources, which define a custom source."""
     lines = inspect.getdoc(sources).split("\n")
     return textwrap.dedent("\n".join(line for line in lines if line.startswith("    ") or not line))
 
 
 @pytest.fixture
 def own_kind(tmp_path: Path):
-    """Puts a file beside those of pipeline/sources, as one's own source would be."""
+    """Add a module to the package pipeline/sources, as a user does for a custom source."""
 
     def put(code: str | bytes, file: str = "mine.py") -> None:
         path = tmp_path / "own" / file
@@ -154,12 +154,12 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
         ("def list_images(place, settings): ...\n", "mine/__init__.py"),
     ],
 )
-def test_a_kind_may_be_written_in_any_way_that_python_imports(code: str | bytes, file: str, own_kind):
+def test_a_kind_can_be_any_module_that_python_imports(code: str | bytes, file: str, own_kind):
     own_kind(code, file)
     assert "mine" in source_kinds()
 
 
-def test_the_lock_file_of_an_editor_is_no_kind(own_kind, tmp_path: Path):
+def test_backup_and_lock_files_of_an_editor_are_not_kinds(own_kind, tmp_path: Path):
     own_kind("", "mine.py")
     (tmp_path / "own" / ".#mine.py").symlink_to("nobody@nowhere")
     (tmp_path / "own" / "mine.orig.py").touch()

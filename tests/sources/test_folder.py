@@ -39,7 +39,7 @@ def test_class_folders(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("train", "name"), [("train", "val"), ("Train", "Valid"), ("training", "validation")])
-def test_splits_of_the_source(tmp_path: Path, train: str, name: str):
+def test_split_folders_of_the_source(tmp_path: Path, train: str, name: str):
     write(tmp_path, f"{train}/cats/a.jpg", f"{name}/cats/b.jpg", "test/cats/c.jpg", "extra/cats/d.jpg")
     assert {(label, split) for _, label, split in listed(tmp_path)} == {
         ("cats", "train"),
@@ -49,7 +49,7 @@ def test_splits_of_the_source(tmp_path: Path, train: str, name: str):
     assert skipped(tmp_path) == {"extra/cats/d.jpg": "outside train/, validation/ and test/"}
 
 
-def test_a_class_called_train_is_a_class_among_others(tmp_path: Path):
+def test_a_train_folder_with_images_is_a_class(tmp_path: Path):
     write(tmp_path, "train/a.jpg", "car/b.jpg")
     assert [label for _, label, _ in listed(tmp_path)] == ["car", "train"]
 
@@ -59,29 +59,29 @@ def test_a_train_folder_alone_is_a_split(tmp_path: Path):
     assert {(label, split) for _, label, split in listed(tmp_path)} == {("cats", "train"), ("dogs", "train")}
 
 
-def test_splits_without_train_are_not_taken_for_classes(tmp_path: Path):
+def test_split_folders_without_train_are_refused(tmp_path: Path):
     write(tmp_path, "val/cats/a.jpg", "test/dogs/b.jpg", ".hidden/c.jpg")
     with pytest.raises(SourceError, match=r"holds test and val with folders in them, but no train/"):
         found(tmp_path)
 
 
-def test_classes_called_val_and_test_are_classes(tmp_path: Path):
+def test_val_and_test_folders_with_images_are_classes(tmp_path: Path):
     write(tmp_path, "val/a.jpg", "test/b.jpg")
     assert [label for _, label, _ in listed(tmp_path)] == ["test", "val"]
 
 
-def test_what_could_be_either_is_refused(tmp_path: Path):
+def test_a_train_split_beside_class_folders_is_refused(tmp_path: Path):
     write(tmp_path, "train/steam/a.jpg", "car/b.jpg", "plane/c.jpg")
     with pytest.raises(SourceError, match=r"train/ with folders in it, beside car, plane"):
         listed(tmp_path)
 
 
-def test_a_class_called_test_is_a_class_where_there_is_no_train_folder(tmp_path: Path):
+def test_a_test_folder_is_a_class_if_there_is_no_train_folder(tmp_path: Path):
     write(tmp_path, "test/a.jpg", "exam/b.jpg")
     assert listed(tmp_path) == [("exam/b.jpg", "exam", ""), ("test/a.jpg", "test", "")]
 
 
-def test_what_is_no_image_of_a_class_is_skipped_with_its_reason(tmp_path: Path):
+def test_other_files_are_skipped_with_a_reason(tmp_path: Path):
     write(tmp_path, "cats/.DS_Store", "cats/._a.jpg", "cats/notes.txt", "Thumbs.db", "loose.jpg", ".git/a/b.jpg")
     assert skipped(tmp_path) == {
         ".git/a/b.jpg": "hidden",
@@ -94,7 +94,7 @@ def test_what_is_no_image_of_a_class_is_skipped_with_its_reason(tmp_path: Path):
     assert listed(tmp_path) == []
 
 
-def test_a_linked_image_counts_and_loops_and_pipes_do_not_hang(tmp_path: Path):
+def test_linked_images_are_listed_and_loops_and_pipes_are_skipped(tmp_path: Path):
     write(tmp_path, "cats/a.jpg")
     (tmp_path / "cats" / "loop").symlink_to(tmp_path)
     (tmp_path / "cats" / "gone.jpg").symlink_to(tmp_path / "nowhere")
@@ -108,13 +108,13 @@ def test_a_linked_image_counts_and_loops_and_pipes_do_not_hang(tmp_path: Path):
     }
 
 
-def test_keys_come_in_the_order_of_their_bytes_as_a_bucket_lists_them(tmp_path: Path):
+def test_keys_are_sorted_by_their_bytes_as_in_a_bucket(tmp_path: Path):
     names = ["a/x.jpg", "a.b/x.jpg", "a-b/x.jpg", "A/x.jpg", "ä/x.jpg", "a/y/z.jpg", "a/y.jpg", "a/z.jpg"]
     write(tmp_path, *names)
     assert [key for key, _, _ in listed(tmp_path)] == sorted(names, key=lambda name: name.encode())
 
 
-def test_awkward_names_stay_unchanged_and_unique(tmp_path: Path):
+def test_unusual_names_stay_unchanged_and_unique(tmp_path: Path):
     names = ["cats/花 #?%.jpg", "cats/new\nline.jpg", "cats/" + "n" * 200 + ".jpg", "cats/Case.jpg", "cats/case.jpg"]
     write(tmp_path, *names)
     (tmp_path / "cats" / os.fsdecode(b"\xff\xfe.jpg")).write_bytes(b"x")
@@ -122,6 +122,6 @@ def test_awkward_names_stay_unchanged_and_unique(tmp_path: Path):
     assert Counter(keys) == Counter([*names, "cats/" + os.fsdecode(b"\xff\xfe.jpg")])
 
 
-def test_a_source_that_is_not_there(tmp_path: Path):
+def test_a_missing_source_is_refused(tmp_path: Path):
     with pytest.raises(SourceError, match=r"source_uri .*nothing cannot be read"):
         found(tmp_path / "nothing")

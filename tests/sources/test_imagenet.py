@@ -52,7 +52,7 @@ def test_forms_of_the_validation_list(name: str, text: str, tmp_path: Path):
     assert validation == [(FISH,), (GOLD,)]
 
 
-def test_lines_are_counted_by_the_number_of_the_image_not_by_what_is_there(tmp_path: Path):
+def test_a_line_belongs_to_the_number_of_an_image_and_not_to_its_position(tmp_path: Path):
     (imagenet(tmp_path) / "val/ILSVRC2012_val_00000001.JPEG").unlink()
     assert said(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == ((GOLD,), "validation")
 
@@ -66,13 +66,13 @@ def test_synset_folders_need_no_list(name: str, tmp_path: Path):
     assert said(tmp_path)[f"test/{FISH}/d.JPEG"] == ((FISH,), "test")
 
 
-def test_a_flat_validation_folder_without_a_list_says_what_is_missing(tmp_path: Path):
+def test_a_flat_validation_folder_without_a_list_names_the_missing_files(tmp_path: Path):
     (imagenet(tmp_path) / LABEL_LIST).unlink()
     assert skipped(tmp_path)["val/ILSVRC2012_val_00000001.JPEG"] == NO_LABEL["validation"]
     assert all(name in NO_LABEL["validation"] for name in (LABEL_LIST, "LOC_val_solution.csv"))
 
 
-def test_images_of_synsets_that_are_not_trained_are_left_out(tmp_path: Path):
+def test_validation_images_of_unknown_synsets_are_skipped(tmp_path: Path):
     (imagenet(tmp_path) / LABEL_LIST).write_text(f"{FISH}\nn99999999\n")
     assert skipped(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == "of a synset that train/ does not have"
 
@@ -114,14 +114,14 @@ def test_the_layout_of_kaggle(kaggle: Path):
 
 
 @pytest.mark.parametrize("solution", [f"{FISH} 1 2 3", f"{FISH} 1 2 3 x"])
-def test_a_solution_that_is_cut_is_refused(solution: str, kaggle: Path):
+def test_a_truncated_solution_is_refused(solution: str, kaggle: Path):
     (kaggle / "LOC_val_solution.csv").write_text(f"ILSVRC2012_val_00000001,{solution}\n")
     with pytest.raises(SourceError, match=rf"four numbers for each box, got '{solution}' for ILSVRC2012_val_00000001"):
         found(kaggle)
 
 
 @pytest.mark.parametrize("line", ["ILSVRC2012_val_00000001.JPEG 65", "65", "tench"])
-def test_a_list_of_something_else_than_synsets_is_refused(line: str, tmp_path: Path):
+def test_a_list_with_a_line_that_is_no_synset_is_refused(line: str, tmp_path: Path):
     (imagenet(tmp_path) / LABEL_LIST).write_text(f"{FISH}\n{line}\n")
     with pytest.raises(SourceError, match=rf"line 2 of .*{LABEL_LIST} is '{line}': it must be a synset"):
         found(tmp_path)
@@ -139,12 +139,12 @@ def test_a_list_of_something_else_than_synsets_is_refused(line: str, tmp_path: P
         ([f"val/{FISH}/a.JPEG"], False),
     ],
 )
-def test_what_is_recognized(names: list[str], recognized: bool, tmp_path: Path):
+def test_recognized_layouts(names: list[str], recognized: bool, tmp_path: Path):
     write_images(tmp_path, *names)
     assert recognises(tmp_path) == recognized
 
 
-def test_words_that_are_not_utf_8_are_refused_unless_their_encoding_is_declared(tmp_path: Path):
+def test_metadata_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(tmp_path: Path):
     imagenet(tmp_path)
     (tmp_path / "imagenet_metadata.txt").write_bytes("n01440764\tRöte\n".encode("latin-1"))
     with pytest.raises(SourceError, match=r"imagenet_metadata\.txt holds .* which is not utf-8.*list_encoding"):

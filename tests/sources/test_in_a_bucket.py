@@ -20,7 +20,7 @@ def snapshot_of(source: str, workspace: str) -> Snapshot:
 
 
 def in_bucket(root: Path, place: Path, uri: str) -> str:
-    """Uploads all below `root`; where `place` lies then."""
+    """Upload all files below `root`, and return the URI of `place`."""
     for path in root.rglob("*"):
         if path.is_file():
             copy_new(path, place_of(uri) / path.relative_to(root).as_posix())
@@ -29,7 +29,7 @@ def in_bucket(root: Path, place: Path, uri: str) -> str:
 
 @pytest.mark.parametrize("uri", ["gs://bucket/raw/photos", "gs://photos"])
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_the_same_snapshot_as_from_a_disk(kind: str, uri: str, tmp_path: Path, gcs: FakeGcs):
+def test_a_bucket_gives_the_same_snapshot_as_a_disk(kind: str, uri: str, tmp_path: Path, gcs: FakeGcs):
     gcs.create_bucket("photos")
     root = tmp_path / "source"
     root.mkdir()
@@ -42,7 +42,7 @@ def test_the_same_snapshot_as_from_a_disk(kind: str, uri: str, tmp_path: Path, g
     assert not [name for name in gcs.names("bucket") if name.endswith(".writable")]
 
 
-def test_cars_are_not_asked_for_one_by_one(tmp_path: Path, gcs: FakeGcs):
+def test_cars_are_listed_without_a_request_per_image(tmp_path: Path, gcs: FakeGcs):
     names = [f"{number:05d}.jpg" for number in range(1, 41)]
     write_images(tmp_path, *(f"cars_train/{name}" for name in names))
     write_meta(tmp_path / "devkit/cars_meta.mat")
@@ -55,7 +55,7 @@ def test_cars_are_not_asked_for_one_by_one(tmp_path: Path, gcs: FakeGcs):
     assert gcs.requests["get"] < 10
 
 
-def test_a_list_in_a_bucket_may_name_images_beside_its_folder(tmp_path: Path, gcs: FakeGcs):
+def test_a_list_in_a_bucket_can_name_images_outside_its_folder(tmp_path: Path, gcs: FakeGcs):
     write_images(tmp_path, "images/a.jpg", "images/b.jpg")
     (tmp_path / "lists").mkdir()
     place = tmp_path / "lists" / "train.csv"
@@ -67,14 +67,14 @@ def test_a_list_in_a_bucket_may_name_images_beside_its_folder(tmp_path: Path, gc
 
 
 @pytest.mark.parametrize("name", ["gs://", "gs:///a.jpg"])
-def test_a_list_that_names_no_bucket_is_refused_in_words(name: str, tmp_path: Path, gcs: FakeGcs):
+def test_a_list_with_an_invalid_bucket_uri_is_refused(name: str, tmp_path: Path, gcs: FakeGcs):
     (tmp_path / "list.csv").write_text(f"path,label\n{name},cat\n")
     with pytest.raises(SourceError, match=r"list\.csv lists 'gs:.*: .*must be gs://bucket/prefix"):
         list(images_of(Settings(source_uri=str(tmp_path / "list.csv"))))
 
 
-def test_an_object_of_the_very_name_of_the_source_is_no_list(tmp_path: Path, gcs: FakeGcs):
-    """Consoles and tools leave such objects, and keys would be looked for beside the source."""
+def test_an_object_named_like_the_source_is_not_a_list(tmp_path: Path, gcs: FakeGcs):
+    """Consoles and tools create such objects. If it were a list, the keys would be relative to its parent folder."""
     root = tmp_path / "source"
     root.mkdir()
     uri = in_bucket(root, EXAMPLES["folder"](root), "gs://bucket/raw/photos")

@@ -38,7 +38,7 @@ def said(place: Path, **settings: Any) -> list[tuple[str, tuple[str, ...], str, 
     return [(item.key, item.labels, item.split, item.group) for item in images]
 
 
-def test_each_format_says_the_same(tmp_path: Path):
+def test_each_format_gives_the_same_images(tmp_path: Path):
     rows = [("b.jpg", "dog", "val", "g 2"), ("a.jpg", "cat", "Train", ""), ("ä.jpg", "cat", "", "7")]
     table = [dict(zip(("path", "label", "split", "group"), row, strict=True)) for row in rows]
     expected = [
@@ -67,12 +67,12 @@ def test_each_format_says_the_same(tmp_path: Path):
         (b"x,path,label\n1,a.jpg,2012-01-01\n", "a.jpg", "2012-01-01"),
     ],
 )
-def test_csv_as_programs_write_it(text: bytes, key: str, label: str, tmp_path: Path):
+def test_csv_files_of_common_programs(text: bytes, key: str, label: str, tmp_path: Path):
     assert [(item.key, item.labels) for item in found(csv(tmp_path, text))] == [(key, (label,))]
 
 
-def test_a_quoted_newline_may_stand_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(listing, "_BLOCK", 100)  # so that few rows suffice to fall on the border of two
+def test_a_quoted_newline_can_be_at_the_border_of_two_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listing, "_BLOCK", 100)  # With small blocks, a few rows reach every border.
     keys = [f"new\nline\n{number}\n.jpg" for number in range(100, 200)]
     place = csv(tmp_path, "path,label\n" + "".join(f'"{key}",cat\n' for key in keys))
     assert [image[0] for image in said(place)] == keys
@@ -92,7 +92,7 @@ def test_a_quoted_newline_may_stand_anywhere(tmp_path: Path, monkeypatch: pytest
         (["2012-01-01"], ("2012-01-01",)),
     ],
 )
-def test_a_cell_of_labels(cell: Any, labels: tuple[str, ...], tmp_path: Path):
+def test_labels_are_parsed_from_a_cell(cell: Any, labels: tuple[str, ...], tmp_path: Path):
     assert said(json_lines(tmp_path, {"path": "a.jpg", "label": cell})) == [("a.jpg", labels, "", "")]
 
 
@@ -105,7 +105,7 @@ def test_a_cell_of_labels(cell: Any, labels: tuple[str, ...], tmp_path: Path):
         (pa.array([b"a", b"b"]), ["a", "b"]),
     ],
 )
-def test_a_column_of_parquet(column: pa.Array, labels: list[str], tmp_path: Path):
+def test_labels_are_parsed_from_parquet_columns(column: pa.Array, labels: list[str], tmp_path: Path):
     place = parquet_file(tmp_path, image=pa.array(["x", "y"]).dictionary_encode(), category=column)
     assert [item[1] for item in said(place)] == [(label,) for label in labels]
 
@@ -139,19 +139,19 @@ def test_the_key_of_a_path(path: str, key: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/a.jpg", "https://host/a.jpg", "file://host/a.jpg"])
-def test_what_is_not_on_this_machine_is_refused(uri: str, tmp_path: Path):
-    with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}': but images are read only from paths and gs://"):
+def test_a_uri_of_another_machine_is_refused(uri: str, tmp_path: Path):
+    with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}': images are read from paths and gs:// only"):
         found(csv(tmp_path, f"path,label\n{uri},cat\n"))
 
 
-def test_keys_come_in_the_order_of_their_bytes_after_they_were_made_straight(tmp_path: Path):
+def test_normalized_keys_are_sorted_by_their_bytes(tmp_path: Path):
     paths = ["b.jpg", "./a.jpg", "a/x.jpg", "a.b/x.jpg", "x/../A.jpg", "ä.jpg", "z.jpg"]
     place = csv(tmp_path, "path,label\n" + "".join(f"{path},cat\n" for path in paths))
     expected = ["A.jpg", "a.b/x.jpg", "a.jpg", "a/x.jpg", "b.jpg", "z.jpg", "ä.jpg"]
     assert [item.key for item in found(place)] == expected
 
 
-def test_more_rows_than_a_batch(tmp_path: Path):
+def test_a_list_can_have_more_rows_than_a_batch(tmp_path: Path):
     place = csv(
         tmp_path, "path,label\n" + "".join(f"{number:06d},{number % 3}\n" for number in reversed(range(40_000)))
     )
@@ -161,7 +161,7 @@ def test_more_rows_than_a_batch(tmp_path: Path):
 
 
 @pytest.mark.parametrize("path", ["gone.jpg", "folder", "pipe", "zero\0byte", "."])
-def test_what_is_no_file_is_listed_as_missing(path: str, tmp_path: Path):
+def test_a_path_without_a_regular_file_is_listed_as_missing(path: str, tmp_path: Path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (image,) = found(json_lines(tmp_path, {"path": path, "label": "cat"}))
@@ -172,7 +172,7 @@ def test_a_row_without_a_path_is_skipped(tmp_path: Path):
     assert found(json_lines(tmp_path, {"path": None, "label": "cat"})) == [Skipped("", "no path")]
 
 
-def test_the_same_row_twice_counts_once(tmp_path: Path):
+def test_a_repeated_row_counts_once(tmp_path: Path):
     place = csv(tmp_path, "path,label\na.jpg,cat\nb.jpg,dog\n./a.jpg,cat\na.jpg,\n")
     assert [(item.key, type(item)) for item in found(place)] == [
         ("a.jpg", Listed),
@@ -213,7 +213,7 @@ def test_settings_name_the_columns(tmp_path: Path):
 
 
 @pytest.mark.parametrize("header", ["filename,class", "file,category", "uri,labels", "image,label,labels,file"])
-def test_columns_by_their_usual_names(header: str, tmp_path: Path):
+def test_columns_are_found_by_their_usual_names(header: str, tmp_path: Path):
     place = csv(tmp_path, f"{header}\na.jpg,cat" + ",x" * (header.count(",") - 1) + "\n")
     assert said(place) == [("a.jpg", ("cat",), "", "")]
 
@@ -230,7 +230,7 @@ def test_columns_by_their_usual_names(header: str, tmp_path: Path):
         ("path,label\na,b,c\n", {}, "cannot be read as a .csv list of images: CSV parse error: Expected 2 columns"),
     ],
 )
-def test_a_csv_file_that_says_too_little(text: str, settings: dict[str, str], message: str, tmp_path: Path):
+def test_an_incomplete_csv_file_is_refused(text: str, settings: dict[str, str], message: str, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"list\.csv .*{message}"):
         found(csv(tmp_path, text), **settings)
 
@@ -243,33 +243,33 @@ def test_a_csv_file_that_says_too_little(text: str, settings: dict[str, str], me
         ("a.jpg,cat\nb.jpg,dog\n", "the first line of the list names the columns"),
     ],
 )
-def test_a_list_without_its_columns_is_told_why(text: str, advice: str, tmp_path: Path):
+def test_the_error_for_missing_columns_gives_advice(text: str, advice: str, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"list\.csv has no column path .*{advice}"):
         found(csv(tmp_path, text))
 
 
 @pytest.mark.parametrize("name", ["list.jsonl", "list.ndjson", "list.parquet", "list.csv"])
 @pytest.mark.parametrize("content", [b"", b'{"path": "a"', b"junk\n\xff", b"PAR1" * 9, bytes(range(256)) * 50])
-def test_broken_files_are_refused_in_one_sentence(name: str, content: bytes, tmp_path: Path):
+def test_broken_files_are_refused_with_a_one_line_error(name: str, content: bytes, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"{name} (cannot be read as a|has no column)") as refused:
         found(csv(tmp_path, content, name))
     assert "\n" not in str(refused.value)
 
 
-def test_json_lines_that_are_not_utf_8_are_refused_in_words(tmp_path: Path):
+def test_json_lines_that_are_not_utf_8_are_refused(tmp_path: Path):
     line = '{"path": "a.jpg", "label": "café"}\n'.encode("latin-1")
     with pytest.raises(SourceError, match=r"list\.jsonl holds b'caf\\xe9', which is not UTF-8"):
         found(csv(tmp_path, line, "list.jsonl"))
 
 
-def test_a_huge_cell_makes_no_huge_sentence(tmp_path: Path):
+def test_a_huge_cell_gives_a_short_error(tmp_path: Path):
     with pytest.raises(SourceError, match="separated by") as refused:
         found(csv(tmp_path, f"path,label\na.jpg,{'x' * 100_000}\na.jpg,cat\n"))
     assert len(str(refused.value)) < 1000
 
 
-def test_a_column_of_something_else_than_paths(tmp_path: Path):
-    with pytest.raises(SourceError, match=r"holds struct<bytes: int64> in the column of paths, but paths must be text"):
+def test_a_path_column_without_text_is_refused(tmp_path: Path):
+    with pytest.raises(SourceError, match=r"holds struct<bytes: int64> in the column of paths, not text"):
         found(parquet_file(tmp_path, image=[{"bytes": 1}], label=["cat"]))
 
 
@@ -289,7 +289,7 @@ def test_a_column_of_something_else_than_paths(tmp_path: Path):
         ({"xmin": 1, "ymin": 2, "xmax": 3}, ()),
     ],
 )
-def test_boxes(row: dict[str, Any], boxes: tuple[Box, ...], tmp_path: Path):
+def test_boxes_are_parsed(row: dict[str, Any], boxes: tuple[Box, ...], tmp_path: Path):
     (image,) = found(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
     assert isinstance(image, Listed)
     assert image.boxes == boxes
@@ -318,13 +318,13 @@ def test_a_box_in_a_csv_file_is_optional(tmp_path: Path):
         {"xmin": 0, "ymin": 0, "xmax": 0, "ymax": 0},
     ],
 )
-def test_boxes_that_cannot_be_are_refused(row: dict[str, Any], tmp_path: Path):
+def test_invalid_boxes_are_refused(row: dict[str, Any], tmp_path: Path):
     with pytest.raises(SourceError, match=r"list\.jsonl lists 'a\.jpg' with boxes that cannot be read"):
         found(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
 
 
 @pytest.mark.parametrize("column", ["label", "box_labels"])
-def test_a_list_of_texts_that_are_not_utf_8_is_refused(tmp_path: Path, column: str):
+def test_a_cell_of_texts_that_are_not_utf_8_is_refused(tmp_path: Path, column: str):
     texts = {"label": [["cat"]], "box_labels": [["cat"]]} | {column: [[b"L\xf6we"]]}
     columns = {name: pa.array(cells, pa.list_(pa.binary())) for name, cells in texts.items()}
     place = parquet_file(tmp_path, path=["a.jpg"], boxes=[[[1.0, 2.0, 3.0, 4.0]]], **columns)

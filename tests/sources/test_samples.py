@@ -15,7 +15,7 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-def test_same_seed_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_bytes_and_other_seeds_other_bytes(tmp_path: Path) -> None:
     draw_samples(tmp_path / "a", count=12)
     draw_samples(tmp_path / "b", count=12)
     draw_samples(tmp_path / "c", count=12, seed=1)
@@ -23,7 +23,7 @@ def test_same_seed_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
     assert not set(contents(tmp_path / "a").values()) & set(contents(tmp_path / "c").values())
 
 
-def test_classes_are_equally_many_folders_of_jpeg_files(tmp_path: Path) -> None:
+def test_each_class_is_a_folder_with_equally_many_jpeg_files(tmp_path: Path) -> None:
     draw_samples(tmp_path / "s", count=18)
     assert {folder.name: len(list(folder.glob("*.jpg"))) for folder in (tmp_path / "s").iterdir()} == dict.fromkeys(
         SHAPES, 3
@@ -39,7 +39,7 @@ def test_sizes_vary_within_their_range() -> None:
     assert any(width != height for width, height in sizes)
 
 
-def test_an_interrupted_drawing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_drawing_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(name: str, rng: random.Random) -> Image.Image:
         if name == "cross":
             raise KeyboardInterrupt
@@ -51,7 +51,7 @@ def test_an_interrupted_drawing_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-def test_mean_color_does_not_tell_the_class() -> None:
+def test_the_mean_color_does_not_reveal_the_class() -> None:
     names = list(SHAPES)
     means = [
         (name, draw_sample(name, random.Random(f"{name}{number}")).resize((1, 1)).getpixel((0, 0)))

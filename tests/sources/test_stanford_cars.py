@@ -25,12 +25,12 @@ def skipped(place: Path) -> dict[str, str]:
     return {item.key: item.reason for item in found(place) if isinstance(item, Skipped)}
 
 
-def test_classes_are_those_of_the_meta_file_in_its_order(tmp_path: Path):
+def test_classes_follow_the_order_of_the_meta_file(tmp_path: Path):
     write_meta(stanford_cars(tmp_path) / "devkit/cars_meta.mat", ["Z 2012", "A/C 2012"])
     assert found(tmp_path)[0] == Classes(("Z 2012", "A/C 2012"), {})
 
 
-def test_without_labels_of_the_test_images_a_share_of_the_training_images_is_held_back(tmp_path: Path):
+def test_unlabeled_test_images_are_skipped_and_no_split_is_stated(tmp_path: Path):
     assert said(stanford_cars(tmp_path)) == [
         ("cars_train/00001.jpg", (RAM,), ""),
         ("cars_train/00002.jpg", (HUMMER,), ""),
@@ -40,7 +40,7 @@ def test_without_labels_of_the_test_images_a_share_of_the_training_images_is_hel
 
 
 @pytest.mark.parametrize("folder", ["devkit", "."])
-def test_with_labels_the_test_images_are_for_validation(folder: str, tmp_path: Path):
+def test_labeled_test_images_become_the_validation_split(folder: str, tmp_path: Path):
     stanford_cars(tmp_path)
     write_annotations(tmp_path / folder / "cars_test_annos_withlabels.mat", [(1, 1, 24, 16, 1, "00001.jpg")])
     images = said(tmp_path)
@@ -48,7 +48,7 @@ def test_with_labels_the_test_images_are_for_validation(folder: str, tmp_path: P
     assert [split for _, _, split in images[1:]] == ["train"] * 3
 
 
-def test_labels_of_test_images_that_are_not_there_hold_nothing_back(tmp_path: Path):
+def test_labels_of_missing_test_images_state_no_split(tmp_path: Path):
     stanford_cars(tmp_path)
     (tmp_path / "cars_test/00001.jpg").unlink()
     (tmp_path / "cars_test").rmdir()
@@ -56,14 +56,14 @@ def test_labels_of_test_images_that_are_not_there_hold_nothing_back(tmp_path: Pa
     assert {split for _, _, split in said(tmp_path)} == {""}
 
 
-def test_the_box_of_a_whole_image_is_the_whole_image(tmp_path: Path):
+def test_boxes_are_converted_to_zero_based_coordinates(tmp_path: Path):
     stanford_cars(tmp_path)
     boxes = {item.key: item.boxes for item in found(tmp_path) if isinstance(item, Listed)}
     assert boxes["cars_train/00002.jpg"] == (Box(0, 0, 24, 16, HUMMER),)
     assert boxes["cars_train/00001.jpg"] == (Box(38, 115, 569, 375, RAM),)
 
 
-def test_an_image_that_is_annotated_and_not_there_is_listed_as_missing(tmp_path: Path):
+def test_an_annotated_image_without_a_file_is_listed_as_missing(tmp_path: Path):
     stanford_cars(tmp_path)
     sizes = {item.key: item.size for item in found(tmp_path) if isinstance(item, Listed)}
     assert sizes["cars_train/00003.jpg"] == MISSING
@@ -72,7 +72,7 @@ def test_an_image_that_is_annotated_and_not_there_is_listed_as_missing(tmp_path:
 
 @pytest.mark.parametrize("devkit", ["", "devkit", "car_devkit/devkit"])
 @pytest.mark.parametrize("below", ["", "cars_train/"])
-def test_the_copies_that_go_around(devkit: str, below: str, tmp_path: Path):
+def test_common_layouts_of_copies_are_recognized_and_listed(devkit: str, below: str, tmp_path: Path):
     write_images(tmp_path, f"cars_train/{below}00001.jpg")
     write_meta(tmp_path / devkit / "cars_meta.mat")
     write_annotations(tmp_path / devkit / "cars_train_annos.mat", [(1, 1, 24, 16, 2, "00001.jpg")])
@@ -81,14 +81,14 @@ def test_the_copies_that_go_around(devkit: str, below: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("lost", ["devkit/cars_meta.mat", "devkit/cars_train_annos.mat", "cars_train"])
-def test_what_lacks_a_part_is_not_recognized(lost: str, tmp_path: Path):
+def test_an_incomplete_copy_is_not_recognized(lost: str, tmp_path: Path):
     stanford_cars(tmp_path)
     (tmp_path / lost).rename(tmp_path / "elsewhere")
     assert not recognises(tmp_path)
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_a_class_that_the_meta_file_has_not(number: int, tmp_path: Path):
+def test_a_class_missing_in_the_meta_file_is_refused(number: int, tmp_path: Path):
     write_annotations(stanford_cars(tmp_path) / "devkit/cars_train_annos.mat", [(1, 1, 24, 16, number, "00001.jpg")])
     with pytest.raises(SourceError, match=rf"cars_train_annos\.mat .*\(class {number}\).*class \(1 to 2"):
         found(tmp_path)
@@ -96,13 +96,13 @@ def test_a_class_that_the_meta_file_has_not(number: int, tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["cars_meta.mat", "cars_train_annos.mat"])
 @pytest.mark.parametrize("content", [b"", b"junk" * 100, b"<html>" * 200])
-def test_a_file_that_matlab_did_not_write(name: str, content: bytes, tmp_path: Path):
+def test_a_file_that_is_not_in_matlab_format_is_refused(name: str, content: bytes, tmp_path: Path):
     (stanford_cars(tmp_path) / "devkit" / name).write_bytes(content)
     with pytest.raises(SourceError, match=rf"{name} cannot be read \(.*download it again"):
         found(tmp_path)
 
 
-def test_a_file_of_other_variables(tmp_path: Path):
+def test_a_file_with_other_variables_is_refused(tmp_path: Path):
     savemat(stanford_cars(tmp_path) / "devkit/cars_train_annos.mat", {"annotations": [1, 2]})
     with pytest.raises(SourceError, match=r"cars_train_annos\.mat does not have the format of the devkit"):
         found(tmp_path)
@@ -111,7 +111,7 @@ def test_a_file_of_other_variables(tmp_path: Path):
         found(tmp_path)
 
 
-def test_an_image_that_is_annotated_twice_and_not_alike_is_refused(tmp_path: Path):
+def test_an_image_with_two_different_annotations_is_refused(tmp_path: Path):
     stanford_cars(tmp_path)
     one, again, other = (
         (1, 1, 24, 16, 1, "00002.jpg"),

@@ -1,4 +1,4 @@
-"""The client of Google Cloud Storage is loaded with the first request to a bucket, and by one module."""
+"""The client of Google Cloud Storage is loaded at the first request to a bucket, and by only one module."""
 
 import ast
 import subprocess
@@ -21,14 +21,14 @@ print(*(name for name in sys.modules if name.split(".")[0] in ("google", "reques
 """
 
 
-def test_names_of_buckets_and_local_files_load_nothing_of_googles(tmp_path: Path):
+def test_bucket_paths_and_local_files_do_not_load_google_libraries(tmp_path: Path):
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "file")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     assert not [name for name in done.stdout.split() if name != "google" and "crc32c" not in name]
 
 
-def test_a_place_does_not_import_what_sends_its_requests():
-    """Else the two modules would import each other."""
+def test_bucket_path_does_not_import_the_module_that_sends_requests():
+    """Otherwise, the two modules would import each other."""
     tree = ast.parse(Path(bucket_path.__file__).read_text("utf-8"))
     imports = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     imports += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]

@@ -1,4 +1,4 @@
-"""What every kind of storage must do, on a disk and on a server that speaks as Google Cloud Storage does."""
+"""The contract of every kind of storage, tested on a disk and on a fake server of Google Cloud Storage."""
 
 import threading
 from contextlib import suppress
@@ -35,12 +35,12 @@ class TestStorage:
         assert (folder / "deep" / "file").read_bytes() == b"half and half"
 
     @pytest.mark.parametrize("write", [storage.write_new, storage.write_whole])
-    def test_an_error_leaves_nothing(self, folder: Place, write):
+    def test_an_error_leaves_no_file(self, folder: Place, write):
         with pytest.raises(ZeroDivisionError), write(folder / "file") as file:
             file.write(b"half" * (1 // 0))
         assert not (folder / "file").exists()
 
-    def test_what_stands_is_not_replaced_but_equal_content_is_welcome(self, folder: Place):
+    def test_write_new_keeps_an_existing_file_and_accepts_equal_content(self, folder: Place):
         place = put(folder / "file", b"first")
         put(place, b"first")
         for other in (b"other", b"longer than the first"):
@@ -48,7 +48,7 @@ class TestStorage:
                 put(place, other)
         assert place.read_bytes() == b"first"
 
-    def test_write_whole_replaces(self, folder: Place):
+    def test_write_whole_replaces_an_existing_file(self, folder: Place):
         for content in (b"old", b"new", b"new"):
             with storage.write_whole(folder / "file") as file:
                 file.write(content)
@@ -57,13 +57,13 @@ class TestStorage:
     @pytest.mark.parametrize(
         ("there", "before"), [(None, b"old"), (b"new", b"old"), (b"new", None), (b"old", b"old and more")]
     )
-    def test_what_was_changed_meanwhile_is_not_swapped(self, folder: Place, there: bytes | None, before: bytes | None):
+    def test_swap_refuses_a_file_changed_meanwhile(self, folder: Place, there: bytes | None, before: bytes | None):
         place = folder / "deep" / "file" if there is None else put(folder / "deep" / "file", there)
         with pytest.raises(ConflictError, match=r"another program changed .*deep/file in the meantime"):
             storage.swap(place, before, b"mine")
         assert (place.read_bytes() if place.exists() else None) == there
 
-    def test_of_many_that_swap_at_once_each_comes_through_once(self, folder: Place):
+    def test_concurrent_swaps_each_succeed_once(self, folder: Place):
         place = folder / "deep" / "file"
 
         def append(letter: str) -> None:
@@ -80,7 +80,7 @@ class TestStorage:
             thread.join()
         assert sorted(place.read_text()) == list("abcdef")
 
-    def test_of_many_that_create_one_wins(self, folder: Place):
+    def test_one_of_many_concurrent_creations_wins(self, folder: Place):
         outcomes: list[str] = []
 
         def create(number: int) -> None:
@@ -105,12 +105,12 @@ class TestStorage:
         with place.open("rb") as file:
             file.seek(1000)
             assert file.read() == content[1000:]
-            assert file.fileno() > 0  # a real file: it can be mapped, and read at any place
+            assert file.fileno() > 0  # A real file can be mapped, and read at any offset.
         with storage.local_copy(place) as copy:
             assert copy.read_bytes() == content
             assert copy.name == "file"
 
-    def test_a_file_of_many_parts_arrives_in_order(self, folder: Place, monkeypatch: pytest.MonkeyPatch):
+    def test_the_parts_of_a_large_file_are_read_in_order(self, folder: Place, monkeypatch: pytest.MonkeyPatch):
         from pipeline.storage import gcs
 
         monkeypatch.setattr(gcs, "PART_BYTES", 256 << 10)
@@ -127,7 +127,7 @@ class TestStorage:
         with place.open("rb") as file:
             assert file.read() == b""
 
-    def test_what_is_not_there_is_missing(self, folder: Place):
+    def test_a_missing_file_raises_file_not_found(self, folder: Place):
         put(folder / "there")
         missing = folder / "missing"
         assert not missing.exists()
@@ -137,7 +137,7 @@ class TestStorage:
                 look()
         missing.unlink(missing_ok=True)
 
-    def test_a_folder_is_looked_through_as_one(self, folder: Place):
+    def test_a_folder_can_be_listed_and_globbed(self, folder: Place):
         for name in ("b.json", "a/x.json", "a/y.txt", "c/deep/z.json", "ä #?%.json"):
             put(folder / name)
         assert sorted(child.name for child in folder.iterdir()) == ["a", "b.json", "c", "ä #?%.json"]
@@ -159,7 +159,7 @@ class TestStorage:
         with pytest.raises(ConflictError, match="left untouched"):
             storage.copy_new(folder / "other", folder / "near" / "copy")
 
-    def test_a_file_is_moved_to_its_place(self, folder: Place):
+    def test_move_whole_replaces_the_target_file(self, folder: Place):
         for content in (b"old", b"new"):
             with storage.temporary_for(folder / "file") as temporary:
                 temporary.write_bytes(content)
@@ -167,7 +167,7 @@ class TestStorage:
         assert (folder / "file").read_bytes() == b"new"
         assert [child.name for child in folder.iterdir()] == ["file"]
 
-    def test_what_is_removed_is_gone(self, folder: Place):
+    def test_a_removed_file_no_longer_exists(self, folder: Place):
         put(folder / "file").unlink()
         assert not (folder / "file").exists()
 

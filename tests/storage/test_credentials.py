@@ -1,4 +1,4 @@
-"""What a token server may do, and what a bucket says of a token: a hiccup is no missing right."""
+"""Faults of token servers, and tokens that a bucket refuses. A transient fault is not a missing permission."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -18,19 +18,19 @@ from tests.fake_gcs import FakeGcs
 from tests.token_server import TokenServer
 
 PLACE = BucketPath("bucket", "folder/file")
-REFRESHES = 3  # of one request: google-auth asks again twice
+REFRESHES = 3  # Per request, because google-auth itself retries twice.
 
 
 @pytest.fixture
 def tokens(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServer]:
-    """A token server, which the client's credentials ask."""
+    """A token server that the client's credentials use."""
     server = TokenServer()
     credentials = Credentials(
         None, refresh_token="r", token_uri=f"http://{server.address}", client_id="c", client_secret="s"
     )
     monkeypatch.setattr(requests_of, "_credentials", lambda: credentials)
     monkeypatch.setattr(requests_of, "FIRST_WAIT_S", 0.01)
-    quick = partial(ExponentialBackoff, initial_wait_seconds=0.01)  # between the tries of google-auth itself
+    quick = partial(ExponentialBackoff, initial_wait_seconds=0.01)  # between google-auth's own tries
     monkeypatch.setattr(_metadata, "ExponentialBackoff", quick)
     thread = threading.Thread(target=server.http.serve_forever, args=(0.02,))
     thread.start()
@@ -41,7 +41,7 @@ def tokens(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServe
     requests_of._client.cache_clear()
 
 
-def test_a_token_server_that_fails_for_a_moment_costs_another_try(
+def test_a_transient_token_server_failure_is_retried_and_logged(
     gcs: FakeGcs, tokens: TokenServer, caplog: pytest.LogCaptureFixture
 ):
     gcs.put("bucket", PLACE.key, b"content")
@@ -51,7 +51,7 @@ def test_a_token_server_that_fails_for_a_moment_costs_another_try(
     assert "trying again after RefreshError" in caplog.text
 
 
-def test_a_metadata_server_that_fails_for_a_moment_costs_another_try(
+def test_a_transient_metadata_server_failure_is_retried_and_logged(
     gcs: FakeGcs, tokens: TokenServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     gcs.put("bucket", PLACE.key, b"content")
@@ -61,12 +61,12 @@ def test_a_metadata_server_that_fails_for_a_moment_costs_another_try(
     assert PLACE.read_bytes() == b"content"
     credentials.token = None  # as if it had expired
     asked = tokens.asked
-    tokens.failing = asked + 5  # more than google-auth tries by itself
+    tokens.failing = asked + 5  # more than google-auth's own tries
     assert PLACE.read_bytes() == b"content"
     assert "gs://bucket/folder/file: trying again after" in caplog.text
 
 
-def test_a_metadata_server_that_is_down_at_the_start_is_said(
+def test_a_metadata_server_outage_at_startup_is_reported(
     gcs: FakeGcs, tokens: TokenServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", tokens.address)
@@ -77,22 +77,22 @@ def test_a_metadata_server_that_is_down_at_the_start_is_said(
 
 
 @pytest.mark.parametrize("request_", [PLACE.require_bucket, PLACE.read_bytes])
-def test_a_login_that_was_refused_is_not_tried_again(gcs: FakeGcs, tokens: TokenServer, request_: Callable[[], object]):
+def test_a_refused_login_is_not_retried(gcs: FakeGcs, tokens: TokenServer, request_: Callable[[], object]):
     tokens.failing, tokens.status, tokens.error = 99, 400, "invalid_grant"
     with pytest.raises(AccessError, match=r"cannot log in \(RefreshError: .*invalid_grant"):
         request_()
     assert tokens.asked == 1
 
 
-def test_a_token_that_a_bucket_refuses_for_a_moment_is_fetched_again(gcs: FakeGcs, tokens: TokenServer):
+def test_a_temporarily_refused_token_is_fetched_again(gcs: FakeGcs, tokens: TokenServer):
     gcs.put("bucket", PLACE.key, b"content")
-    refused = gcs.fail("status", on="download", code=401, times=5)  # one try asks for a fresh token twice by itself
+    refused = gcs.fail("status", on="download", code=401, times=5)  # Each try itself fetches a fresh token twice.
     assert PLACE.read_bytes() == b"content"
     assert refused.fired == 5
     assert tokens.asked > 2
 
 
-def test_a_token_that_a_bucket_refuses_on_and_on_may_still_pass_later(
+def test_a_token_refused_until_the_deadline_raises_a_storage_error(
     gcs: FakeGcs, tokens: TokenServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(requests_of, "DEADLINE_S", 0.3)
@@ -101,7 +101,7 @@ def test_a_token_that_a_bucket_refuses_on_and_on_may_still_pass_later(
         list(storage.objects(PLACE.parent))
 
 
-def test_at_the_start_a_refused_token_is_a_missing_right(gcs: FakeGcs, tokens: TokenServer):
+def test_a_refused_token_at_startup_raises_an_access_error(gcs: FakeGcs, tokens: TokenServer):
     gcs.fail("status", code=401, times=None)
     with pytest.raises(AccessError, match=r"is not allowed to do this with .* \(401\)"):
         PLACE.require_bucket()
@@ -111,15 +111,13 @@ def test_at_the_start_a_refused_token_is_a_missing_right(gcs: FakeGcs, tokens: T
     "fault", [{"kind": "status", "code": 503}, {"kind": "status", "code": 429}, {"kind": "reset"}], ids=str
 )
 @pytest.mark.parametrize("request_", [PLACE.require_bucket, PLACE.require_writable])
-def test_the_first_requests_are_sent_again(
-    gcs: FakeGcs, tokens: TokenServer, fault: dict, request_: Callable[[], None]
-):
+def test_the_first_requests_are_retried(gcs: FakeGcs, tokens: TokenServer, fault: dict, request_: Callable[[], None]):
     armed = gcs.fail(**fault, on="list|insert", times=2)
     request_()
     assert armed.fired == 2
 
 
-def test_the_first_requests_give_up_within_seconds_and_say_why(
+def test_the_first_requests_fail_soon_and_report_the_status(
     gcs: FakeGcs, tokens: TokenServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(requests_of, "FIRST_TRIES_S", 0.3)

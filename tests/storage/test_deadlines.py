@@ -1,4 +1,4 @@
-"""A server that sends a byte now and then keeps no request waiting for ever."""
+"""A server that sends one byte at a time cannot delay a request forever."""
 
 import socket
 import threading
@@ -50,19 +50,19 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         ("delete", PLACE.unlink),
     ],
 )
-def test_an_answer_that_comes_byte_by_byte_is_given_up(gcs: FakeGcs, operation: str, request_: Callable[[], object]):
+def test_a_slow_answer_fails_within_the_deadline(gcs: FakeGcs, operation: str, request_: Callable[[], object]):
     gcs.put("bucket", PLACE.key, bytes(1000))
-    dripping = gcs.fail("drip", on=operation, times=None, seconds=0.05)  # sooner than any timeout
+    dripping = gcs.fail("drip", on=operation, times=None, seconds=0.05)  # more often than any timeout
     begun = time.monotonic()
     with pytest.raises(StorageError, match=r"gs://bucket/folder.* too slow \(.* 0\.5 s\): check the network"):
         request_()
     assert time.monotonic() - begun < 5
-    assert dripping.fired == 1  # and not sent again
+    assert dripping.fired == 1  # The client did not retry.
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_is_large_has_longer(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
-    """Else a slow line could never fetch a large shard."""
+def test_a_large_object_has_a_longer_deadline(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    """Otherwise, a slow network could never fetch a large shard."""
     monkeypatch.setattr(requests_of, "SLOWEST_BYTES_PER_S", 10)
     gcs.put("bucket", PLACE.key, bytes(50))
     gcs.fail("drip", on="download", times=1, seconds=0.005)
@@ -72,17 +72,17 @@ def test_what_is_large_has_longer(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_listing_that_is_used_slowly_is_not_given_up(gcs: FakeGcs):
+def test_a_slow_consumer_does_not_end_a_listing(gcs: FakeGcs):
     for name in "abc":
         gcs.put("bucket", f"folder/{name}", b"")
     found = []
     for each in storage.objects(PLACE.parent):
-        time.sleep(0.25)  # longer than a page may take, all together
+        time.sleep(0.25)  # In total longer than the limit for one page.
         found.append(each.key)
     assert found == ["a", "b", "c"]
 
 
-def test_other_requests_of_the_same_client_go_on(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+def test_a_slow_answer_does_not_stop_other_requests_of_the_client(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(requests_of, "MAX_REQUEST_S", 0.5)
     gcs.put("bucket", PLACE.key, bytes(1000))
     gcs.put("bucket", "folder/other", b"other")
@@ -103,7 +103,7 @@ def test_other_requests_of_the_same_client_go_on(gcs: FakeGcs, monkeypatch: pyte
     assert len(failed) == 4
 
 
-def test_an_error_of_before_the_deadline_stays_what_it_is():
+def test_an_error_becomes_too_slow_only_after_the_deadline():
     with pytest.raises(ConnectionError), RequestWatch().within(5):
         raise ConnectionError
     with pytest.raises(TooSlow, match=r"no answer within 0\.1 s"), RequestWatch().within(0.1):
@@ -115,14 +115,14 @@ def fail_after(seconds: float) -> None:
     raise ConnectionError
 
 
-def test_work_without_an_error_is_done_even_if_late():
+def test_late_work_without_an_error_succeeds():
     watch = RequestWatch()
     with watch.within(0.05):
         time.sleep(0.2)
         assert watch.is_over()
 
 
-def test_the_thread_ends_when_nothing_is_under_way_and_begins_again(monkeypatch: pytest.MonkeyPatch):
+def test_the_watch_thread_ends_when_idle_and_starts_again(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(deadlines, "IDLE_S", 0.05)
     watch, others = RequestWatch(), set(threading.enumerate())
 
@@ -138,7 +138,7 @@ def test_the_thread_ends_when_nothing_is_under_way_and_begins_again(monkeypatch:
 
 
 def plain_connection() -> tuple[HTTPConnection, socket.socket]:
-    """A connection of a client, and the socket of its server."""
+    """Return the connection of a client and the socket of its server."""
     connection, (near, far) = HTTPConnection("localhost"), socket.socketpair()
     connection.sock = near
     far.settimeout(0.2)
@@ -152,7 +152,7 @@ def is_hung_up(far: socket.socket) -> bool:
         return False
 
 
-def test_a_connection_that_another_thread_uses_since_then_stays_open():
+def test_a_connection_taken_over_by_another_thread_stays_open():
     watch, (connection, far) = RequestWatch(), plain_connection()
     with watch.within(0.05):
         watch.set_connection(connection)
@@ -165,7 +165,7 @@ def test_a_connection_that_another_thread_uses_since_then_stays_open():
     far.close()
 
 
-def test_a_second_request_of_what_is_late_is_ended_as_well():
+def test_a_second_request_after_the_deadline_is_ended_too():
     watch, first, second = RequestWatch(), plain_connection(), plain_connection()
     with watch.within(0.05):
         for connection, far in (first, second):
@@ -177,9 +177,9 @@ def test_a_second_request_of_what_is_late_is_ended_as_well():
 
 
 @pytest.mark.parametrize("odd", [None, 3], ids=["socket in an object", "no socket at all"])
-def test_connections_through_a_proxy_are_ended_and_no_error_ends_the_watch(odd: int | None):
+def test_proxy_connections_are_ended_and_errors_do_not_stop_the_watch(odd: int | None):
     class InTls:
-        """As the SSLTransport of urllib3: it holds a socket, and is none."""
+        """A stand-in for urllib3's SSLTransport, which holds a socket but is not one."""
 
         def __init__(self, inner: object) -> None:
             self.socket = inner

@@ -1,4 +1,4 @@
-"""What a bucket may do to single requests. A fault is counted by the server: one that never fired proves nothing."""
+"""Faults of single requests to a bucket. The server counts them: a fault that never fired proves nothing."""
 
 import errno
 import socket
@@ -35,7 +35,7 @@ Request = Callable[[], object]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits as short as can be, and parts so small that there are some."""
+    """Make waits as short as possible, and parts so small that large objects have several."""
     monkeypatch.setattr(requests_of, "FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(requests_of, "PART_BYTES", 4 << 20)
 
@@ -64,7 +64,7 @@ def fetch() -> bytes:
         return file.read()
 
 
-# --- 1: it passes -----------------------------------------------------------------------------------------------------
+# --- 1: transient errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", PASSING, ids=["503", "429", "reset"])
@@ -83,7 +83,7 @@ def fetch() -> bytes:
         ("delete", PLACE.with_name("there").unlink),
     ],
 )
-def test_what_passes_is_waited_for_and_said(
+def test_transient_errors_are_retried_and_logged(
     gcs: FakeGcs, caplog: pytest.LogCaptureFixture, fault: dict, operation: str, request_: Request
 ):
     gcs.put("bucket", "folder/there", SMALL)
@@ -103,7 +103,7 @@ def test_what_passes_is_waited_for_and_said(
 
 
 KIB = 1024
-SOON = (0.2, 0.2)  # instead of the time that the client waits for a connection and for bytes
+SOON = (0.2, 0.2)  # Replaces the client's timeouts for a connection and for bytes.
 READS = (("list", lambda: list(storage.objects(PLACE.parent))), ("get", PLACE.stat))
 DOWNLOADS = (("download", read_whole), ("download", fetch))
 INSERTS = (("insert", write_new), ("insert", write_whole))
@@ -132,11 +132,14 @@ SCENARIOS: list[tuple[str, dict[str, object], tuple[tuple[str, Request], ...]]] 
     ("stall-after-100B", {"kind": "stall", "after_bytes": 100, "seconds": 0.5}, IN_JSON),
     ("return-corrupted-data", {"kind": "corrupt"}, DOWNLOADS),
 ]
-"""What Google's storage-testbench documents for its HTTP interface, by its names, and what fails beside it."""
+"""The faults that Google's storage-testbench documents for its HTTP interface, by its names, and further faults."""
 
 
 def firings(kind: object, operation: str) -> int:
-    """How often a fault of two in a row fires: a second damaged download is an error, a second write is refused."""
+    """Return how often a fault that is armed twice fires.
+
+    A second damaged download is an error. A second write is refused.
+    """
     was_done = kind in ("lost", "broken", "short") and operation in ("insert", "rewrite")
     return 1 if was_done or kind == "corrupt" else 2
 
@@ -150,7 +153,7 @@ def firings(kind: object, operation: str) -> int:
         for number, (operation, request_) in enumerate(requests)
     ],
 )
-def test_each_scenario_of_the_testbench_ends_well(
+def test_each_scenario_of_the_testbench_succeeds(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, fault: dict, operation: str, request_: Request
 ):
     content = SMALL if operation == "insert" else LARGE
@@ -176,7 +179,7 @@ def test_each_scenario_of_the_testbench_ends_well(
 
 
 @pytest.mark.parametrize("operation", ["insert", "list"])
-def test_an_answer_that_is_cut_is_no_error_of_the_first_requests(gcs: FakeGcs, operation: str):
+def test_the_first_requests_survive_a_truncated_answer(gcs: FakeGcs, operation: str):
     short = gcs.fail("short", on=operation, after_bytes=20)
     PLACE.parent.require_bucket()
     PLACE.parent.require_writable()
@@ -184,8 +187,8 @@ def test_an_answer_that_is_cut_is_no_error_of_the_first_requests(gcs: FakeGcs, o
     assert gcs.names("bucket") == []
 
 
-def test_the_first_requests_give_up_soon_if_nothing_can_be_removed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
-    """Not after the minutes that a run in progress waits for a bucket."""
+def test_the_first_requests_fail_soon_if_deletion_fails(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    """A run in progress waits minutes for a bucket. The first requests must not."""
     monkeypatch.setattr(requests_of, "FIRST_TRIES_S", 0.5)
     gcs.fail("status", on="delete", code=503, times=None)
     begun = time.monotonic()
@@ -194,7 +197,7 @@ def test_the_first_requests_give_up_soon_if_nothing_can_be_removed(gcs: FakeGcs,
     assert time.monotonic() - begun < 10
 
 
-def test_a_download_that_breaks_off_is_gone_on_with(gcs: FakeGcs):
+def test_an_interrupted_download_is_continued(gcs: FakeGcs):
     gcs.put("bucket", PLACE.key, LARGE)
     for read in (read_whole, fetch):
         broken = gcs.fail("broken", on="download", times=2)
@@ -202,7 +205,7 @@ def test_a_download_that_breaks_off_is_gone_on_with(gcs: FakeGcs):
         assert broken.fired == 2
 
 
-# --- 2: it does not pass ----------------------------------------------------------------------------------------------
+# --- 2: permanent outages ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("deadline")
@@ -218,7 +221,7 @@ def test_a_download_that_breaks_off_is_gone_on_with(gcs: FakeGcs):
     ],
 )
 @pytest.mark.parametrize("fault", PASSING, ids=["503", "429", "reset"])
-def test_what_does_not_pass_fails_within_the_deadline(gcs: FakeGcs, operation: str, request_: Request, fault: dict):
+def test_a_permanent_outage_fails_within_the_deadline(gcs: FakeGcs, operation: str, request_: Request, fault: dict):
     gcs.put("bucket", "folder/there", SMALL)
     armed = gcs.fail(**fault, on=operation, times=None)
     begun = time.monotonic()
@@ -230,7 +233,7 @@ def test_what_does_not_pass_fails_within_the_deadline(gcs: FakeGcs, operation: s
 
 
 @pytest.mark.usefixtures("deadline")
-def test_a_bucket_that_falls_silent_is_given_up(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+def test_a_bucket_that_stops_answering_raises_a_storage_error(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(requests_of, "TIMEOUT_S", (1.0, 0.1))
     gcs.put("bucket", PLACE.key, SMALL)
     silent = gcs.fail("stall", on="download", times=None)
@@ -247,7 +250,7 @@ def test_a_bucket_that_falls_silent_is_given_up(gcs: FakeGcs, monkeypatch: pytes
     ("operation", "content", "times"),
     [("insert", SMALL, 1), ("resumable-start", LARGE, 3), ("resumable-chunk", LARGE, 3)],
 )
-def test_an_upload_whose_answer_was_lost_is_done(
+def test_an_upload_with_a_lost_answer_succeeds(
     gcs: FakeGcs, write: Callable[[bytes], None], operation: str, content: bytes, times: int
 ):
     lost = gcs.fail("lost", on=operation, times=times)
@@ -256,7 +259,7 @@ def test_an_upload_whose_answer_was_lost_is_done(
     assert gcs.content("bucket", PLACE.key) == content
 
 
-def test_a_replacement_whose_answer_was_lost_is_done_once(gcs: FakeGcs):
+def test_a_replacement_with_a_lost_answer_is_applied_once(gcs: FakeGcs):
     gcs.put("bucket", PLACE.key, b"before")
     lost = gcs.fail("lost", on="insert")
     write_whole()
@@ -266,7 +269,7 @@ def test_a_replacement_whose_answer_was_lost_is_done_once(gcs: FakeGcs):
 
 
 @pytest.mark.parametrize("before", [None, b"before"])
-def test_a_swap_whose_answer_was_lost_is_done_once(gcs: FakeGcs, before: bytes | None):
+def test_a_swap_with_a_lost_answer_is_applied_once(gcs: FakeGcs, before: bytes | None):
     if before:
         write_whole(before)
     lost = gcs.fail("lost", on="insert")
@@ -276,25 +279,25 @@ def test_a_swap_whose_answer_was_lost_is_done_once(gcs: FakeGcs, before: bytes |
         storage.swap(PLACE, before, b"other")
 
 
-def test_a_copy_whose_answer_was_lost_is_done(gcs: FakeGcs):
+def test_a_copy_with_a_lost_answer_succeeds(gcs: FakeGcs):
     gcs.put("bucket", "source", SMALL)
     lost = gcs.fail("lost", on="rewrite")
     storage.copy_new(BucketPath("bucket", "source"), PLACE)
     assert (lost.fired, gcs.requests["rewrite"], read_whole()) == (1, 2, SMALL)
 
 
-def test_a_deletion_whose_answer_was_lost_is_done(gcs: FakeGcs):
+def test_a_deletion_with_a_lost_answer_succeeds(gcs: FakeGcs):
     gcs.put("bucket", PLACE.key, SMALL)
     lost = gcs.fail("lost", on="delete")
     PLACE.unlink(missing_ok=True)
     assert (lost.fired, gcs.requests["delete"], gcs.names("bucket")) == (1, 2, [])
 
 
-# --- 4: something else stands there -----------------------------------------------------------------------------------
+# --- 4: another object exists -----------------------------------------------------------------------------------------
 
 
 def replace_after_a_look(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Somebody else replaces what is looked at, before anything is done with it."""
+    """Replace an object right after each of the first `times` calls of `stat`, as another process would."""
 
     def replaced(path: BucketPath) -> storage.ObjectStat:
         seen = look(path)
@@ -308,21 +311,21 @@ def replace_after_a_look(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, times: i
     monkeypatch.setattr(client, "stat", replaced)
 
 
-def test_what_took_the_place_of_what_is_deleted_stays(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+def test_unlink_keeps_an_object_written_meanwhile(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     write_new()
     replace_after_a_look(gcs, monkeypatch, times=1)
     PLACE.unlink()
     assert PLACE.read_bytes() == b"theirs"
 
 
-def test_what_took_the_place_of_what_is_opened_is_read(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+def test_open_reads_an_object_written_meanwhile(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     write_new(LARGE)
     replace_after_a_look(gcs, monkeypatch, times=2)
     with PLACE.open() as file:
         assert file.read() == b"theirs"
 
 
-def test_what_is_replaced_again_and_again_while_it_is_read_is_named(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+def test_an_object_replaced_during_every_read_is_named(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     write_new()
     replace_after_a_look(gcs, monkeypatch, times=100)
     with pytest.raises(
@@ -332,8 +335,8 @@ def test_what_is_replaced_again_and_again_while_it_is_read_is_named(gcs: FakeGcs
 
 
 @pytest.mark.usefixtures("deadline")
-def test_an_error_shows_no_address_of_a_request(monkeypatch: pytest.MonkeyPatch):
-    """That of an upload's session lets whoever has it write there."""
+def test_an_error_does_not_contain_the_request_url(monkeypatch: pytest.MonkeyPatch):
+    """Anyone who has the URL of an upload session can write to it."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
@@ -343,13 +346,13 @@ def test_an_error_shows_no_address_of_a_request(monkeypatch: pytest.MonkeyPatch)
     assert "/upload/" not in str(failed.value)
 
 
-def test_what_cannot_be_the_name_of_a_bucket(gcs: FakeGcs):
-    with pytest.raises(AccessError, match=r"gs://photos_ is not a valid bucket name .*: check the name"):
+def test_an_invalid_bucket_name_is_refused(gcs: FakeGcs):
+    with pytest.raises(AccessError, match=r"gs://photos_ cannot be the name of a bucket .*: check it"):
         BucketPath("photos_").require_bucket()
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["multipart", "resumable"])
-def test_what_stands_at_the_name_is_named_and_left_untouched(gcs: FakeGcs, content: bytes):
+def test_an_existing_object_is_named_and_not_changed(gcs: FakeGcs, content: bytes):
     other = content[:-1] + b"!"
     generation = gcs.put("bucket", PLACE.key, other)
     gcs.put("bucket", "source", content)
@@ -362,7 +365,7 @@ def test_what_stands_at_the_name_is_named_and_left_untouched(gcs: FakeGcs, conte
 
 
 @pytest.mark.parametrize(("theirs", "welcome"), [(LARGE, True), (LARGE[:-1] + b"!", False)], ids=["equal", "other"])
-def test_what_appears_while_an_upload_is_under_way(gcs: FakeGcs, theirs: bytes, welcome: bool):
+def test_an_object_created_during_an_upload_is_kept(gcs: FakeGcs, theirs: bytes, welcome: bool):
     waiting = gcs.fail("stall", on="resumable-start")
 
     def appear() -> None:
@@ -388,7 +391,7 @@ def test_what_appears_while_an_upload_is_under_way(gcs: FakeGcs, theirs: bytes, 
 
 @pytest.mark.parametrize("code", [404, 410])
 @pytest.mark.parametrize("write", [write_new, write_whole])
-def test_an_upload_whose_session_is_gone_starts_again(
+def test_an_upload_restarts_if_its_session_is_gone(
     gcs: FakeGcs, caplog: pytest.LogCaptureFixture, code: int, write: Callable[[bytes], None]
 ):
     gone = gcs.fail("status", on="resumable-chunk", code=code, times=2)
@@ -399,7 +402,7 @@ def test_an_upload_whose_session_is_gone_starts_again(
     assert caplog.text.count("the bucket ended the upload session of gs://bucket/folder/file early") == 2
 
 
-def test_a_bucket_that_forgets_every_session_is_given_up(gcs: FakeGcs):
+def test_an_upload_fails_after_three_lost_sessions(gcs: FakeGcs):
     gone = gcs.fail("status", on="resumable-chunk", code=404, times=None)
     with pytest.raises(
         StorageError, match="gs://bucket/folder/file: the bucket ended 3 upload sessions early: run again"
@@ -409,12 +412,12 @@ def test_a_bucket_that_forgets_every_session_is_given_up(gcs: FakeGcs):
     assert gcs.names("bucket") == []
 
 
-# --- 9 and 10: what arrives is damaged --------------------------------------------------------------------------------
+# --- 9 and 10: damaged downloads --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("read", [read_whole, fetch])
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
-def test_what_arrives_damaged_is_fetched_once_more(
+def test_a_damaged_download_is_fetched_again(
     gcs: FakeGcs, caplog: pytest.LogCaptureFixture, read: Callable[[], bytes], content: bytes
 ):
     gcs.put("bucket", PLACE.key, content)
@@ -425,7 +428,7 @@ def test_what_arrives_damaged_is_fetched_once_more(
 
 
 @pytest.mark.parametrize("read", [read_whole, fetch])
-def test_what_arrives_damaged_twice_is_refused(gcs: FakeGcs, read: Callable[[], bytes]):
+def test_a_download_damaged_twice_is_refused(gcs: FakeGcs, read: Callable[[], bytes]):
     gcs.put("bucket", PLACE.key, SMALL)
     damaged = gcs.fail("corrupt", on="download", times=None)
     with pytest.raises(StorageError, match=r"gs://bucket/folder/file arrived damaged twice \(wrong CRC32C\)"):
@@ -434,8 +437,8 @@ def test_what_arrives_damaged_twice_is_refused(gcs: FakeGcs, read: Callable[[], 
 
 
 @pytest.mark.parametrize("read", [read_whole, fetch])
-def test_what_was_damaged_before_a_download_broke_off_is_noticed(gcs: FakeGcs, read: Callable[[], bytes]):
-    """The rest is asked for alone, and is sound."""
+def test_damage_before_an_interruption_is_detected(gcs: FakeGcs, read: Callable[[], bytes]):
+    """The client then requests only the rest, which is intact."""
     gcs.put("bucket", PLACE.key, SMALL * 1000)
     damaged = gcs.fail("damaged", on="download")
     assert read() == SMALL * 1000
@@ -459,7 +462,7 @@ def test_a_composed_object_needs_no_md5(gcs: FakeGcs):
 
 
 def test_an_empty_object_may_lack_its_size(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
-    """As Google's storage-testbench describes it."""
+    """Google's storage-testbench describes an empty object this way."""
     resource = Api._resource
     monkeypatch.setattr(Api, "_resource", lambda api, item: {**resource(api, item), "size": None})
     gcs.put("bucket", PLACE.key, b"")
@@ -483,7 +486,7 @@ def cached(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_damaged_image_is_never_in_the_cache(gcs: FakeGcs, tmp_path: Path, row: RawImage, times: int):
+def test_a_damaged_image_is_never_cached(gcs: FakeGcs, tmp_path: Path, row: RawImage, times: int):
     reader = RawReader(Origin(str(PLACE.parent), cache=str(tmp_path), remote=True))
     damaged = gcs.fail("corrupt", on="download", times=times)
     if times == 1:
@@ -507,7 +510,7 @@ def test_a_partial_file_in_the_cache_is_replaced(gcs: FakeGcs, tmp_path: Path, r
     assert gcs.requests["download"] == 2
 
 
-# --- 14: a bucket that one may not use, or does not reach -------------------------------------------------------------
+# --- 14: a bucket without access, or out of reach ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -518,7 +521,7 @@ def test_a_partial_file_in_the_cache_is_replaced(gcs: FakeGcs, tmp_path: Path, r
         ("missing", r"does not exist .*: check its name"),
     ],
 )
-def test_a_bucket_that_refuses_is_not_asked_again(gcs: FakeGcs, bucket: str, words: str):
+def test_a_refused_request_is_not_retried(gcs: FakeGcs, bucket: str, words: str):
     gcs.create_bucket("private", "private")
     gcs.create_bucket("forbidden", "forbidden")
     place = BucketPath(bucket, "file")
@@ -526,7 +529,7 @@ def test_a_bucket_that_refuses_is_not_asked_again(gcs: FakeGcs, bucket: str, wor
         with pytest.raises(AccessError, match=rf"gs://{bucket}.*{words}") as raised:
             request()
         assert "an anonymous reader" in str(raised.value)
-    # Of a bucket that is missing, each is told by one more listing.
+    # If the bucket is missing, each request sends one more listing to find that out.
     assert sum(gcs.requests.values()) == (8 if bucket == "missing" else 4)
 
 
@@ -539,7 +542,7 @@ def test_a_bucket_that_refuses_is_not_asked_again(gcs: FakeGcs, bucket: str, wor
         (400, "Invalid argument, see https://storage.googleapis.com/upload?upload_id=secret for more", StorageError),
     ],
 )
-def test_what_the_server_says_is_part_of_the_sentence(gcs: FakeGcs, code: int, message: str, error: type[TenfoldError]):
+def test_an_error_contains_the_message_of_the_server(gcs: FakeGcs, code: int, message: str, error: type[TenfoldError]):
     gcs.put("bucket", PLACE.key, SMALL)
     gcs.fail("status", on="get|download", code=code, message=message, times=1)
     with pytest.raises(error) as raised:
@@ -548,7 +551,7 @@ def test_what_the_server_says_is_part_of_the_sentence(gcs: FakeGcs, code: int, m
     assert "upload_id" not in str(raised.value)
 
 
-def test_a_source_that_is_replaced_while_it_is_copied_is_named(gcs: FakeGcs):
+def test_a_source_replaced_during_a_copy_is_named(gcs: FakeGcs):
     gcs.put("bucket", PLACE.key, SMALL)
     gcs.fail("status", on="rewrite", code=412)
     with pytest.raises(
@@ -558,7 +561,7 @@ def test_a_source_that_is_replaced_while_it_is_copied_is_named(gcs: FakeGcs):
 
 
 def test_a_full_folder_for_temporary_files_is_named(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """A small file system needs rights to mount that a test may lack."""
+    """The error is simulated, because a test may lack the right to mount a small file system."""
     gcs.put("bucket", PLACE.key, SMALL)
 
     def full(*_: object) -> int:
@@ -578,12 +581,12 @@ def test_a_full_folder_for_temporary_files_is_named(gcs: FakeGcs, monkeypatch: p
 
 @pytest.fixture
 def silence() -> Iterator[str]:
-    """An address that takes connections and never answers."""
+    """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_a_bucket_that_never_answers_is_said_within_seconds(silence: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_bucket_that_never_answers_is_reported_within_seconds(silence: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", silence)
     monkeypatch.setattr(requests_of, "FIRST_ANSWER_S", 0.5)
     begun = time.monotonic()
@@ -595,7 +598,7 @@ def test_a_bucket_that_never_answers_is_said_within_seconds(silence: str, monkey
 # --- 15: pages --------------------------------------------------------------------------------------------------------
 
 
-def test_pages_that_hold_less_than_was_asked_for_are_no_end(gcs: FakeGcs):
+def test_a_short_page_does_not_end_a_listing(gcs: FakeGcs):
     names = [f"folder/{number:03d}" for number in range(50)]
     for name in names:
         gcs.put("bucket", name, b"")
@@ -618,8 +621,8 @@ def test_a_listing_of_many_pages_holds_each_object_once(gcs: FakeGcs):
     assert gcs.requests["download"] == 1  # the snapshot itself
 
 
-def test_a_key_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
-    """Else a person with a mistyped path would be told that there are no rights."""
+def test_a_missing_key_file_is_named(monkeypatch: pytest.MonkeyPatch):
+    """Otherwise, a person with a mistyped path would see an error about missing permissions."""
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     with pytest.raises(AccessError, match=r"^GOOGLE_APPLICATION_CREDENTIALS names /nowhere/key.json, which cannot be"):

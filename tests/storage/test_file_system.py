@@ -1,4 +1,4 @@
-"""File systems on which two runs would both win: they are refused before anything is written."""
+"""File systems on which two runs could both win a race are refused before anything is written."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ MOUNTS = """\
         ("/mnt/twice/a", "nfs", "/mnt/twice is mounted with nolock"),
     ],
 )
-def test_locks_of_one_host_are_found_by_the_options_of_the_mount(
+def test_mount_options_reveal_locks_that_hold_for_one_host(
     folder: str, kind: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     assert mount_of(folder, MOUNTS).kind == kind
@@ -50,7 +50,7 @@ def test_locks_of_one_host_are_found_by_the_options_of_the_mount(
     assert reason.partition(" is ")[2] in found
 
 
-def test_odd_lines_of_the_mounts_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_unusual_mount_lines_cause_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert mount_of("/data", "22 1 8:1 / /other rw - ext4 /dev/sda1 rw\n") is None
     odd = "/mnt/a\x85b"  # for `splitlines`, the character in the middle ends a line
     found = mount_of(odd, f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / {odd} rw - nfs4 server:/ rw\n")
@@ -68,7 +68,7 @@ def test_the_disk_of_this_machine_is_safe(tmp_path: Path):
 
 @pytest.fixture
 def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file system without hard links is at hand in a test."""
+    """Refuse hard links, because a test has no file system without them."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
@@ -86,7 +86,7 @@ def test_a_workspace_without_hard_links_is_refused_before_anything_is_written(se
 
 
 @pytest.mark.usefixtures("without_links")
-def test_a_worker_whose_workspace_has_none_writes_nothing(tmp_path: Path):
+def test_a_worker_writes_nothing_to_a_workspace_without_hard_links(tmp_path: Path):
     with pytest.raises(SettingsError, match="no hard links"), storage.write_new(tmp_path / "file") as file:
         file.write(b"content")
     assert list(tmp_path.iterdir()) == []

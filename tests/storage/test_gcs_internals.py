@@ -52,7 +52,7 @@ def test_the_client_sends_its_requests_over_the_session(gcs: FakeGcs):
     session.close()
 
 
-def test_the_emulator_is_the_server_of_a_client_that_is_made_then(monkeypatch: pytest.MonkeyPatch):
+def test_a_new_client_uses_the_emulator_of_the_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", OTHER_SERVER)
     assert emulator_url() == new_client().api_endpoint == OTHER_SERVER
     monkeypatch.delenv("STORAGE_EMULATOR_HOST")
@@ -61,7 +61,7 @@ def test_the_emulator_is_the_server_of_a_client_that_is_made_then(monkeypatch: p
 
 
 def requests_for_the_bucket(gcs: FakeGcs, client: Client) -> int:
-    """Read an object; return how often the client has requested its bucket after all of its threads have ended."""
+    """Read an object. Return how often the client requested its bucket, once all of its threads have ended."""
     gcs.put("bucket", "file", b"content")
     before = set(threading.enumerate())
     client.bucket("bucket").blob("file").download_as_bytes()
@@ -93,8 +93,8 @@ except DefaultCredentialsError:
 """
 
 
-def test_a_metadata_server_is_looked_for_once(tmp_path: Path):
-    """In a process of its own: google-auth reads the number of tries at an import."""
+def test_the_metadata_server_is_tried_once(tmp_path: Path):
+    """This runs in its own process, because google-auth reads the number of tries when it is imported."""
     tries: list[object] = []
 
     class HangUp(socketserver.BaseRequestHandler):
@@ -159,5 +159,5 @@ def invalid_response(status: int) -> InvalidResponse:
     ],
     ids=lambda value: f"{type(value).__name__} {value}" if isinstance(value, BaseException) else "",
 )
-def test_transient_errors_are_those_that_the_client_itself_retries(error: BaseException, expected: bool):
+def test_is_transient_matches_the_errors_that_the_client_retries(error: BaseException, expected: bool):
     assert is_transient(error) is expected

@@ -33,15 +33,15 @@ def test_a_file_appears_whole(tmp_path: Path, write):
 
 
 @pytest.mark.parametrize("write", [storage.write_whole, storage.write_new])
-def test_an_error_leaves_nothing(tmp_path: Path, write):
+def test_an_error_leaves_no_file(tmp_path: Path, write):
     with pytest.raises(ZeroDivisionError), write(tmp_path / "file") as file:
         file.write(b"half" * (1 // 0))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("write", ["write_whole", "write_new"])
-def test_a_disk_that_takes_no_more_is_named_and_left_clean(tmp_path: Path, write: str):
-    """By the limit on a file's size, which fails in the middle of a write as a full disk does."""
+def test_a_failed_write_names_the_file_and_leaves_no_file(tmp_path: Path, write: str):
+    """A limit on the file size fails in the middle of a write, as a full disk does."""
     script = "import resource; from pathlib import Path; from pipeline import storage\n"
     script += "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
     script += f"with storage.{write}(Path({str(tmp_path / 'shard')!r})) as file: file.write(bytes(100_000))"
@@ -50,14 +50,14 @@ def test_a_disk_that_takes_no_more_is_named_and_left_clean(tmp_path: Path, write
     assert list(tmp_path.iterdir()) == []
 
 
-def test_write_whole_replaces(tmp_path: Path):
+def test_write_whole_replaces_an_existing_file(tmp_path: Path):
     for content in (b"old", b"new"):
         with storage.write_whole(tmp_path / "file") as file:
             file.write(content)
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_write_new_accepts_equal_content_and_refuses_other(tmp_path: Path):
+def test_write_new_accepts_equal_content_and_refuses_other_content(tmp_path: Path):
     path = tmp_path / "file"
     path.write_bytes(b"first")
     with storage.write_new(path) as file:
@@ -69,7 +69,7 @@ def test_write_new_accepts_equal_content_and_refuses_other(tmp_path: Path):
     assert left_over(tmp_path) == []
 
 
-def test_sweep_removes_what_dead_processes_left_and_nothing_else(tmp_path: Path):
+def test_sweep_removes_only_orphaned_temporary_files(tmp_path: Path):
     script = f"import os; from pathlib import Path; from pipeline.storage import *; p = Path({str(tmp_path)!r}) / 'a'\n"
     script += "with write_whole(p) as f: f.write(b'x'); f.flush(); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
@@ -88,7 +88,7 @@ def test_sweep_removes_what_dead_processes_left_and_nothing_else(tmp_path: Path)
     assert left_over(tmp_path) == sorted(path.name for path in (ours, others_new, foreign))
 
 
-def test_a_process_that_nobody_asked_after_is_dead_and_an_id_given_again_is_another_process(tmp_path: Path):
+def test_sweep_recognizes_zombies_and_reused_process_ids(tmp_path: Path):
     host = this_host()
     zombie = subprocess.Popen(["true"])
     while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
@@ -111,23 +111,23 @@ def test_crc32c_of_a_file(tmp_path: Path, size: int):
     assert storage.crc32c_of(tmp_path / "file") == google_crc32c.value(b"ab" * size)
 
 
-def test_a_temporary_file_of_another_container_is_no_orphan(tmp_path: Path):
-    """Two containers with one host name may share a workspace, and their process ids mean different processes."""
+def test_sweep_keeps_temporary_files_of_another_container(tmp_path: Path):
+    """Two containers with the same host name can share a workspace, but the same id is a different process in each."""
     code = "from pipeline.storage.local import this_host; print(this_host())"
     command = [*unshared("--pid", "--fork"), sys.executable, "-c", code]
     made = subprocess.run(command, capture_output=True, text=True, check=True)
     theirs = made.stdout.strip()
     assert theirs.startswith(f"{socket.gethostname().replace('.', '-')}-")
-    dead = 2**22 + 1  # no process here has such an id
+    dead = 2**22 + 1  # No process on this host has this id.
     for host in (theirs, this_host()):
         (tmp_path / f".a.{host}.{dead}.00000000.tmp").touch()
     assert storage.sweep(tmp_path) == 1
     assert [path.name for path in tmp_path.iterdir()] == [f".a.{theirs}.{dead}.00000000.tmp"]
 
 
-def test_a_torn_file_is_removed_and_a_sound_one_stays(tmp_path: Path):
+def test_remove_torn_removes_a_damaged_file_and_keeps_an_intact_file(tmp_path: Path):
     path = tmp_path / "shard"
-    assert local.remove_torn(path, 0)  # another process removed it, and writes it now
+    assert local.remove_torn(path, 0)  # Another process removed it and is writing it now.
     path.write_bytes(b"content")
     sound = local.crc32c_of_file(path)
     assert not local.remove_torn(path, sound)
@@ -137,8 +137,8 @@ def test_a_torn_file_is_removed_and_a_sound_one_stays(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sound_file_that_took_the_place_of_a_torn_one_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Two processes find the same torn file. The slower one finds the file that the faster one has written since."""
+def test_remove_torn_keeps_an_intact_file_written_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two processes find the same damaged file. The slower one then finds the file that the faster one wrote."""
     path = tmp_path / "shard"
     path.write_bytes(b"contemt")
     crc32c_of_file = local.crc32c_of_file
@@ -155,7 +155,7 @@ def test_a_sound_file_that_took_the_place_of_a_torn_one_is_not_lost(tmp_path: Pa
     assert path.read_bytes() == b"content"
 
 
-def test_a_full_disk_names_the_bytes_that_are_needed_and_free(small_disk: Path, tmp_path: Path):
+def test_a_full_disk_error_states_the_needed_and_the_free_bytes(small_disk: Path, tmp_path: Path):
     (tmp_path / "large").write_bytes(bytes(100_000))
     (small_disk / "other").write_bytes(bytes(8192))
     known = "No space left on device: 100,000 bytes are needed, 57,344 are free"
@@ -167,7 +167,7 @@ def test_a_full_disk_names_the_bytes_that_are_needed_and_free(small_disk: Path, 
     assert [path.name for path in small_disk.iterdir()] == ["other"]
 
 
-def test_the_error_of_a_shard_without_room_says_how_much_is_free(small_disk: Path):
+def test_a_full_disk_error_of_a_shard_states_the_free_bytes(small_disk: Path):
     shard = small_disk / "train-00000-of-00001.tfrecord"
 
     def write() -> None:

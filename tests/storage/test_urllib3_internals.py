@@ -23,7 +23,7 @@ from tests.waiting import until
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a certificate for this host that signs itself, and its key."""
+    """A file with a self-signed certificate for this host and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(params=["http", "https", "proxy"])
 def address(request: pytest.FixtureRequest, certificate: Path) -> Iterator[str]:
-    """The address of a server, which answers requests as a proxy as well."""
+    """The address of a server that also answers requests as a proxy."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     scheme = "https" if request.param == "https" else "http"
     if scheme == "https":
@@ -83,7 +83,7 @@ def address(request: pytest.FixtureRequest, certificate: Path) -> Iterator[str]:
 
 @pytest.fixture
 def reported() -> list[tuple[int, HTTPConnection]]:
-    """Thread and connection of each report."""
+    """The thread and the connection of each report."""
     return []
 
 
@@ -137,8 +137,8 @@ def test_a_request_ends_when_another_thread_shuts_down_its_connection(
     assert len(failed) == 1
 
 
-def test_tls_through_tls_ends_at_the_socket_below(certificate: Path):
-    """As urllib3 connects to a server through a proxy with TLS of its own."""
+def test_shut_down_ends_tls_through_tls_at_the_underlying_socket(certificate: Path):
+    """urllib3 uses TLS through TLS if both the proxy and the server use TLS."""
     context, contexts = ssl.create_default_context(cafile=certificate), server_context(certificate)
     near, far = socket.socketpair()
     thread = threading.Thread(target=serve_tls, args=(far, contexts))
@@ -153,12 +153,12 @@ def test_tls_through_tls_ends_at_the_socket_below(certificate: Path):
 
 
 def serve_tls(sock: socket.socket, context: ssl.SSLContext) -> None:
-    """Take a client, and wait until it hangs up."""
+    """Accept a client and wait until it hangs up."""
     with context.wrap_socket(sock, server_side=True, suppress_ragged_eofs=True) as secure:
         assert secure.recv(1) == b""
 
 
-def test_a_closed_connection_stays_as_it_is():
+def test_shut_down_ignores_a_closed_connection():
     connection = HTTPConnection("127.0.0.1")
     assert connection.sock is None
     shut_down(connection)

@@ -1,4 +1,4 @@
-"""What a number of cores may change: how fast the work is done, never what comes of it."""
+"""The number of cores changes the speed of the work and never its result."""
 
 import json
 import os
@@ -28,19 +28,19 @@ CONTAINERS = {
     "version 1, a group above": ({f"{CPU}/cpu.cfs_quota_us": "100000", f"{CPU}/cpu.cfs_period_us": "100000"}, 1),
 }
 CORES_OF_RUNS = (1, 9, 256)
-"""Others are tested in tests/input/test_cores.py: a run takes half a minute."""
+"""tests/input/test_cores.py tests other numbers, because a run takes half a minute."""
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
-def test_a_quota_of_the_container_counts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_usable_cores_respects_the_quota_of_the_container(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     files, cores = CONTAINERS[name]
     assert usable_cores(grow(tmp_path, {"proc/self/cgroup": "1:cpu:/one\n2:cpuacct:/\n0::/\n", **files})) == cores
 
 
 @pytest.mark.parametrize("cores", [1, 2, 9, 64, 256])
-def test_the_library_that_simulates_cores_reaches_all_who_count_them(cores: int, tmp_path: Path):
+def test_simulated_cores_affect_every_way_to_count_cores(cores: int, tmp_path: Path):
     code = (
         "import os, multiprocessing; print(len(os.sched_getaffinity(0)), os.cpu_count(), multiprocessing.cpu_count())"
     )
@@ -52,7 +52,7 @@ def test_the_library_that_simulates_cores_reaches_all_who_count_them(cores: int,
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_run_is_the_same_on_any_number_of_cores(make_images: MakeImages, tmp_path: Path):
-    """Build, training, its monitor and shuffle-quality: the whole commands, in processes of their own."""
+    """The commands build, train, monitor and shuffle-quality run in separate processes."""
     source = make_images({"cats": 40, "dogs": 40, "eels": 40})  # more than are written in one process
     simulated = SimulatedCores(tmp_path)
     results = {cores: _results(source, tmp_path / str(cores), simulated.environment(cores)) for cores in CORES_OF_RUNS}

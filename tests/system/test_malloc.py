@@ -1,4 +1,4 @@
-"""Whether malloc fetches a large block from the system each time: glibc counts those."""
+"""Whether malloc fetches each large block from the system, according to the counts of glibc."""
 
 import ctypes
 import subprocess
@@ -13,13 +13,13 @@ MMAP_THRESHOLD = -3
 
 
 class Counts(ctypes.Structure):
-    """glibc's `struct mallinfo2`, whose fourth number is that of blocks fetched one by one."""
+    """glibc's `struct mallinfo2`, whose fourth number counts the blocks fetched one by one."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in "abcdefghij"]
 
 
 def is_fetched(size: int) -> bool:
-    """Whether a block of so many bytes is fetched from the system for itself."""
+    """Return whether malloc fetches a block of `size` bytes separately from the system."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.mallinfo2.restype = ctypes.c_void_p, Counts
     before = libc.mallinfo2().d
@@ -38,7 +38,7 @@ needs_counts = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), r
 
 
 @needs_counts
-def test_blocks_are_kept_again_after_somebody_set_the_thresholds():
+def test_large_blocks_are_kept_again_after_the_threshold_was_set():
     lines = [
         "from pipeline.system.malloc import keep_large_blocks",
         "from tests.system.test_malloc import fetch_large_blocks, is_fetched",
@@ -48,5 +48,5 @@ def test_blocks_are_kept_again_after_somebody_set_the_thresholds():
         "assert not is_fetched(1 << 20)",
         "assert is_fetched(100 << 20)",
     ]
-    # In a process that has not left a large block free before.
+    # This runs in a new process, which has not freed a large block before.
     subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True)

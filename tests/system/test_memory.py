@@ -9,9 +9,9 @@ from tests.monitor.trees import grow
 OWN_GROUP = {"proc/self/cgroup": "4:memory:/\n0::/\n"}
 
 V1_NONE = 2**63 - 4096
-"""What version 1 says where there is no limit."""
+"""The value that version 1 reports if there is no limit."""
 CASES = {
-    # files -> what a container may still take, of 1,000 bytes; None: what is free on the host
+    # files -> bytes that a container can still use of 1,000, or None for the free memory of the host
     "no container": ({}, None),
     "version 2": ({"memory.max": "1000\n", "memory.current": "300\n"}, 700),
     "version 2 without a limit": ({"memory.max": "max\n", "memory.current": "300\n"}, None),
@@ -50,7 +50,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_free_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+def test_available_memory_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     files, free = CASES[name]
     grow(tmp_path, {f"sys/fs/cgroup/{file}": content for file, content in files.items()} | OWN_GROUP)
     host = psutil.virtual_memory()
@@ -58,18 +58,18 @@ def test_what_is_free_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert available_memory(tmp_path) == (host.available if free is None else free)
 
 
-def test_the_least_that_is_left_in_a_group_above_counts(tmp_path: Path):
+def test_available_memory_is_the_minimum_over_the_parent_groups(tmp_path: Path):
     files = {"memory.max": "1000", "memory.current": "900", "one/memory.max": "500", "one/memory.current": "100"}
     grow(tmp_path, {f"sys/fs/cgroup/{file}": content for file, content in files.items()})
     grow(tmp_path, {"proc/self/cgroup": "0::/one\n"})
     assert available_memory(tmp_path) == 100
 
 
-def test_the_host_has_less_than_the_container_may_take(tmp_path: Path):
+def test_available_memory_is_limited_by_the_host(tmp_path: Path):
     files = {"memory.max": str(2**59), "memory.current": "0"}
     grow(tmp_path, {f"sys/fs/cgroup/{file}": content for file, content in files.items()} | OWN_GROUP)
     assert 0 < available_memory(tmp_path) < psutil.virtual_memory().total
 
 
-def test_this_machine_has_some():
+def test_this_machine_has_available_memory():
     assert available_memory() > 0

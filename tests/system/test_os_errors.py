@@ -1,4 +1,4 @@
-"""What errors of the operating system mean, and what is tried again."""
+"""The causes of operating system errors, and which errors are retried."""
 
 import errno
 import os
@@ -31,13 +31,13 @@ def test_an_error_is_transient_unless_proven_otherwise(number: int, cause: str):
     assert cause_of(OSError(number, "words")) == cause
 
 
-def test_a_reader_that_does_not_understand_bytes_is_no_fault_of_the_system():
+def test_an_error_without_a_number_is_an_error_of_the_content():
     assert cause_of(OSError("not a file of this kind")) == "content"
     assert cause_of(TimeoutError("slow")) == "transient"
 
 
 def failing(numbers: list[int]) -> object:
-    """Something that fails with these errors, one a call, then answers."""
+    """Return a function that raises these errors, one per call, and then returns an answer."""
 
     def work() -> str:
         if numbers:
@@ -47,17 +47,17 @@ def failing(numbers: list[int]) -> object:
     return work
 
 
-def test_what_may_pass_is_tried_again():
+def test_transient_errors_are_retried():
     assert retried(failing([errno.ESTALE, errno.EIO, errno.EMFILE]), "file") == "answer"
 
 
-def test_what_does_not_pass_is_an_error_that_airflow_retries():
+def test_an_error_that_stays_raises_a_file_system_error():
     with pytest.raises(FileSystemError, match=r"/a/b could not be used in 4 tries \(words\)"):
         retried(failing([errno.ESTALE] * 4), "/a/b")
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES])
-def test_what_is_proven_is_not_tried_again(number: int):
+def test_a_permanent_error_is_not_retried(number: int):
     numbers = [number, errno.ESTALE]
     with pytest.raises(OSError, match=os.strerror(number) if number else ""):
         retried(lambda: os_error(numbers), "file")

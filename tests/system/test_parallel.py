@@ -1,4 +1,4 @@
-"""Threads over a stream."""
+"""Mapping a function over a stream with threads."""
 
 from collections.abc import Iterator
 from threading import Event, Lock
@@ -13,8 +13,8 @@ def test_results_come_in_the_order_of_the_items():
     assert list(ordered_map(lambda number: number * number, range(100), threads=4)) == [n * n for n in range(100)]
 
 
-def test_closing_half_way_waits_for_no_thread():
-    """The garbage collector closes it, too: in a thread that was just starting, the wait was seen to be for ever."""
+def test_closing_early_does_not_wait_for_threads():
+    """The garbage collector can close it as well. In a thread that was just starting, such a wait never ended."""
     release = Event()
     results = ordered_map(lambda number: release.wait() if number else True, range(10), threads=2, under_way=2)
     try:
@@ -25,7 +25,7 @@ def test_closing_half_way_waits_for_no_thread():
 
 
 class Held:
-    """Counts what is held together: from the start of the work on an item until its result was used."""
+    """Counts the bytes held at once, from the start of the work on an item until its result was used."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
@@ -40,8 +40,8 @@ class Held:
 @pytest.mark.parametrize(
     "sizes", [[60] * 200, [10, 300, 5, 5, 300, 300, 1, 90] * 20, [1000, 1000], [0] * 50, [100, 1] * 50]
 )
-def test_items_hold_no_more_than_a_limit_together(sizes: list[int], monkeypatch: pytest.MonkeyPatch):
-    """One that is larger than the limit is alone; none waits for ever."""
+def test_items_together_hold_no_more_than_the_limit(sizes: list[int], monkeypatch: pytest.MonkeyPatch):
+    """An item that is larger than the limit is held alone. No item waits forever."""
     monkeypatch.setattr(parallel, "MAX_WAITING_BYTES", 100)
     held = Held()
 

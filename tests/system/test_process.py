@@ -1,4 +1,4 @@
-"""What a process that we start gets from us."""
+"""The environment of the processes that this project starts."""
 
 import subprocess
 import sys

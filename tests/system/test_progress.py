@@ -6,7 +6,7 @@ from pipeline.system import progress as module
 from pipeline.system.progress import progress
 
 
-def test_objects_bytes_rate_and_time_left_are_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+def test_objects_bytes_rate_and_time_left_are_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
     clock = iter([100.0, 111.0, 111.0, 111.0, 120.0, 120.0, 120.0])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     caplog.set_level(logging.INFO, "pipeline")
@@ -19,7 +19,7 @@ def test_objects_bytes_rate_and_time_left_are_told(caplog: pytest.LogCaptureFixt
     ]
 
 
-def test_without_bytes_the_objects_tell_the_time_left(
+def test_without_bytes_the_time_left_is_computed_from_the_objects(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     clock = iter([0.0, 10.0, 10.0, 20.0])

@@ -1,4 +1,4 @@
-"""A proxy that cannot be read is refused without its password."""
+"""An invalid proxy address is refused with an error that does not show its password."""
 
 import traceback
 from pathlib import Path
@@ -18,7 +18,7 @@ BAD = [f"http://me:{SECRET}@127.0.0.1:99999", f"http://me:{SECRET}/@127.0.0.1:1"
 
 
 @pytest.mark.parametrize("address", GOOD)
-def test_what_can_be_read_passes(address: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_valid_proxy_address_is_accepted(address: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HTTP_PROXY", address)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1:99999, a:b")
     require_proxies()
@@ -26,14 +26,18 @@ def test_what_can_be_read_passes(address: str, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("address", BAD)
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "https_proxy", "ALL_PROXY"])
-def test_what_cannot_is_refused_without_its_password(name: str, address: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_invalid_proxy_address_is_refused_without_showing_its_password(
+    name: str, address: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv(name, address)
     with pytest.raises(SettingsError, match=rf"^the environment variable {name.upper()} is not the address") as caught:
         require_proxies()
     assert SECRET not in "".join(traceback.format_exception(caught.value))  # what Airflow logs, causes included
 
 
-def test_buckets_and_training_ask(settings: Settings, gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_buckets_and_trainings_check_the_proxies(
+    settings: Settings, gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("HTTPS_PROXY", BAD[0])
     with pytest.raises(SettingsError, match="HTTPS_PROXY"):
         Gcs(_credentials())

@@ -1,4 +1,4 @@
-"""What the tests of training share."""
+"""Fixtures of the training tests."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.conftest import jpeg
 
 @pytest.fixture(scope="package")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of 40 images in two classes; nobody changes it."""
+    """A dataset of 40 images in two classes. Tests must not change it."""
     root = tmp_path_factory.mktemp("published")
     for number in range(40):
         path = root / "source" / "ab"[number % 2] / f"{number}.jpg"

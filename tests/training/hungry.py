@@ -1,4 +1,4 @@
-"""A model for tests that has room for two examples. No device here is small: it raises what TensorFlow would."""
+"""A test model that runs out of memory with more than two examples. It raises the error, because no device is small."""
 
 SMALL_MEMORY = """
 import keras
@@ -12,7 +12,7 @@ class Hungry(keras.layers.Layer):
     @staticmethod
     def take(examples):
         if examples > 2:
-            raise MemoryError("there is room for two")
+            raise MemoryError("there is memory for two examples only")
         return tf.ones((), tf.float32).numpy()
 
 def model(size, classes):

@@ -1,6 +1,6 @@
-"""The training process, which notes what each step saw: `noting_ids.py NOTES RUN_FOLDER PARENT`.
+"""The training process, which also writes the examples of each step: `noting_ids.py NOTES RUN_FOLDER PARENT`.
 
-A line a step, written before anything else comes of it: the step, its epoch, the numbers of its examples.
+Each step writes one line before anything else follows from it: the step, its epoch, the numbers of its examples.
 """
 
 import runpy
@@ -32,6 +32,6 @@ def _of_this_server(tensor: tf.Tensor) -> NDArray[np.generic]:
 
 
 if __name__ == "__main__":
-    notes = open(sys.argv.pop(1), "a", buffering=1)  # noqa: SIM115 - until the process ends, killed or not
+    notes = open(sys.argv.pop(1), "a", buffering=1)  # noqa: SIM115 - open until the process ends
     EpochLoop._train_step = noting(EpochLoop._train_step, notes)
     runpy.run_module("pipeline.training", run_name="__main__")

@@ -1,7 +1,7 @@
-"""One pinned batch through the training step: `replicas.py RESULT [INDEX ADDRESS...]`.
+"""Two training steps on one fixed batch: `replicas.py RESULT [INDEX ADDRESS...]`.
 
-It goes to two devices of this process; with addresses, this process is one of the servers and takes its part. Writes
-what `two_steps` returns into RESULT, an .npz file.
+Without addresses, the batch is split over two devices of this process. With addresses, this process is one of the
+servers and takes its share of the batch. The result of `two_steps` is written to RESULT, an .npz file.
 """
 
 import sys
@@ -19,11 +19,11 @@ from pipeline.training.strategy import on_devices, open_strategy
 
 EXAMPLES = 12
 SETTINGS = settings_from({"clip_norm": 0.05, "weight_decay": 0.01})
-"""The norm of the gradients is far above: clipped in parts, they would come out as others."""
+"""The norm of the gradients is far above `clip_norm`. Clipping each share separately would give other gradients."""
 
 
 class Pinned:
-    """A cluster whose addresses are known."""
+    """A cluster with known addresses."""
 
     def __init__(self, index: int, addresses: list[str]) -> None:
         self.server, self.addresses = Server(index, len(addresses)), addresses
@@ -33,7 +33,7 @@ class Pinned:
 
 
 def batch(server: Server) -> tuple[tf.Tensor, ...]:
-    """The part of a server. The last examples are padding, so that the servers have unequal numbers of real ones."""
+    """Return the share of a server. The last examples are padding, so the shares have unequal numbers of examples."""
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (EXAMPLES, 5, 5, 3), np.uint8)
     labels = random.integers(0, 3, EXAMPLES).astype(np.int32)
@@ -51,7 +51,7 @@ def model() -> keras.Model:
 
 
 def two_steps(cluster: Pinned | None = None) -> list[np.ndarray]:
-    """Their results, weights and averages; on all devices of this process."""
+    """Return the results of two steps, the weights and the optimizer variables, from all devices of this process."""
     strategy = open_strategy(cluster)
     server = cluster.server if cluster else Server()
     keras.utils.set_random_seed(0)
@@ -61,15 +61,15 @@ def two_steps(cluster: Pinned | None = None) -> list[np.ndarray]:
         optimizer.build(trained.trainable_variables)
     steps = Steps(strategy, trained, optimizer, StepOptions(loss=cross_entropy, flip=True))
     [part] = on_devices(tf.data.Dataset.from_tensors(batch(server)), EXAMPLES // server.count, strategy)
-    # In the second step the last server is to stop.
+    # In the second step, the last server requests a stop.
     flags = [tf.constant(0.0), tf.constant(float(server.index == server.count - 1))]
     results = [steps.train(*part, should_stop).numpy() for should_stop in flags]
-    # Adam's averages too: they hold the gradients, of which its first updates show little more than the sign.
+    # The moments of Adam are included, because its first updates depend on little more than the sign of the gradients.
     return [np.array(results), *(variable.numpy() for variable in (*trained.weights, *optimizer.variables))]
 
 
 def split_processor() -> None:
-    """Make two devices of it, which TensorFlow can do only before it has used it."""
+    """Split the processor into two devices. TensorFlow can do this only before it uses the processor."""
     [processor] = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
 

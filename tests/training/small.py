@@ -1,4 +1,4 @@
-"""A model of a few variables that learns as the large ones do: in a base and a head, with noise of its own."""
+"""A model of a few variables with the parts of large models: a base, a head, normalization and dropout."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +24,15 @@ BATCH = (
     tf.constant([1.0, 1.0, 1.0, 0.0]),
     tf.constant(0.0),
 )
-"""Images, labels, weights, and that nobody is asked to stop."""
+"""Images, labels, weights, and no stop request."""
 MIRRORED = tf.constant([True, False, False, True])
 TRAINED = (*BATCH[:3], MIRRORED, BATCH[3])
-"""The same with the images that a training step mirrors."""
+"""The same batch, with the mask of the images that a training step mirrors."""
 
 
 @dataclass
 class Small:
-    """What a job has of its model."""
+    """The model of a job, with its optimizer, checkpoints and steps."""
 
     model: keras.Model
     optimizer: keras.Optimizer
@@ -40,7 +40,7 @@ class Small:
     steps: Steps | TwoPhases
 
     def train(self, steps: int) -> list[float]:
-        """The losses of so many steps on one batch."""
+        """Take some steps on one batch, and return their losses."""
         return [float(self.steps.train(*TRAINED)[0]) for _ in range(steps)]
 
     def save(self) -> None:
@@ -49,7 +49,7 @@ class Small:
         self.checkpoints.wait()
 
     def weights(self) -> list[np.ndarray]:
-        """Copies of all variables."""
+        """Return copies of all variables."""
         return [variable.numpy() for variable in self.model.weights]
 
 
@@ -60,7 +60,7 @@ def small(
     normalized: bool = True,
     strategy: tf.distribute.Strategy | None = None,
 ) -> Small:
-    """The model, made anew with the same first weights, or as the last checkpoint in `folder` has it."""
+    """Create the model with fixed initial weights, or with the weights of the last checkpoint in `folder`."""
     keras.utils.set_random_seed(0)
     strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():

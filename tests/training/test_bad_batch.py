@@ -1,4 +1,4 @@
-"""What is told of a batch whose loss is no number."""
+"""The description of a batch whose loss is not finite."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,13 +26,13 @@ def batch_of(numbers: list[int], padding: int = 0) -> tuple[tf.Tensor, ...]:
     return images, labels, tf.constant(weights), tf.constant(weights > 0), numbers
 
 
-def test_the_examples_are_named_without_the_padding(published: Path, dataset: Dataset):
+def test_examples_are_named_without_padding(published: Path, dataset: Dataset):
     [(first, _), (second, _)] = images_at(published, dataset, "train", [7, 0])
     words = describe_examples(STRATEGY, Server(), published, dataset, batch_of([7, 0], padding=2), [1.0])
     assert words == f"2 examples: numbers 7, 0 of the training shards, from 0; {first}, {second}"
 
 
-def test_of_many_the_first_are_told(published: Path, dataset: Dataset):
+def test_a_long_list_of_examples_is_truncated(published: Path, dataset: Dataset):
     words = describe_examples(STRATEGY, Server(), published, dataset, batch_of([*range(30)] * 40), [1.0])
     assert words.startswith("1200 examples: numbers 0, 1, 2, ")
     assert words.count(" ...") == 2
@@ -40,12 +40,12 @@ def test_of_many_the_first_are_told(published: Path, dataset: Dataset):
     assert len(words) < 500
 
 
-def test_shards_that_are_gone_leave_the_numbers(tmp_path: Path, dataset: Dataset):
+def test_missing_shards_leave_only_the_numbers_of_the_examples(tmp_path: Path, dataset: Dataset):
     words = describe_examples(STRATEGY, Server(), tmp_path, dataset, batch_of([7, 0]), [1.0])
     assert words == "2 examples: numbers 7, 0 of the training shards, from 0"
 
 
-def test_the_replicas_of_a_batch_are_told_together(published: Path, dataset: Dataset):
+def test_a_distributed_batch_is_described_as_one(published: Path, dataset: Dataset):
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     batches = tf.data.Dataset.from_tensors(batch_of([7, 0], padding=2))
     [batch] = strategy.experimental_distribute_dataset(batches)
@@ -53,7 +53,7 @@ def test_the_replicas_of_a_batch_are_told_together(published: Path, dataset: Dat
 
 
 class OfTwoDevices:
-    """A strategy of two devices, with a part of each tensor for each. A real one has one device in a test process."""
+    """A fake strategy of two devices, each with half of each tensor. A real one has one device in a test process."""
 
     num_replicas_in_sync = 4
     extended = SimpleNamespace(worker_devices=("first", "second"))
@@ -72,7 +72,7 @@ class OfTwoDevices:
         (0, [0.0, 0.0, 1.0, 0.0], "the part of training server 1 of 2; the log of that server names the examples"),
     ],
 )
-def test_only_the_devices_and_servers_that_spoiled_a_step_are_blamed(
+def test_only_examples_of_devices_with_a_nonfinite_loss_are_named(
     published: Path, dataset: Dataset, index: int, spoiled: list[float], words: str
 ):
     batch = batch_of([0, 1, 2, 3])

@@ -1,4 +1,4 @@
-"""Which model is the best, where a damaged checkpoint sends the training back."""
+"""The best model after a damaged checkpoint sets a training back."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def better(run: Run, *epochs: int) -> None:
-    """Each of these epochs is better than those before it."""
+    """Save a best model for each of these epochs."""
     for epoch in epochs:
         path = run.folder / f"model-{epoch}.keras"
         path.write_text(f"the model of epoch {epoch}")
@@ -27,7 +27,7 @@ def models(run: Run) -> list[str]:
     return sorted(path.name for path in run.folder.glob("*.keras"))
 
 
-def test_models_stay_for_as_long_as_a_checkpoint_may_go_back_to_them(run: Run):
+def test_best_models_are_kept_while_a_checkpoint_can_return_to_them(run: Run):
     assert load_best(run) is None
     better(run, 1, 2, 4, 5)
     best = load_best(run)
@@ -47,9 +47,7 @@ def test_models_stay_for_as_long_as_a_checkpoint_may_go_back_to_them(run: Run):
         (0, None, []),
     ],
 )
-def test_what_was_best_of_the_steps_that_are_done_again_is_forgotten(
-    run: Run, epochs_done: int, best: int | None, left: list[int]
-):
+def test_rewinding_removes_best_models_of_later_epochs(run: Run, epochs_done: int, best: int | None, left: list[int]):
     better(run, 1, 2, 4, 5)
     rewind_best_epochs(run, epochs_done)
     found = load_best(run)
@@ -59,7 +57,7 @@ def test_what_was_best_of_the_steps_that_are_done_again_is_forgotten(
 
 @pytest.mark.parametrize(("damaged", "best"), [([5], 4), ([4, 5], 2), ([4], 5), ([2, 4, 5], None)])
 @pytest.mark.parametrize("damage", [b"", b"the model of epoch 0"])
-def test_the_next_best_takes_the_place_of_a_damaged_model(
+def test_the_next_best_model_replaces_a_damaged_model(
     run: Run, damaged: list[int], best: int | None, damage: bytes, caplog: pytest.LogCaptureFixture
 ):
     better(run, 1, 2, 4, 5)
@@ -71,7 +69,7 @@ def test_the_next_best_takes_the_place_of_a_damaged_model(
     assert ("model-5.keras, the best model at epoch 5, is damaged" in caplog.text) == (5 in damaged)
 
 
-def test_a_model_that_has_its_last_name_already_is_the_best(run: Run, caplog: pytest.LogCaptureFixture):
+def test_a_best_model_with_its_final_name_is_found(run: Run, caplog: pytest.LogCaptureFixture):
     better(run, 2, 5)
     (run.folder / "model-5.keras").replace(run.model_path)
     (run.folder / "model-2.keras").unlink()
@@ -80,13 +78,13 @@ def test_a_model_that_has_its_last_name_already_is_the_best(run: Run, caplog: py
     assert not caplog.text
 
 
-def test_a_damaged_list_of_the_best_is_as_none(run: Run, caplog: pytest.LogCaptureFixture):
+def test_a_damaged_list_of_best_models_counts_as_empty(run: Run, caplog: pytest.LogCaptureFixture):
     better(run, 2)
     (run.folder / "best.json").write_bytes(b"\0\0")
     assert load_best(run) is None
     assert "best.json is damaged" in caplog.text
 
 
-def test_a_run_without_any_is_left_as_it_is(run: Run):
+def test_rewinding_a_run_without_best_models_changes_nothing(run: Run):
     rewind_best_epochs(run, 0)
     assert not [*run.folder.iterdir()]

@@ -1,4 +1,4 @@
-"""A training whose data set and workspace lie in a bucket."""
+"""Trainings with the dataset and the workspace in a bucket."""
 
 import json
 import signal
@@ -36,12 +36,12 @@ def settings(gcs: FakeGcs, published: Path, tmp_path: Path) -> Settings:
 
 
 def elsewhere(settings: Settings, tmp_path: Path) -> Settings:
-    """The same on another worker."""
+    """Return the settings of the same training on another worker."""
     return settings_from({**settings.model_dump(), "local_folder": str(tmp_path / "elsewhere")})
 
 
 def trained(run: Run, stopping: Callable[[], bool]) -> None:
-    """What the training process does."""
+    """Train as the training process does."""
     with mirrored(run.folder, run.place):
         run_job(run, stopping)
 
@@ -51,13 +51,13 @@ def never() -> bool:
 
 
 def after(steps: int) -> Callable[[], bool]:
-    """Asks to stop once it was asked `steps` times before."""
+    """Return a function that requests a stop from its call number `steps + 1` on."""
     asked = iter(range(10**9))
     return lambda: next(asked) >= steps
 
 
 @pytest.mark.long
-def test_asked_to_stop_it_goes_on_at_another_worker_and_all_of_it_is_in_the_bucket(
+def test_a_stopped_training_continues_on_another_worker_from_the_bucket(
     settings: Settings, gcs: FakeGcs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO", "pipeline")
@@ -81,25 +81,25 @@ def test_asked_to_stop_it_goes_on_at_another_worker_and_all_of_it_is_in_the_buck
     assert len(kept) == 3
     assert place_of(f"{result['export']}/about.json").exists()
 
-    assert trained_before(settings, DATASET, "run") == result  # by another worker, as any can tell
+    assert trained_before(settings, DATASET, "run") == result  # trained by another worker, which every worker can see
     page = report_run(place_of(place))
     assert str(page) == f"{place}/report.html"
     assert b"96" in page.read_bytes()
     before = gcs.requests["insert"]
-    assert load_result(prepare_run(settings, DATASET, "run").folder) == result  # done, on the first worker too
+    assert load_result(prepare_run(settings, DATASET, "run").folder) == result  # complete on the first worker too
     assert gcs.requests["insert"] <= before + 1
     assert page.exists()
 
 
-def test_a_training_that_the_bucket_has_not_whole_is_not_complete(settings: Settings, gcs: FakeGcs):
+def test_a_training_is_complete_only_when_its_result_is_in_the_bucket(settings: Settings, gcs: FakeGcs):
     run = prepare_run(settings, DATASET, "run")
-    (run.folder / "result.json").write_text('{"run": "done"}')  # here, and the bucket failed at its end
+    (run.folder / "result.json").write_text('{"run": "done"}')  # local only, as if the bucket failed at the end
     assert trained_before(settings, DATASET, "run") is None
     prepare_run(settings, DATASET, "run")
     assert trained_before(settings, DATASET, "run") == {"run": "done"}
 
 
-def test_a_shard_that_stays_damaged_ends_the_training_in_words(settings: Settings, gcs: FakeGcs):
+def test_a_shard_that_arrives_damaged_twice_stops_the_training(settings: Settings, gcs: FakeGcs):
     run = prepare_run(settings, DATASET, "run")
     fault = gcs.fail("corrupt", on="download", matches="train-0000[1-9]", times=None)
     with pytest.raises(StorageError, match=r"gs://bucket/published/train-0000.* arrived damaged twice"):
@@ -108,7 +108,7 @@ def test_a_shard_that_stays_damaged_ends_the_training_in_words(settings: Setting
     assert not list((Path(settings.local_folder) / "shards").rglob("*.tmp"))
 
 
-def test_a_copy_that_is_damaged_after_it_was_checked_is_named(settings: Settings, gcs: FakeGcs, tmp_path: Path):
+def test_a_cached_shard_damaged_after_its_check_is_reported(settings: Settings, gcs: FakeGcs, tmp_path: Path):
     run = prepare_run(settings.model_copy(update={"cache": "off", "epochs": 10}), DATASET, "run")
     asked = iter(range(10**9))
 
@@ -124,7 +124,7 @@ def test_a_copy_that_is_damaged_after_it_was_checked_is_named(settings: Settings
     assert load_result(run.folder)
 
 
-def test_a_cache_for_the_shards_that_are_read_at_once_is_never_exceeded(
+def test_the_shard_cache_never_exceeds_its_limit(
     settings: Settings, gcs: FakeGcs, published: Path, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO", "pipeline")
@@ -135,7 +135,7 @@ def test_a_cache_for_the_shards_that_are_read_at_once_is_never_exceeded(
     sizes = []
 
     def counted() -> bool:
-        with shard_cache._locked(copies / ".lock"):  # nothing is removed while they are counted
+        with shard_cache._locked(copies / ".lock"):  # no copy is removed while they are counted
             sizes.append(sum(path.stat().st_size for path in copies.glob("*/*") if ".lock" not in path.name))
         return False
 
@@ -145,7 +145,7 @@ def test_a_cache_for_the_shards_that_are_read_at_once_is_never_exceeded(
     assert f"the shards that are read at once need {limit / 1e9:.3g} GB" in caplog.text
 
 
-def test_a_cache_that_is_too_small_is_refused(settings: Settings, gcs: FakeGcs):
+def test_a_shard_cache_that_is_too_small_is_refused(settings: Settings, gcs: FakeGcs):
     small = settings.model_copy(update={"cache_gigabytes": 1e-6})
     with pytest.raises(
         SettingsError, match=r"cache_gigabytes must be at least 0\.\d+ for this dataset, got 1e-06: 8 of"
@@ -154,7 +154,7 @@ def test_a_cache_that_is_too_small_is_refused(settings: Settings, gcs: FakeGcs):
     prepare_run(small.model_copy(update={"read_shards": "direct"}), DATASET, "run")
 
 
-def test_a_shard_that_was_overwritten_after_the_commit_is_named(settings: Settings, gcs: FakeGcs, published: Path):
+def test_a_shard_overwritten_after_the_commit_is_reported(settings: Settings, gcs: FakeGcs, published: Path):
     run = prepare_run(settings, DATASET, "run")
     gcs.put("bucket", "published/train-00002-of-00010.tfrecord", b"other")
     with pytest.raises(DatasetError, match=r"train-00002-of-00010\.tfrecord .* overwritten after the commit"):
@@ -162,14 +162,15 @@ def test_a_shard_that_was_overwritten_after_the_commit_is_named(settings: Settin
 
 
 @pytest.mark.long
-def test_a_validation_that_was_stopped_and_the_evaluation_are_read_though_no_epoch_is_left(
+def test_a_training_stopped_in_its_last_validation_can_be_completed(
     settings: Settings, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ):
-    """The order of the shards is known before they are fetched: one that is not in it would be waited for for ever."""
+    """Shards are fetched in a known order. The training would wait forever for a shard that is not in this order."""
     told = settings_from({**settings.model_dump(), "cache": "off", "epochs": 1})
     run = prepare_run(told, DATASET, "run")
     with monkeypatch.context() as patched:
-        patched.setattr(EpochLoop, "evaluate", stopped)  # `stopping` is asked by the readers, too, as often as it comes
+        # A `stopping` that counts its calls is no alternative, because the readers call it too.
+        patched.setattr(EpochLoop, "evaluate", stopped)
         with pytest.raises(Preempted):
             trained(run, never)
     trained(run, never)
@@ -179,11 +180,11 @@ def test_a_validation_that_was_stopped_and_the_evaluation_are_read_though_no_epo
 
 
 def stopped(*_: object) -> None:
-    raise Preempted("asked to stop in the validation")
+    raise Preempted("stop requested in the validation")
 
 
 @pytest.mark.long
-def test_the_losses_are_those_of_a_local_training(settings: Settings, published: Path, tmp_path: Path):
+def test_a_training_in_a_bucket_has_the_losses_of_a_local_training(settings: Settings, published: Path, tmp_path: Path):
     local = settings_from({**settings.model_dump(), "workspace": str(tmp_path / "local")})
     losses = []
     for run in (prepare_run(settings, DATASET, "run"), prepare_run(local, published, "run")):
@@ -193,8 +194,8 @@ def test_the_losses_are_those_of_a_local_training(settings: Settings, published:
 
 
 @pytest.mark.long
-def test_a_process_that_waits_for_a_shard_heeds_sigterm(settings: Settings, gcs: FakeGcs):
-    """Its main thread is in TensorFlow, where Python runs no handler; a bucket may stall for minutes."""
+def test_a_process_that_waits_for_a_shard_stops_on_sigterm(settings: Settings, gcs: FakeGcs):
+    """The main thread is in TensorFlow, where Python runs no signal handler. A bucket may stall for minutes."""
     stall = gcs.fail("stall", on="download", matches="/(train|validation)-", times=None)
     process = TrainingProcess(prepare_run(settings, DATASET, "run"), output=1)
     deadline = time.monotonic() + 60
@@ -207,8 +208,6 @@ def test_a_process_that_waits_for_a_shard_heeds_sigterm(settings: Settings, gcs:
     assert time.monotonic() < deadline
 
 
-def test_the_command_line_takes_a_run_in_a_bucket_and_names_one_that_is_not_there(
-    gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
-):
+def test_the_report_command_names_a_missing_run_in_a_bucket(gcs: FakeGcs, capsys: pytest.CaptureFixture[str]):
     assert main(["report", "gs://bucket/w/runs/none"]) == 1
     assert "gs://bucket/w/runs/none is not the folder of a run" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Callbacks of Keras: each does in our loop what it does in Keras's, also after a stop."""
+"""Callbacks of Keras: they have the same effect in the training loop as in `fit`, also after a restart."""
 
 import csv
 import os
@@ -28,13 +28,13 @@ from pipeline.training.optimizer import build_optimizer
 from tests.training.small import STEPS_PER_EPOCH, TRAINED
 from tests.waiting import until
 
-# What is killed here closes no file.
+# Processes that these tests kill leave files open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 VAL_LOSSES = (0.9, 2 / 3, 0.8, 2 / 3, 0.7, 0.4, 0.7, 0.8)
-"""The best at epochs 1, 2 and 6; the fourth is as good as the second, of which the record has a little more."""
+"""The best epochs are 1, 2 and 6. Epoch 4 equals epoch 2, whose value is rounded up in the record."""
 FOLDERS: list[str] = []
-"""What a function below was called with."""
+"""The folders that `stops_early` was called with."""
 
 
 def stops_early(folder: Path) -> list[keras.callbacks.Callback]:
@@ -47,7 +47,7 @@ def stops_early_by_accuracy(folder: Path) -> list[keras.callbacks.Callback]:
 
 
 def stops_at_once(folder: Path) -> list[keras.callbacks.Callback]:
-    """By what nobody can know from the record."""
+    """The reason to stop is not in the record."""
     return [StopsInEpoch(3)]
 
 
@@ -129,12 +129,12 @@ def settings_of(name: str, **values: object) -> Settings:
 
 @dataclass
 class Training:
-    """In place of a job: epochs with the losses above, a record of them, and the learning rate in a checkpoint."""
+    """A fake job: epochs with the losses above, their record, and a checkpoint of the learning rate."""
 
     folder: Path
     settings: Settings
     rates: dict[int, float] = field(default_factory=dict)
-    """The learning rate of each epoch in its first step."""
+    """The learning rate in the first step of each epoch."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -148,7 +148,7 @@ class Training:
         return Callbacks(run, self.model, self.optimizer, self.strategy, STEPS_PER_EPOCH)
 
     def run(self, start: Position | None = None, until: int = len(VAL_LOSSES), steps: int = 0) -> "Training":
-        """Up to the end of epoch `until`, and so many steps of the next; the training is killed there."""
+        """Train to the end of epoch `until`, and `steps` steps of the next epoch. There the training is killed."""
         start = start or Position()
         callbacks = self.callbacks()
         taken = callbacks.report_batches_of(self)
@@ -183,7 +183,7 @@ class Training:
     evaluate = train
 
     def gone_on(self, done: int, steps: int) -> "Training":
-        """Another process that goes on from the checkpoint that this one left."""
+        """Continue from the checkpoint of this training, as another process would."""
         other = Training(self.folder, self.settings, self.rates)
         for variable, value in zip(other.optimizer.variables, self.optimizer.variables, strict=True):
             variable.assign(value)
@@ -191,7 +191,7 @@ class Training:
         return other.run(Position(done, done * STEPS_PER_EPOCH + steps, sums))
 
     def left(self) -> dict[str, object]:
-        """What a training leaves: its epochs, their rates and what the callbacks wrote."""
+        """Return the results of a training: its epochs, learning rates and the files of its callbacks."""
         files = {path.name: path for path in sorted((self.folder / "callbacks").glob("*"))}
         texts = {name: path.read_text() for name, path in files.items() if name.endswith(".csv")}
         biases = {name: bias_of(path) for name, path in files.items() if name.endswith(".h5")}
@@ -204,7 +204,7 @@ class Training:
 
 
 def bias_of(path: Path) -> float:
-    """That of the first class, which says in which epoch the weights were saved."""
+    """Return the bias of the first class: the epoch in which the weights were saved."""
     model = keras.Sequential([keras.Input((5, 5, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
     model.load_weights(path)
     return float(model.layers[-1].bias[0])
@@ -224,14 +224,14 @@ WORKING = {
 
 
 @pytest.mark.parametrize("name", WORKING)
-def test_what_a_callback_does(name: str, tmp_path: Path):
+def test_a_callback_has_the_effect_that_it_has_in_keras(name: str, tmp_path: Path):
     left = Training(tmp_path, settings_of(name)).run().left()
     assert {each: left[each] for each in WORKING[name]} == WORKING[name]
 
 
 @pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize("name", WORKING)
-def test_a_training_that_was_killed_ends_as_one_that_was_not(name: str, steps: int, tmp_path: Path):
+def test_a_killed_training_ends_like_an_uninterrupted_training(name: str, steps: int, tmp_path: Path):
     whole = Training(tmp_path / "whole", settings_of(name)).run().left()
     last = len(whole["epochs"]) - steps
     for done in (last // 2, last):
@@ -239,12 +239,12 @@ def test_a_training_that_was_killed_ends_as_one_that_was_not(name: str, steps: i
         assert killed.gone_on(done, steps).left() == whole
 
 
-def test_a_model_that_was_saved_can_be_loaded_anywhere(tmp_path: Path):
+def test_a_model_saved_by_a_callback_can_be_loaded(tmp_path: Path):
     Training(tmp_path, settings_of("saves_whole")).run(until=1)
     assert keras.models.load_model(tmp_path / "callbacks" / "last.keras").output_shape == (None, 2)
 
 
-def test_a_log_has_all_values_of_each_epoch_once(tmp_path: Path):
+def test_a_csv_log_has_each_epoch_once_after_a_restart(tmp_path: Path):
     Training(tmp_path, settings_of("logs")).run(until=3).gone_on(3, 0)
     with (tmp_path / "callbacks" / "log.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -253,14 +253,14 @@ def test_a_log_has_all_values_of_each_epoch_once(tmp_path: Path):
     assert set(rows[0]) == {"epoch", "loss", "val_loss", "val_accuracy", "learning_rate"}
 
 
-def test_it_is_called_with_a_folder_of_the_run(tmp_path: Path):
+def test_the_callbacks_function_is_called_with_a_folder_of_the_run(tmp_path: Path):
     Training(tmp_path, settings_of("stops_early")).callbacks()
     assert FOLDERS[-1] == str(tmp_path / "callbacks")
     assert (tmp_path / "callbacks").is_dir()
 
 
 def told_of(callbacks: list[tuple[str, tuple]]) -> Callable[[Path], list[keras.callbacks.Callback]]:
-    """A function that makes one callback, which keeps what it is told."""
+    """Return a function that creates a callback, which appends its events to a list."""
 
     class Keeps(keras.callbacks.Callback):
         pass
@@ -286,7 +286,7 @@ def test_events_come_in_the_order_of_keras(tmp_path: Path, monkeypatch: pytest.M
     assert told[-1][1][0] == 0  # epochs are counted from 0
 
 
-def test_means_of_an_epoch_go_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_means_of_a_resumed_epoch_include_the_steps_before_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     told: list[tuple[str, tuple]] = []
     monkeypatch.setitem(globals(), "keeps", told_of(told))
     training = Training(tmp_path, settings_of("keeps"))
@@ -295,7 +295,7 @@ def test_means_of_an_epoch_go_on_where_it_was_stopped(tmp_path: Path, monkeypatc
     assert batches == [(1, {"loss": pytest.approx(9.9 / 6), "accuracy": pytest.approx(2 / 6)})]
 
 
-def test_the_clock_of_the_loop_leaves_them_out(tmp_path: Path):
+def test_the_clock_of_the_loop_excludes_the_time_of_callbacks(tmp_path: Path):
     callbacks = Training(tmp_path, settings_of("takes_time")).callbacks()
     training = Training(tmp_path, settings_of("takes_time"))
     steps = callbacks.report_batches_of(training)
@@ -309,7 +309,7 @@ def test_the_clock_of_the_loop_leaves_them_out(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["", "stops_early", "reduces_the_rate", "logs"])
-def test_batches_cost_nothing_where_no_callback_listens(name: str, tmp_path: Path):
+def test_steps_are_not_wrapped_if_no_callback_uses_batches(name: str, tmp_path: Path):
     training = Training(tmp_path, settings_of(name))
     assert training.callbacks().report_batches_of(training) is training
 
@@ -338,18 +338,18 @@ def test_batches_cost_nothing_where_no_callback_listens(name: str, tmp_path: Pat
         ),
     ],
 )
-def test_what_cannot_work_is_refused_before_the_first_step(name: str, values: dict, words: str, tmp_path: Path):
+def test_unusable_callbacks_are_refused_before_the_first_step(name: str, values: dict, words: str, tmp_path: Path):
     with pytest.raises(SettingsError, match=rf"^callbacks '{__name__}:{name}' {words}") as caught:
         Training(tmp_path, settings_of(name, **values)).callbacks()
     assert "\n" not in str(caught.value)
 
 
-def test_a_callback_that_fails_says_where(tmp_path: Path):
+def test_the_error_of_a_failed_callback_names_its_method(tmp_path: Path):
     with pytest.raises(TrainingError, match=r"^a callback failed in on_epoch_end \(KeyError: 'gone'\)$"):
         Training(tmp_path, settings_of("fails")).run()
 
 
-# In a real job.
+# --- real jobs --------------------------------------------------------------------------------------------------------
 
 
 def never() -> bool:
@@ -357,7 +357,7 @@ def never() -> bool:
 
 
 def after(steps: int) -> Callable[[], bool]:
-    """Asks to stop once it was asked `steps` times before."""
+    """Return a function that requests a stop from its call number `steps + 1` on."""
     asked = iter(range(10**9))
     return lambda: next(asked) >= steps
 
@@ -368,7 +368,7 @@ def job_settings(tmp_path: Path, name: str, **values: object) -> Settings:
 
 
 LONG_S = 1.0
-"""Longer than a step, on a slow machine too."""
+"""Longer than a step, even on a slow machine."""
 
 
 def ends_with_the_first_epoch(folder: Path) -> list[keras.callbacks.Callback]:
@@ -376,14 +376,14 @@ def ends_with_the_first_epoch(folder: Path) -> list[keras.callbacks.Callback]:
 
 
 @pytest.mark.long
-def test_a_job_ends_where_a_callback_stops_it(published: Path, tmp_path: Path):
+def test_a_callback_can_stop_a_job(published: Path, tmp_path: Path):
     run = prepare_run(job_settings(tmp_path, "ends_with_the_first_epoch"), published, "run")
     run_job(run, never)
     assert load_result(run.folder)["epochs"] == 1
     assert (run.folder / "evaluation.json").exists()
     batches, epochs = (read(run.folder / "record", kind) for kind in ("batches", "epochs"))
     assert epochs["callbacks/time_s"][0] >= LONG_S * len(batches)
-    # What callbacks do with a batch is the host's; those behind the last one are in no step.
+    # The time of batch callbacks counts as host time of the next step. After the last batch, it is in no step.
     assert batches["step/host_ms"].max() >= 1000 * LONG_S
     assert batches["step/compute_ms"].min() < 1000 * LONG_S
 
@@ -395,7 +395,7 @@ def patient(folder: Path) -> list[keras.callbacks.Callback]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("steps", [2, 9, 12])  # in the first epoch, the second, the evaluation of the best model
-def test_a_job_that_was_stopped_counts_patience_on(steps: int, published: Path, tmp_path: Path):
+def test_a_stopped_job_continues_to_count_patience(steps: int, published: Path, tmp_path: Path):
     run = prepare_run(job_settings(tmp_path, "patient", epochs=6), published, "run")
     with pytest.raises(Preempted):
         run_job(run, after(steps))
@@ -403,16 +403,16 @@ def test_a_job_that_was_stopped_counts_patience_on(steps: int, published: Path, 
     epochs = read(run.folder / "record", "epochs")
     assert (epochs["step"].tolist(), load_result(run.folder)["epochs"]) == ([1, 2], 2)
     assert epochs["callbacks/stop"].tolist() == [0, 1]
-    assert epochs["learning_rate"].tolist() == [0.5, 0.5]  # that of its steps, not of those that would follow
+    assert epochs["learning_rate"].tolist() == [0.5, 0.5]  # the rate of its own steps, not of the following epoch
 
 
 def very_patient(folder: Path) -> list[keras.callbacks.Callback]:
-    """Stops after 20 epochs: none is better than what cannot be."""
+    """Stop after 20 epochs, because no epoch can exceed the baseline."""
     return [keras.callbacks.EarlyStopping("val_accuracy", patience=20, baseline=2.0)]
 
 
 @pytest.mark.long
-def test_a_job_that_was_killed_counts_patience_on(published: Path, tmp_path: Path):
+def test_a_killed_job_continues_to_count_patience(published: Path, tmp_path: Path):
     run = prepare_run(job_settings(tmp_path, "very_patient", epochs=400, checkpoint_steps=1), published, "run")
     process = TrainingProcess(run, output=1)
     until(lambda: (last_row(run.folder / "record", "epochs") or {"step": 0})["step"] >= 3)
@@ -429,7 +429,7 @@ def reduces_and_stops(folder: Path) -> list[keras.callbacks.Callback]:
 
 
 @pytest.mark.long
-def test_all_servers_follow_the_callbacks_of_the_first(published: Path, tmp_path: Path):
+def test_all_servers_follow_the_callbacks_of_server_0(published: Path, tmp_path: Path):
     settings = job_settings(tmp_path, "reduces_and_stops", epochs=6, num_training_servers=2)
     runs = [prepare_run(settings, published, "run", index) for index in range(2)]
     processes = [TrainingProcess(run, output=1) for run in runs]

@@ -1,4 +1,4 @@
-"""Checkpoints: what is in them, when they are made, and what damage does to them."""
+"""Checkpoints: their content, when they are due, and recovery from damage."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from pipeline.training.loop import Sums
 
 
 class Trained:
-    """A model of a few variables, all of one value, and its checkpoints."""
+    """A model of a few variables with one common value, and its checkpoints."""
 
     def __init__(self, folder: Path, units: int = 2, kept: int = 3) -> None:
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(units), keras.layers.Dropout(0.5)])
@@ -31,7 +31,7 @@ class Trained:
         return self
 
     def save(self, step: int) -> None:
-        """A checkpoint at `step`, of that value."""
+        """Set all variables to `step`, and write a checkpoint at this step."""
         self.hold(step).checkpoints.save(Position(step=step))
         self.checkpoints.wait()
 
@@ -44,7 +44,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_all_is_there_again(tmp_path: Path):
+def test_a_checkpoint_restores_the_position_and_all_variables(tmp_path: Path):
     position = Position(2, 47, Sums(12, 3.5, 8.0, 0.25, 1.5), keeps=False)
     with Trained(tmp_path).hold(7).checkpoints as checkpoints:
         checkpoints.save(position)
@@ -53,7 +53,7 @@ def test_all_is_there_again(tmp_path: Path):
     assert again.held == {7}
 
 
-def test_the_keys_of_a_checkpoint_are_those_of_earlier_releases(tmp_path: Path):
+def test_a_checkpoint_has_the_keys_of_earlier_releases(tmp_path: Path):
     with Trained(tmp_path).checkpoints as checkpoints:
         checkpoints.save(Position(2, 47, Sums(12, 3.5, 8.0, 0.25, 1.5), keeps=False))
     with np.load(next(tmp_path.iterdir())) as arrays:
@@ -62,19 +62,19 @@ def test_the_keys_of_a_checkpoint_are_those_of_earlier_releases(tmp_path: Path):
     assert (about["epochs_done"], about["step"], about["keeps"]) == (2, 47, False)
 
 
-def test_without_a_checkpoint_it_begins_at_the_beginning(tmp_path: Path):
+def test_a_training_without_a_checkpoint_starts_at_step_0(tmp_path: Path):
     assert Trained(tmp_path / "none").checkpoints.restore() == Position(0, 0, Sums(), None)
 
 
 @pytest.mark.parametrize("kept", [1, 3])
-def test_the_last_ones_are_kept(tmp_path: Path, kept: int):
+def test_only_the_last_checkpoints_are_kept(tmp_path: Path, kept: int):
     trained = Trained(tmp_path, kept=kept)
     for step in (5, 9, 10, 11, 100):
         trained.save(step)
     assert names(tmp_path) == [f"checkpoint-000000-{step:010d}.npz" for step in (10, 11, 100)[-kept:]]
 
 
-def test_that_of_the_end_of_an_epoch_is_newer_than_that_of_its_last_step(tmp_path: Path):
+def test_a_checkpoint_at_the_end_of_an_epoch_is_newer_than_one_at_its_last_step(tmp_path: Path):
     with Trained(tmp_path).checkpoints as checkpoints:
         checkpoints.save(Position(1, 10))
         checkpoints.save(Position(0, 10))
@@ -82,7 +82,7 @@ def test_that_of_the_end_of_an_epoch_is_newer_than_that_of_its_last_step(tmp_pat
 
 
 def without_its_last_array(content: bytes) -> bytes:
-    """A whole archive, which lacks one of the arrays that were written."""
+    """Return a valid archive without its last array."""
     left = io.BytesIO()
     with ZipFile(io.BytesIO(content)) as given, ZipFile(left, "w") as kept:
         for name in given.namelist()[:-1]:
@@ -107,7 +107,9 @@ def flipped(content: bytes, place: int) -> bytes:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_one_is_left_for_the_one_before(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture):
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+):
     trained = Trained(tmp_path)
     for step in (10, 20):
         trained.save(step)
@@ -120,7 +122,7 @@ def test_a_damaged_one_is_left_for_the_one_before(tmp_path: Path, damage: str, c
     assert not last.exists()
 
 
-def test_where_all_are_damaged_it_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_training_starts_again_if_all_checkpoints_are_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     trained = Trained(tmp_path)
     for step in (10, 20):
         trained.save(step)
@@ -132,7 +134,7 @@ def test_where_all_are_damaged_it_begins_anew(tmp_path: Path, caplog: pytest.Log
     assert f"none of the checkpoints in {tmp_path} could be read: the training starts from the beginning" in caplog.text
 
 
-def test_whatever_byte_is_another_one_nothing_wrong_is_taken(tmp_path: Path):
+def test_a_checkpoint_with_a_flipped_bit_is_never_restored_wrongly(tmp_path: Path):
     Trained(tmp_path).save(10)
     [path] = tmp_path.iterdir()
     content = path.read_bytes()
@@ -144,18 +146,18 @@ def test_whatever_byte_is_another_one_nothing_wrong_is_taken(tmp_path: Path):
         assert (position, again.held) in [(Position(), {0}), (Position(step=10), {10})], place
 
 
-def test_one_of_another_model_is_refused_and_stays(tmp_path: Path):
+def test_a_checkpoint_of_another_model_is_refused_and_kept(tmp_path: Path):
     Trained(tmp_path, units=4).save(10)
     with pytest.raises(TrainingError, match=r"000010\.npz holds other variables than the model.* or remove"):
         Trained(tmp_path).checkpoints.restore()
     assert len(names(tmp_path)) == 1
 
 
-def test_what_comes_after_it_was_asked_for_is_not_in_it(tmp_path: Path):
+def test_a_checkpoint_does_not_include_later_changes(tmp_path: Path):
     trained, may_appear = Trained(tmp_path).hold(1), threading.Event()
     trained.checkpoints.save(Position(step=1), lambda: may_appear.wait(60))
     assert trained.checkpoints.busy
-    trained.hold(2)  # the training goes on
+    trained.hold(2)  # the training continues
     assert not [*tmp_path.glob("*.npz")]
     may_appear.set()
     trained.checkpoints.wait()
@@ -169,7 +171,7 @@ def no_room() -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_one_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path):
+def test_a_checkpoint_that_cannot_be_written_is_an_error_and_leaves_no_file(tmp_path: Path):
     trained = Trained(tmp_path)
     for told_by in (trained.checkpoints.wait, lambda: trained.checkpoints.save(Position(step=2))):
         trained.checkpoints.save(Position(step=1), no_room)
@@ -180,7 +182,7 @@ def test_one_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path):
     assert names(tmp_path) == []
 
 
-def test_it_does_not_hide_why_the_training_ended(tmp_path: Path):
+def test_a_failed_checkpoint_does_not_hide_the_error_of_the_training(tmp_path: Path):
     checkpoints = Trained(tmp_path).checkpoints
     checkpoints.save(Position(step=1), no_room)
     with pytest.raises(TrainingError, match="nan"), checkpoints:
@@ -211,7 +213,7 @@ def test_a_checkpoint_is_due_by_time_or_by_steps(minutes: float, steps: int, due
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_are_no_numbers_are_not_written(tmp_path: Path, value: float):
+def test_nonfinite_weights_are_not_written(tmp_path: Path, value: float):
     trained = Trained(tmp_path)
     trained.save(1)
     trained.variables[0].assign(np.full(trained.variables[0].shape, value))

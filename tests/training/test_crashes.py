@@ -1,4 +1,4 @@
-"""Power loss in a training: from whatever it leaves, the next try comes to the same model."""
+"""Power loss in a training: the next attempt reaches the same model from any state that a power loss can leave."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def never() -> bool:
 
 
 def trained(workspace: Path, published: Path) -> Run:
-    """What a try does: two epochs, a checkpoint in the middle of each."""
+    """Run an attempt: two epochs, with a checkpoint in the middle of each epoch."""
     often = {"checkpoint_minutes": 0.0, "checkpoint_steps": 3, "checkpoints_kept": 1}
     values = {"workspace": str(workspace), "image_size": 32, "batch_size": 8, "epochs": 2, **often}
     run = prepare_run(settings_from({**values, "cache": "off"}), published, "run")
@@ -35,7 +35,7 @@ def weights(model: Path) -> list[np.ndarray]:
 
 
 @pytest.mark.long
-def test_a_training_converges_from_any_state(published: Path, tmp_path: Path):
+def test_a_training_converges_after_any_power_loss(published: Path, tmp_path: Path):
     workspace = tmp_path / "workspace"
     with recorded(workspace) as recording:
         run = trained(workspace, published)

@@ -1,4 +1,4 @@
-"""What a training does that runs out of memory. No device here is small: what it would raise is raised for it."""
+"""Trainings that run out of device memory. The tests raise the error themselves, because no device is small."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def with_settings(run: Run, **values: object) -> Run:
 @pytest.mark.parametrize(
     ("batch", "at_most", "parts"), [(8, 8, 1), (8, 4, 2), (8, 3, 4), (8, 1, 8), (12, 5, 3), (7, 3, 7), (1, 1, 1)]
 )
-def test_the_fewest_micro_batches(batch: int, at_most: int, parts: int):
+def test_min_micro_batches_returns_the_smallest_divisor(batch: int, at_most: int, parts: int):
     assert min_micro_batches(batch, at_most) == parts
 
 
@@ -44,7 +44,7 @@ def test_the_fewest_micro_batches(batch: int, at_most: int, parts: int):
     ("micro_batches", "tried", "share", "parts"),
     [(1, None, 8, 1), (2, None, 8, 2), (1, 4, 8, 2), (4, 4, 8, 4), (2, 1, 8, 8), (1, 4, 4, 1)],
 )
-def test_the_smaller_of_what_is_set_and_what_was_tried(
+def test_the_setting_and_the_limit_of_the_run_decide_the_micro_batches(
     run: Run, micro_batches: int, tried: int | None, share: int, parts: int
 ):
     if tried:
@@ -52,7 +52,7 @@ def test_the_smaller_of_what_is_set_and_what_was_tried(
     assert micro_batches_of(with_settings(run, micro_batches=micro_batches), share) == parts
 
 
-def test_parts_that_are_not_equal_are_refused(run: Run):
+def test_micro_batches_that_do_not_divide_the_batch_are_refused(run: Run):
     with pytest.raises(BadInput, match="micro_batches must divide 8, the examples of each device"):
         run_job(with_settings(run, micro_batches=3), lambda: False)
 
@@ -71,11 +71,11 @@ def test_parts_that_are_not_equal_are_refused(run: Run):
         (tf.errors.UnavailableError(None, None, "Socket closed"), False),
     ],
 )
-def test_a_full_memory_is_told_from_other_failures(error: tf.errors.OpError, is_of_memory: bool):
+def test_out_of_memory_errors_are_recognized(error: tf.errors.OpError, is_of_memory: bool):
     assert is_out_of_memory(error) == is_of_memory
 
 
-def test_each_try_takes_half_until_one_example_is_too_much(run: Run):
+def test_each_attempt_halves_the_micro_batch_down_to_one_example(run: Run):
     said = []
     for _ in range(3):
         error = out_of_memory_error(run, 8, micro_batches_of(run, 8))
@@ -89,7 +89,7 @@ def test_each_try_takes_half_until_one_example_is_too_much(run: Run):
     )
 
 
-def test_who_does_not_want_smaller_parts_is_told_of_them(run: Run):
+def test_the_error_without_halving_suggests_halving(run: Run):
     error = out_of_memory_error(with_settings(run, on_out_of_memory="fail"), 8, 1)
     assert isinstance(error, BadInput)
     assert "on_out_of_memory=halve" in str(error)
@@ -98,32 +98,32 @@ def test_who_does_not_want_smaller_parts_is_told_of_them(run: Run):
 
 @pytest.fixture
 def hungry(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A run of a model that has room for two examples."""
+    """A run of a model that runs out of memory with more than two examples."""
     (tmp_path / "hungry_model.py").write_text(SMALL_MEMORY)
     monkeypatch.syspath_prepend(tmp_path)
     return with_settings(run, model="hungry_model:model")
 
 
-def test_what_was_too_much_is_said(hungry: Run):
+def test_the_out_of_memory_error_names_the_number_of_examples(hungry: Run):
     with pytest.raises(OutOfMemory, match="out of memory with 8 of 8 examples at once on each device"):
         run_job(hungry, lambda: False)
     assert load_micro_batch_limit(hungry.folder) == 4
 
 
 @pytest.mark.long
-def test_a_training_takes_half_of_what_was_too_much(hungry: Run):
+def test_a_training_out_of_memory_halves_its_micro_batches(hungry: Run):
     save_micro_batch_limit(hungry.folder, 4)
     with pytest.raises(OutOfMemory, match="out of memory with 4 of 8 examples at once on each device"):
         run_job(hungry, lambda: False)
-    run_job(hungry, lambda: False)  # its validation and its evaluation, too
+    run_job(hungry, lambda: False)  # includes the validation and the evaluation
     assert load_result(hungry.folder)
     assert load_micro_batch_limit(hungry.folder) == 2
     batches = read(hungry.folder / "record", "batches")
-    assert batches["input/examples"].max() == 8  # the batch stays
+    assert batches["input/examples"].max() == 8  # the batch size does not change
 
 
 def processes_that_end(monkeypatch: pytest.MonkeyPatch, *outcomes: object) -> list[object]:
-    """Have the training processes end with these outcomes, one after another. Returns the runs that are started."""
+    """Make the training processes end with these outcomes, in order. Return a list of the started runs."""
     ends, started = iter(outcomes), list[object]()
 
     class Process:
@@ -145,13 +145,13 @@ def processes_that_end(monkeypatch: pytest.MonkeyPatch, *outcomes: object) -> li
     return started
 
 
-def test_the_command_line_tries_again_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+def test_train_retries_after_out_of_memory(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     started = processes_that_end(monkeypatch, OutOfMemory("with 8"), OutOfMemory("with 4"), {"run": "done"})
     assert training.train(settings, Path("data"), "run") == {"run": "done"}
     assert len(started) == 3
 
 
-def test_decoded_images_that_are_damaged_again_and_again_end_it(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+def test_train_fails_if_the_image_cache_is_damaged_three_times(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     started = processes_that_end(monkeypatch, *[CacheDamaged("the disk") for _ in range(9)])
     with pytest.raises(FileSystemError, match="were damaged 3 times: check the disk of local_folder, or set cache"):
         training.train(settings, Path("data"), "run")

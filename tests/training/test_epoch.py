@@ -1,4 +1,4 @@
-"""What is said of an epoch that is over."""
+"""The values of a completed epoch, and their log line."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from pipeline.training.epoch import format_values, values_of
 from pipeline.training.loop import Sums
 
 
-def test_values_are_means_of_the_sums():
+def test_values_of_an_epoch_are_means_of_its_sums():
     found = values_of(Sums(40, 20.0, 30.0, wait_s=1.0, time_s=8.0), Sums(10, 2.0, 9.0, time_s=0.5))
     assert found == pytest.approx(
         {

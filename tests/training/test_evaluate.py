@@ -1,4 +1,4 @@
-"""The evaluation of a model on batches: in their order, without their padding, on one device and on two."""
+"""The predictions for batches are in order and without padding, on one device and on two."""
 
 import subprocess
 import sys
@@ -18,14 +18,14 @@ LABELS = [0, 1, 1, 2, 1, 2, 0]
 
 
 def model() -> keras.Model:
-    """The probabilities of three classes are how much red, green and blue there is, 255 of all together."""
+    """Return a model whose three probabilities are the red, green and blue of an image, divided by 255."""
     images = keras.Input((4, 4, 3))
     mean = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1 / 255)(images))
     return keras.Model(images, mean)
 
 
 def batches() -> tf.data.Dataset:
-    """Two batches of four; the last example is padding, and of a class that the label does not say."""
+    """Return two batches of four. The last example is padding, with a label that does not match its image."""
     images = np.tile(np.array([*SHARES, (255, 0, 0)], np.uint8)[:, np.newaxis, np.newaxis], (1, 4, 4, 1))
     labels, weights = np.array([*LABELS, 2], np.int32), np.array([1] * 7 + [0], np.float32)
     return tf.data.Dataset.from_tensor_slices((images, labels, weights)).batch(4, drop_remainder=True)
@@ -42,7 +42,7 @@ def assert_predicted(strategy: tf.distribute.Strategy) -> None:
     assert np.allclose(kept.probability, np.max(SHARES, axis=1) / 255, atol=1e-6)
 
 
-def test_examples_are_kept_in_their_order_and_padding_is_not():
+def test_predictions_keep_the_order_of_examples_and_drop_padding():
     assert_predicted(tf.distribute.OneDeviceStrategy("/cpu:0"))
 
 
@@ -56,6 +56,6 @@ assert_predicted(tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]))
 
 
 @pytest.mark.long
-def test_two_devices_keep_the_order_too():
-    """In a process of its own: TensorFlow can divide a processor only before it has used it."""
+def test_predictions_of_two_devices_keep_the_order_of_examples():
+    """The test needs a separate process: TensorFlow can split a processor only before it uses it."""
     subprocess.run([sys.executable, "-c", TWO_DEVICES], cwd=ROOT, check=True, timeout=300)

@@ -1,4 +1,4 @@
-"""The training process killed with SIGKILL, again and again: what it has seen and learnt is that of an unbroken run."""
+"""A training that is killed repeatedly reads the same examples and learns the same as an uninterrupted training."""
 
 import os
 import random
@@ -31,7 +31,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 class Training:
-    """A run, as often as it is started, and what its steps saw."""
+    """A run that can be started several times, and the examples of its steps."""
 
     def __init__(self, run: Run) -> None:
         self.run, self._notes = run, run.folder / "notes"
@@ -45,7 +45,7 @@ class Training:
         assert self.start().wait() == 0
 
     def kill_after(self, steps: int) -> None:
-        """Start it and kill it once it has done so many steps."""
+        """Start the training, and kill it after `steps` steps."""
         before = len(self.noted())
         process = self.start()
         until(lambda: len(self.noted()) >= before + steps or process.poll() is not None, pause=0.001)
@@ -58,7 +58,7 @@ class Training:
         return [tuple(map(int, line.split())) for line in lines]
 
     def surviving(self) -> dict[int, tuple[int, ...]]:
-        """Of each step its epoch and the numbers of its examples, as it was done last."""
+        """Return the epoch and the example numbers of each step, from its last execution."""
         return {step: seen for step, *seen in self.noted()}
 
     def of_epochs(self) -> Iterator[Counter[int]]:
@@ -68,7 +68,7 @@ class Training:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_killed_at_any_step_it_sees_and_learns_what_an_unbroken_run_does(settings: Settings, published: Path):
+def test_a_repeatedly_killed_training_equals_an_uninterrupted_training(settings: Settings, published: Path):
     seed = random.SystemRandom().randrange(10**6)
     after = [random.Random(seed).randint(1, 14) for _ in range(KILLS)]
     print(f"seed {seed}: killed after {after} steps")
@@ -81,7 +81,7 @@ def test_killed_at_any_step_it_sees_and_learns_what_an_unbroken_run_does(setting
     examples = load(published).splits["train"].examples
     assert [*killed.of_epochs()] == [dict.fromkeys(range(examples), 1)] * EPOCHS
     assert killed.surviving() == whole.surviving()
-    assert len(killed.noted()) > len(whole.noted())  # some steps were done again
+    assert len(killed.noted()) > len(whole.noted())  # some steps were repeated
     assert_recorded_alike(killed.run, whole.run)
     assert load_result(killed.run.folder)["metrics"] == pytest.approx(
         load_result(whole.run.folder)["metrics"], rel=1e-3
@@ -89,7 +89,7 @@ def test_killed_at_any_step_it_sees_and_learns_what_an_unbroken_run_does(setting
 
 
 def assert_recorded_alike(run: Run, other: Run) -> None:
-    """That the record has each step and epoch once, with the same examples and losses."""
+    """Assert that both records have each step and epoch once, with equal examples and losses."""
     batches, others = (read(each.folder / "record", "batches") for each in (run, other))
     assert batches["step"].tolist() == others["step"].tolist() == [*range(1, len(batches) + 1)]
     assert batches["input/examples"].tolist() == others["input/examples"].tolist()

@@ -1,4 +1,4 @@
-"""What Comet is told of a complete run, once; the archive is read with zipfile. No training: what it leaves is made."""
+"""The results of a complete run are logged to Comet once. The files of the training are created without a training."""
 
 import json
 import subprocess
@@ -62,7 +62,7 @@ def run(tmp_path: Path) -> Run:
     return load_run(run.folder)
 
 
-def test_a_result_has_the_share_of_waiting_where_enough_steps_tell(run: Run):
+def test_a_result_has_a_wait_fraction_only_after_enough_steps(run: Run):
     told = load_result(run.folder)
     assert told is not None
     assert (told["limit"], told["wait_fraction"], told["step_ms"]) == ("unknown", None, None)
@@ -77,7 +77,7 @@ def test_a_result_has_the_share_of_waiting_where_enough_steps_tell(run: Run):
 
 
 def log_results(run: Run, **environment: str) -> str:
-    """In a fresh process (comet_ml changes the process it is in); its stderr."""
+    """Log the results in a fresh process, because comet_ml changes its process. Return its stderr."""
     script = """if True:
         import logging, sys
         from pathlib import Path
@@ -96,7 +96,7 @@ def log_results(run: Run, **environment: str) -> str:
 
 
 class Archive:
-    """What stands in an archive of Comet."""
+    """The content of an offline archive of Comet."""
 
     def __init__(self, path: Path) -> None:
         with zipfile.ZipFile(path) as file:
@@ -105,7 +105,7 @@ class Archive:
         self.messages: list[tuple[str, dict[str, Any]]] = [(line["type"], line["payload"]) for line in lines]
 
     def uploads(self, kind: str) -> dict[str, bytes]:
-        """Files of a kind by their names."""
+        """Return the files of one kind by name."""
         found = [
             payload for type_, payload in self.messages if type_ == "file_upload" and payload["upload_type"] == kind
         ]
@@ -156,7 +156,7 @@ def sampled(folder: Path) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.long
-def test_online_the_results_go_to_the_server(run: Run):
+def test_an_online_experiment_sends_all_results_to_the_server(run: Run):
     with comet_server(accepts=True) as (url, received):
         words = log_results(run, COMET_API_KEY=SECRET, COMET_URL_OVERRIDE=url)
     assert words == ""
@@ -177,7 +177,7 @@ def key(run: Run) -> str:
 
 
 @pytest.mark.long
-def test_what_fails_or_is_too_large_is_said_and_the_rest_is_logged(run: Run):
+def test_failed_and_too_large_results_are_reported_and_the_rest_is_logged(run: Run):
     with run.model_path.open("wb") as file:
         file.truncate(MAX_ASSET_BYTES + 1)
     for path in Path(run.dataset).glob("*.tfrecord"):
@@ -193,14 +193,14 @@ def test_what_fails_or_is_too_large_is_said_and_the_rest_is_logged(run: Run):
     }
 
 
-def test_an_experiment_is_known_by_dag_run_data_and_settings(run: Run):
+def test_an_experiment_is_identified_by_dag_run_dataset_and_settings(run: Run):
     options = comet_options(run)
     settings = run.settings.model_copy(update={"workspace": "/elsewhere"})
     others = [
         replace(run, dag="another_dag"),
         replace(run, run_id="another run"),
         replace(run, dataset_version="0" * 16),
-        replace(run, folder=run.folder.with_name("0" * 12)),  # named after data and settings
+        replace(run, folder=run.folder.with_name("0" * 12)),  # the name is a hash of dataset and settings
         replace(run, settings=settings),
     ]
     assert comet_options(load_run(run.folder)) == options
@@ -210,7 +210,7 @@ def test_an_experiment_is_known_by_dag_run_data_and_settings(run: Run):
     assert {**known, **run.settings.model_dump()}.items() <= options.parameters.items()
 
 
-def test_confusions_become_a_square():
+def test_confusions_become_a_square_matrix():
     assert confusion_matrix([(0, 0, 5), (0, 2, 1), (2, 1, 7)], 3) == [[5, 0, 1], [0, 0, 0], [0, 7, 0]]
 
 
@@ -223,5 +223,5 @@ def test_confusions_become_a_square():
         ("most wrong 01: a/b.bmp", b"\x89PNG\r\n", "most wrong 01: a/b.bmp.png"),
     ],
 )
-def test_an_image_is_named_as_what_it_is(name: str, encoded: bytes, named: str):
+def test_an_image_name_gets_the_suffix_of_its_format(name: str, encoded: bytes, named: str):
     assert image_name(name, encoded) == named

@@ -1,4 +1,4 @@
-"""The exported model: it stands without this project, and says what the evaluation says."""
+"""The exported model works without this project, and predicts what the evaluation predicts."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, published: Path) -> Run:
 
 
 def held_back(published: Path) -> list[bytes]:
-    """The validation images as they are stored."""
+    """Return the encoded validation images."""
     shards = datasets.load(published).splits["validation"].shards
     return [
         read_image(record, RecordFormat()).encoded
@@ -50,13 +50,13 @@ def held_back(published: Path) -> list[bytes]:
 
 
 def evaluated(published: Path, model: keras.Model, settings: Settings) -> np.ndarray:
-    """What a model gives for the validation images in an evaluation."""
+    """Return the output of a model for the validation images, as in an evaluation."""
     batches = validation_batches(published, batch_options(settings))
     return np.concatenate([model(images)[weights > 0] for images, _, weights in batches])
 
 
 @pytest.mark.long
-def test_it_needs_nothing_but_tensorflow_and_image_files(run: Run, published: Path, tmp_path: Path):
+def test_an_exported_model_needs_only_tensorflow(run: Run, published: Path, tmp_path: Path):
     (tmp_path / "image").write_bytes(held_back(published)[0])
     script = (
         "import json, sys, tensorflow as tf\n"
@@ -74,7 +74,7 @@ def test_it_needs_nothing_but_tensorflow_and_image_files(run: Run, published: Pa
 
 
 @pytest.mark.parametrize("crop", ["random", pytest.param("whole", marks=pytest.mark.long)])
-def test_it_says_what_the_evaluation_says(published: Path, tmp_path: Path, crop: str):
+def test_an_exported_model_predicts_what_the_evaluation_predicts(published: Path, tmp_path: Path, crop: str):
     settings = SETTINGS.model_copy(update={"crop": crop})
     model = with_probabilities(build_model(settings, 2))
     export(model, settings, datasets.load(published), tmp_path / "export")
@@ -86,7 +86,7 @@ def test_it_says_what_the_evaluation_says(published: Path, tmp_path: Path, crop:
     assert answer["label"].numpy().tolist() == [b"ab"[index : index + 1] for index in expected.argmax(axis=1)]
 
 
-def test_what_a_killed_try_left_of_it_is_replaced(published: Path, tmp_path: Path):
+def test_an_export_replaces_files_of_a_killed_attempt(published: Path, tmp_path: Path):
     (tmp_path / "export" / "variables").mkdir(parents=True)
     (tmp_path / "export" / "left").touch()
     model = with_probabilities(build_model(SETTINGS, 2))
@@ -97,7 +97,7 @@ def test_what_a_killed_try_left_of_it_is_replaced(published: Path, tmp_path: Pat
     assert about["dataset_version"] == datasets.load(published).version
 
 
-def test_predictions_of_image_files_of_all_kinds(run: Run, tmp_path: Path):
+def test_predict_accepts_all_image_formats_and_rejects_other_files(run: Run, tmp_path: Path):
     files = [tmp_path / name for name in ("a.jpg", "b.png", "gray.webp", "broken.jpg")]
     for file in files[:2]:
         Image.new("RGB", (60, 40), (200, 30, 30)).save(file)
@@ -115,30 +115,30 @@ def test_predictions_of_image_files_of_all_kinds(run: Run, tmp_path: Path):
     assert predict(run.export_folder, files[:1]) == good[:1]
 
 
-def test_a_model_in_a_bucket_says_the_same(run: Run, gcs: FakeGcs, tmp_path: Path):
-    """Through our client: TensorFlow's own would look for credentials of its own, and find no emulator."""
+def test_a_model_in_a_bucket_gives_the_same_predictions(run: Run, gcs: FakeGcs, tmp_path: Path):
+    """The files are read with the client of this project. The client of TensorFlow would not find the fake server."""
     gcs.put_folder("bucket", "runs/run/export/", run.export_folder)
     Image.new("RGB", (60, 40), (200, 30, 30)).save(tmp_path / "a.jpg")
     files = [tmp_path / "a.jpg"]
     assert predict(place_of("gs://bucket/runs/run"), files) == predict(run.folder, files)
 
 
-def test_an_image_on_its_side_is_turned_upright_as_in_training(run: Run, tmp_path: Path):
+def test_predict_applies_the_exif_orientation(run: Run, tmp_path: Path):
     upright = Image.linear_gradient("L").resize((64, 64)).convert("RGB")
     exif = Image.Exif()
-    exif[0x0112] = 6  # stored a quarter turn to the left
+    exif[0x0112] = 6  # the stored image is rotated 90 degrees to the left
     upright.save(tmp_path / "upright.png")
     upright.rotate(90).save(tmp_path / "turned.png", exif=exif)
     one, other = predict(run.folder, [tmp_path / "upright.png", tmp_path / "turned.png"])
     assert one["likely"] == other["likely"]
 
 
-def test_where_there_is_no_model_it_is_said(tmp_path: Path):
-    with pytest.raises(SourceError, match="has no exported model"):
+def test_predict_without_an_exported_model_is_refused(tmp_path: Path):
+    with pytest.raises(SourceError, match="holds no exported model"):
         predict(tmp_path, [])
 
 
-def test_the_result_of_a_training_names_it(run: Run):
+def test_the_result_of_a_training_names_the_export(run: Run):
     result = load_result(run.folder)
     assert result is not None
     assert result["export"] == str(run.folder / "export")

@@ -1,4 +1,4 @@
-"""An exported model on the validation images of a data set that it was not trained on."""
+"""Evaluation of an exported model on the validation images of another dataset."""
 
 import json
 import shutil
@@ -25,12 +25,12 @@ from tests.fake_gcs import FakeGcs
 
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8})
 SEED = 1
-"""Of weights that are right about half of the images: of fewer, a model that is always wrong is not surely worse."""
+"""Seed of weights that predict about half of the images correctly. Only then is an always wrong model clearly worse."""
 
 
 @pytest.fixture(scope="module")
 def exported(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A complete training, but for the training itself: its export, predictions, run.json and result.json."""
+    """The files of a complete training without a training: export, predictions, run.json and result.json."""
     folder = tmp_path_factory.mktemp("workspace") / "runs" / "old" / "key"
     keras.utils.set_random_seed(SEED)
     model = with_probabilities(build_model(SETTINGS, 2))
@@ -43,13 +43,13 @@ def exported(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def of_source(published: Path, workspace: Path, **values: object) -> Path:
-    """The images of `published` as another data set."""
+    """Build another dataset from the images of `published`."""
     source = published.parents[3] / "source"
     return Path(build(settings_from({"source_uri": str(source), "workspace": str(workspace), **values}))["dataset"])
 
 
 def as_trained(exported: Path, folder: Path, settings: Settings) -> dict[str, np.ndarray]:
-    """What the evaluation at the end of a training keeps of the same model."""
+    """Return the predictions that a training stores for the same model."""
     model = keras.saving.load_model(exported / "model.keras")
     batches = [
         Predictions.of_batch(labels.numpy()[weights > 0], model(images).numpy()[weights > 0])
@@ -59,7 +59,9 @@ def as_trained(exported: Path, folder: Path, settings: Settings) -> dict[str, np
 
 
 @pytest.mark.parametrize("prepare", ["keep", pytest.param("raw", marks=pytest.mark.long)])
-def test_it_says_what_the_evaluation_of_a_training_says(exported: Path, published: Path, tmp_path: Path, prepare: str):
+def test_an_exported_model_is_evaluated_like_a_trained_model(
+    exported: Path, published: Path, tmp_path: Path, prepare: str
+):
     folder = of_source(published, tmp_path, prepare=prepare, prepare_size=16, split_seed=3)
     found = evaluate_exported(exported / "export", folder)
     expected = as_trained(exported, folder, SETTINGS)
@@ -68,19 +70,19 @@ def test_it_says_what_the_evaluation_of_a_training_says(exported: Path, publishe
         np.testing.assert_allclose(column, expected[name], atol=1e-5, err_msg=name)
 
 
-def test_classes_that_came_later_have_no_probability():
+def test_classes_unknown_to_the_model_have_probability_zero():
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6]], np.float32)
     assert with_all_classes(probabilities, 4).tolist() == [[*row, 0, 0] for row in probabilities.tolist()]
-    assert with_all_classes(probabilities, 1).shape == (2, 2)  # of a model that knows more
+    assert with_all_classes(probabilities, 1).shape == (2, 2)  # a model with more classes
     kept = Predictions.of_batch(np.array([3, 1]), with_all_classes(probabilities, 4))
     assert (kept.correct.tolist(), kept.label_probability.tolist()) == ([False, True], [0.0, pytest.approx(0.6)])
 
 
 @pytest.mark.long
-def test_the_champion_is_evaluated_on_the_images_of_a_new_version(
+def test_the_champion_is_evaluated_on_the_dataset_of_the_challenger(
     exported: Path, published: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ):
-    """In a process of its own, as from a task. The challenger answers every image wrong."""
+    """The evaluation runs in a separate process, as in a task. The challenger is wrong for every image."""
     workspace = tmp_path / "w"
     old = shutil.copytree(exported, workspace / "runs" / "old" / "key")
     folder = of_source(published, workspace, split_seed=3)
@@ -106,7 +108,7 @@ def test_the_champion_is_evaluated_on_the_images_of_a_new_version(
 
 
 @pytest.mark.long
-def test_a_model_in_a_bucket_is_copied_first(exported: Path, published: Path, gcs: FakeGcs):
+def test_an_exported_model_in_a_bucket_gives_the_same_predictions(exported: Path, published: Path, gcs: FakeGcs):
     place = place_of("gs://bucket/runs/old/export")
     for path in (exported / "export").rglob("*"):
         if path.is_file():

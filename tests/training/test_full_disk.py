@@ -1,4 +1,4 @@
-"""A disk that fills while a training ends: a warning once the training is complete, one sentence before."""
+"""A disk that fills at the end of a training: an error before the training is complete, a warning after it."""
 
 import gc
 import sys
@@ -25,7 +25,7 @@ from tests.waiting import until
 
 @pytest.fixture
 def end_on_a_full_disk(published: Path, tmp_path: Path) -> Callable[[str, str], tuple[TrainingProcess, str]]:
-    """Trains on a disk that is filled when a file of the run appears; returns the process and its words."""
+    """A function that trains, fills the disk when a file of the run appears, and returns the process and its log."""
 
     def train(size: str, appears: str) -> tuple[TrainingProcess, str]:
         with disk_of(size, tmp_path / "disk") as disk:
@@ -57,7 +57,7 @@ def end_on_a_full_disk(published: Path, tmp_path: Path) -> Callable[[str, str], 
         ("evaluation.json", "free some disk space"),
     ],
 )
-def test_a_disk_that_fills_is_an_error_until_the_training_is_complete_and_then_a_warning(
+def test_a_full_disk_is_an_error_before_the_result_and_a_warning_after_it(
     end_on_a_full_disk: Callable[[str, str], tuple[TrainingProcess, str]], appears: str, words: str
 ):
     _, said = end_on_a_full_disk("64m", appears)
@@ -68,7 +68,7 @@ def test_a_disk_that_fills_is_an_error_until_the_training_is_complete_and_then_a
 
 
 @pytest.mark.parametrize("kind", [OverviewSink, TensorBoardSink])
-def test_the_last_rows_of_a_sink_that_find_no_room_are_lost_with_a_warning(
+def test_a_sink_that_cannot_write_its_last_rows_logs_a_warning(
     kind: type[OverviewSink | TensorBoardSink], small_disk: Path, caplog: pytest.LogCaptureFixture
 ):
     with closing_sink(kind(small_disk / "sink")) as sink:
@@ -78,7 +78,7 @@ def test_the_last_rows_of_a_sink_that_find_no_room_are_lost_with_a_warning(
 
 
 class Torn:
-    """What fails when nobody needs it any more."""
+    """An object whose destructor fails."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -87,7 +87,7 @@ class Torn:
         raise self._error
 
 
-def test_a_full_disk_in_a_thread_or_destructor_of_a_library_is_a_warning_and_other_errors_are_not(
+def test_a_full_disk_in_a_thread_or_destructor_is_only_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     others: list[str] = []
@@ -111,7 +111,7 @@ def test_a_full_disk_in_a_thread_or_destructor_of_a_library_is_a_warning_and_oth
     assert others == ["a mistake", "a mistake"]
 
 
-def test_a_report_that_finds_no_room_does_not_fail_a_training(
+def test_a_report_that_does_not_fit_on_the_disk_does_not_fail_the_training(
     published: Path, small_disk: Path, caplog: pytest.LogCaptureFixture
 ):
     run = prepare_run(settings_from({"workspace": str(small_disk / "w"), "batch_size": 4}), published, "run")

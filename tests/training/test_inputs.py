@@ -1,4 +1,4 @@
-"""What a training reads, whatever its tries before it were given."""
+"""The batches of a training do not depend on the memory that an earlier attempt had."""
 
 from itertools import islice
 from pathlib import Path
@@ -35,7 +35,7 @@ def assert_equal(batches: list[tuple[tf.Tensor, ...]], others: list[tuple[tf.Ten
         assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
-def test_less_memory_changes_no_order_in_mid_training(
+def test_less_memory_does_not_change_the_order_of_a_resumed_training(
     settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
 ):
     kept, whole = batches_of(settings, published, 0, None)
@@ -46,7 +46,9 @@ def test_less_memory_changes_no_order_in_mid_training(
     assert_equal(rest, whole[-2:])
 
 
-def test_more_memory_changes_no_order_either(settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch):
+def test_more_memory_does_not_change_the_order_of_a_resumed_training(
+    settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
+):
     with monkeypatch.context() as patched:
         patched.setattr(cache, "available_memory", lambda: 0)
         kept, whole = batches_of(settings, published, 0, None)
@@ -56,7 +58,7 @@ def test_more_memory_changes_no_order_either(settings: Settings, published: Path
     assert_equal(rest, whole[-2:])
 
 
-def test_what_was_asked_for_wins(settings: Settings, published: Path):
+def test_the_cache_setting_overrides_the_decision_of_an_earlier_attempt(settings: Settings, published: Path):
     told = settings.model_copy(update={"cache": "off"})
     with open_inputs(told, published, load(published), Server(), 0, never, cache_decision=True) as inputs:
         assert not inputs.keeps

@@ -1,4 +1,4 @@
-"""Training of a tiny data set, in this process."""
+"""Trainings on a tiny dataset, in this process."""
 
 import json
 import math
@@ -44,14 +44,14 @@ def never() -> bool:
 
 
 def after(steps: int) -> Callable[[], bool]:
-    """Asks to stop once it was asked `steps` times before."""
+    """Return a function that requests a stop from its call number `steps + 1` on."""
     asked = iter(range(10**9))
     return lambda: next(asked) >= steps
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A complete training, and how many heartbeats it gave."""
+    """A complete training, and the number of its heartbeats."""
 
     run: Run
     heartbeats: int
@@ -67,13 +67,13 @@ def trained(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Traine
 
 @pytest.mark.long
 @needs_counts
-def test_a_training_keeps_large_blocks_of_memory(run: Run):
+def test_a_training_reuses_large_memory_blocks(run: Run):
     fetch_large_blocks()
     run_job(run, never)
-    assert not is_fetched(24 << 20)  # larger than what the training left free
+    assert not is_fetched(24 << 20)  # larger than the memory that the training freed
 
 
-def test_a_training_leaves_all_that_it_promises(trained: Trained, published: Path):
+def test_a_training_writes_all_its_results(trained: Trained, published: Path):
     run = trained.run
     result = load_result(run.folder)
     assert result is not None
@@ -89,7 +89,7 @@ def test_a_training_leaves_all_that_it_promises(trained: Trained, published: Pat
     assert batches["step"].tolist() == list(range(1, 2 * steps + 1))
     assert batches["input/examples"].sum() == 2 * train
     assert (batches["step/time_ms"] >= batches["input/wait_ms"]).all()
-    assert batches["step/checkpoint_ms"].tolist()[steps] > 0.5  # that of the end of the first epoch
+    assert batches["step/checkpoint_ms"].tolist()[steps] > 0.5  # the checkpoint at the end of the first epoch
     assert len(samples) > 0
     assert read(run.folder / "overview", "epochs")["step"].tolist() == [1, 2]  # for the pages in Airflow
     assert not list(run.folder.rglob("*.tmp*"))
@@ -97,7 +97,7 @@ def test_a_training_leaves_all_that_it_promises(trained: Trained, published: Pat
 
 
 def assert_evaluated(run: Run, published: Path) -> None:
-    """That the result is told of the best model: once for each validation example, in the order of the shards."""
+    """Assert that the result is that of the best model, on each validation example once, in the order of the shards."""
     evaluation, result = storage.read_json(run.folder / "evaluation.json"), load_result(run.folder)
     dataset = datasets.load(published)
     records = (
@@ -121,7 +121,7 @@ def test_the_saved_model_gives_probabilities(trained: Trained):
 
 
 @pytest.mark.parametrize("steps", [2, pytest.param(10, marks=pytest.mark.long)])  # in the first epoch, the second
-def test_asked_to_stop_it_leaves_a_checkpoint_and_a_rerun_goes_on(
+def test_a_stopped_training_leaves_a_checkpoint_and_can_be_continued(
     run: Run, steps: int, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO", "pipeline")
@@ -132,8 +132,8 @@ def test_asked_to_stop_it_leaves_a_checkpoint_and_a_rerun_goes_on(
     run_job(run, never)
     assert "continuing after epoch" in caplog.text
     assert read(run.folder / "record", "epochs")["step"].tolist() == [1, 2]
-    assert len({path.name for path in (run.folder / "comet").iterdir()}) == 2  # an archive a try, none overwritten
-    assert load_result(run.folder)["comet"] == str(run.folder / "comet")  # not the last one alone
+    assert len({path.name for path in (run.folder / "comet").iterdir()}) == 2  # one archive per attempt
+    assert load_result(run.folder)["comet"] == str(run.folder / "comet")  # the folder of all archives
 
 
 @pytest.mark.long
@@ -142,9 +142,9 @@ def test_a_rerun_after_the_last_epoch_only_evaluates_and_writes_the_result(run: 
         run_job(run, after(12))  # ten steps, two validations
     assert not (run.folder / "evaluation.json").exists()
     best = keras.models.load_model(find_best_model(run))
-    best.get_layer("logits").bias.assign([0.0, 100.0])  # to be told from the model of the last epoch
+    best.get_layer("logits").bias.assign([0.0, 100.0])  # distinguishes it from the model of the last epoch
     find_best_model(run).unlink()
-    best.save(run.model_path)  # where a kill leaves it that comes just before the result is written
+    best.save(run.model_path)  # as after a kill just before the result is written
     changed = json.loads((run.folder / "best.json").read_bytes())
     (run.folder / "best.json").write_text(json.dumps([{**one, "crc32c": ""} for one in changed]))
     before = read(run.folder / "record", "batches")
@@ -155,8 +155,8 @@ def test_a_rerun_after_the_last_epoch_only_evaluates_and_writes_the_result(run: 
 
 
 @pytest.mark.long
-def test_a_model_and_its_values_are_of_one_epoch_also_after_a_kill_between_them(run: Run):
-    """The model of a better epoch was saved, but the kill came before `best.json` said so."""
+def test_the_best_model_and_its_metrics_match_after_a_kill_between_writing_them(run: Run):
+    """The model of a better epoch was saved, but the process was killed before it wrote `best.json`."""
     with pytest.raises(Preempted):
         run_job(run, after(10))
     best = load_best(run)
@@ -172,7 +172,7 @@ def test_a_model_and_its_values_are_of_one_epoch_also_after_a_kill_between_them(
 
 
 @pytest.mark.long
-def test_a_damaged_checkpoint_is_left_for_the_one_before_and_nothing_else_comes_out(
+def test_damaged_checkpoints_do_not_change_the_result_of_a_training(
     settings: Settings, published: Path, caplog: pytest.LogCaptureFixture
 ):
     longer = settings_from({**settings.model_dump(), "epochs": 4, "checkpoint_steps": 2})
@@ -194,7 +194,7 @@ def test_a_damaged_checkpoint_is_left_for_the_one_before_and_nothing_else_comes_
 
 
 @pytest.mark.long
-def test_a_loss_that_is_no_number_is_told_with_step_and_images(settings: Settings, published: Path, tmp_path: Path):
+def test_the_error_for_a_nonfinite_loss_names_the_step_and_images(settings: Settings, published: Path, tmp_path: Path):
     model = build_model(settings, 2)
     model.get_layer("logits").bias.assign([0.0, math.nan])
     model.save_weights(tmp_path / "bad.weights.h5")
@@ -206,7 +206,7 @@ def test_a_loss_that_is_no_number_is_told_with_step_and_images(settings: Setting
         run_job(prepare_run(bad, published, "bad"), never)
 
 
-def test_a_damaged_shard_stops_it_with_file_and_offset(run: Run, published: Path, tmp_path: Path):
+def test_the_error_for_a_damaged_shard_names_the_file_and_offset(run: Run, published: Path, tmp_path: Path):
     copy = tmp_path / "copy"
     shutil.copytree(published, copy)
     shard = next(path for path in sorted(copy.glob("train-*")) if path.stat().st_size)
@@ -217,7 +217,7 @@ def test_a_damaged_shard_stops_it_with_file_and_offset(run: Run, published: Path
         run_job(replace(run, dataset=str(copy)), never)
 
 
-def test_a_data_set_that_is_deleted_stops_it_with_a_sentence(settings: Settings, published: Path, tmp_path: Path):
+def test_a_dataset_deleted_during_training_stops_it_with_an_error(settings: Settings, published: Path, tmp_path: Path):
     copy = tmp_path / "copy"
     shutil.copytree(published, copy)
     kept_nowhere = settings.model_copy(update={"cache": "off", "epochs": 5})
@@ -242,7 +242,7 @@ def test_the_same_seed_gives_the_same_losses(settings: Settings, published: Path
 
 
 @pytest.mark.long
-def test_weights_of_a_file_are_where_training_starts(settings: Settings, published: Path):
+def test_a_training_starts_from_the_weights_of_a_file(settings: Settings, published: Path):
     first = prepare_run(settings, published, "first")
     run_job(first, never)
     trained = keras.models.load_model(first.model_path)
@@ -261,7 +261,7 @@ def test_weights_of_a_file_are_where_training_starts(settings: Settings, publish
 
 
 @pytest.mark.long
-def test_a_job_takes_its_steps_as_it_is_told(settings: Settings, published: Path):
+def test_a_job_uses_the_configured_precision(settings: Settings, published: Path):
     run = prepare_run(settings_from({**settings.model_dump(), "precision": "mixed_float16"}), published, "half")
     run_job(run, never)
     of_layer = {layer.name: layer.compute_dtype for layer in keras.models.load_model(run.model_path).layers}
@@ -272,13 +272,15 @@ def test_a_job_takes_its_steps_as_it_is_told(settings: Settings, published: Path
 
 
 @pytest.mark.long
-def test_a_transfer_learning_goes_on_in_either_phase(settings: Settings, published: Path, tmp_path: Path):
+def test_a_stopped_transfer_learning_can_be_continued_in_both_phases(
+    settings: Settings, published: Path, tmp_path: Path
+):
     values = {**settings.model_dump(), "model": "MobileNetV2"}
     base_of(build_model(settings_from(values), 2)).save_weights(tmp_path / "base.weights.h5")
     transfer = settings_from({**values, "weights": str(tmp_path / "base.weights.h5"), "freeze_epochs": 1})
     whole, stopped = (prepare_run(transfer, published, name) for name in ("whole", "stopped"))
     run_job(whole, never)
-    for steps in (2, 6):  # in the first epoch, and, asked six times more, in the second
+    for steps in (2, 6):  # in the first epoch, then in the second
         with pytest.raises(Preempted):
             run_job(stopped, after(steps))
     run_job(stopped, never)
@@ -286,7 +288,7 @@ def test_a_transfer_learning_goes_on_in_either_phase(settings: Settings, publish
     assert np.allclose(*losses, rtol=1e-3)
 
 
-def test_weights_that_do_not_fit_are_refused(settings: Settings, published: Path, tmp_path: Path):
+def test_an_invalid_weights_file_is_refused(settings: Settings, published: Path, tmp_path: Path):
     (tmp_path / "bad.keras").write_bytes(b"no weights")
     bad = settings_from({**settings.model_dump(), "weights": str(tmp_path / "bad.keras")})
     with pytest.raises(BadInput, match=r"bad\.keras"):
@@ -294,11 +296,11 @@ def test_weights_that_do_not_fit_are_refused(settings: Settings, published: Path
 
 
 @pytest.mark.long
-def test_damaged_images_on_the_disk_are_decoded_again(settings: Settings, published: Path, tmp_path: Path):
+def test_damaged_cached_images_are_decoded_again(settings: Settings, published: Path, tmp_path: Path):
     kept = settings.model_copy(update={"cache": "disk", "local_folder": str(tmp_path / "local")})
     run = prepare_run(kept, published, "run")
     with pytest.raises(Preempted):
-        run_job(run, after(8))  # in the second epoch, which reads what the first one kept
+        run_job(run, after(8))  # in the second epoch, which reads the cache of the first
     [data] = (tmp_path / "local").rglob("images-train.data*")
     data.write_bytes(bytes(data.stat().st_size))
     with pytest.raises(CacheDamaged, match="have been removed: the next attempt decodes them again"):

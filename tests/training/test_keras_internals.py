@@ -8,7 +8,7 @@ import pytest
 from pipeline.training.keras_internals import AdamOfSums, attach_optimizer, set_direction
 
 
-def test_each_update_sums_gradients_in_the_method_that_is_overridden(monkeypatch: pytest.MonkeyPatch):
+def test_each_update_calls_the_overridden_method_once(monkeypatch: pytest.MonkeyPatch):
     assert hasattr(keras.optimizers.Adam, "_all_reduce_sum_gradients")
     calls: list[int] = []
 
@@ -23,7 +23,7 @@ def test_each_update_sums_gradients_in_the_method_that_is_overridden(monkeypatch
     assert float(variables[1].numpy()[0]) == pytest.approx(2.9, abs=1e-3)
 
 
-def test_a_model_with_an_attached_optimizer_is_saved_without_its_class(tmp_path: Path):
+def test_a_model_with_an_attached_optimizer_is_saved_without_the_optimizer(tmp_path: Path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     optimizer = AdamOfSums(0.1)
     attach_optimizer(model, optimizer)
@@ -36,7 +36,7 @@ def test_a_model_with_an_attached_optimizer_is_saved_without_its_class(tmp_path:
 @pytest.mark.parametrize(
     ("monitor", "values", "best"), [("val_accuracy", (0.5, 0.9, 0.7), 0.9), ("val_loss", (0.5, 0.3, 0.4), 0.3)]
 )
-def test_a_direction_is_read_after_the_first_epoch(monitor: str, values: tuple[float, ...], best: float):
+def test_a_direction_set_in_advance_is_used_after_the_first_epoch(monitor: str, values: tuple[float, ...], best: float):
     callback = keras.callbacks.EarlyStopping(monitor, patience=5)
     assert callback.mode == "auto"
     set_direction(callback)
@@ -55,6 +55,6 @@ def test_a_direction_is_read_after_the_first_epoch(monitor: str, values: tuple[f
         keras.callbacks.ReduceLROnPlateau("val_accuracy"),
     ],
 )
-def test_callbacks_that_monitor_a_value_say_so_in_the_same_attributes(callback: keras.callbacks.Callback):
+def test_all_monitoring_callbacks_have_the_same_attributes(callback: keras.callbacks.Callback):
     set_direction(callback)
     assert (callback.monitor, callback.mode) == ("val_accuracy", "max")

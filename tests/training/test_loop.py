@@ -1,4 +1,4 @@
-"""The loop's clock and its ends, on a clock that only the steps and the batches move."""
+"""The times and the ends of the training loop, with a clock that only steps and batches advance."""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from pipeline.training.loop import EpochLoop, NumberedBatch, Sums
 
 
 class Clock:
-    """Seconds that pass only when somebody says so: on a busy machine a real one would make these tests fail."""
+    """A clock that the tests advance. With a real clock, they would fail on a busy machine."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -23,7 +23,7 @@ class Clock:
 
 
 class Steps:
-    """In place of a model: a step takes as long as it is told."""
+    """A fake model whose steps take a given time."""
 
     def __init__(self, clock: Clock, seconds: float = 0.0, loss: float = 0.5) -> None:
         self._clock, self._seconds, self._loss = clock, seconds, loss
@@ -41,7 +41,7 @@ class Steps:
 
 
 class Recorder:
-    """Keeps what a monitor is told."""
+    """A fake monitor that keeps the values of all batches."""
 
     def __init__(self) -> None:
         self.batches: list[dict] = []
@@ -51,7 +51,7 @@ class Recorder:
 
 
 def batches(clock: Clock, seconds: float = 0.0, count: int = 10) -> Iterator[NumberedBatch]:
-    """Batches of two, each so many seconds late; the last one holds a single example and padding."""
+    """Yield batches of two, each after `seconds`. The last batch has one example and padding."""
     for number in range(count):
         clock.now += seconds
         weights = (1.0, 0.0 if number == count - 1 else 1.0)
@@ -71,7 +71,7 @@ def recorder() -> Recorder:
 
 
 @pytest.mark.parametrize(("wait", "compute", "fraction"), [(0.5, 0.0, 1.0), (0.25, 0.75, 0.25), (0.0, 0.5, 0.0)])
-def test_the_wait_for_data_is_told_from_the_work(
+def test_the_loop_separates_data_wait_from_compute(
     clock: Clock, recorder: Recorder, wait: float, compute: float, fraction: float
 ):
     loop = EpochLoop(Steps(clock, compute), recorder, lambda: False, clock=clock)
@@ -80,23 +80,23 @@ def test_the_wait_for_data_is_told_from_the_work(
     assert {(each["wait_s"], each["compute_s"]) for each in recorder.batches} == {(wait, compute)}
 
 
-def test_a_checkpoint_is_told_with_the_step_behind_it(clock: Clock, recorder: Recorder):
+def test_the_time_of_a_checkpoint_is_reported_with_the_next_step(clock: Clock, recorder: Recorder):
     loop = EpochLoop(Steps(clock, 0.5), recorder, lambda: False, clock=clock)
 
     def save(seconds: float) -> None:
-        clock.now += 1.0  # what the loop does before it
+        clock.now += 1.0  # time of the loop before the checkpoint
         with loop.standing_still():
             clock.now += seconds
 
     source = batches(clock)
     loop.train(1, source, 5, lambda _: None, after_step=lambda _: save(2.0) if loop.step == 3 else None)
-    save(4.0)  # at the end of an epoch: what was before it, as the validation, is nobody's
+    save(4.0)  # At the end of an epoch, the time before the checkpoint (the validation) counts for no step.
     loop.train(2, source, 10, lambda _: None)
     assert [each["checkpoint_s"] for each in recorder.batches] == [0, 0, 0, 2, 0, 4, 0, 0, 0, 0]
     assert [each["host_s"] for each in recorder.batches] == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
 
 
-def test_sums_are_those_of_the_examples(clock: Clock, recorder: Recorder):
+def test_sums_of_an_epoch_count_each_example_once(clock: Clock, recorder: Recorder):
     counted: list[int] = []
     sums = EpochLoop(Steps(clock), recorder, lambda: False).train(3, batches(clock), 10, counted.append)
     assert (sums.examples, sums.mean_loss, sum(counted)) == (19, pytest.approx(0.5), 19)
@@ -104,13 +104,13 @@ def test_sums_are_those_of_the_examples(clock: Clock, recorder: Recorder):
     assert {each["epoch"] for each in recorder.batches} == {3}
 
 
-def test_validation_counts_the_last_small_batch(clock: Clock, recorder: Recorder):
+def test_validation_includes_the_smaller_last_batch(clock: Clock, recorder: Recorder):
     sums = EpochLoop(Steps(clock), recorder, lambda: False).evaluate(batch[:3] for batch in batches(clock))
     assert (sums.examples, sums.mean_loss, sums.accuracy) == (19, pytest.approx(0.5), pytest.approx(10 / 19))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_stops_the_training(clock: Clock, recorder: Recorder, loss: float):
+def test_a_nonfinite_loss_stops_the_training(clock: Clock, recorder: Recorder, loss: float):
     loop = EpochLoop(
         Steps(clock, loss=loss),
         recorder,
@@ -120,10 +120,10 @@ def test_a_loss_that_is_no_number_stops_the_training(clock: Clock, recorder: Rec
         describe=lambda batch, spoiled: f"numbers {batch[4].numpy()}",
     )
     with pytest.raises(TrainingError, match=rf"{loss} at step 13 of epoch 2, in numbers \[0 1\]: lower learning_rate"):
-        loop.train(2, batches(clock), 20, lambda _: None, after_step=lambda _: pytest.fail("a checkpoint of it"))
+        loop.train(2, batches(clock), 20, lambda _: None, after_step=lambda _: pytest.fail("the step was saved"))
 
 
-def test_after_each_step_its_sums_are_there_for_a_checkpoint(clock: Clock, recorder: Recorder):
+def test_sums_are_up_to_date_after_each_step(clock: Clock, recorder: Recorder):
     loop = EpochLoop(Steps(clock, 0.5), recorder, lambda: False, clock=clock)
     seen: list[tuple[int, int, int, float]] = []
 
@@ -134,14 +134,14 @@ def test_after_each_step_its_sums_are_there_for_a_checkpoint(clock: Clock, recor
     assert seen == [(2, step, min(2 * step, 19), pytest.approx(step / 2)) for step in range(1, 11)]
 
 
-def test_it_stops_behind_the_step_that_tells_all_servers(clock: Clock, recorder: Recorder):
+def test_the_loop_stops_after_the_step_that_shares_the_stop_request(clock: Clock, recorder: Recorder):
     loop = EpochLoop(Steps(clock), recorder, lambda: len(recorder.batches) == 2)
     with pytest.raises(Preempted, match="after step 3"):
         loop.train(1, batches(clock), 10, lambda _: None)
     assert len(recorder.batches) == 3
 
 
-def test_an_epoch_goes_on_where_it_was_stopped(clock: Clock, recorder: Recorder):
+def test_a_stopped_epoch_can_be_continued(clock: Clock, recorder: Recorder):
     source = batches(clock)
     loop = EpochLoop(Steps(clock, 0.5), recorder, lambda: len(recorder.batches) == 2, clock=clock)
     with pytest.raises(Preempted):

@@ -1,4 +1,4 @@
-"""Losses of examples, as Keras has them and by hand."""
+"""Losses of examples, compared with Keras and with manual calculations."""
 
 import keras
 import numpy as np
@@ -15,11 +15,11 @@ LOGITS = tf.constant([[1.0, -2.0, 0.5], [3.0, 0.0, -1.0], [0.0, 0.0, 9.0]])
 SPLITS = {"train": Split(8, 1, {"a": 2, "c": 6}, ())}
 DATASET = Dataset("images", "1" * 16, ("a", "b", "c"), {}, RecordFormat(), {}, SPLITS, {}, {}, {}, {}, {}, {})
 SHARES = np.array([2.0, 2 / 3, 2 / 3])
-"""What the three examples weigh, of two classes that have 2 and 6."""
+"""The weights of the three examples, for two classes of 2 and 6 examples."""
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-def test_a_part_of_the_label_goes_to_all_classes(smoothing: float):
+def test_label_smoothing_equals_that_of_keras(smoothing: float):
     of_keras = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=smoothing, reduction="none")
     assert np.allclose(smoothed_cross_entropy(LABELS, LOGITS, smoothing), of_keras(tf.one_hot(LABELS, 3), LOGITS))
 
@@ -28,7 +28,7 @@ def test_a_part_of_the_label_goes_to_all_classes(smoothing: float):
     ("counts", "weights"),
     [([5, 5], [1.0, 1.0]), ([1, 3], [2.0, 2 / 3]), ([0, 2, 6], [0.0, 2.0, 2 / 3]), ([0, 0], [0.0, 0.0])],
 )
-def test_classes_weigh_the_same_in_sum_and_an_example_one_on_average(counts: list[int], weights: list[float]):
+def test_balanced_weights_give_each_class_the_same_total_weight(counts: list[int], weights: list[float]):
     assert balanced_weights(counts) == pytest.approx(weights)
 
 
@@ -41,5 +41,5 @@ def test_classes_weigh_the_same_in_sum_and_an_example_one_on_average(counts: lis
         ({"label_smoothing": 0.2, "class_weights": "balanced"}, SHARES * smoothed_cross_entropy(LABELS, LOGITS, 0.2)),
     ],
 )
-def test_the_settings_say_what_is_trained_on(values: dict, losses: tf.Tensor):
+def test_the_settings_decide_the_training_loss(values: dict, losses: tf.Tensor):
     assert np.allclose(training_loss(settings_from(values), DATASET)(LABELS, LOGITS), losses)

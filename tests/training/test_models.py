@@ -13,7 +13,7 @@ from pipeline.training.models import base_of, build_model, with_probabilities
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
-def test_every_name_is_keras_own(name: str):
+def test_every_application_exists_in_keras(name: str):
     assert callable(getattr(keras.applications, name))
 
 
@@ -26,13 +26,13 @@ def check(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["small_cnn", "MobileNetV2"])
-def test_a_model_takes_images_and_gives_a_number_a_class(name: str):
+def test_a_model_maps_images_to_one_logit_per_class(name: str):
     check(name)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ("small_cnn", "MobileNetV2")])
-def test_a_larger_model_takes_images_and_gives_a_number_a_class(name: str):
+def test_a_larger_model_maps_images_to_one_logit_per_class(name: str):
     check(name)
 
 
@@ -40,17 +40,17 @@ def test_a_larger_model_takes_images_and_gives_a_number_a_class(name: str):
     ("name", "value", "expected"),
     [("MobileNetV2", 0, -1.0), ("MobileNetV2", 255, 1.0), ("EfficientNetV2B0", 255, 255.0)],
 )
-def test_the_input_is_scaled_as_the_published_weights_want_it(name: str, value: int, expected: float):
+def test_the_input_is_scaled_to_the_range_of_the_published_weights(name: str, value: int, expected: float):
     assert scaled(name, value).tolist() == pytest.approx([expected] * 3)
 
 
-def test_resnet_gets_blue_first_less_the_mean_of_imagenet():
+def test_resnet_gets_bgr_pixels_minus_the_imagenet_mean():
     assert scaled("ResNet50", 255).tolist() == pytest.approx([255 - 103.939, 255 - 116.779, 255 - 123.68], rel=1e-4)
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
-def test_the_input_is_scaled_as_keras_itself_scales_it(name: str):
-    """Of the models that scale within themselves Keras's function does nothing."""
+def test_the_input_is_scaled_like_preprocess_input_of_keras(name: str):
+    """For models that scale their input themselves, `preprocess_input` does nothing."""
     module = import_module(getattr(keras.applications, name).__module__)
     pixels = np.full((1, 4, 4, 3), 40, np.float32)
     assert scaled(name, 40).tolist() == pytest.approx(module.preprocess_input(pixels)[0, 0, 0].tolist(), rel=1e-4)
@@ -68,7 +68,7 @@ def scaled(name: str, value: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
-def test_a_model_computes_in_16_bits_between_pixels_and_logits(precision: str, tmp_path: Path):
+def test_a_mixed_precision_model_has_float32_inputs_and_logits(precision: str, tmp_path: Path):
     model = build_model(settings_from({"precision": precision, "image_size": 32}), classes=3)
     assert keras.config.dtype_policy().name == "float32"
     of_layer = {layer.name.split("_")[0]: layer.compute_dtype for layer in model.layers}
@@ -83,19 +83,19 @@ def test_a_model_computes_in_16_bits_between_pixels_and_logits(precision: str, t
     assert np.array_equal(loaded.predict(images, verbose=0), saved.predict(images, verbose=0))
 
 
-def test_a_model_that_cannot_be_made_leaves_no_policy_behind():
+def test_a_failed_build_resets_the_dtype_policy():
     with pytest.raises(OSError, match="no_such"):
         build_model(settings_from({"precision": "mixed_float16", "weights": "/no_such.weights.h5"}), 4)
     assert keras.config.dtype_policy().name == "float32"
 
 
-def test_the_base_is_what_has_the_weights_of_a_file():
+def test_the_base_of_a_model_is_everything_but_the_logits():
     model = build_model(settings_from({"model": "MobileNetV2", "image_size": 32}), 4)
     head = {variable.path for variable in model.weights} - {variable.path for variable in base_of(model).weights}
     assert head == {"logits/kernel", "logits/bias"}
 
 
-# --- a function of the user's own -------------------------------------------------------------------------------------
+# --- user functions ---------------------------------------------------------------------------------------------------
 
 OWN = """
 import keras
@@ -135,7 +135,7 @@ def two(image_size, classes):
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package of the user's own, put where Python finds it; its name, of this test alone: imports are kept."""
+    """A user package on the path of Python. Its name is unique to the test, because Python caches imports."""
     name = f"own_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -147,7 +147,7 @@ def own_settings(model: str, **values: str) -> Settings:
 
 
 @pytest.mark.parametrize("name", ["sequential", "functional", "subclass"])
-def test_a_function_of_ones_own_makes_a_model_that_can_be_saved(name: str, own: str, tmp_path: Path):
+def test_a_user_function_makes_a_model_that_can_be_saved(name: str, own: str, tmp_path: Path):
     model = with_probabilities(build_model(own_settings(f"{own}:{name}"), 4))
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     assert np.allclose(model.predict(images, verbose=0).sum(axis=1), 1, atol=1e-4)
@@ -155,12 +155,12 @@ def test_a_function_of_ones_own_makes_a_model_that_can_be_saved(name: str, own: 
     assert (model.name, (tmp_path / "model.keras").exists()) == (name, True)
 
 
-def test_its_logits_are_float32_in_any_precision(own: str):
+def test_a_user_model_has_float32_logits_in_mixed_precision(own: str):
     model = build_model(own_settings(f"{own}:functional", precision="mixed_float16"), 4)
     assert (model.layers[-1].dtype_policy.name, model.outputs[0].dtype) == ("mixed_float16", "float32")
 
 
-def test_its_weights_may_come_from_a_file(own: str, tmp_path: Path):
+def test_a_user_model_can_load_weights_from_a_file(own: str, tmp_path: Path):
     first = build_model(own_settings(f"{own}:functional"), 4)
     first.layers[-1].save_weights(tmp_path / "own.weights.h5")
     again = build_model(own_settings(f"{own}:functional", weights=str(tmp_path / "own.weights.h5")), 4)
@@ -181,18 +181,18 @@ def test_its_weights_may_come_from_a_file(own: str, tmp_path: Path):
         ("unsaved", r"^Keras must be able to save model .* \(NotImplementedError: .*get_config"),
     ],
 )
-def test_a_function_that_cannot_be_used_is_told_in_one_sentence(name: str, words: str, own: str):
+def test_an_unusable_model_function_is_refused_in_one_line(name: str, words: str, own: str):
     with pytest.raises(SettingsError, match=rf"^model '{own}:{name}' {words}") as caught:
         build_model(own_settings(f"{own}:{name}"), 4)
     assert "\n" not in str(caught.value)
 
 
-def test_a_package_that_is_not_there_is_told_in_one_sentence():
+def test_a_missing_package_of_a_model_is_refused():
     with pytest.raises(SettingsError, match=r"^model 'no_such:make' cannot be imported: .*No module named 'no_such'"):
         build_model(own_settings("no_such:make"), 4)
 
 
-def test_a_package_that_fails_when_it_is_imported_is_not_to_be_installed(
+def test_the_error_for_a_package_that_fails_to_import_names_its_exception(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "own_failing.py").write_text("1 / 0")
@@ -203,8 +203,8 @@ def test_a_package_that_fails_when_it_is_imported_is_not_to_be_installed(
 
 
 @pytest.mark.parametrize("model", ["small_cnn", "own"])
-def test_a_file_of_weights_runs_no_code(model: str, own: str, tmp_path: Path):
-    """Keras reads the arrays of a .keras file and not its layers, one of which would run code of its maker."""
+def test_loading_a_weights_file_runs_no_code(model: str, own: str, tmp_path: Path):
+    """Keras reads only the arrays of a .keras file. Its layers could run arbitrary code."""
     settings = own_settings(f"{own}:sequential" if model == "own" else model)
     trained = build_model(settings, 4)
     (trained.layers[-1] if model == "own" else trained).save(tmp_path / "model.keras")
@@ -214,16 +214,16 @@ def test_a_file_of_weights_runs_no_code(model: str, own: str, tmp_path: Path):
     with pytest.raises(ValueError, match="arbitrary code execution"):
         keras.models.load_model(tmp_path / "model.keras")
     keras.models.load_model(tmp_path / "model.keras", safe_mode=False)
-    assert (tmp_path / "it_ran").exists()  # it was planted well
+    assert (tmp_path / "it_ran").exists()  # proves that the planted code works
 
 
 def plant(model: Path, trace: Path) -> None:
-    """Let a .keras file say that its only layer is a function, which leaves a trace where it runs."""
+    """Replace the layers of a .keras file by a function, which creates a file when it runs."""
     name = str(trace)
     layer = keras.layers.Lambda(lambda images: __import__("pathlib").Path(name).touch() or images)
     inputs = keras.Input((32, 32, 3))
     code = keras.saving.serialize_keras_object(keras.Model(inputs, layer(inputs)))
-    trace.unlink()  # it ran, to be built
+    trace.unlink()  # building the layer ran the function
     with zipfile.ZipFile(model) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(model, "w") as archive:

@@ -1,4 +1,4 @@
-"""A training on images of several labels, from the list to the prediction, in this process."""
+"""A multilabel training in this process, from the list to the prediction."""
 
 import json
 from itertools import product
@@ -31,7 +31,7 @@ SHOWN = [labels for labels in product((False, True), repeat=3) if any(labels)]
 
 
 def drawn(labels: list[str], seed: int) -> Image.Image:
-    """Gray noise with a patch of the color of each label."""
+    """Return gray noise with a colored patch for each label."""
     noise = np.random.default_rng(seed).integers(60, 180, (32, 32, 1), np.uint8)
     image = Image.fromarray(np.repeat(noise, 3, axis=2))
     for label in labels:
@@ -56,14 +56,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def test_it_learns(run: Run):
+def test_a_multilabel_training_learns(run: Run):
     metrics = load_result(run.folder)["metrics"]
     assert metrics["val_mean_average_precision"] > 0.95  # by chance 4/7
     assert metrics["val_micro_f1"] > 0.9
     assert metrics["val_accuracy"] > 0.7  # by chance 1/7
 
 
-def test_the_best_epoch_is_that_of_the_least_validation_loss(run: Run):
+def test_the_best_epoch_has_the_lowest_validation_loss(run: Run):
     metrics = load_result(run.folder)["metrics"]
     epochs = read(run.folder / "record", "epochs").set_index("step")
     assert metrics["best_epoch"] == epochs["val_loss"].idxmin()
@@ -72,14 +72,14 @@ def test_the_best_epoch_is_that_of_the_least_validation_loss(run: Run):
     assert metrics["val_accuracy"] == pytest.approx(exact, abs=1e-5)
 
 
-def test_the_exported_model_says_what_the_evaluation_says(run: Run):
+def test_the_exported_model_predicts_what_the_evaluation_predicts(run: Run):
     found, kept = evaluate_exported(run.export_folder, Path(run.dataset)), load_predictions(run.folder)
     assert np.array_equal(found.label, kept.label)
     np.testing.assert_allclose(found.label_probability, kept.label_probability, atol=1e-5)
     assert len(kept.label) == datasets.load(Path(run.dataset)).splits["validation"].examples
 
 
-def test_predictions_name_the_labels_over_one_half(run: Run, tmp_path: Path):
+def test_predictions_name_all_labels_over_50_percent(run: Run, tmp_path: Path):
     shown = [["red", "blue"], ["green"]]
     files = [tmp_path / f"{number}.png" for number in range(2)]
     for number, (file, labels) in enumerate(zip(files, shown, strict=True)):
@@ -99,18 +99,18 @@ def test_predictions_name_the_labels_over_one_half(run: Run, tmp_path: Path):
     assert served["probabilities"].shape == (2, 3)
 
 
-def test_where_no_label_is_over_one_half_the_likeliest_are_named():
+def test_the_most_likely_labels_are_named_if_none_is_over_50_percent():
     likely = [{"label": "a", "probability": 0.4}, {"label": "b", "probability": 0.1}]
     words = format_predictions({"predictions": [{"file": "x.jpg", "labels": [], "likely": likely}]})
     assert words == "x.jpg  no label above 50%. The most probable are a 40.0%, b 10.0%"
 
 
-def test_the_report_shows_it(run: Run):
+def test_the_report_shows_multilabel_metrics(run: Run):
     text = report_run(run.folder).read_text()
     for words in ("mean average precision", "exact match", "Average precision of each label", "Correct labels"):
         assert words in text, words
     assert "Confusion matrix" not in text
 
 
-def test_it_is_promoted(run: Run):
+def test_a_multilabel_model_can_be_promoted(run: Run):
     assert gate(run.folder, run.settings, output=2)["promoted"]

@@ -1,4 +1,4 @@
-"""The learning rate as a table, and what an update does to small variables."""
+"""The learning rate of each step, and updates of small variables."""
 
 import keras
 import numpy as np
@@ -26,17 +26,17 @@ def test_the_learning_rate_follows_the_settings(values: dict, rates: dict[int, f
     assert {step: float(rate(step)) for step in rates} == pytest.approx(rates, abs=1e-6)
 
 
-def test_fine_tuning_begins_with_the_first_update_after_the_frozen_epochs():
+def test_fine_tuning_starts_with_the_first_update_after_the_frozen_epochs():
     of_transfer = {"freeze_epochs": 2, "weights": "/w.weights.h5", "model": "MobileNetV2", "finetune_rate": 0.25}
     rate = learning_rate(settings_from({"learning_rate": 1.0, **of_transfer}), STEPS_PER_EPOCH)
     assert float(rate(7)) == 1.0
-    # Adam multiplies it by what it does in its ninth update, 0.1546; it is the first of the base, 0.3162.
+    # Adam corrects the bias of its ninth update by 0.1546. The first update of the base needs 0.3162.
     assert float(rate(8)) == pytest.approx(0.25 * 0.3162 / 0.1546, rel=1e-3)
     assert float(rate(10_000)) == pytest.approx(0.25, rel=1e-3)
 
 
-def test_the_base_is_tuned_as_by_an_adam_that_begins_with_it():
-    """The optimizer has counted on meanwhile: uncorrected, the first updates would be several times too long."""
+def test_the_base_is_updated_as_by_a_new_adam_optimizer():
+    """The optimizer counted steps while the base was frozen. Uncorrected, its first updates would be too large."""
     base, alone, head = (keras.Variable([1.0, -2.0]) for _ in range(3))
     tuned = keras.optimizers.Adam(LearningRate(0.01, frozen=30, finetune_rate=0.1))
     tuned.build([base, head])
@@ -57,7 +57,7 @@ def small_model() -> keras.Model:
 
 
 def moved(values: dict, gradient: float) -> tuple[keras.Model, keras.Optimizer]:
-    """A model of ones after one update with this gradient everywhere."""
+    """Return a model whose variables were one, after one update with a constant gradient, and its optimizer."""
     model = small_model()
     for variable in model.trainable_variables:
         variable.assign(np.ones(variable.shape))
@@ -67,14 +67,14 @@ def moved(values: dict, gradient: float) -> tuple[keras.Model, keras.Optimizer]:
     return model, optimizer
 
 
-def test_weights_decay_but_not_biases_and_normalization():
+def test_weight_decay_skips_biases_and_normalization():
     model, _ = moved({"weight_decay": 0.5}, gradient=0.0)
     after = {variable.name: variable.numpy().ravel()[0] for variable in model.trainable_variables}
     assert after == pytest.approx({"kernel": 1 - 0.1 * 0.5, "bias": 1.0, "gamma": 1.0, "beta": 1.0})
 
 
 @pytest.mark.parametrize(("clip_norm", "norm"), [(0.0, 15**0.5), (2.0, 2.0), (100.0, 15**0.5)])
-def test_gradients_are_shortened_together(clip_norm: float, norm: float):
+def test_gradients_are_clipped_by_their_global_norm(clip_norm: float, norm: float):
     _, optimizer = moved({"clip_norm": clip_norm}, gradient=1.0)  # of 6 + 3 + 3 + 3 numbers
     first_moments = [variable for variable in optimizer.variables if variable.path.endswith("momentum")]
     assert np.sqrt(sum(np.sum(np.square(each)) for each in first_moments)) == pytest.approx(0.1 * norm, rel=1e-5)

@@ -1,4 +1,4 @@
-"""A model of the user's own that is certain to fail is refused before an image is sharded."""
+"""A user model that is certain to fail is refused before an image is sharded."""
 
 import logging
 import sys
@@ -53,7 +53,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("fail", "has no 'fail'; did you mean 'fails'?"),
     ],
 )
-def test_a_run_refuses_it_once(
+def test_a_run_reports_an_unusable_user_model_once(
     name: str,
     words: str,
     make_images: MakeImages,
@@ -82,7 +82,7 @@ def test_a_run_refuses_it_once(
         ("own_models:prints", ""),
     ],
 )
-def test_one_that_may_work_where_it_is_trained_is_left_to_the_training(
+def test_a_user_model_that_may_work_on_the_training_worker_is_accepted(
     model: str, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     places = {"source_uri": str(tmp_path), "workspace": str(tmp_path / "w"), "image_size": 32}
@@ -93,7 +93,7 @@ def test_one_that_may_work_where_it_is_trained_is_left_to_the_training(
 
 @pytest.fixture
 def without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of modules on a worker without TensorFlow: to import one is an error."""
+    """A folder of modules on a worker without TensorFlow. Importing one of them is an error."""
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "parts").mkdir()
@@ -115,7 +115,7 @@ def without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 @pytest.mark.parametrize("module", ["models", "parts.models"])
-def test_a_worker_without_tensorflow_looks_for_the_function_in_the_source(
+def test_a_worker_without_tensorflow_searches_the_source_for_the_function(
     without_tensorflow: Path, module: str, source: str, words: str
 ):
     file = without_tensorflow / f"{module.replace('.', '/')}.py"
@@ -132,8 +132,6 @@ def test_a_worker_without_tensorflow_looks_for_the_function_in_the_source(
 @pytest.mark.parametrize(
     "model", ["nowhere:small", "parts.nowhere:small", "models.models:small", "math:small", "small_cnn"]
 )
-def test_a_worker_without_tensorflow_leaves_what_it_cannot_look_into_to_the_training(
-    without_tensorflow: Path, model: str
-):
+def test_a_worker_without_tensorflow_accepts_a_model_that_it_cannot_inspect(without_tensorflow: Path, model: str):
     (without_tensorflow / "models.py").touch()
     require_own_model(settings_from({"model": model}), 2)

@@ -1,4 +1,4 @@
-"""Transfer learning in two phases, on a small model: what learns when, and that a stop changes nothing."""
+"""Transfer learning in two phases on a small model. A stop does not change the result."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from pipeline.training.models import base_of
 from tests.training.small import BATCH, small
 
 FROZEN = 2 * 2
-"""Steps, of two epochs."""
+"""The steps of two epochs."""
 
 
 @pytest.fixture
@@ -19,11 +19,11 @@ def settings() -> Settings:
     return settings_from({"learning_rate": 0.01, "warmup_epochs": 0.5, "weight_decay": 0.1, **of_transfer})
 
 
-def test_the_head_learns_first_and_then_all_of_it(settings: Settings, tmp_path: Path):
+def test_the_head_learns_first_and_the_base_after_the_frozen_epochs(settings: Settings, tmp_path: Path):
     training = small(settings, tmp_path)
     base = base_of(training.model)
 
-    def of_base() -> list[np.ndarray]:  # averages of normalization among them
+    def of_base() -> list[np.ndarray]:  # includes the moving averages of normalization
         return [variable.numpy() for variable in base.weights]
 
     before, head = of_base(), training.model.layers[-1].kernel.numpy()
@@ -35,7 +35,7 @@ def test_the_head_learns_first_and_then_all_of_it(settings: Settings, tmp_path: 
 
 
 @pytest.mark.long
-def test_stopped_after_each_step_it_goes_on_as_if_it_was_not(settings: Settings, tmp_path: Path):
+def test_a_training_stopped_after_each_step_equals_an_uninterrupted_training(settings: Settings, tmp_path: Path):
     whole = small(settings, tmp_path / "whole")
     losses = whole.train(FROZEN + 2)
     again = []
@@ -48,7 +48,7 @@ def test_stopped_after_each_step_it_goes_on_as_if_it_was_not(settings: Settings,
         assert np.allclose(one, other, rtol=1e-6)
 
 
-def test_the_loss_of_the_settings_is_trained_on_and_the_plain_one_evaluated(tmp_path: Path):
+def test_class_weights_change_the_training_loss_but_not_the_evaluation_loss(tmp_path: Path):
     plain = small(settings_from({}), tmp_path / "plain")
     other = small(settings_from({"class_weights": "balanced"}), tmp_path / "other")
     assert other.steps.evaluate(*BATCH)[0] == plain.steps.evaluate(*BATCH)[0]

@@ -1,4 +1,4 @@
-"""The training process: it is asked to stop, its parent dies, two of them meet."""
+"""The training process: stop requests, the death of its parent, and two processes for one folder."""
 
 import contextlib
 import errno
@@ -54,7 +54,7 @@ def dataset(settings: Settings) -> Path:
 
 
 @pytest.mark.long
-def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Settings, dataset: Path):
+def test_a_process_stopped_by_sigterm_leaves_a_checkpoint_and_can_be_continued(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
     until(lambda: last_row(run.folder / "record", "epochs"))
@@ -66,7 +66,7 @@ def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Set
     assert list((run.folder / "checkpoints").glob("*.npz"))
     assert list((run.folder / "comet").glob("try-*/*.zip"))
 
-    # The same training with an end that is near: what differs is only where it stops.
+    # The same training with fewer epochs, so that it ends soon.
     described = json.loads((run.folder / "run.json").read_text())
     described["settings"]["epochs"] = done + 1
     (run.folder / "run.json").write_text(json.dumps(described))
@@ -76,7 +76,7 @@ def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Set
 
 
 @pytest.mark.long
-def test_a_command_that_is_asked_to_stop_waits_for_its_training(settings: Settings, dataset: Path, tmp_path: Path):
+def test_a_stopped_train_command_waits_for_its_training_process(settings: Settings, dataset: Path, tmp_path: Path):
     (tmp_path / "settings.json").write_text(json.dumps({**settings.model_dump(), "dataset": str(dataset)}))
     command = [sys.executable, "-m", "pipeline", "train", "--config", str(tmp_path / "settings.json")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -92,7 +92,7 @@ def test_a_command_that_is_asked_to_stop_waits_for_its_training(settings: Settin
 
 
 @pytest.mark.long
-def test_a_trainer_does_not_outlive_its_killed_parent(settings: Settings, dataset: Path):
+def test_a_training_process_stops_when_its_parent_is_killed(settings: Settings, dataset: Path):
     script = (
         "from pathlib import Path; from pipeline.config import settings_from; from pipeline.runs.launch import train\n"
     )
@@ -109,7 +109,7 @@ def test_a_trainer_does_not_outlive_its_killed_parent(settings: Settings, datase
     assert list((folder / "checkpoints").glob("*.npz"))
 
 
-def test_a_complete_training_is_not_done_again(settings: Settings, dataset: Path):
+def test_a_complete_training_is_not_repeated(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
     assert load_trained_result(settings, dataset, "run") is None
     (run.folder / "result.json").write_text('{"run": "done before"}')
@@ -118,13 +118,13 @@ def test_a_complete_training_is_not_done_again(settings: Settings, dataset: Path
     assert load_trained_result(settings_from({**settings.model_dump(), "epochs": 1}), dataset, "run") is None
 
 
-def test_bad_input_in_the_process_is_told_by_its_parent(settings: Settings, dataset: Path, tmp_path: Path):
+def test_bad_input_in_the_training_process_is_raised_in_its_parent(settings: Settings, dataset: Path, tmp_path: Path):
     (tmp_path / "bad.keras").write_bytes(b"no weights")
     with pytest.raises(BadInput, match=r"bad\.keras"):
         train(settings_from({**settings.model_dump(), "weights": str(tmp_path / "bad.keras")}), dataset, "run")
 
 
-def test_a_process_that_dies_without_a_word(settings: Settings, dataset: Path):
+def test_a_killed_training_process_is_an_error_with_its_signal(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
     os.kill(process._process.pid, signal.SIGKILL)
@@ -140,7 +140,7 @@ def test_a_process_that_dies_without_a_word(settings: Settings, dataset: Path):
         ({"weights": "/nowhere.keras"}, "", SettingsError, "weights must be"),
     ],
 )
-def test_what_is_missing_is_said_before_a_process_starts(
+def test_missing_files_are_reported_before_a_process_starts(
     settings: Settings, dataset: Path, values: dict, dataset_name: str, kind: type[Exception], words: str
 ):
     with pytest.raises(kind, match=words):
@@ -148,7 +148,7 @@ def test_what_is_missing_is_said_before_a_process_starts(
     assert not (Path(settings.workspace) / "runs").exists()
 
 
-def test_two_trainers_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_two_training_processes_cannot_lock_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runs, "LOCK_WAIT_S", 0.3)
     with run_lock(tmp_path, never), pytest.raises(TrainingError, match="another process"), run_lock(tmp_path, never):
         pass
@@ -163,8 +163,8 @@ def never() -> bool:
 
 
 @pytest.mark.long
-def test_a_trainer_whose_parent_died_at_once_ends_too(settings: Settings, dataset: Path):
-    """The kernel can only tell of a death that it was asked about: this one came before."""
+def test_a_training_process_without_a_parent_stops(settings: Settings, dataset: Path):
+    """The kernel does not report the death of a parent that died before the process asked for the signal."""
     run = prepare_run(settings, dataset, "run")
     gone = subprocess.Popen(["true"])
     gone.wait()
@@ -172,7 +172,7 @@ def test_a_trainer_whose_parent_died_at_once_ends_too(settings: Settings, datase
     assert subprocess.run(orphan, timeout=300, check=False).returncode == EXIT_PREEMPTED
 
 
-def test_other_weights_under_the_same_path_are_another_training(settings: Settings, tmp_path: Path):
+def test_other_weights_at_the_same_path_are_another_training(settings: Settings, tmp_path: Path):
     weights = tmp_path / "some.keras"
     folders = set()
     for content in (b"one", b"two"):
@@ -202,8 +202,8 @@ def test_other_weights_under_the_same_path_are_another_training(settings: Settin
         {"callbacks": "mine:make"},
     ],
 )
-def test_other_settings_have_another_folder(settings: Settings, values: dict):
-    """A run that is cleared with other settings keeps its id: it must not go on from a foreign checkpoint."""
+def test_settings_that_decide_a_training_change_its_folder(settings: Settings, values: dict):
+    """A run that is cleared with other settings keeps its id, but must not use the checkpoints of the old settings."""
     other = settings_from({**settings.model_dump(), **values})
     assert training_folder(other, "run", "1") != training_folder(settings, "run", "1")
     assert training_folder(settings, "run", "1") != training_folder(settings, "run", "2")
@@ -211,7 +211,7 @@ def test_other_settings_have_another_folder(settings: Settings, values: dict):
 
 
 @pytest.mark.parametrize("values", [{"freeze_epochs": 2}, {"finetune_rate": 0.5}])
-def test_other_phases_have_another_folder(settings: Settings, tmp_path: Path, values: dict):
+def test_settings_of_transfer_learning_change_the_folder(settings: Settings, tmp_path: Path, values: dict):
     (tmp_path / "some.keras").write_bytes(b"weights")
     values_of_both = {**settings.model_dump(), "model": "MobileNetV2", "weights": str(tmp_path / "some.keras")}
     folders = {training_folder(settings_from({**values_of_both, **more}), "run", "1") for more in ({}, values)}
@@ -231,14 +231,14 @@ def test_other_phases_have_another_folder(settings: Settings, tmp_path: Path, va
         {"micro_batches": 4, "on_out_of_memory": "fail", "stall_minutes": 5.0},
     ],
 )
-def test_what_decides_no_training_leaves_it_in_its_folder(settings: Settings, values: dict):
-    """The same versions were trained on before, whatever the date of the run that asks."""
+def test_settings_that_decide_no_training_keep_its_folder(settings: Settings, values: dict):
+    """The training on the same dataset version is reused, whatever the date of the run."""
     other = settings_from({**settings.model_dump(), **values})
     assert training_folder(other, "run", "1") == training_folder(settings, "run", "1")
 
 
-def test_another_attempt_leaves_the_failure_of_the_running_one(settings: Settings, dataset: Path):
-    """Its parent has not read it yet."""
+def test_an_attempt_keeps_the_failure_of_an_earlier_attempt(settings: Settings, dataset: Path):
+    """The parent of the first attempt has not read the failure yet."""
     run = prepare_run(settings, dataset, "run")
     save_failure(run.folder, BadInput("too small"), attempt="first")
     second = TrainingProcess(run, output=1)
@@ -264,7 +264,7 @@ process.end(Path(sys.argv[1]), int(sys.argv[2]))
 """
 
 
-def test_an_unexpected_exception_waits_for_no_thread(tmp_path: Path):
+def test_a_process_with_an_unexpected_exception_does_not_wait_for_threads(tmp_path: Path):
     command = [sys.executable, "-c", STALLED, str(tmp_path), str(os.getpid())]
     ended = subprocess.run(command, timeout=300, check=False, capture_output=True, text=True)
     assert ended.returncode == 1
@@ -274,7 +274,7 @@ def test_an_unexpected_exception_waits_for_no_thread(tmp_path: Path):
     assert "RuntimeError: nobody expected this" in str(failure)
 
 
-def test_the_exit_after_a_failure_takes_a_bounded_time(monkeypatch: pytest.MonkeyPatch):
+def test_a_failing_process_exits_within_a_time_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process, "FAIL_S", 0.1)
     left: list[TenfoldError] = []
     with pytest.raises(RuntimeError), process._failing_in_time(left.append):
@@ -285,12 +285,12 @@ def test_the_exit_after_a_failure_takes_a_bounded_time(monkeypatch: pytest.Monke
         raise OSError(errno.ESTALE, "Stale file handle")
     until(lambda: len(left) == 2)
     assert isinstance(left[1], FileSystemError)
-    with pytest.raises(Preempted), process._failing_in_time(lambda _: pytest.fail("a stop has time")):
+    with pytest.raises(Preempted), process._failing_in_time(lambda _: pytest.fail("the exit was forced")):
         raise Preempted("asked to stop")
 
 
 @pytest.mark.parametrize("reason", [BadInput("too small"), OSError(28, "No space left on device")])
-def test_a_full_disk_does_not_hide_why_a_training_failed(
+def test_a_full_disk_does_not_hide_the_failure_of_a_training(
     reason: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     def failing(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What a training keeps, and when: a table of values, and the files that come of it."""
+"""When a training saves checkpoints and models."""
 
 import threading
 from pathlib import Path
@@ -17,7 +17,7 @@ from pipeline.training.task import OneLabel, SeveralLabels, Task
 
 
 class Record:
-    """In place of a monitor: on the disk once `there` is set."""
+    """A fake monitor whose flush returns when `there` is set."""
 
     def __init__(self) -> None:
         self.asked, self.there = threading.Event(), threading.Event()
@@ -29,7 +29,7 @@ class Record:
 
 
 class Kept:
-    """What a training that stands at step 20 keeps in a folder."""
+    """A training at step 20, with its files in a folder."""
 
     def __init__(self, folder: Path, index: int = 0, task: Task | None = None, **settings: float) -> None:
         given = {"workspace": str(folder), "num_training_servers": index + 1, "batch_size": 32, **settings}
@@ -41,7 +41,7 @@ class Kept:
         self.keeper = Keeper(self.run, self.loop, self.checkpoints, model, task or OneLabel(), keeps=True)
 
     def steps_with_a_checkpoint(self, last: int) -> list[int]:
-        """Take the steps up to `last`, each of which may write one."""
+        """Take the steps up to `last`. Return the steps of all checkpoints in the folder."""
         while self.loop.step < last:
             self.loop.step += 1
             self.keeper.save_where_due(epochs_done=2)
@@ -49,21 +49,21 @@ class Kept:
         return [int(path.stem.rpartition("-")[2]) for path in sorted(self.run.folder.glob("checkpoints/*"))]
 
 
-def test_a_checkpoint_says_where_the_loop_is(tmp_path: Path):
+def test_a_checkpoint_holds_the_position_of_the_loop(tmp_path: Path):
     kept = Kept(tmp_path)
     kept.keeper.save(epochs_done=2)
     kept.checkpoints.wait()
     assert kept.checkpoints.restore() == Position(2, 20, Sums(12, 3.5), keeps=True)
 
 
-def test_one_is_written_where_it_is_due_and_steps_wait_for_none(tmp_path: Path):
+def test_checkpoints_are_written_when_due_without_blocking_steps(tmp_path: Path):
     kept = Kept(tmp_path, checkpoint_minutes=0, checkpoint_steps=4)
     kept.record.there.clear()
     kept.loop.step = 24
     kept.keeper.save_where_due(epochs_done=2)
     assert kept.record.asked.wait(60)
-    assert not [*tmp_path.glob("checkpoints/*.npz")]  # before what the record has of its steps
-    kept.loop.step = 28  # due, but the one before is being written
+    assert not [*tmp_path.glob("checkpoints/*.npz")]  # not before the record of its steps is on the disk
+    kept.loop.step = 28  # due, but the previous checkpoint is still being written
     kept.keeper.save_where_due(epochs_done=2)
     kept.record.there.set()
     kept.checkpoints.wait()
@@ -71,7 +71,7 @@ def test_one_is_written_where_it_is_due_and_steps_wait_for_none(tmp_path: Path):
     assert kept.steps_with_a_checkpoint(32) == [24, 29]
 
 
-def test_server_0_keeps_for_all(tmp_path: Path):
+def test_only_server_0_writes_checkpoints_and_models(tmp_path: Path):
     kept = Kept(tmp_path, index=1, checkpoint_minutes=0, checkpoint_steps=1)
     kept.keeper.save(epochs_done=2)
     kept.keeper.save_if_best(1, values(0.5, 0.5))
@@ -80,7 +80,7 @@ def test_server_0_keeps_for_all(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("task", "best"), [(OneLabel(), [1, 3]), (SeveralLabels(), [1, 2])])
-def test_the_model_is_kept_of_each_epoch_that_is_the_best_so_far(tmp_path: Path, task: Task, best: list[int]):
+def test_a_model_is_saved_for_each_new_best_epoch(tmp_path: Path, task: Task, best: list[int]):
     kept = Kept(tmp_path, task=task)
     told = {1: values(0.5, 0.9), 2: values(0.4, 0.8), 3: values(0.6, 0.85), 4: values(0.6, 0.85)}
     for epoch, each in told.items():
@@ -92,7 +92,7 @@ def test_the_model_is_kept_of_each_epoch_that_is_the_best_so_far(tmp_path: Path,
 
 
 def values(accuracy: float, loss: float) -> dict[str, float]:
-    """Of an epoch, as its validation has them."""
+    """Return the values of an epoch."""
     return {"loss": 1.0, "accuracy": 0.3, "val_loss": loss, "val_accuracy": accuracy}
 
 
@@ -104,12 +104,10 @@ def recorded(kept: Kept, *epochs: int) -> None:
     record.close()
 
 
-def test_the_model_of_the_last_epoch_takes_the_place_of_a_lost_best_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_the_model_of_the_last_epoch_replaces_a_lost_best_model(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     kept = Kept(tmp_path)
     recorded(kept, 1, 2, 3)
-    kept.keeper.replace_lost_best(epochs_done=2)  # the third was reported, but no checkpoint has it
+    kept.keeper.replace_lost_best(epochs_done=2)  # no checkpoint includes the third epoch
     best = load_best(kept.run)
     assert best
     assert (best.epoch, best.metrics["val_accuracy"]) == (2, 0.2)
@@ -117,10 +115,10 @@ def test_the_model_of_the_last_epoch_takes_the_place_of_a_lost_best_one(
     assert "no model of a best epoch can be read: using the model of epoch 2 instead" in caplog.text
 
 
-def test_an_epoch_without_all_values_replaces_a_lost_model_too(tmp_path: Path):
+def test_an_epoch_without_validation_values_can_replace_a_lost_best_model(tmp_path: Path):
     kept = Kept(tmp_path)
     record = RecordSink(kept.run.folder / "record")
-    record.write(Row("epochs", 1000.0, 1, {"loss": 1.0, "accuracy": 0.5}))  # the rest was not a number
+    record.write(Row("epochs", 1000.0, 1, {"loss": 1.0, "accuracy": 0.5}))  # the other values were not finite
     record.close()
     kept.keeper.replace_lost_best(epochs_done=1)
     best = load_best(kept.run)
@@ -129,7 +127,7 @@ def test_an_epoch_without_all_values_replaces_a_lost_model_too(tmp_path: Path):
 
 
 @pytest.mark.parametrize("epochs_done", [0, 2])
-def test_a_best_model_that_is_there_stays(tmp_path: Path, epochs_done: int):
+def test_an_existing_best_model_is_not_replaced(tmp_path: Path, epochs_done: int):
     kept = Kept(tmp_path)
     recorded(kept, 1, 2)
     if epochs_done:

@@ -1,4 +1,4 @@
-"""Several training servers, each a process of its own on this machine."""
+"""Several training servers, each in a separate process on this machine."""
 
 import json
 import os
@@ -25,9 +25,9 @@ from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES, STEPS = 34, 5
-"""Of the published data set, and the steps that two servers take over them."""
+"""Training examples of the published dataset, and the steps per epoch of two servers."""
 BOUND_S = 60
-"""In which a server ends whose mate is gone."""
+"""Seconds within which a server ends after the other server ended."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
@@ -37,26 +37,26 @@ def settings(tmp_path: Path) -> Settings:
     return settings_from({**values, "num_training_servers": 2, "server_wait_minutes": 1.0})
 
 
-def test_two_servers_or_devices_take_the_same_step_as_one(tmp_path: Path):
-    """Mean loss, clipped gradients and update of one pinned batch; a stop of one server is heard by all."""
+def test_two_servers_or_devices_take_the_same_steps_as_one_device(tmp_path: Path):
+    """Losses, clipped gradients and updates are equal. All servers get the stop request of one server."""
     addresses = [f"127.0.0.1:{_free_port()}" for _ in range(2)]
     told = [[], *([str(index), *addresses] for index in range(2))]
     commands = [[sys.executable, replicas.__file__, tmp_path / f"{n}.npz", *args] for n, args in enumerate(told)]
     processes = [subprocess.Popen(command, env=ENVIRONMENT) for command in commands]
-    one = replicas.two_steps()  # here, where TensorFlow is loaded, while the others load it
+    one = replicas.two_steps()  # in this process, while the others load TensorFlow
     assert [process.wait(120) for process in processes] == [0] * 3
     mirrored, first, second = (list(np.load(tmp_path / f"{n}.npz").values()) for n in range(3))
     for ours, theirs in zip(first, second, strict=True):
         assert np.array_equal(ours, theirs)
-    assert first[0][:, 2].tolist() == [8, 8]  # examples, those of padding left out
+    assert first[0][:, 2].tolist() == [8, 8]  # examples without padding
     assert [told[0][1, 3] > 0 for told in (one, mirrored, first)] == [True] * 3
     for several in (mirrored, first):
         for alone, together in zip((one[0][:, :3], *one[1:]), (several[0][:, :3], *several[1:]), strict=True):
-            assert np.allclose(alone, together, rtol=1e-5, atol=1e-7)  # sums in another order: float32 has 24 bits
+            assert np.allclose(alone, together, rtol=1e-5, atol=1e-7)  # float32 sums in another order differ
 
 
 class Noted:
-    """The servers of a training, and what their steps saw."""
+    """The servers of a training, and the examples of their steps."""
 
     def __init__(self, settings: Settings, dataset: Path) -> None:
         self.runs = [prepare_run(settings, dataset, "run", index) for index in range(2)]
@@ -73,7 +73,7 @@ class Noted:
         return [list(map(int, line.split())) for line in notes.read_text().splitlines()] if notes.exists() else []
 
     def surviving(self, index: int) -> dict[int, list[int]]:
-        """Of each step its epoch and the numbers of its examples, as it was done last."""
+        """Return the epoch and the example numbers of each step, from its last execution."""
         return {step: seen for step, *seen in self.lines(index)}
 
     def seen(self, epoch: int) -> Counter[int]:
@@ -82,7 +82,7 @@ class Noted:
 
 
 @pytest.mark.long
-def test_two_servers_see_each_example_once_and_end_with_one_model(settings: Settings, published: Path):
+def test_two_servers_read_each_example_once_and_write_one_model(settings: Settings, published: Path):
     noted = Noted(settings, published)
     processes = noted.start()
     errors = [process.communicate()[1].decode() for process in processes]
@@ -101,7 +101,7 @@ def test_two_servers_see_each_example_once_and_end_with_one_model(settings: Sett
 
 
 @pytest.mark.long
-def test_a_killed_server_ends_the_others_and_all_go_on_together(settings: Settings, published: Path):
+def test_a_killed_server_stops_the_other_and_both_can_continue(settings: Settings, published: Path):
     noted = Noted(settings.model_copy(update={"epochs": 400, "checkpoint_steps": 2}), published)
     first, second = noted.start()
     until(lambda: list((noted.runs[0].folder / "checkpoints").glob("*.npz")))
@@ -114,7 +114,7 @@ def test_a_killed_server_ends_the_others_and_all_go_on_together(settings: Settin
     assert isinstance(take_failure(noted.runs[0].folder), TrainingError)
 
     done = len(noted.lines(0)) // STEPS
-    for run in noted.runs:  # the same training with an end that is near
+    for run in noted.runs:  # the same training with fewer epochs
         described = json.loads((run.folder / "run.json").read_text())
         described["settings"]["epochs"] = done + 2
         (run.folder / "run.json").write_text(json.dumps(described))
@@ -126,7 +126,7 @@ def test_a_killed_server_ends_the_others_and_all_go_on_together(settings: Settin
 
 
 @pytest.mark.long
-def test_a_command_names_the_server_that_was_killed(settings: Settings, published: Path, tmp_path: Path):
+def test_a_train_command_names_the_killed_server(settings: Settings, published: Path, tmp_path: Path):
     values = {**settings.model_dump(), "epochs": 400, "dataset": str(published)}
     (tmp_path / "settings.json").write_text(json.dumps(values))
     command = [sys.executable, "-m", "pipeline", "train", "--config", str(tmp_path / "settings.json")]
@@ -142,7 +142,7 @@ def test_a_command_names_the_server_that_was_killed(settings: Settings, publishe
 
 
 @pytest.mark.long
-def test_a_stop_of_one_server_is_a_checkpoint_of_all(settings: Settings, published: Path):
+def test_stopping_one_server_stops_both_at_the_same_checkpoint(settings: Settings, published: Path):
     noted = Noted(settings.model_copy(update={"epochs": 400}), published)
     processes = noted.start()
     until(lambda: noted.lines(1))
@@ -163,16 +163,14 @@ def test_a_stop_of_one_server_is_a_checkpoint_of_all(settings: Settings, publish
         (3, 32, 10, r"batch_size must be a multiple of num_training_servers \(3\), got 32: 33 is the next one"),
     ],
 )
-def test_servers_that_would_get_no_equal_part_are_refused(
-    servers: int, batch_size: int, shards: int, words: str | None
-):
+def test_servers_without_equal_shares_are_refused(servers: int, batch_size: int, shards: int, words: str | None):
     settings = settings_from({"num_training_servers": servers, "batch_size": batch_size})
     with pytest.raises(SettingsError, match=words) if words else nullcontext():
         require_shares(settings, shards)
 
 
 @pytest.mark.long
-def test_a_killed_server_is_named_where_somebody_saw_it_end(settings: Settings, published: Path):
+def test_the_error_of_the_other_server_names_the_killed_server(settings: Settings, published: Path):
     runs = [prepare_run(settings.model_copy(update={"epochs": 400}), published, "run", index) for index in range(2)]
     processes = [TrainingProcess(run, output=1) for run in runs]
     until(lambda: list((runs[0].folder / "checkpoints").glob("*.npz")))
@@ -183,7 +181,7 @@ def test_a_killed_server_is_named_where_somebody_saw_it_end(settings: Settings, 
         processes[0].wait()
 
 
-def test_more_servers_than_shards_are_refused_by_the_command(settings: Settings, published: Path):
+def test_train_refuses_more_servers_than_shards(settings: Settings, published: Path):
     with pytest.raises(SettingsError, match="at most 10"):
         train(settings.model_copy(update={"num_training_servers": 11, "batch_size": 11}), published, "run")
     assert not (Path(settings.workspace) / "runs").exists()

@@ -1,4 +1,4 @@
-"""The picture holds what the model sees: its pixels are looked at."""
+"""The picture of `show` has the pixels that the model sees."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ WHITE = (255, 255, 255)
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of 40 images in two halves, of a color each; their names are what people call folders."""
+    """A dataset of 40 two-colored images, with a non-ASCII label and a very long label."""
     root = tmp_path_factory.mktemp("published")
     for number in range(40):
         path = root / "source" / ("Chrysanthème 菊", "a name that is far too long " * 4)[number % 2] / f"{number}.png"
@@ -51,7 +51,7 @@ def tile(picture: Image.Image, number: int, columns: int, side: int = shown_side
 
 
 def label_of(picture: Image.Image, number: int, columns: int, side: int = shown_side(SIZE)) -> Image.Image:
-    """The strip below an image, the margin to its right included."""
+    """Return the strip below an image, including the margin to its right."""
     row, column = divmod(number, columns)
     left, top = MARGIN + column * (side + MARGIN), TITLE_HEIGHT + row * (side + LABEL_HEIGHT) + side
     return picture.crop((left, top, left + side + MARGIN, top + LABEL_HEIGHT))
@@ -62,7 +62,7 @@ def is_blank(image: Image.Image) -> bool:
 
 
 def assert_shows(path: Path, images: Sequence[np.ndarray], columns: int) -> None:
-    """That the picture has these images, pixel for pixel, each with a label, and no more."""
+    """Assert that the picture has exactly these images, pixel by pixel, each with a label."""
     with Image.open(path) as picture:
         picture.load()
     for number, image in enumerate(images):
@@ -82,7 +82,7 @@ def validated(folder: Path, settings: Settings) -> list[np.ndarray]:
     ]
 
 
-def test_it_shows_validation_images_as_they_are_evaluated(published: Path, tmp_path: Path):
+def test_show_draws_validation_images_as_the_model_sees_them(published: Path, tmp_path: Path):
     settings = settings_of()
     images = validated(published, settings)
     path = show(settings, published, tmp_path / "a.png", augmented=False, count=4)
@@ -90,7 +90,7 @@ def test_it_shows_validation_images_as_they_are_evaluated(published: Path, tmp_p
     assert_shows(path, images[:4], 2)
 
 
-def test_where_there_are_fewer_all_are_shown_and_no_padding(published: Path, tmp_path: Path):
+def test_show_draws_all_images_without_padding_if_there_are_too_few(published: Path, tmp_path: Path):
     settings = settings_of(batch_size=5)
     images = validated(published, settings)
     path = show(settings, published, tmp_path / "a.png", augmented=False, count=256)
@@ -98,7 +98,7 @@ def test_where_there_are_fewer_all_are_shown_and_no_padding(published: Path, tmp
 
 
 @pytest.mark.parametrize("color_jitter", [0.0, 0.5])
-def test_it_shows_the_first_training_images_as_training_sees_them(published: Path, tmp_path: Path, color_jitter: float):
+def test_show_draws_training_images_as_the_model_sees_them(published: Path, tmp_path: Path, color_jitter: float):
     settings = settings_of(color_jitter=color_jitter, crop="random", seed=3)
     path = show(settings, published, tmp_path / "a.png", augmented=True, count=16)
     batches = training_batches(published, batch_options(settings)).take(2)
@@ -109,7 +109,7 @@ def test_it_shows_the_first_training_images_as_training_sees_them(published: Pat
 @pytest.mark.parametrize(
     "cache", ["disk", *(pytest.param(each, marks=pytest.mark.long) for each in ("auto", "memory"))]
 )
-def test_what_training_keeps_is_left_alone(published: Path, tmp_path: Path, cache: str):
+def test_show_does_not_write_the_image_cache(published: Path, tmp_path: Path, cache: str):
     settings = settings_of(cache=cache, local_folder=str(tmp_path / "local"))
     path = show(settings, published, tmp_path / "a.png", augmented=True, count=4)
     other = show(settings_of(cache="off"), published, tmp_path / "b.png", augmented=True, count=4)
@@ -118,7 +118,7 @@ def test_what_training_keeps_is_left_alone(published: Path, tmp_path: Path, cach
 
 
 @pytest.mark.long
-def test_from_a_bucket_it_is_the_same_picture(gcs: FakeGcs, published: Path, tmp_path: Path):
+def test_show_draws_the_same_picture_from_a_bucket(gcs: FakeGcs, published: Path, tmp_path: Path):
     gcs.put_folder("bucket", "published/", published)
     settings = settings_of(local_folder=str(tmp_path / "local"))
     remote = show(settings, BucketPath("bucket", "published"), tmp_path / "a.png", augmented=True, count=9)
@@ -131,7 +131,7 @@ def one_colored(side: int, *colors: tuple[int, int, int]) -> list[Shown]:
 
 
 @pytest.mark.parametrize("side", [32, 96, 160, 224, 600])
-def test_images_stand_in_rows_and_no_label_in_another(side: int):
+def test_images_are_drawn_in_rows_with_labels_of_limited_width(side: int):
     colors = [(200, 0, 0), (0, 200, 0), (0, 0, 200)]
     picture = draw_grid(one_colored(side, *colors), ["W" * 200, "b", "c"], "T" * 500, "s" * 500)
     for number, color in enumerate(colors):
@@ -141,10 +141,10 @@ def test_images_stand_in_rows_and_no_label_in_another(side: int):
     strip = label_of(picture, 0, 2, shown_side(side))
     assert is_blank(strip.crop((strip.width - MARGIN, 0, *strip.size)))
     assert not is_blank(strip)
-    assert is_blank(picture.crop((picture.width - MARGIN, 0, *picture.size)))  # the title is cut, too
+    assert is_blank(picture.crop((picture.width - MARGIN, 0, *picture.size)))  # the title is shortened too
 
 
-def test_labels_are_those_of_their_images():
+def test_each_image_has_its_label():
     seen = one_colored(32, (1, 1, 1), (2, 2, 2))
     picture = draw_grid([seen[0], seen[1], seen[0]], ["daisy", "rose"], "title", "subtitle")
     strips = [label_of(picture, number, 2).tobytes() for number in range(3)]
@@ -169,14 +169,14 @@ def test_labels_are_those_of_their_images():
         "漢" * 99,
     ],
 )
-def test_any_name_can_be_drawn(monkeypatch: pytest.MonkeyPatch, fonts: tuple[str, ...], name: str):
-    monkeypatch.setattr(shown, "FONTS", fonts)  # what other systems have
+def test_any_text_can_be_drawn(monkeypatch: pytest.MonkeyPatch, fonts: tuple[str, ...], name: str):
+    monkeypatch.setattr(shown, "FONTS", fonts)  # the fonts of other systems
     picture = draw_grid(one_colored(32, (1, 1, 1)), [name], name, name)
     assert not is_blank(label_of(picture, 0, 1))
 
 
 @pytest.mark.parametrize("width", [0, 10, 50, 51, 52, 53, 200])
-def test_a_name_is_cut_where_the_room_ends(width: int):
+def test_a_long_name_is_shortened_to_the_width(width: int):
     font = ImageFont.load_default(14)
     name = "sunflowers of a late summer"
     line = shortened(name, width, font)
@@ -190,7 +190,7 @@ def test_a_name_is_cut_where_the_room_ends(width: int):
         assert font.getlength(name) <= width
 
 
-def test_several_labels_stand_side_by_side_and_the_first_as_if_alone(tmp_path: Path):
+def test_several_labels_of_an_image_are_drawn_in_one_line(tmp_path: Path):
     dataset, _ = publish_case("boxes", tmp_path)
     path = show(settings_of(), dataset, tmp_path / "a.png", augmented=False, count=4)
     assert_shows(path, validated(dataset, settings_of()), 2)
@@ -211,17 +211,17 @@ def test_several_labels_stand_side_by_side_and_the_first_as_if_alone(tmp_path: P
         ({"crop": "whole", "color_jitter": 0.4}, False, "validation, crop whole, 32 x 32 pixels"),
     ],
 )
-def test_the_title_says_what_is_seen(
+def test_the_title_describes_the_images(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict, augmented: bool, words: str
 ):
     titles: list[tuple[str, str]] = []
-    # Words in a picture cannot be read back.
+    # The test cannot read text from a picture.
     monkeypatch.setattr(shown, "draw_grid", lambda *given: titles.append(given[2:]) or draw_grid(*given))
     show(settings_of(**values), published, tmp_path / "a.png", augmented=augmented, count=1)
     assert titles == [(f"flowers {published.name}", words)]
 
 
-def test_a_damaged_shard_is_named_and_no_picture_left(published: Path, tmp_path: Path):
+def test_a_damaged_shard_is_reported_and_leaves_no_picture(published: Path, tmp_path: Path):
     dataset = publish(published.parents[3] / "source", tmp_path / "w")
     shard = next(path for path in sorted(dataset.glob("validation-*")) if path.stat().st_size)
     content = bytearray(shard.read_bytes())
@@ -233,7 +233,7 @@ def test_a_damaged_shard_is_named_and_no_picture_left(published: Path, tmp_path:
 
 
 @pytest.mark.long
-def test_the_command_writes_into_the_current_folder_and_replaces(published: Path, tmp_path: Path):
+def test_the_show_command_replaces_the_picture_in_the_current_folder(published: Path, tmp_path: Path):
     path = tmp_path / f"flowers-{published.name}-augmented.png"
     path.write_bytes(b"of yesterday")
     command = [sys.executable, "-m", "pipeline", "show", str(published), "--augmented", "--count", "3", "--json"]
@@ -261,7 +261,7 @@ def test_the_command_writes_into_the_current_folder_and_replaces(published: Path
         (["{published}", "--set", "image_size=1"], "image_size must be greater than or equal to 32, got '1'"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_sentence(
+def test_the_show_command_reports_invalid_arguments_in_one_line(
     published: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ):
     assert main(["show", *(argument.format(published=published) for argument in arguments)]) == 1

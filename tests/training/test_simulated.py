@@ -13,7 +13,7 @@ from pipeline.training.job import run_job
 from pipeline.training.simulated import SimulatedSteps
 
 
-def test_each_step_takes_its_time_and_the_model_stays_as_it_is(tmp_path: Path, published: Path) -> None:
+def test_simulated_steps_take_the_configured_time(tmp_path: Path, published: Path) -> None:
     places = {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 2}
     run = prepare_run(settings_from({**places, "simulated_step_ms": 30.0}), published, "some run")
     run_job(run, lambda: False)
@@ -26,7 +26,7 @@ def test_each_step_takes_its_time_and_the_model_stays_as_it_is(tmp_path: Path, p
     assert len(result["limits"]) >= 1
 
 
-def test_it_counts_examples_and_passes_on_a_stop_request() -> None:
+def test_simulated_steps_count_examples_and_pass_on_a_stop_request() -> None:
     steps = SimulatedSteps(tf.distribute.get_strategy(), 0.0)
     weights = tf.constant([1.0, 1.0, 0.0])
     images, labels, mirrored = tf.zeros((3, 8, 8, 3), tf.uint8), tf.zeros(3, tf.int32), tf.zeros(3, bool)
@@ -35,7 +35,7 @@ def test_it_counts_examples_and_passes_on_a_stop_request() -> None:
 
 
 @pytest.mark.parametrize(("simulated_step_ms", "is_same"), [(0.0, True), (40.0, False)])
-def test_it_is_another_training(tmp_path: Path, simulated_step_ms: float, is_same: bool) -> None:
+def test_a_simulated_training_has_another_folder(tmp_path: Path, simulated_step_ms: float, is_same: bool) -> None:
     plain = settings_from({"workspace": str(tmp_path)})
     other = plain.model_copy(update={"simulated_step_ms": simulated_step_ms})
     assert (training_folder(plain, "run", "v") == training_folder(other, "run", "v")) == is_same

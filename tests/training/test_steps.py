@@ -1,4 +1,4 @@
-"""A step in 16 bits, one that XLA compiled, and one in parts."""
+"""Training steps with mixed precision, with XLA, and with micro-batches."""
 
 import subprocess
 import sys
@@ -27,11 +27,11 @@ def overflowing(folder: Path) -> Small:
     return training
 
 
-def test_a_step_that_overflows_is_left_out_and_its_loss_is_a_number(tmp_path: Path):
+def test_an_overflowing_step_changes_no_variable_and_has_a_finite_loss(tmp_path: Path):
     training = overflowing(tmp_path)
     before = [variable.numpy() for variable in training.model.trainable_variables]
     losses = training.train(2)
-    assert all(0 < loss < 100 for loss in losses)  # not times the scale either
+    assert all(0 < loss < 100 for loss in losses)  # the loss is not scaled
     after = training.model.trainable_variables
     assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
     assert float(training.optimizer.dynamic_scale) == TOO_LARGE / 4
@@ -39,7 +39,7 @@ def test_a_step_that_overflows_is_left_out_and_its_loss_is_a_number(tmp_path: Pa
 
 
 def spoiled_by(label: int) -> Loss:
-    """A finite loss whose gradients are not finite if an example has this label: the root is steep at zero."""
+    """Return a finite loss whose gradients are infinite if an example has this label, because of a root at zero."""
 
     def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         under_the_root = 0 * logits[:, 0] + tf.where(labels == label, 0.0, 1.0)
@@ -49,7 +49,7 @@ def spoiled_by(label: int) -> Loss:
 
 
 @pytest.mark.parametrize(("label", "xla", "spoiled"), [(7, False, 0.0), (1, False, 1.0), (1, True, 1.0)])
-def test_a_step_tells_that_its_gradients_overflowed(label: int, xla: bool, spoiled: float, tmp_path: Path):
+def test_a_step_reports_overflowed_gradients(label: int, xla: bool, spoiled: float, tmp_path: Path):
     training = small(settings_from({}), tmp_path, dropout=0.0)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=spoiled_by(label), xla=xla))
@@ -59,7 +59,7 @@ def test_a_step_tells_that_its_gradients_overflowed(label: int, xla: bool, spoil
 
 
 def test_gradients_whose_squares_overflow_count_as_overflowed(tmp_path: Path):
-    """Adam keeps the mean of the squares, which would stay infinite."""
+    """Adam keeps a mean of the squared gradients, which would stay infinite."""
     training = small(settings_from({}), tmp_path, dropout=0.0, normalized=False)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     options = StepOptions(loss=lambda _, logits: 1e25 * tf.square(logits[:, 0]))
@@ -68,12 +68,12 @@ def test_gradients_whose_squares_overflow_count_as_overflowed(tmp_path: Path):
     assert not all(np.isfinite(variable.numpy()).all() for variable in training.optimizer.variables)
 
 
-def test_an_overflow_of_the_scaled_loss_is_no_fault_of_a_batch(tmp_path: Path):
+def test_an_overflow_of_the_scaled_loss_is_not_reported(tmp_path: Path):
     result = overflowing(tmp_path).steps.train(*TRAINED).numpy()
     assert result[4:].tolist() == [0.0]
 
 
-def test_the_batch_whose_gradients_overflowed_is_blamed_and_not_the_next_one(tmp_path: Path):
+def test_the_error_names_the_batch_with_overflowed_gradients(tmp_path: Path):
     training = small(settings_from({}), tmp_path)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=spoiled_by(9)))
@@ -95,7 +95,7 @@ class Unheard:
     def batch(self, **_: object) -> None: ...
 
 
-def test_the_scale_of_the_loss_goes_on_from_the_checkpoint(tmp_path: Path):
+def test_a_checkpoint_restores_the_loss_scale(tmp_path: Path):
     first = overflowing(tmp_path)
     first.train(1)
     first.optimizer.dynamic_scale.assign(2.0**10)
@@ -108,7 +108,7 @@ def test_the_scale_of_the_loss_goes_on_from_the_checkpoint(tmp_path: Path):
         assert np.array_equal(one, other)
 
 
-def test_gradients_are_those_of_the_loss_and_not_of_the_scaled_one(tmp_path: Path):
+def test_gradients_are_unscaled_before_the_update(tmp_path: Path):
     whole, half = (
         small(settings, tmp_path / settings.precision, dropout=0.0) for settings in (settings_from({}), HALF)
     )
@@ -119,16 +119,16 @@ def test_gradients_are_those_of_the_loss_and_not_of_the_scaled_one(tmp_path: Pat
 
 
 def first_moments(training: Small) -> list[np.ndarray]:
-    """After one step: a tenth of the gradients."""
+    """Return the first moments. After one step, they are a tenth of the gradients."""
     return [each.numpy() for each in training.optimizer.variables if each.path.endswith("momentum")]
 
 
 @pytest.mark.parametrize(
     ("precision", "rel"), [("float32", 1e-4), pytest.param("mixed_float16", 0.02, marks=pytest.mark.long)]
 )
-def test_xla_compiles_the_step_and_changes_no_loss(precision: str, rel: float, tmp_path: Path):
+def test_xla_compiles_the_step_without_changing_the_loss(precision: str, rel: float, tmp_path: Path):
     both = [settings_from({"precision": precision, "xla": xla}) for xla in (False, True)]
-    # Without dropout: XLA draws other random numbers.
+    # Without dropout, because XLA draws other random numbers.
     plain, compiled = (small(settings, tmp_path / str(settings.xla), dropout=0.0) for settings in both)
     assert compiled.train(3) == pytest.approx(plain.train(3), rel=rel)
     assert (compiled_functions(plain), compiled_functions(compiled)) == (0, 1)
@@ -142,7 +142,7 @@ def test_xla_compiles_the_step_and_changes_no_loss(precision: str, rel: float, t
         *(pytest.param(each, marks=pytest.mark.long) for each in ({"xla": True}, {"color_jitter": 0.5})),
     ],
 )
-def test_a_step_mirrors_the_images_that_it_is_told_to(values: dict, tmp_path: Path):
+def test_a_step_mirrors_only_the_marked_images(values: dict, tmp_path: Path):
     images, none = BATCH[0].numpy(), tf.zeros(4, tf.bool)
     images[MIRRORED.numpy()] = images[MIRRORED.numpy(), :, ::-1]
     others = tf.constant(images), *BATCH[1:3]
@@ -162,7 +162,7 @@ def test_a_step_mirrors_the_images_that_it_is_told_to(values: dict, tmp_path: Pa
 
 
 def compiled_functions(training: Small) -> int:
-    """How many functions within the training step XLA must compile."""
+    """Return the number of functions in the training step that XLA must compile."""
     graph = training.steps.train.get_concrete_function(*TRAINED).graph.as_graph_def()
     return sum("_XlaMustCompile" in function.attr for function in graph.library.function)
 
@@ -177,8 +177,8 @@ def compiled_functions(training: Small) -> int:
         ({"precision": "mixed_float16"}, 1e-4),
     ],
 )
-def test_parts_of_a_batch_have_its_gradients(values: dict, atol: float, tmp_path: Path):
-    """Without normalization and dropout: those see what they are given at once."""
+def test_micro_batches_give_the_gradients_of_the_whole_batch(values: dict, atol: float, tmp_path: Path):
+    """Without normalization and dropout, because their output depends on the size of the micro-batch."""
     both = [settings_from({"micro_batches": 2, **values}), settings_from({**values, "micro_batches": 1})]
     parts, whole = (
         small(settings, tmp_path / str(settings.micro_batches), dropout=0.0, normalized=False) for settings in both
@@ -191,8 +191,8 @@ def test_parts_of_a_batch_have_its_gradients(values: dict, atol: float, tmp_path
     assert parts.steps.evaluate(*BATCH).numpy() == pytest.approx(whole.steps.evaluate(*BATCH).numpy(), rel=1e-3)
 
 
-def test_a_step_in_parts_has_one_of_them_at_a_time(tmp_path: Path):
-    """The model stands once in the step, for one example, within a loop of which one turn runs at a time."""
+def test_a_step_runs_one_micro_batch_at_a_time(tmp_path: Path):
+    """The graph contains the model once, for one example, in a loop without parallel iterations."""
     training = small(settings_from({}), tmp_path)
     taken: list[int] = []
 
@@ -219,13 +219,13 @@ assert_two_devices_take_parts(sys.argv[1])
 
 
 @pytest.mark.long
-def test_two_devices_take_parts(tmp_path: Path):
-    """In a process of its own: TensorFlow can divide a processor only before it has used it."""
+def test_two_devices_support_micro_batches(tmp_path: Path):
+    """The test needs a separate process: TensorFlow can split a processor only before it uses it."""
     subprocess.run([sys.executable, "-c", TWO_DEVICES, str(tmp_path)], cwd=ROOT, check=True, timeout=300)
 
 
 def assert_two_devices_take_parts(folder: str) -> None:
-    """That they have the gradients of whole batches, and get on with the variables of normalization and dropout."""
+    """Assert that gradients equal those of whole batches, and that normalization and dropout work on two devices."""
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
 
     def moments(parts: int, dropout: float, normalized: bool) -> list[np.ndarray]:

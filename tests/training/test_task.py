@@ -1,4 +1,4 @@
-"""What differs where an image may have several labels: by hand, and as Keras has it."""
+"""The differences between tasks with one label and with several labels per image."""
 
 import keras
 import numpy as np
@@ -18,13 +18,13 @@ LOGITS = tf.constant([[2.0, -1.0, 0.5], [-3.0, 0.5, -1.0], [-1.0, 9.0, -0.1]])
 SEVERAL = task_of(RecordFormat(multi_label=True))
 
 
-def test_the_data_set_decides():
+def test_the_dataset_decides_the_task():
     assert isinstance(SEVERAL, SeveralLabels)
     assert isinstance(task_of(RecordFormat()), OneLabel)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-def test_the_loss_is_the_mean_over_all_classes_as_keras_has_it(smoothing: float):
+def test_the_multilabel_loss_equals_binary_cross_entropy_of_keras(smoothing: float):
     of_keras = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=smoothing, reduction="none")
     loss = SEVERAL.training_loss(settings_from({"label_smoothing": smoothing}), DATASET)
     assert np.allclose(loss(LABELS, LOGITS), of_keras(tf.cast(LABELS, tf.float32), LOGITS))
@@ -32,7 +32,7 @@ def test_the_loss_is_the_mean_over_all_classes_as_keras_has_it(smoothing: float)
     assert float(sigmoid_cross_entropy(LABELS, LOGITS)[0]) == pytest.approx(by_hand)
 
 
-def test_an_example_is_right_when_all_its_labels_are():
+def test_a_multilabel_prediction_is_correct_if_all_labels_match():
     assert SEVERAL.correct(LABELS, LOGITS).numpy().tolist() == [1, 0, 1]
 
 
@@ -45,25 +45,25 @@ def test_an_example_is_right_when_all_its_labels_are():
         (OneLabel(), {"val_loss": 0.4, "val_accuracy": 0.9}, True),
     ],
 )
-def test_the_best_epoch_has_the_least_loss_or_of_one_label_the_highest_accuracy(task, values: dict, better: bool):
+def test_the_task_decides_which_epoch_is_better(task, values: dict, better: bool):
     assert task.is_better(values, {"val_loss": 0.3, "val_accuracy": 0.5}) == better
 
 
-def test_each_label_has_a_probability_of_its_own():
+def test_each_label_has_an_independent_probability():
     model = build_model(settings_from({"image_size": 32}), classes=3)
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     probabilities = with_probabilities(model, SEVERAL).predict(images, verbose=0)
     assert np.allclose(probabilities, 1 / (1 + np.exp(-model(images).numpy())), atol=1e-6)
 
 
-def test_what_is_served_are_the_labels_over_one_half_the_likeliest_first():
+def test_served_labels_are_those_over_50_percent_in_order_of_probability():
     names = tf.constant([b"a", b"b", b"c"])
     served = SEVERAL.served(tf.constant([[0.6, 0.5, 0.9], [0.1, 0.7, 0.2], [0.1, 0.2, 0.3]]), names)["labels"]
     assert served.numpy().tolist() == [[b"c", b"a"], [b"b", b""], [b"", b""]]
     assert SEVERAL.served(tf.constant([[0.1, 0.2, 0.3]]), names)["labels"].shape == (1, 0)
 
 
-def test_a_step_sums_losses_and_exact_matches_without_the_padding():
+def test_a_step_sums_losses_and_exact_matches_without_padding():
     inputs = keras.Input((3,))
     model = keras.Model(inputs, keras.layers.Identity()(inputs))
     steps = Steps(tf.distribute.OneDeviceStrategy("/cpu:0"), model, keras.optimizers.SGD(), StepOptions(task=SEVERAL))

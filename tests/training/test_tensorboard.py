@@ -1,4 +1,4 @@
-"""TensorBoard as a sink: its event files, read as TensorBoard reads them."""
+"""The event files of the TensorBoard sink, read as TensorBoard reads them."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +17,7 @@ from pipeline.training.tensorboard import TensorBoardSink
 
 
 def scalars(folder: Path) -> Iterator[tuple[int, str, float]]:
-    """Step, name and value of each scalar."""
+    """Yield the step, name and value of each scalar."""
     for path in sorted(folder.glob("*tfevents*")):
         first, *events = (tf.compat.v1.Event.FromString(each.numpy()) for each in tf.data.TFRecordDataset(str(path)))
         assert first.file_version == "brain.Event:2"
@@ -27,7 +27,7 @@ def scalars(folder: Path) -> Iterator[tuple[int, str, float]]:
                 yield event.step, value.tag, tf.make_ndarray(value.tensor).item()
 
 
-def test_it_has_epochs_as_they_are_and_windows_of_the_rest(tmp_path: Path):
+def test_tensorboard_gets_each_epoch_and_aggregated_samples_and_batches(tmp_path: Path):
     with closing(TensorBoardSink(tmp_path)) as sink:
         for step in range(1, 31):
             sink.write(Row("samples", 100 + step / 10, step, {"sys/cpu_pct": step}))
@@ -46,7 +46,7 @@ def test_it_has_epochs_as_they_are_and_windows_of_the_rest(tmp_path: Path):
     }
 
 
-def test_each_value_has_the_time_at_which_it_was_taken(tmp_path: Path):
+def test_each_value_keeps_its_time(tmp_path: Path):
     with closing(TensorBoardSink(tmp_path)) as sink:
         sink.write(Row("epochs", 1234.5, 1, {"loss": 0.5}))
     [path] = tmp_path.glob("*tfevents*")
@@ -54,10 +54,10 @@ def test_each_value_has_the_time_at_which_it_was_taken(tmp_path: Path):
     assert event.wall_time == 1234.5
 
 
-def test_a_try_writes_done_epochs_anew_and_adds_windows(tmp_path: Path):
+def test_a_restarted_sink_rewrites_completed_epochs_and_adds_windows(tmp_path: Path):
     for first, done in ((1, []), (2, [Row("epochs", 1.0, 1, {"loss": 0.9})])):
         with closing(TensorBoardSink(tmp_path, done)) as sink:
-            for epoch in (first, first + 1):  # the second one of the first try is behind no checkpoint
+            for epoch in (first, first + 1):  # no checkpoint includes the second epoch of the first attempt
                 sink.write(Row("epochs", epoch, epoch, {"loss": 1 - epoch / 10}))
                 sink.write(Row("samples", epoch, epoch, {"x": first}))
     assert list(scalars(tmp_path)) == [
@@ -69,14 +69,14 @@ def test_a_try_writes_done_epochs_anew_and_adds_windows(tmp_path: Path):
 
 
 @pytest.mark.long
-def test_a_job_has_each_epoch_once_also_after_a_stop(published: Path, tmp_path: Path):
-    """Of a job that was stopped in its second epoch, too."""
+def test_a_stopped_job_writes_each_epoch_once(published: Path, tmp_path: Path):
+    """The job is stopped in its second epoch."""
     values = {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 2, "tensorboard": True}
     run = prepare_run(settings_from(values), published, "run")
     asked = iter(range(100))
     with pytest.raises(Preempted):
         run_job(run, lambda: next(asked) >= 9)
-    with closing(RecordSink(run.folder / "record")) as sink:  # as of one that was killed before its checkpoint
+    with closing(RecordSink(run.folder / "record")) as sink:  # as after a kill before the checkpoint
         sink.write(Row("epochs", 1.0, 2, {"val_loss": 99.0}))
     run_job(run, lambda: False)
     found = list(scalars(run.folder / "tensorboard"))

@@ -1,4 +1,4 @@
-"""A training that is stuck: what is taken for it, and what comes of it."""
+"""The watchdog: when a training counts as stuck, and how it ends."""
 
 import threading
 from pathlib import Path
@@ -20,13 +20,13 @@ from tests.waiting import until
     [
         (range(10, 71, 10), (), [False] * 6 + [True]),  # 60 s is not longer than the limit
         (range(10, 81, 10), (35,), [False] * 8),
-        (range(10, 121, 10), (35,), [False] * 10 + [True] * 2),  # heard of at 40, when it was looked at
-        ((10, 20, 5000, 5010), (), [False] * 4),  # it slept meanwhile
-        ((10, 20, 5000, 5010, 5020, 5030), (), [False] * 5 + [True]),  # and counts on when it is awake
+        (range(10, 121, 10), (35,), [False] * 10 + [True] * 2),  # the heartbeat is noticed at 40
+        ((10, 20, 5000, 5010), (), [False] * 4),  # the machine slept in between
+        ((10, 20, 5000, 5010, 5020, 5030), (), [False] * 5 + [True]),  # counting continues after the sleep
         ((10, 12, 14, 16), (), [False] * 4),
     ],
 )
-def test_a_training_is_stuck_where_nothing_is_heard_of_it(looks: range, steps: tuple[int, ...], stuck: list[bool]):
+def test_a_training_without_heartbeats_is_stuck(looks: range, steps: tuple[int, ...], stuck: list[bool]):
     now = [0.0]
     watch = Watchdog(60, 10, clock=lambda: now[0])
     found, left = [], list(steps)
@@ -43,7 +43,7 @@ def wait_long(ended: threading.Event) -> None:
     ended.wait(60)
 
 
-def test_what_is_stuck_is_left_with_the_stacks_of_all_threads(tmp_path: Path, capfd: pytest.CaptureFixture):
+def test_a_stuck_training_ends_with_the_stacks_of_all_threads(tmp_path: Path, capfd: pytest.CaptureFixture):
     left: list[TenfoldError] = []
     ended = threading.Event()
     threading.Thread(target=wait_long, args=(ended,)).start()
@@ -54,19 +54,19 @@ def test_what_is_stuck_is_left_with_the_stacks_of_all_threads(tmp_path: Path, ca
     assert "no step has ended for 0.00333333 minutes (stall_minutes)" in str(left[0])
     for text in (capfd.readouterr().err, (tmp_path / STACKS).read_text()):
         assert "wait_long" in text
-        assert "test_what_is_stuck_is_left" in text
+        assert "test_a_stuck_training_ends" in text
 
 
 @pytest.mark.parametrize("limit_s", [0.0, 3600.0])
-def test_what_goes_on_is_left_alone(tmp_path: Path, limit_s: float):
+def test_a_running_training_is_not_stopped(tmp_path: Path, limit_s: float):
     with watched(tmp_path, limit_s, lambda error: pytest.fail(str(error))) as heartbeat:
         heartbeat()
     until(lambda: all(thread.name != "watchdog" for thread in threading.enumerate()))
     assert not (tmp_path / STACKS).exists()
 
 
-def test_a_disk_that_hangs_does_not_keep_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What would end it is armed before anything is written, and disarmed where the process was left."""
+def test_a_hanging_disk_does_not_prevent_the_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The forced exit is armed before the stacks are written."""
     done: list[str] = []
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda s, **more: done.append(f"{s} {more}"))
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback", lambda *_: done.append("dump"))
@@ -95,9 +95,7 @@ def model(size, classes):
 
 
 @pytest.mark.long
-def test_a_training_that_is_stuck_in_tensorflow_ends(
-    make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_training_stuck_in_tensorflow_ends(make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "stuck_model.py").write_text(STUCK)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     values = {"source_uri": str(make_images({"a": 8, "b": 8})), "workspace": str(tmp_path / "w"), "image_size": 32}

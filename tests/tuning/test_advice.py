@@ -1,4 +1,4 @@
-"""What to change: the settings that it names exist, and are not already as it wants them."""
+"""Advice on settings: each named setting exists, and does not have the advised value already."""
 
 import re
 
@@ -50,7 +50,7 @@ GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
         (Limit.COMPUTE, GPU_BUSY, {}, "precision=mixed_bfloat16"),
     ],
 )
-def test_the_next_thing_to_do(limit: Limit, load: Load, values: dict, words: str):
+def test_advice_names_an_existing_setting_to_change(limit: Limit, load: Load, values: dict, words: str):
     values = {"image_size": 224, **values}
     advice = with_advice(Verdict((limit,), "It is so.", load), settings_from(values), {})
     assert advice.startswith("It is so. Next: ")
@@ -67,11 +67,11 @@ def test_the_next_thing_to_do(limit: Limit, load: Load, values: dict, words: str
         (Limit.COMPUTE, GPU_BUSY, {"precision": "mixed_bfloat16"}),
     ],
 )
-def test_nothing_to_do(limit: Limit, load: Load, values: dict):
+def test_a_verdict_without_remedy_has_no_advice(limit: Limit, load: Load, values: dict):
     assert with_advice(Verdict((limit,), "It is so.", load), settings_from(values), {}) == "It is so."
 
 
-def test_the_advice_knows_how_the_dataset_was_prepared():
+def test_advice_depends_on_how_the_dataset_was_prepared():
     """A training may use a dataset that was prepared with other settings than its own."""
     verdict = Verdict((Limit.DECODING,), "It is so.", Load())
     settings = settings_from({"image_size": 224, "epochs": 1})
@@ -80,6 +80,6 @@ def test_the_advice_knows_how_the_dataset_was_prepared():
     assert "more cores" in with_advice(verdict, settings, {"prepare": "raw", "prepare_size": 256})
 
 
-def test_several_limits_have_several_pieces_of_advice():
+def test_each_limit_has_its_advice():
     verdict = Verdict((Limit.DECODING, Limit.OTHER_PROGRAMS), "It is so.", Load())
     assert re.search("prepare=resize.*; or stop the other programs", with_advice(verdict, settings_from({}), {}))

@@ -1,4 +1,4 @@
-"""A training in a bucket: what is drawn of it is fetched, and no more."""
+"""A training in a bucket: only the files that are drawn are fetched."""
 
 import shutil
 import threading
@@ -23,11 +23,11 @@ from tests.watch.test_view import describe
 PLACE = BucketPath("bucket", "w/runs/run/digest")
 
 
-def test_a_local_one_is_its_own(tmp_path: Path) -> None:
+def test_a_local_training_is_not_copied(tmp_path: Path) -> None:
     assert Copies(Questions()).local_folder(tmp_path) == tmp_path
 
 
-def test_all_that_is_drawn_comes_and_no_record(gcs: FakeGcs, tmp_path: Path) -> None:
+def test_a_copy_has_all_drawn_files_but_no_record(gcs: FakeGcs, tmp_path: Path) -> None:
     run = rich_run(tmp_path / "run")
     describe(run, epochs=6)
     text = (run / "run.json").read_text().replace('"batch_size"', '"num_training_servers": 3, "batch_size"')
@@ -39,7 +39,7 @@ def test_all_that_is_drawn_comes_and_no_record(gcs: FakeGcs, tmp_path: Path) -> 
     assert not list(folder.rglob("record"))
 
 
-def test_it_is_asked_for_again_after_some_seconds(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_is_refreshed_after_some_seconds(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     gcs.put("bucket", f"{PLACE.key}/run.json", b"{}")
     ours = Copies(Questions())
     ours.local_folder(PLACE)
@@ -51,7 +51,7 @@ def test_it_is_asked_for_again_after_some_seconds(gcs: FakeGcs, monkeypatch: pyt
     assert (ours.local_folder(PLACE) / "result.json").exists()
 
 
-def test_for_a_closer_look_a_few_segments_come(gcs: FakeGcs, tmp_path: Path) -> None:
+def test_zooming_in_fetches_only_a_few_segments(gcs: FakeGcs, tmp_path: Path) -> None:
     here = written(tmp_path / "run", seconds=1000)
     (here / "run.json").write_text("{}")
     gcs.put_folder("bucket", PLACE.key + "/", here)
@@ -68,7 +68,7 @@ def test_for_a_closer_look_a_few_segments_come(gcs: FakeGcs, tmp_path: Path) -> 
         assert len(seen) == 51
 
 
-def test_copies_that_nobody_looks_at_are_removed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_copies_are_removed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "MAX_COPIES", 2)
     ours = Copies(Questions())
     places = [BucketPath("bucket", f"w/runs/run/{name}") for name in "abc"]
@@ -80,10 +80,10 @@ def test_copies_that_nobody_looks_at_are_removed(gcs: FakeGcs, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("place", ["a bucket", "a folder"])
-def test_a_look_at_all_of_a_long_record_takes_the_overview(
+def test_a_long_span_is_read_from_the_overview(
     gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """The segments of a week take gigabytes. These are small, but there are more of them than are read at once."""
+    """The segments of a week take gigabytes. These are small, but there are more than MAX_SEGMENTS."""
     here = written(tmp_path / "run", seconds=1000)
     (here / "run.json").write_text("{}")
     gcs.put_folder("bucket", PLACE.key + "/", here)
@@ -100,14 +100,14 @@ def test_a_look_at_all_of_a_long_record_takes_the_overview(
     assert sum(path.parent.name == "record" for path in read) < 10
     assert len(list((folder / "record").iterdir())) < 30 or place == "a folder"
     for kind in ("samples", "batches"):
-        # The overview shows all of the span, from the beginning to the end.
+        # The overview covers the whole span.
         assert len(closer[kind]["time"]) >= len(whole[kind]["time"])
         assert max(b - a for a, b in zip(closer[kind]["time"], closer[kind]["time"][1:], strict=False)) < 10_000
 
 
 @pytest.fixture
 def stalled(gcs: FakeGcs) -> Iterator[Fault]:
-    """A bucket that takes questions and never answers. The other bucket does answer."""
+    """A bucket that accepts requests but never answers. The other bucket answers."""
     gcs.create_bucket("silent")
     for number in range(9):
         gcs.put("silent", f"runs/{number}/run.json", b"{}")
@@ -123,9 +123,7 @@ def silent(number: int) -> BucketPath:
     return BucketPath("silent", f"runs/{number}")
 
 
-def test_a_bucket_that_does_not_answer_is_given_up_within_seconds(
-    stalled: Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_bucket_is_an_error_within_seconds(stalled: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "PATIENCE_S", 0.5)
     ours = Copies(Questions())
     for _ in range(3):
@@ -134,11 +132,11 @@ def test_a_bucket_that_does_not_answer_is_given_up_within_seconds(
             ours.local_folder(silent(0))
         took = time.monotonic() - begin
         assert took < 2
-    assert took < 0.2  # a second call does not wait for the question under way
+    assert took < 0.2  # a second call does not wait for the pending request
     assert stalled.fired == 1
 
 
-def test_a_bucket_that_does_not_answer_keeps_no_other_waiting(stalled: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_bucket_does_not_block_other_buckets(stalled: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "PATIENCE_S", 0.5)
     ours = Copies(Questions())
     for number in range(9):
@@ -153,7 +151,7 @@ def test_a_bucket_that_does_not_answer_keeps_no_other_waiting(stalled: Fault, mo
     assert time.monotonic() - begin < 2
 
 
-def test_four_silent_buckets_take_no_place_of_another(
+def test_four_silent_buckets_do_not_block_a_fifth(
     stalled: Fault, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
@@ -172,7 +170,7 @@ def test_four_silent_buckets_take_no_place_of_another(
         ours.local_folder(BucketPath("bucket", "w/runs/run/another"))
 
 
-def test_an_old_copy_is_shown_while_its_bucket_does_not_answer(
+def test_an_old_copy_is_used_for_a_while_if_its_bucket_is_silent(
     stalled: Fault, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"REFRESH_S": 0.0, "MAX_AGE_S": 2.0}.items():
@@ -190,7 +188,7 @@ def test_an_old_copy_is_shown_while_its_bucket_does_not_answer(
         stall.release()
 
 
-def test_a_copy_that_somebody_else_removed_is_forgotten(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_removed_from_the_disk_is_fetched_again(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "MAX_COPIES", 1)
     ours = Copies(Questions())
     places = [BucketPath("bucket", f"w/runs/run/{name}") for name in "abc"]
@@ -201,7 +199,7 @@ def test_a_copy_that_somebody_else_removed_is_forgotten(gcs: FakeGcs, monkeypatc
         shutil.rmtree(folder.parent)
 
 
-def test_an_answer_that_came_too_late_is_there_the_next_time(stalled: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_answer_is_used_by_the_next_call(stalled: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
     ours = Copies(Questions())
     with pytest.raises(StorageError):

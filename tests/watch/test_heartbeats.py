@@ -1,4 +1,4 @@
-"""Whether a training is alive is told by what changes, not by the clock of its machine."""
+"""A training is alive if its samples change, whatever the clock of its machine says."""
 
 import json
 import time
@@ -18,14 +18,14 @@ SKEWS = (-3600.0, -600.0, -60.0, 0.0, 60.0, 600.0, 3600.0)
 
 
 class Clock:
-    """Both clocks of the api-server: they stand still unless a test moves them."""
+    """The two clocks of the API server. Only the tests advance them."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.heartbeats = Heartbeats(lambda: self.now, lambda: 1e9 + self.now)
 
     def silent_s(self, last_sample: float, training: str = "a") -> float:
-        """Ask for a training by the time of its newest sample, in seconds of the clock here at the begin."""
+        """Return how long a training is silent. The time of its newest sample is relative to the start of the clock."""
         return self.heartbeats.silent_s(training, 1e9 + 1000 + last_sample)
 
 
@@ -44,14 +44,14 @@ def sample(folder: Path, at: float, step: int = 30) -> None:
 
 
 @pytest.mark.parametrize("skew", [skew for skew in SKEWS if skew > -900])
-def test_a_clock_that_differs_makes_no_training_silent_at_the_first_look(folder: Path, skew: float) -> None:
+def test_a_skewed_clock_does_not_make_a_training_silent_at_first(folder: Path, skew: float) -> None:
     sample(folder, time.time() + skew)
     assert page_data(folder, is_over=False)["status"]["state"] == "training"
     assert [each.state for each in Summaries().of([Training(folder, is_over=False)])] == ["training"]
 
 
 @pytest.mark.parametrize("skew", SKEWS)
-def test_a_training_that_changes_is_alive_and_one_that_does_not_falls_silent(folder: Path, skew: float) -> None:
+def test_a_training_without_changes_becomes_silent(folder: Path, skew: float) -> None:
     clock = Clock()
 
     def look() -> tuple[str, str]:
@@ -72,15 +72,15 @@ def test_a_training_that_changes_is_alive_and_one_that_does_not_falls_silent(fol
     assert look()[0] == "training"
 
 
-def test_the_first_look_at_a_training_of_long_ago_finds_it_silent() -> None:
+def test_an_old_training_is_silent_at_the_first_look() -> None:
     clock = Clock()
     assert (clock.silent_s(-1200), clock.silent_s(-60, "b"), clock.silent_s(1200, "c")) == (1200, 0, 0)
     clock.now += 10
     assert (clock.silent_s(-1200), clock.silent_s(-60, "b"), clock.silent_s(1200, "c")) == (1210, 10, 10)
-    assert clock.silent_s(-1195) == 0  # it changed: its clock is late
+    assert clock.silent_s(-1195) == 0  # the sample changed, so only its clock is slow
 
 
-def test_the_training_that_was_asked_for_least_lately_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_training_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_KEPT", 2)
     clock = Clock()
     for training in "abac":
@@ -89,7 +89,7 @@ def test_the_training_that_was_asked_for_least_lately_is_forgotten_first(monkeyp
     assert [clock.silent_s(0, training) for training in "acb"] == [5, 5, 0]
 
 
-def test_ages_are_told_by_one_clock(folder: Path) -> None:
+def test_the_age_of_a_verdict_is_measured_by_the_clock_of_the_training(folder: Path) -> None:
     at = time.time() - 600
     sample(folder, at)
     (folder / "verdict.json").write_text(json.dumps({"sentence": "So.", "seconds": 60.0, "time": at - 30}))

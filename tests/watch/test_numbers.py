@@ -1,4 +1,4 @@
-"""A quantity has the same number on the tab, in the report, in the comparison, and in the files of the record."""
+"""A quantity has the same value on the tab, in the report, in the comparison and in the record."""
 
 import json
 from pathlib import Path
@@ -24,9 +24,9 @@ EPOCHS, STEPS, BATCH = 8, 9, 32
 
 
 def training(folder: Path, waits_ms: tuple[float, ...] = (0.0276,)) -> Path:
-    """A complete training, with the mean wait of each of its servers.
+    """Write a complete training with the given mean wait of each server, and return its folder.
 
-    Its epochs end within windows of the overview, and with a batch of 8 examples.
+    Its epochs end within intervals of the overview, and with a batch of 8 examples.
     """
     describe(folder)
     described = json.loads((folder / "run.json").read_text())
@@ -65,7 +65,7 @@ def write(sink: Records, wait_ms: float, is_chief: bool) -> None:
 
 
 def steady(record: Path) -> pandas.DataFrame:
-    """Return the rows of the steady steps, as a user would take them from the files."""
+    """Return the rows of the steady steps, as a user would select them from the files."""
     batches = read(record, "batches")
     return batches[batches["epoch"] == batches["epoch"].shift()]
 
@@ -75,7 +75,7 @@ def shown(folder: Path) -> dict[str, Any]:
     return page_data(folder, is_over=True)["status"]
 
 
-def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
+def test_wait_step_time_and_speed_are_the_same_on_all_pages(tmp_path: Path) -> None:
     folder = training(tmp_path / "run")
     rows = steady(folder / "record")
     wait, step = three_digits(rows["input/wait_ms"].mean()), three_digits(rows["step/time_ms"].mean())
@@ -98,8 +98,8 @@ def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
     assert [row[1] for row in page.timing(run, page.judged(run)).rows[:2]] == [f"{step} ms", f"{wait} ms"]
 
 
-def test_the_seconds_of_each_epoch_are_those_of_its_steps(tmp_path: Path) -> None:
-    """A window of the overview takes two seconds, and an epoch half a second."""
+def test_the_seconds_of_each_epoch_are_the_sums_of_its_steps(tmp_path: Path) -> None:
+    """An interval of the overview takes two seconds, and an epoch half a second."""
     folder = training(tmp_path / "run")
     batches = read(folder / "record", "batches")
     by_epoch = batches.groupby("epoch")[["input/wait_ms", "step/compute_ms", "step/checkpoint_ms"]].sum() / 1000
@@ -110,7 +110,7 @@ def test_the_seconds_of_each_epoch_are_those_of_its_steps(tmp_path: Path) -> Non
         assert drawn[name] == pytest.approx(by_epoch[column].tolist(), rel=1e-3), name
 
 
-def test_the_last_smaller_batch_is_not_counted_as_a_full_one(tmp_path: Path) -> None:
+def test_the_smaller_last_batch_is_not_counted_as_a_full_one(tmp_path: Path) -> None:
     folder = training(tmp_path / "run")
     means = load_view(folder, STEPS).batches.means
     rates = [rate for rate in page_data(folder, is_over=True)["columns"]["batches"]["rate"] if rate is not None]
@@ -118,7 +118,7 @@ def test_the_last_smaller_batch_is_not_counted_as_a_full_one(tmp_path: Path) -> 
     assert sum(rates * seconds) == pytest.approx(read(folder / "record", "batches")["input/examples"].sum(), rel=1e-3)
 
 
-def test_all_numbers_are_those_of_the_server_that_waits_most(tmp_path: Path) -> None:
+def test_all_pages_show_the_server_that_waits_most(tmp_path: Path) -> None:
     folder = training(tmp_path / "run", waits_ms=(1.0, 20.0, 5.0))
     wait = three_digits(steady(folder / "servers" / "1" / "record")["input/wait_ms"].mean())
     tab, run = shown(folder), load_recorded_run(folder)
@@ -128,8 +128,8 @@ def test_all_numbers_are_those_of_the_server_that_waits_most(tmp_path: Path) -> 
     assert beside["data wait of a step"] == f"{wait} ms"
 
 
-def test_the_use_of_the_processor_is_the_number_of_the_verdict(tmp_path: Path) -> None:
-    """The verdict leaves out the first steps, and so does the number."""
+def test_the_tab_shows_the_processor_usage_of_the_verdict(tmp_path: Path) -> None:
+    """The verdict excludes the first steps, so the number must too."""
     folder = training(tmp_path / "run")
     result = json.loads((folder / "result.json").read_text())
     assert (result["cpu_pct"], result["gpu_pct"]) == (50.0, None)

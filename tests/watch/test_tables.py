@@ -1,4 +1,4 @@
-"""Windows of a record: of the overview, of what that has not yet, and all rows where somebody looks closely."""
+"""Intervals of a record: from the overview, from newer rows, and all rows of a selected span."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ BEGIN = 1e9
 
 
 def written(folder: Path, seconds: int, segment_bytes: int = 2000, hz: int = 5) -> Path:
-    """A training server's record: busy is the second of the sample, and a step a sample."""
+    """Write the record of a training server. The CPU usage is the second of the sample, and each sample has a step."""
     whole, overview = RecordSink(folder / "record", segment_bytes), RecordSink(folder / "overview")
     ended = Intervals()
     for number in range(seconds * hz):
@@ -37,25 +37,25 @@ def written(folder: Path, seconds: int, segment_bytes: int = 2000, hz: int = 5) 
             Row("batches", time, number + 1, {"input/wait_ms": 1.0, "step/time_ms": 10.0}),
         ):
             whole.write(row)
-            for interval in ended.add(row):  # that which is under way stays there, as in a training that goes on
+            for interval in ended.add(row):  # the open interval is not written, as in a running training
                 overview.write(interval)
     whole.close()
     overview.close()
     return folder
 
 
-def test_the_overview_is_followed_by_the_latest_seconds(tmp_path: Path) -> None:
+def test_the_latest_seconds_follow_the_overview(tmp_path: Path) -> None:
     found = intervals(written(tmp_path, seconds=61), "samples")
     settled = found.means["time"] <= found.settled
     assert BEGIN + 56 < found.settled < BEGIN + 60
-    assert settled.sum() == pytest.approx(29, abs=1)  # of two seconds each
+    assert settled.sum() == pytest.approx(29, abs=1)  # intervals of two seconds
     assert found.means["time"].is_monotonic_increasing
     assert found.means["time"].iloc[-1] == pytest.approx(BEGIN + 60.8)
     assert found.highest["sys/cpu_pct"].iloc[-1] == 60
     assert list(found.means) == list(found.highest) == ["time", "step", "sys/cpu_pct"]
 
 
-def test_a_record_without_an_overview_is_all_latest(tmp_path: Path) -> None:
+def test_a_record_without_an_overview_has_only_latest_rows(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path / "record")
     sink.write(Row("samples", BEGIN, 0, {"sys/cpu_pct": 5.0}))
     sink.close()
@@ -63,13 +63,13 @@ def test_a_record_without_an_overview_is_all_latest(tmp_path: Path) -> None:
     assert (found.settled, found.means["sys/cpu_pct"].tolist()) == (0.0, [5.0])
 
 
-def test_nothing_at_all_is_an_empty_table(tmp_path: Path) -> None:
+def test_a_missing_record_is_an_empty_table(tmp_path: Path) -> None:
     found = intervals(tmp_path, "batches")
     assert (len(found.means), found.settled) == (0, 0.0)
     assert list(found.means) == ["time", "step", "steps"]
 
 
-def test_a_span_is_as_close_as_it_was_measured_and_the_rest_is_as_before(tmp_path: Path) -> None:
+def test_a_span_has_all_rows_and_the_rest_is_unchanged(tmp_path: Path) -> None:
     folder = written(tmp_path, seconds=61)
     closely = intervals(folder, "samples", Span(BEGIN + 20, BEGIN + 30)).means
     inside = closely["time"].between(BEGIN + 20, BEGIN + 30)
@@ -87,7 +87,7 @@ def test_a_long_span_keeps_its_peaks(tmp_path: Path) -> None:
     assert found.highest["sys/cpu_pct"].max() == 999
 
 
-def test_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path, seconds=1000)
     assert len(segments(folder / "record", "samples")) > 50
     read: list[Path] = []
@@ -99,13 +99,13 @@ def test_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("seconds", "width"), [(0, 2), (3000, 2), (3001, 4), (6000, 4), (6001, 8), (36_000, 32), (1e7, 8192)]
 )
-def test_windows_are_doubled_as_a_training_goes_on(seconds: float, width: float) -> None:
+def test_the_width_of_intervals_doubles_during_a_training(seconds: float, width: float) -> None:
     assert even_width(seconds) == width
     assert width == MIN_WIDTH_S or MAX_INTERVALS / 2 < seconds / width <= MAX_INTERVALS
 
 
 def overview_of(folder: Path, stalled: int, count: int) -> None:
-    """Windows of two seconds with a hundred steps of 20 ms each; one has a single step of 2,000 ms."""
+    """Write intervals of two seconds with 100 steps of 20 ms. The interval `stalled` has one step of 2,000 ms."""
     sink, step = RecordSink(folder / "overview"), 0
     for number in range(count):
         steps, milliseconds = (1, 2000.0) if number == stalled else (100, 20.0)
@@ -115,7 +115,7 @@ def overview_of(folder: Path, stalled: int, count: int) -> None:
     sink.close()
 
 
-def test_windows_of_a_long_training_are_as_wide_as_each_other_and_each_step_weighs_the_same(tmp_path: Path) -> None:
+def test_intervals_of_a_long_training_have_equal_widths_and_are_weighted_by_steps(tmp_path: Path) -> None:
     overview_of(tmp_path, stalled=1000, count=3600)
     means, highest, _ = intervals(tmp_path, "batches")
     assert len(means) == len(highest) == 900
@@ -126,7 +126,7 @@ def test_windows_of_a_long_training_are_as_wide_as_each_other_and_each_step_weig
     assert (highest["step/time_ms"][250], highest["step/time_ms"].drop(250).max()) == (2000, 20)
 
 
-def test_what_is_settled_stays_while_a_training_goes_on(tmp_path: Path) -> None:
+def test_settled_intervals_do_not_change_during_a_training(tmp_path: Path) -> None:
     before, after = (tmp_path / f"{count}" for count in (3601, 3607))
     for folder in (before, after):
         overview_of(folder, stalled=5, count=int(folder.name))
@@ -147,12 +147,12 @@ def test_what_is_settled_stays_while_a_training_goes_on(tmp_path: Path) -> None:
         ((0, 99), list("abc")),
     ],
 )
-def test_segments_of_a_span(span: tuple[float, float], expected: list[str]) -> None:
-    begins = {"a": 10.0, "b": 20.0, "c": 30.0, "d": None}  # of d no row was written yet
+def test_segments_of_span_selects_overlapping_segments(span: tuple[float, float], expected: list[str]) -> None:
+    begins = {"a": 10.0, "b": 20.0, "c": 30.0, "d": None}  # segment d has no row yet
     assert segments_of_span(list("abcd"), Span(*span), begins.__getitem__) == expected
 
 
-def test_steps_that_were_done_again_count_once(tmp_path: Path) -> None:
+def test_repeated_steps_count_once(tmp_path: Path) -> None:
     for steps, begin in ((range(1, 101), BEGIN), (range(41, 81), BEGIN + 300)):
         sink = OverviewSink(tmp_path / "overview")
         for step in steps:
@@ -167,14 +167,14 @@ def test_steps_that_were_done_again_count_once(tmp_path: Path) -> None:
     ("times", "expected"),
     [([0, 2, 4, 6], []), ([0, 2, 4, 60, 62], [2]), ([0, 30, 61, 93], []), ([], []), ([1], []), ([0, 1, 4, 5], [])],
 )
-def test_a_gap_is_where_nothing_was_measured_for_a_while(times: list[float], expected: list[int]) -> None:
+def test_a_gap_is_a_long_time_without_measurements(times: list[float], expected: list[int]) -> None:
     assert gaps(np.array(times, dtype=float)) == expected
 
 
-def test_what_is_closed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_segment_is_read_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = OverviewSink(tmp_path / "overview")
     sink.write(Row("epochs", BEGIN, 1, {"loss": 1.0}))
     sink.close()
     first = tables.epochs(tmp_path)
-    monkeypatch.setattr(tables, "read_segment", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(tables, "read_segment", lambda *_: pytest.fail("a closed segment was read again"))
     pandas.testing.assert_frame_equal(tables.epochs(tmp_path), first)

@@ -1,4 +1,4 @@
-"""What the page draws of a training, and what it says."""
+"""The figures and texts of the page of a training."""
 
 import json
 import time
@@ -40,12 +40,12 @@ def status_of(run: Path, is_over: bool = False, heartbeats: Heartbeats | None = 
     return page_data(run, is_over, heartbeats=heartbeats)["status"]
 
 
-def test_all_figures_have_their_sources(run: Path) -> None:
+def test_all_figures_have_unique_sources(run: Path) -> None:
     drawn = page_data(run, is_over=False)
     assert [figure["name"] for figure in drawn["figures"]] == ["waiting", "learning", "spent", "machine", "servers"]
     documents = [json.dumps(each["json"]) for figure in drawn["figures"] for each in figure["documents"]]
     for name, columns in drawn["columns"].items():
-        # The page finds a source by its name, and Bokeh refuses where another model of a document has it as well.
+        # The page finds a source by its name. Bokeh raises an error if two models of a document share a name.
         counts = [text.count(f'"name": "{name}"') for text in documents]
         assert max(counts) == 1, name
         assert len({len(values) for values in columns.values()}) == 1, name
@@ -53,13 +53,13 @@ def test_all_figures_have_their_sources(run: Path) -> None:
     json.dumps(drawn, allow_nan=False)
 
 
-def test_each_plot_is_a_document_but_those_that_share_an_axis(run: Path) -> None:
+def test_each_plot_is_a_document_unless_plots_share_an_axis(run: Path) -> None:
     places = [each["places"] for figure in page_data(run, is_over=False)["figures"] for each in figure["documents"]]
     assert places[:5] == [("waiting-0",), ("waiting-1",), ("waiting-2",), ("learning-0", "learning-1"), ("spent-0",)]
     assert {len(each) for each in places[5:]} == {1}
 
 
-def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> None:
+def test_the_time_of_each_epoch_is_divided_into_parts(run: Path) -> None:
     spent = page_data(run, is_over=False)["columns"]["spent"]
     assert spent["epoch"] == list(range(1, EPOCHS + 1))
     assert sum(filter(None, spent["computing"])) == pytest.approx(EPOCHS * STEPS * 0.060, rel=0.02)
@@ -68,8 +68,8 @@ def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> No
     assert sum(filter(None, spent["waiting for data"])) == pytest.approx(EPOCHS * STEPS * 0.020, rel=0.15)
 
 
-def test_a_window_of_two_epochs_counts_in_both() -> None:
-    pieces = _by_epoch(np.array([30, 50, 130, 120]), steps_per_epoch=40)  # 120: a new try that went back
+def test_an_interval_with_two_epochs_counts_in_both() -> None:
+    pieces = _by_epoch(np.array([30, 50, 130, 120]), steps_per_epoch=40)  # 120: a new attempt repeats steps
     assert pieces.to_dict("list") == {
         "steps": [30, 10, 10, 30, 40, 10],
         "interval": [0, 1, 1, 2, 2, 2],
@@ -78,13 +78,13 @@ def test_a_window_of_two_epochs_counts_in_both() -> None:
     assert len(_by_epoch(np.empty(0), steps_per_epoch=40)) == 0
 
 
-def test_a_stall_of_one_step_is_no_more_than_a_step_in_a_mean() -> None:
+def test_means_are_weighted_by_steps() -> None:
     batches = pandas.DataFrame({"steps": [99.0, 1.0], "step/time_ms": [20.0, 2020.0]})
     assert _per_step(batches, "step/time_ms") == 40
     assert _per_step(batches[:0], "step/time_ms") == 0
 
 
-def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
+def test_only_new_rows_are_sent_after_the_first_request(run: Path) -> None:
     whole = page_data(run, is_over=False)
     newer = page_data(run, is_over=False, after=whole["settled"] - 5000, shown=whole["frames"])
     assert (newer["after"], newer["figures"]) == (whole["settled"] - 5000, None)
@@ -95,7 +95,7 @@ def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
     assert newer["columns"]["loss"] == whole["columns"]["loss"]
 
 
-def test_the_ends_of_many_epochs_do_not_hide_the_curves(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ends_of_many_epochs_are_not_drawn(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends() -> tuple[int, bool]:
         found = page_data(run, is_over=False)
         return len(found["columns"]["ends"]["time"]), "dotted" in found["status"]["sentences"]["waiting"]
@@ -106,7 +106,7 @@ def test_the_ends_of_many_epochs_do_not_hide_the_curves(run: Path, monkeypatch: 
     assert ends() == (0, False)
 
 
-def test_other_figures_than_those_that_are_shown_come_with_all_of_their_curves(run: Path) -> None:
+def test_changed_figures_are_sent_with_all_rows(run: Path) -> None:
     whole = page_data(run, is_over=False)
     found = page_data(run, is_over=False, after=whole["settled"], shown="others")
     assert found["after"] is None
@@ -114,21 +114,21 @@ def test_other_figures_than_those_that_are_shown_come_with_all_of_their_curves(r
     assert found["figures"] == whole["figures"]
 
 
-def test_a_closer_look_has_more_points(run: Path) -> None:
+def test_a_span_has_more_points(run: Path) -> None:
     whole, closer = (page_data(run, is_over=False, span=span) for span in (None, span_of(run, 10_000, 20_000)))
     seen = [each for each in closer["columns"]["samples"]["time"] if each is not None and 10_000 <= each <= 20_000]
     assert len(seen) > 90
     assert len(whole["columns"]["samples"]["time"]) < 30
-    assert closer["status"]["sentences"] == whole["status"]["sentences"]  # which tell of all, wherever one looks
+    assert closer["status"]["sentences"] == whole["status"]["sentences"]  # the sentences are about the whole training
     assert closer["frames"] == whole["frames"]
 
 
-def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_path: Path) -> None:
+def test_trainings_with_equal_curves_share_their_figures(run: Path, tmp_path: Path) -> None:
     other = rich_run(tmp_path / "other", epochs=1, steps=20)
     describe(other, epochs=1)
     of_both = [drawable(load_view(folder, STEPS)) for folder in (run, other)]
     assert of_both[0] == of_both[1]
-    assert page_data(run, is_over=False)["figures"] is page_data(other, is_over=False)["figures"]  # made once
+    assert page_data(run, is_over=False)["figures"] is page_data(other, is_over=False)["figures"]  # created only once
     assert drawable(load_view(run, 0)).spent == ()
 
 
@@ -139,7 +139,7 @@ def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_pa
         (EPOCHS, True, "stopped", "the run ended in epoch 6 of 6, step 360 of 360, without a model"),
     ],
 )
-def test_the_state_of_a_training_of_years_ago(run: Path, epochs: int, is_over: bool, state: str, words: str) -> None:
+def test_an_old_training_is_silent_or_stopped(run: Path, epochs: int, is_over: bool, state: str, words: str) -> None:
     describe(run, epochs)
     found = status_of(run, is_over)
     assert found["state"] == state
@@ -150,7 +150,7 @@ def test_the_state_of_a_training_of_years_ago(run: Path, epochs: int, is_over: b
     (EPOCHS, "evaluating", "all epochs are done"),
     (10, "training", "epoch 6 of 10, step 360 of 600"),
 ])  # fmt: skip
-def test_the_state_of_one_that_goes_on(run: Path, epochs: int, state: str, words: str) -> None:
+def test_a_running_training_is_training_or_evaluating(run: Path, epochs: int, state: str, words: str) -> None:
     describe(run, epochs)
     last = float(load_view(run, STEPS).samples.means["time"].iloc[-1])
     found = status_of(run, heartbeats=Heartbeats(wall_clock=lambda: last + 1))
@@ -164,7 +164,7 @@ def test_the_state_of_one_that_goes_on(run: Path, epochs: int, state: str, words
         assert 20 < float(tiles["remaining, about"].split()[0]) < 30
 
 
-def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> None:
+def test_a_training_without_steps_is_starting(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"settings": {"model": "small_cnn", "dataset_name": "flowers"}}))
     found = page_data(tmp_path, is_over=False)
     assert found["status"]["state"] == "starting"
@@ -173,12 +173,12 @@ def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> Non
     json.dumps(found["figures"], allow_nan=False)
 
 
-def test_a_folder_that_is_gone_says_so_without_an_error(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_stopped_training(tmp_path: Path) -> None:
     found = page_data(tmp_path / "gone", is_over=True)["status"]
     assert (found["state"], found["verdict"]) == ("stopped", "")
 
 
-def test_the_first_step_hides_no_other(tmp_path: Path) -> None:
+def test_the_first_step_is_not_in_the_longest_times(tmp_path: Path) -> None:
     sink = Records(tmp_path)
     for step in range(1, 101):
         times = {"input/wait_ms": 1.0, "step/time_ms": 5000.0 if step == 1 else 20.0 + step % 10}
@@ -189,7 +189,7 @@ def test_the_first_step_hides_no_other(tmp_path: Path) -> None:
     assert longest[0] < 5000
 
 
-def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path) -> None:
+def test_the_verdict_of_the_result_replaces_the_live_verdict(run: Path) -> None:
     verdict = {"sentence": "Compute-bound.", "seconds": 60.2, "time": time.time() - 3600}
     (run / "verdict.json").write_text(json.dumps(verdict))
     # An hour is shown in minutes, so that a slow test reads the same.
@@ -199,7 +199,7 @@ def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path)
     assert (status_of(run)["state"], status_of(run)["progress"]) == ("trained", 1.0)
 
 
-def test_a_training_that_is_complete_has_the_numbers_of_its_verdict(run: Path) -> None:
+def test_a_complete_training_shows_the_numbers_of_its_verdict(run: Path) -> None:
     (run / "result.json").write_text(json.dumps({"wait_fraction": 0.25, "step_ms": 40.0}))
     tiles, tables = status_of(run)["tiles"], status_of(run)["tables"]
     assert tiles[:3] == [("data wait", "25%"), ("step time", "40 ms"), ("examples per second", "800")]
@@ -207,7 +207,7 @@ def test_a_training_that_is_complete_has_the_numbers_of_its_verdict(run: Path) -
     assert [row[1] for row in tables["waiting"]["rows"]] == ["10", "40"]
 
 
-def test_verdict_and_numbers_are_of_the_same_interval(run: Path) -> None:
+def test_numbers_are_those_of_the_interval_of_the_verdict(run: Path) -> None:
     samples = load_view(run, STEPS).samples.means
     end = float(samples["time"].iloc[-1]) - 5
     verdict = {"sentence": "So.", "time": end, "seconds": 4.0, "wait_fraction": 0.25, "step_ms": 40.0}
@@ -220,8 +220,8 @@ def test_verdict_and_numbers_are_of_the_same_interval(run: Path) -> None:
     assert "In the steps of the verdict, 25% of the time was waiting" in status_of(run)["sentences"]["waiting"]
 
 
-def test_windows_from_before_an_upgrade_lower_no_speed(tmp_path: Path) -> None:
-    """They do not say how many examples their batches had."""
+def test_intervals_without_example_counts_do_not_lower_the_speed(tmp_path: Path) -> None:
+    """Such intervals come from an earlier release."""
     run = rich_run(tmp_path / "run", epochs=1, steps=20)
     describe(run, epochs=1)
     batches = load_view(run, STEPS).batches.means.assign(**{"step/time_ms": 40.0, "input/examples": 32.0})
@@ -229,7 +229,7 @@ def test_windows_from_before_an_upgrade_lower_no_speed(tmp_path: Path) -> None:
     assert _examples_per_s(load_files(run), batches, 40.0) == 800
 
 
-def test_numbers_for_those_who_listen(run: Path) -> None:
+def test_tables_have_the_numbers_of_the_figures(run: Path) -> None:
     tables = status_of(run)["tables"]
     assert tables["learning"]["rows"][0][0] == tables["spent"]["rows"][0][0] == "6"
     assert len(tables["spent"]["rows"]) == EPOCHS
@@ -242,12 +242,12 @@ def test_numbers_for_those_who_listen(run: Path) -> None:
     ("seconds", "words"),
     [(0.4, "0 s"), (48, "48 s"), (720, "12 min"), (12_000, "3 h 20 min"), (3599, "60 min"), (187_200, "2 d 4 h")],
 )
-def test_durations(seconds: float, words: str) -> None:
+def test_durations_are_formatted(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-def test_there_are_numbers_if_windows_are_wider_than_the_interval_of_the_verdict(tmp_path: Path) -> None:
-    """After ten hours a window lasts a minute and a half, and none ends within the minute of a verdict."""
+def test_numbers_exist_if_intervals_are_wider_than_that_of_the_verdict(tmp_path: Path) -> None:
+    """After ten hours, an interval lasts 90 s, so none may end within the minute of a verdict."""
     (tmp_path / "run.json").write_text(
         json.dumps({"settings": {"epochs": 9, "batch_size": 8}, "steps_per_epoch": 9000})
     )
@@ -265,7 +265,7 @@ def test_there_are_numbers_if_windows_are_wider_than_the_interval_of_the_verdict
     assert (tiles["data wait"], tiles["processor busy"]) == ("25%", "30%")
 
 
-def test_a_verdict_without_a_step_has_no_numbers_of_earlier_steps(run: Path) -> None:
+def test_a_verdict_without_steps_has_no_numbers(run: Path) -> None:
     samples = load_view(run, STEPS).samples.means
     end = float(samples["time"].iloc[-1]) + 300
     sentence = "No step has ended for 60 s: writing a checkpoint."
