@@ -106,11 +106,11 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
     except OSError as error:  # For example, a disk is full, or a folder has disappeared.
-        later = ": the same command goes on from here" if cause_of(error) == "transient" else ""
+        later = ": run the same command to continue from here" if cause_of(error) == "transient" else ""
         print(f"error: {error}{later}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
     except KeyboardInterrupt as stop:
-        print("stopped: the same command goes on from here", file=sys.stderr)  # noqa: T201
+        print("stopped: run the same command to continue from here", file=sys.stderr)  # noqa: T201
         # 130 is 128 + SIGINT, as shells report it.
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
     print(json.dumps(result) if options.json else options.format(result))  # noqa: T201

@@ -314,7 +314,7 @@ def test_an_object_outside_the_allowed_source_is_not_requested(row: str, tmp_pat
     gcs.put("bucket", "raw/list.csv", f"path,label\n{row},dog\n".encode())
     allow(SOURCES, "gs://bucket/raw")
     asked = gcs.fail("stall", "get", "other", times=None, seconds=0)  # This fault only counts requests.
-    with pytest.raises(SourceError, match="which is outside of what TENFOLD_ALLOWED_SOURCES allows"):
+    with pytest.raises(SourceError, match="which is outside what TENFOLD_ALLOWED_SOURCES allows"):
         list(images_of(Settings(source_uri="gs://bucket/raw/list.csv")))
     assert asked.fired == 0
 

@@ -213,7 +213,7 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
         actual = _size(folder / name)
         if actual != size:
             state = "is missing" if actual is None else f"holds {actual}"
-            raise _other_file(folder / name, f"should hold {size} bytes and {state}")
+            raise _other_file(folder / name, f"should hold {size} bytes, but {state}")
     # Datasets of earlier releases do not state the ends of their shards.
     known = [shard for shard in shards if shard.ends]
     ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, PARALLEL_REQUESTS)
@@ -333,7 +333,7 @@ def _parse(content: Any) -> Dataset:
     if not isinstance(content, dict):
         raise ValueError("it does not contain a JSON object")
     if content["format"] != "tenfold" or content["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"it is not of schema version {SCHEMA_VERSION}")
+        raise ValueError(f"it does not have the schema version {SCHEMA_VERSION}")
     # Datasets of earlier releases have no checksum.
     if content.pop("checksum", None) not in (None, checksum(content)):
         raise ValueError("it was changed after the commit: its content does not match its checksum")

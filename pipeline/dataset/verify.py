@@ -62,7 +62,7 @@ def _problems_of_shard(path: Place, shard: Shard, dataset: Dataset, counted: Cou
     if path.stat().st_size != shard.bytes:
         yield f"{path} holds {path.stat().st_size} bytes, but {shard.bytes} were committed"
     elif f"{storage.crc32c_of(path):08x}" != shard.crc32c:
-        yield f"{path} has another CRC32C than was committed"
+        yield f"{path} does not have the CRC32C that was committed"
     # The records are read even if the CRC32C of the file is wrong, because they show the offset of the damage.
     yield from _problems_of_records(path, shard, dataset, counted)
 

@@ -103,7 +103,10 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
         with _turn(folder):
             own.mkdir(exist_ok=True)
             if not held.enter_context(_locked(own)):
-                raise BadInput(f"another training keeps the same images in {own}: set cache=off for one of them")
+                raise BadInput(
+                    f"another training keeps the same decoded images in {own}: set cache=off for one of the two "
+                    "trainings"
+                )
             # Before the free room is measured: files of earlier trainings would count as used.
             _sweep_others(folder, own)
         for split in CACHED_SPLITS:

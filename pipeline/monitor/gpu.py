@@ -24,7 +24,7 @@ PCIE_EVERY_S = 1.0
 """No PCIe counter is read more often, because each reading blocks for 20 ms."""
 KB = 1000
 """NVML counts PCIe traffic in "KB"."""
-PART_WORDS = ", a part of a GPU (MIG): only its memory is measured, because the rest would be of the whole GPU"
+PART_WORDS = ", a part of a GPU (MIG): only its memory is measured, because all other values describe the whole GPU"
 
 Reading = Callable[[], Mapping[str, float]]
 

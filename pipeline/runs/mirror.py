@@ -191,7 +191,7 @@ def claim(folder: Path, place: BucketPath) -> None:
     (folder / OWNER).unlink(missing_ok=True)
     there = _objects(place)
     if there:
-        _log.info("fetching the run as another worker left it, from %s", place)
+        _log.info("fetching the files of the run that another worker wrote, from %s", place)
     # Files of steps that the other worker did not go on from.
     for name in _files(folder).keys() - there.keys():
         (folder / name).unlink()

@@ -184,7 +184,7 @@ def load_run(folder: Path) -> Run:
     try:
         content = read_required(folder / RUN)
     except FileNotFoundError as error:
-        raise DatasetError(f"{folder} holds no run: there is no run.json") from error
+        raise DatasetError(f"{folder} is not the folder of a run: it has no run.json") from error
     # The folder itself counts, not the stored one: a run may have been moved, or fetched to another worker.
     return Run(**{**content, "folder": folder, "settings": settings_from(content["settings"])})
 

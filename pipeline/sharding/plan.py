@@ -128,7 +128,7 @@ def size_advice(total_bytes: int, shards: int) -> str:
     fitting = max(10, round(total_bytes / BEST_SHARD_BYTES))
     each = total_bytes / shards
     if each > LARGEST_SHARD_BYTES:
-        return f"{shards} training shards of {each / 1e9:.1f} GB are too large to cache: num_shards={fitting} fits"
+        return f"{shards} training shards of {each / 1e9:.1f} GB are too large to cache: set num_shards={fitting}"
     # If even ten shards are smaller, no number of shards is better, and there is no advice.
     if each < SMALLEST_SHARD_BYTES <= total_bytes / 10:
         return f"{shards} training shards of {each / 1e6:.1f} MB are too small to read fast: set num_shards={fitting}"

@@ -150,7 +150,7 @@ def failure_of(client: Client, run_id: str) -> str:
     """Return why a run failed: its first failed task, with the lines of its log that matter."""
     failed = [task for task in client.task_instances(run_id) if task["state"] == "failed"]
     if not failed:
-        return f"The run {run_id} failed although none of its tasks did: it was stopped, or ran out of time"
+        return f"The run {run_id} failed, but none of its tasks did: somebody stopped the run, or it ran out of time"
     # Later failures are often consequences of the first one. Times of the API sort as text.
     first = min(failed, key=lambda task: task["end_date"] or "9999")
     entries = client.log(run_id, first)

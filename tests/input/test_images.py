@@ -343,7 +343,7 @@ def copy(folder: Path, target: Path) -> None:
 
 
 def test_a_missing_dataset_is_reported(tmp_path: Path):
-    with pytest.raises(DatasetError, match="holds no dataset"):
+    with pytest.raises(DatasetError, match="contains no dataset"):
         training_batches(str(tmp_path), OPTIONS)
 
 

@@ -213,7 +213,7 @@ def test_a_cache_that_shuffles_later_epochs_is_logged(
 
 
 def test_a_batch_size_of_1_and_a_missing_dataset_are_refused(published: Path, tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"batch_size must be at least 2 here, .* got 1$"):
+    with pytest.raises(SettingsError, match=r"batch_size must be at least 2 to measure the order, got 1"):
         shuffle_quality(published, settings_of(batch_size=1))
     with pytest.raises(DatasetError, match="contains no dataset"):
         shuffle_quality(tmp_path, settings_of())

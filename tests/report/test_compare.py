@@ -248,9 +248,9 @@ def test_an_invalid_output_path_is_refused_first(to: str, capsys: pytest.Capture
 
 def test_the_report_command_still_accepts_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(tmp_path)]) == 1
-    assert f"{tmp_path} holds no run" in capsys.readouterr().err
+    assert f"{tmp_path} is not the folder of a run" in capsys.readouterr().err
     assert main(["report", "./compare"]) == 1  # a folder named like the subcommand
-    assert "compare holds no run" in capsys.readouterr().err
+    assert "compare is not the folder of a run" in capsys.readouterr().err
 
 
 def test_runs_in_a_bucket_can_be_compared(gcs: FakeGcs, runs: tuple[Path, Path], tmp_path: Path):

@@ -35,13 +35,16 @@ def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
         f"accuracy 60.0% {accuracy['low']:.1%} to {accuracy['high']:.1%}",
         "circle 2 1 square 1 1 ",  # the matrix
         "square 2 50.0% 50.0% circle 3 66.7% 66.7%",  # the lowest recall first
-        "a probability of 79.0% on average and was right in 60.0%: on the whole it is surer than it should be",
+        (
+            "confidence of the model was 79.0%, and 60.0% of its predictions were correct: on the whole, it is too "
+            "confident"
+        ),
         "square 95% circle",  # the most confident mistakes
     ):
         assert words in words_of(page), words
     assert "top-5" not in page.text
     shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
-    assert shown == ["square, taken for circle"]  # an image that cannot be decoded is left out
+    assert shown == ["square, predicted as circle"]  # an image that cannot be decoded is left out
 
 
 def test_matrix_cells_are_tinted_by_their_share_of_the_class():

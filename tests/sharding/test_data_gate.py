@@ -127,7 +127,7 @@ def test_a_complete_dataset_is_checked_against_the_thresholds_of_each_run(leakin
 
 
 def test_ask_fails_if_nobody_can_be_asked(leaking: Settings):
-    with pytest.raises(GateError, match="nobody to ask"):
+    with pytest.raises(GateError, match="where a person can be asked"):
         build(changed(leaking, on_leak="ask"))
 
 

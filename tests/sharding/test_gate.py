@@ -183,7 +183,7 @@ def test_failing_findings_raise_one_error_that_names_their_settings():
     ]
     with pytest.raises(GateError) as caught:
         decide(found, never_asked)
-    assert str(caught.value) == "one.; three.; set on_leak=continue on_rejected=continue to go on"
+    assert str(caught.value) == "one.; three.. To continue, set on_leak=continue on_rejected=continue"
     assert isinstance(caught.value, BadInput)  # A retry does not help.
 
 
@@ -226,7 +226,7 @@ def test_the_answer_no_stops_the_run_and_further_questions(given: tuple[bool, ..
 
 
 def test_the_run_stops_if_nobody_can_be_asked():
-    with pytest.raises(GateError, match=r"one; three; set on_leak=continue .*there is nobody to ask here"):
+    with pytest.raises(GateError, match=r"one; three. To continue, set on_leak=continue .*, or run this in a terminal"):
         decide(ASKING, None)
     decide(ASKING[1:2], None)
 

@@ -140,7 +140,7 @@ def test_the_key_of_a_path(path: str, key: str, tmp_path: Path):
 
 @pytest.mark.parametrize("uri", ["s3://bucket/a.jpg", "https://host/a.jpg", "file://host/a.jpg"])
 def test_a_uri_of_another_machine_is_refused(uri: str, tmp_path: Path):
-    with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}': images are read from paths and gs:// only"):
+    with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}', but images are read only from paths and gs://"):
         found(csv(tmp_path, f"path,label\n{uri},cat\n"))
 
 
@@ -269,7 +269,7 @@ def test_a_huge_cell_gives_a_short_error(tmp_path: Path):
 
 
 def test_a_path_column_without_text_is_refused(tmp_path: Path):
-    with pytest.raises(SourceError, match=r"holds struct<bytes: int64> in the column of paths, not text"):
+    with pytest.raises(SourceError, match=r"holds struct<bytes: int64> in the column of paths, but paths must be text"):
         found(parquet_file(tmp_path, image=[{"bytes": 1}], label=["cat"]))
 
 

@@ -347,7 +347,7 @@ def test_an_error_does_not_contain_the_request_url(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_invalid_bucket_name_is_refused(gcs: FakeGcs):
-    with pytest.raises(AccessError, match=r"gs://photos_ cannot be the name of a bucket .*: check it"):
+    with pytest.raises(AccessError, match=r"gs://photos_ is not a valid bucket name .*: check the name"):
         BucketPath("photos_").require_bucket()
 
 

@@ -134,7 +134,7 @@ def test_predict_applies_the_exif_orientation(run: Run, tmp_path: Path):
 
 
 def test_predict_without_an_exported_model_is_refused(tmp_path: Path):
-    with pytest.raises(SourceError, match="holds no exported model"):
+    with pytest.raises(SourceError, match="has no exported model"):
         predict(tmp_path, [])
 
 
