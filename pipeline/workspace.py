@@ -46,10 +46,8 @@ def with_dataset_name(settings: Settings) -> Settings:
     folder = settings.datasets_folder
     names = _published_names(folder)
     if len(names) != 1:
-        raise SettingsError(
-            f"dataset_name is empty, but {folder} has the datasets {_listed(names)}: choose one with --set "
-            "dataset_name=NAME"
-        )
+        advice = "choose one with --set dataset_name=NAME" if names else "build a dataset first"
+        raise SettingsError(f"dataset_name is empty, but {folder} has {_listed(names)}: {advice}")
     return settings.model_copy(update={"dataset_name": names[0]})
 
 

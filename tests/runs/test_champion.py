@@ -104,7 +104,7 @@ def test_the_verdict_contains_all_numbers_of_the_decision():
     chance = compare_answers(answers(150), answers(152), "run/key", 0.0, seed=0)
     assert chance.sentence.endswith("difference of -1.0 points (-2.5 to +0.0). It is worse, but this may be chance")
     equal = compare_answers(answers(180), answers(180), "run/key", 0.0, seed=0)
-    assert equal.sentence.endswith("difference +0.0 points (+0.0 to +0.0)")
+    assert equal.sentence.endswith("difference of +0.0 points (+0.0 to +0.0)")
 
 
 def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, make_training: MakeTraining):
@@ -146,7 +146,7 @@ def test_a_repeated_gate_gives_the_same_answer_and_no_second_entry(workspace: Pl
     assert judged(runs[1]) == told[1]
     assert judged(runs[2]) == told[2]
     since = judged(runs[0])  # promoted once, and replaced since
-    assert since["verdict"].startswith(told[0]["verdict"] + " (on ")
+    assert since["verdict"].startswith(told[0]["verdict"] + " (decided on ")
     assert since["verdict"].endswith("by now better/key is the champion, and stays it)")
     assert pointer_of(workspace, NAME).history == history
 
