@@ -9,45 +9,45 @@ AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
 # As variables of the shell, not of make: a path with spaces or a JSON object with quotes arrives as it was typed.
 export PYTHON CUDA SOURCE PARAMS BENCH FROM TO REPROCESS DAG
 
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: ## make .venv from requirements.txt (PYTHON=... chooses the Python, 3.11 to 3.13; CUDA=no: nothing for GPUs)
+env: ## create .venv from requirements.txt (PYTHON=...: another Python, 3.11 to 3.13; CUDA=no: without GPU libraries)
 	@scripts/make-env
 
-env-dev: ## the same with the tools for tests and checks
+env-dev: ## create .venv with the tools for tests and checks
 	@scripts/make-env --dev
 
-run: env ## images to trained model, once; SOURCE=/path/to/images, PARAMS='{"epochs": 3}'
+run: env ## turn images into a trained model, once; SOURCE=/path/to/images, PARAMS='{"epochs": 3}'
 	@$(AIRFLOW) run --source "$$SOURCE" --params "$$PARAMS"
 
-backfill: env ## datasets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date}, and one training; REPROCESS=all, DAG=...
+backfill: env ## datasets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date}, then one training; REPROCESS=all, DAG=...
 	@$(AIRFLOW) backfill --from "$$FROM" --to "$$TO" --source "$$SOURCE" --params "$$PARAMS" --reprocess "$$REPROCESS" \
 		--dag "$$DAG"
 
-demo-gcs: env ## the same from a bucket into a bucket, against a server on this machine that stands in for it
+demo-gcs: env ## run with buckets, against a server on this machine that simulates Google Cloud Storage
 	@$(VENV_PYTHON) -m scripts.demo_gcs --params "$$PARAMS"
 
-up: env ## start Airflow and leave it up, with its UI
+up: env ## start Airflow with its UI and keep it running
 	@$(AIRFLOW) up
 
-down: env ## stop it
+down: env ## stop Airflow
 	@$(AIRFLOW) down
 
-status: env ## what of it runs
+status: env ## list the processes of Airflow
 	@$(AIRFLOW) status
 
-docker-up: ## the same as containers: Airflow on Postgres and Celery, with two workers (settings: .env)
+docker-up: ## start Airflow as containers, with Postgres, Celery and two workers (settings: .env)
 	@python3 -m scripts.compose.env >/dev/null
 	docker compose build
 	@docker compose run --rm --no-deps init python -m scripts.airflow check
 	docker compose up --detach --wait --remove-orphans
 	@python3 -m scripts.compose.env
 
-docker-check: ## images to trained model in those containers; SOURCE=/data/..., PARAMS as above
+docker-check: ## turn images into a trained model in these containers; SOURCE=/data/..., PARAMS as for `run`
 	@docker compose run --rm --no-deps check --source "$$SOURCE" --params "$$PARAMS"
 
-docker-down: ## stop them; what they made stays in volumes
+docker-down: ## stop the containers; their data stays in volumes
 	docker compose --profile '*' down --remove-orphans
 
 # Tests start dozens of processes: told to write no bytecode, each would compile all of TensorFlow for itself.
@@ -57,20 +57,20 @@ test test-long: export PYTHONDONTWRITEBYTECODE :=
 # tests/distribution.py groups and orders the tests.
 PYTEST_BESIDE := $(VENV_PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 
-test: env-dev ## the tests a person needs (minutes)
+test: env-dev ## run the tests that a change needs (minutes)
 	$(PYTEST_BESIDE) -n 3 -m "not long and not alone"
 
-test-long: env-dev ## the rest of the tests
+test-long: env-dev ## run the other tests
 	$(PYTEST_BESIDE) -n 4 -m "long and not alone"
 	$(VENV_PYTHON) -m pytest -m alone
 
 # Scripts of a browser may say `window`, which Deno has removed.
 LINT_JAVASCRIPT := .venv/bin/deno lint --rules-exclude=no-window --rules-include=eqeqeq
 
-docs: env-dev ## the documentation site, in docs/_build/html
+docs: env-dev ## build the documentation site in docs/_build/html
 	.venv/bin/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
-check: env-dev docs ## linters, format, spelling, layers, types and the links of the documentation
+check: env-dev docs ## check lint, format, spelling, layers, types, and the links of the documentation
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	git ls-files -z '*.js' | xargs -0r $(LINT_JAVASCRIPT)
@@ -82,7 +82,7 @@ check: env-dev docs ## linters, format, spelling, layers, types and the links of
 UV = $(or $(shell command -v uv),.tools/bin/uv)
 LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --quiet
-lock: ## compile the locks again from pyproject.toml (needs uv)
+lock: ## compile the lock files from pyproject.toml (needs uv)
 	$(LOCK) --all-extras pyproject.toml -o requirements.txt
 	$(LOCK) --extra airflow -c requirements.txt pyproject.toml -o docker/requirements-airflow.txt
 	$(LOCK) docker/uv.in -o docker/requirements-uv.txt
@@ -93,7 +93,7 @@ lock: ## compile the locks again from pyproject.toml (needs uv)
 
 PEERS := benchmarks/requirements-peers.txt
 STORAGE_PEERS := benchmarks/requirements-storage.txt
-bench-env: env .bench/env/installed ## other writers and readers, to measure beside (8 GB: one of them asks for PyTorch with CUDA)
+bench-env: env .bench/env/installed ## install other writers and readers for comparison (8 GB: one needs PyTorch with CUDA)
 
 .bench/env/installed: $(PEERS)
 	$(call make-peers,.bench/env,$(PEERS))
@@ -112,30 +112,30 @@ define make-peers
 	touch $(1)/installed
 endef
 
-bench-sharding: bench-env ## images into shards, beside other writers and the limits; BENCH='--rounds 9 --images FOLDER'
+bench-sharding: bench-env ## measure sharding, next to other writers and the limits; BENCH='--rounds 9 --images FOLDER'
 	$(VENV_PYTHON) -m benchmarks.sharding $$BENCH
 
-bench-input: bench-env ## batches out of shards, beside other input pipelines and the limits; BENCH='--only tenfold --rates'
+bench-input: bench-env ## measure batches, next to other input pipelines and the limits; BENCH='--only tenfold --rates'
 	$(VENV_PYTHON) -m benchmarks.input $$BENCH
 
-bench-storage: env .bench/storage/installed ## objects up and down, beside other clients and the limit; BENCH='--quick'
+bench-storage: env .bench/storage/installed ## measure transfers, next to other clients and the limit; BENCH='--quick'
 	$(VENV_PYTHON) -m benchmarks.storage $$BENCH
 
-bench-orchestration: env ## what Airflow takes beside the work itself; BENCH='--imports'
+bench-orchestration: env ## measure the time that Airflow adds to the work itself; BENCH='--imports'
 	$(VENV_PYTHON) -m benchmarks.orchestration $$BENCH
 
-bench-training: env ## steps of the training loop, beside Model.fit and a bare step, and checkpoints; BENCH='--only overhead'
+bench-training: env ## measure training steps, next to Model.fit and a bare step; BENCH='--only overhead'
 	$(VENV_PYTHON) -m benchmarks.training $$BENCH
 
-bench-monitoring: env ## what the monitor takes of a core, source by source, and from a loop; BENCH='--only cost'
+bench-monitoring: env ## measure the CPU time of the monitor, by source, and its effect on a loop; BENCH='--only cost'
 	$(VENV_PYTHON) -m benchmarks.monitoring $$BENCH
 
-bench-verdicts: env ## compare verdicts with the known limits of trainings, alone and beside other programs; BENCH='--only slow --again'
+bench-verdicts: env ## compare verdicts with known limits, alone and beside other programs; BENCH='--only slow --again'
 	$(VENV_PYTHON) -m benchmarks.verdicts $$BENCH
 
-bench-plugin: env-dev ## how long a training takes to open in Airflow's UI, and what ten open pages take; BENCH='--quick'
+bench-plugin: env-dev ## measure how fast a training opens in Airflow's UI, and the cost of ten open pages; BENCH='--quick'
 	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH
 
-clean: ## remove the environment and what the tools cached; data in workspace/ stays
+clean: ## remove the environment and the caches of tools; data in workspace/ stays
 	rm -rf .venv .tools .bench .airflow docs/_build tenfold.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -73,7 +73,11 @@ class TrainingRetries(ExceptionRetryPolicy):
         store, key = context["task_state_store"], f"failures-{max_tries}"  # max_tries grows when a task is cleared.
         failures = store.get(key, 0) + 1
         store.set(key, failures)
-        return decision if failures <= RETRIES else RetryDecision.fail(f"failed {failures} times, beside preemptions")
+        return (
+            decision
+            if failures <= RETRIES
+            else RetryDecision.fail(f"failed {failures} times, not counting preemptions")
+        )
 
 
 def ownership() -> dict[str, Any]:

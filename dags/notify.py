@@ -42,6 +42,6 @@ async def tell_late(hours: float, context: dict[str, Any] | None = None) -> None
     run = (context or {}).get("dag_run") or {}
     # The keys of the REST API, because there is no context of a task.
     names = (run.get("dag_run_id"), run.get("dag_id"))
-    _log.warning("run %s of %s has not ended %g hours after it was queued", *names, hours)
+    _log.warning("the run %s of %s has not ended within %g hours after it was queued", *names, hours)
     for notifier in notifiers():
         await notifier.async_notify(context or {})

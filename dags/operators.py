@@ -21,9 +21,9 @@ APPROVE_DOC = """
 Ask a person if the images exceed a threshold whose setting is `ask`. The question appears under *Required Actions*. No
 worker and no GPU waits for the answer.
 
-*Cost*: none. *A failure* is the answer *Reject*, or no answer within `ask_hours`: clear the task to be asked again. If
-another run of this dataset name commits a version in the meantime, the images are compared with that version, and the
-approval no longer holds: trigger the DAG again.
+*Cost*: none. *A failure*: a person answered *Reject*, or nobody answered within `ask_hours`. Clear the task to ask
+again. If another run of this dataset name commits a version in the meantime, the images are compared with that version,
+and the approval no longer holds: trigger the DAG again.
 """
 TRAIN_DOC = """
 Train in a process of its own, on a slot of the pool `gpu`. A killed or cleared training continues from its last
@@ -65,7 +65,7 @@ class ApproveOperator(HITLOperator):
         self.subject = f"Publish this dataset of {name!r}?"
         self.body = "\n".join([f"Images of {self._settings.source_uri}:", "", *(f"- {each}" for each in questions)])
         self.response_timeout = timedelta(hours=self._settings.ask_hours)
-        self.log.warning("%s\nanswer under Required Actions within %g hours", self.body, self._settings.ask_hours)
+        self.log.warning("%s\nAnswer under Required Actions within %g hours.", self.body, self._settings.ask_hours)
         context["ti"].xcom_push(key=_ASKED, value=questions)
         super().execute(context)
 
@@ -78,12 +78,12 @@ class ApproveOperator(HITLOperator):
 
         # A question of an older release, from before an upgrade, is not stored.
         asked: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=_ASKED) or self._questions()
-        stopped = f"{'; '.join(asked)}; clear this task to be asked again"
+        stopped = f"{'; '.join(asked)}; clear this task to ask again"
         if event.get("error_type") == "timeout":
             raise GateError(f"nobody answered within ask_hours={self._settings.ask_hours:g}: {stopped}")
         answer = super().execute_complete(context, event)
         if answer["chosen_options"] != [_APPROVE]:
-            raise GateError(f"stopped by the answer {answer['chosen_options'][0]!r}: {stopped}")
+            raise GateError(f"a person answered {answer['chosen_options'][0]!r}: {stopped}")
         approve(place_of(self.plan_file), asked)
         if questions := self._questions():
             # This task cannot ask them: Airflow 3.3.2 would show the text of its first question again.

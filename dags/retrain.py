@@ -78,11 +78,13 @@ def _with_name(settings: Settings) -> Settings:
         names = _unserved(settings, names)
     if not settings.dataset_name and len(names) > 1:
         raise SettingsError(
-            f"datasets of several names are new, {', '.join(names)}, and one run trains on one dataset: set "
+            f"there are new datasets of several names ({', '.join(names)}), but one run trains on one dataset: set "
             "dataset_name in the file that TENFOLD_SETTINGS names, or trigger one run for each name"
         )
     if settings.dataset_name not in ("", *names):
-        raise AirflowSkipException(f"new datasets of {names}: this DAG serves {settings.dataset_name!r}")
+        raise AirflowSkipException(
+            f"the new datasets are of {names}, but this DAG trains only on {settings.dataset_name!r}"
+        )
     return settings.model_copy(update={"dataset_name": settings.dataset_name or names[0]})
 
 
@@ -93,7 +95,7 @@ def _unserved(settings: Settings, names: Sequence[str]) -> list[str]:
     """
     unserved = [name for name in names if not _server_of(settings.model_copy(update={"dataset_name": name}))]
     if not unserved:
-        raise AirflowSkipException(f"other runs have chosen the new datasets of {', '.join(names)}, and train on them")
+        raise AirflowSkipException(f"other runs already train on the new datasets of {', '.join(names)}")
     return unserved
 
 
@@ -113,7 +115,7 @@ def _training(settings: Settings) -> str:
 def _skip_if_served(settings: Settings) -> None:
     """Skip this run if another one serves its events. Otherwise, each run would repeat a failed training."""
     if run := _server_of(settings):
-        raise AirflowSkipException(f"the run {run} took the newest partitions later, and they include this dataset")
+        raise AirflowSkipException(f"the run {run} trains on this dataset too: it chose the newest partitions later")
 
 
 def _server_of(settings: Settings) -> str:
@@ -141,23 +143,23 @@ def _should_wait(settings: Settings) -> bool:
         return False
     run = get_current_context()["dag_run"]
     if datetime.now(UTC) - (run.start_date or run.run_after) > WAIT:
-        _log.warning("%s; this run has waited for %s, and now trains on the newest partitions", concern, WAIT)
+        _log.warning("%s; this run has waited for %s and now trains on the newest partitions", concern, WAIT)
         return False
-    _log.info("%s: waiting for it", concern)
+    _log.info("%s: waiting until it ends", concern)
     return True
 
 
 def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
     """Return why this run waits for a run of `image_dataset`; empty if that run makes another dataset."""
     if form is None:
-        return f"a run of {MAKER} without a date is under way, and a task cannot read its form"
+        return f"a run of {MAKER} without a date is running, and a task cannot read its form"
     try:
         made = or_sample_images(settings_from({**form_defaults().model_dump(), **form}))
     except SettingsError:
         return ""  # Its first task refuses it.
     if (made.datasets_folder, made.dataset_name) != (settings.datasets_folder, settings.dataset_name):
         return ""
-    return f"a run of {MAKER} that makes {settings.dataset_name!r} is under way"
+    return f"a run of {MAKER} that makes {settings.dataset_name!r} is running"
 
 
 def _newest(settings: Settings) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     # may hand them to another run, which must not train on them beside the events of another dataset name.
     if result := load_trained_result(settings, dataset, training):
         newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
-        raise AirflowSkipException(f"{newest} were trained with the same settings before: {result['run']}")
+        raise AirflowSkipException(f"{result['run']} was already trained on {newest} with the same settings")
     return {"settings": settings.model_dump(), "dataset": str(dataset), "training": training}
 
 
@@ -196,7 +198,8 @@ def retrain() -> None:
     """New datasets of `image_dataset` → one training on the newest state of them.
 
     - `choose` waits until no run of `image_dataset` makes this dataset, and takes the newest `window` partitions as one
-      dataset, without copying a shard. If the same versions were trained with the same settings, the rest is skipped.
+      dataset, without copying a shard. If a model was already trained on the same versions with the same settings, the
+      other tasks are skipped.
     - `train`, `promote` and `report` are those of `image_training`.
 
     **Cost**: one training for a whole backfill. **Backfill**: that of `image_dataset` is enough; this DAG follows its

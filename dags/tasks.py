@@ -21,7 +21,8 @@ def extract(for_training: bool) -> dict[str, Any]:
 
     *Cost*: new images on a disk are read once. A bucket is only listed.
 
-    *A failure* names the wrong field or source. It is not retried: trigger the DAG again with another value.
+    *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
+    with another value.
     """
     from pipeline.runs.launch import require_shares, require_trainable
     from pipeline.snapshot.extract import take_snapshot
@@ -62,7 +63,7 @@ def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
 def write(plan_file: str) -> None:
     """Write the shards of one range. Complete shards are skipped.
 
-    *Cost*: one core, 30 MB of memory, a second for about 1,000 photographs (`check: strict`).
+    *Cost*: one core and 30 MB of memory. About 1,000 photographs per second (`check: strict`).
 
     *A failure*: an image changed or vanished after it was listed (trigger the DAG again), or the disk is full (free
     some space and clear this task; complete shards stay).
@@ -127,8 +128,8 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
 def servers(settings: dict[str, Any], dataset: str) -> list[int]:
     """Check that the training can start, and start a task for each of its servers.
 
-    *Cost*: seconds, and no GPU. *A failure* names the reason: the dataset or the weights are missing, or the dataset
-    has too few shards for the servers. The log names the pool that the training needs.
+    *Cost*: seconds, and no GPU. *A failure*: the dataset or the weights are missing, or the dataset has too few shards
+    for the servers. The message says which. The log names the pool that the training needs.
     """
     from pipeline.runs.launch import require_startable
 
@@ -136,8 +137,8 @@ def servers(settings: dict[str, Any], dataset: str) -> list[int]:
     require_startable(checked, place_of(dataset))
     # A task cannot look up pools, and Airflow 3.3 reports a missing pool only in the scheduler's log.
     _log.info(
-        "the training takes %d slots of the pool %r. If `train` stays in the state scheduled, the pool is missing or "
-        "full: look under Admin, Pools, or create the pool with `%s`",
+        "the training needs %d slots of the pool %r. If `train` stays in the state scheduled, the pool is missing or "
+        "full: check it under Admin, Pools, or create it with `%s`",
         checked.num_training_servers,
         GPU_POOL,
         pool_command(checked.num_training_servers),
@@ -186,7 +187,9 @@ def settings_of_run() -> Settings:
     settings = settings_from({**context["params"], **conf})
     form = context["dag"].params
     if foreign := sorted(name for name in conf if name not in form):
-        raise SettingsError(f"{foreign[0]} is not a setting of {context['dag'].dag_id}: those are {', '.join(form)}")
+        raise SettingsError(
+            f"{foreign[0]} is not a setting of {context['dag'].dag_id}: its settings are {', '.join(form)}"
+        )
     return settings
 
 
@@ -198,7 +201,7 @@ def _warn_of_slots(settings: Settings) -> None:
     servers, slots = settings.num_training_servers, os.environ.get("TENFOLD_GPUS", "")
     if servers == 1 or (slots.isdecimal() and servers <= int(slots)):
         return
-    created = f", but TENFOLD_GPUS={slots} made it" if slots else ""
+    created = f", but the pool was created with TENFOLD_GPUS={slots}" if slots else ""
     _log.warning(
         "num_training_servers=%d needs %d slots of the pool %r at the same time%s: check the slots under Admin, Pools, "
         "or train on fewer servers; with fewer slots, the servers wait for each other for %g minutes "
@@ -215,7 +218,7 @@ def or_sample_images(settings: Settings) -> Settings:
     samples = os.environ.get("TENFOLD_SAMPLES")
     if settings.source_uri or not samples:
         return settings
-    _log.warning("source_uri is empty: taking the sample images of %s", samples)
+    _log.warning("source_uri is empty: using the sample images in %s", samples)
     return settings.model_copy(update={"source_uri": samples, "dataset_name": "samples"})
 
 

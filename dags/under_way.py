@@ -39,7 +39,7 @@ def forms_under_way(dag_id: str) -> Iterator[Mapping[str, Any] | None]:
     if not saw_all:
         # The difference below would take runs that were not looked at for runs without a date.
         _log.warning(
-            "%d runs of %s or more are under way: only those of the newest dates are looked at", MAX_LOOKS, dag_id
+            "at least %d runs of %s are running: only those of the newest dates are checked", MAX_LOOKS, dag_id
         )
         return
     count = get_current_context()["ti"].get_dr_count(dag_id=dag_id, states=[QUEUED, RUNNING])

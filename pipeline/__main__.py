@@ -106,11 +106,11 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
     except OSError as error:  # For example, a disk is full, or a folder has disappeared.
-        later = ": the same command goes on from here" if cause_of(error) == "transient" else ""
+        later = ": run the same command to continue from here" if cause_of(error) == "transient" else ""
         print(f"error: {error}{later}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
     except KeyboardInterrupt as stop:
-        print("stopped: the same command goes on from here", file=sys.stderr)  # noqa: T201
+        print("stopped: run the same command to continue from here", file=sys.stderr)  # noqa: T201
         # 130 is 128 + SIGINT, as shells report it.
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
     print(json.dumps(result) if options.json else options.format(result))  # noqa: T201
@@ -283,7 +283,7 @@ def _compare(options: argparse.Namespace) -> dict[str, Any]:
         )
     a, b = _training("run A", options.run_a), _training("run B", options.run_b)
     if a == b:
-        raise SettingsError(f"run A and run B are the same one, {a}: name two")
+        raise SettingsError(f"run A and run B are the same run, {a}: name two different runs")
     return compare_runs(a, b, Path(options.to))
 
 
@@ -298,7 +298,8 @@ def _comet_recover(options: argparse.Namespace) -> dict[str, Any]:
 
     if is_bucket(options.folder):
         raise SettingsError(
-            f"{options.folder} is a bucket: what is left lies on the worker that trained, in local_folder"
+            f"{options.folder} is in a bucket, but these values are stored in local_folder on the worker that trained: "
+            "run this command there"
         )
     folder = Path(options.folder)
     recovered = recover_below(folder)
@@ -307,8 +308,8 @@ def _comet_recover(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _format_recovered(result: dict[str, Any]) -> str:
-    packed = "\n".join(result["recovered"]) or "nothing: no try that was killed left anything that is not packed"
-    upload = result["upload"] or "nothing: there is no archive"
+    packed = "\n".join(result["recovered"]) or "nothing: no killed training left values that are not packed yet"
+    upload = result["upload"] or "nothing: there are no archives"
     return f"packed: {packed}\nto upload: {upload}"
 
 
@@ -319,7 +320,7 @@ def _champion(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _format_champion(result: dict[str, Any]) -> str:
-    champion = result["champion"] or {"export": "none: nothing is promoted yet"}
+    champion = result["champion"] or {"export": "none: no model has been promoted yet"}
     history = [f"{each['at']}  {each['action']:<8}  {each['run']}  ({each['why']})" for each in result["history"]]
     return _format_result({"pointer": result["pointer"], "champion": champion["export"], "history": history})
 
@@ -438,8 +439,8 @@ def _report_of(run: Place) -> str:
         if error.errno not in FULL:
             raise
         _log.warning(
-            "the training is complete, but its report cannot be written (%s): make room, and write it with `python -m "
-            "pipeline report %s`",
+            "the training is complete, but its report cannot be written (%s): free some disk space, then write it "
+            "with `python -m pipeline report %s`",
             *(error, run),
         )
         return ""
@@ -456,7 +457,7 @@ def command_line() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog=_prog(),
-        description="Turn a collection of raw images into a trained model, in one go or stage by stage.",
+        description="Turn a collection of raw images into a trained model, with one command or stage by stage.",
         epilog=_settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -488,8 +489,8 @@ def _add_stages(commands: Any) -> None:
     labels.add_argument(
         "--release",
         action="store_true",
-        help="remove the reserved labels, which no published dataset uses. The next build uses their ids again. A "
-        "build that has reserved such labels must start again with `shard`",
+        help="remove the reserved labels, which no published dataset uses. The next build can use their ids again. A "
+        "build that reserved these labels must start again with `shard`",
     )
     labels.set_defaults(format=_format_labels)
     _add(commands, "train", _train, "Train on a published dataset (--set dataset=...).")
@@ -497,22 +498,22 @@ def _add_stages(commands: Any) -> None:
 
 def _add_checks(commands: Any) -> None:
     _add(commands, "verify", _verify, "Check every byte and record of a dataset.", _DATASET)
-    order = "Measure how close the training order is to a perfect shuffle, and what shuffle_megabytes would change."
+    order = "Measure how close the training order is to a perfect shuffle, and how shuffle_megabytes would change that."
     quality = _add(commands, "shuffle-quality", _shuffle_quality, order, _DATASET)
     quality.set_defaults(format=_format_shuffle_quality)
     _add(commands, "report", _report, "Write the report of a run again.", _RUN_FOLDER)
     beside = "Compare two runs on one page: which one is faster, and which model is better."
     compare = _add(commands, "report compare", _compare, beside)
     compare.add_argument("run_a", metavar="RUN_A", help=_RUN_FOLDER[1])
-    compare.add_argument("run_b", metavar="RUN_B", help="the other one")
+    compare.add_argument("run_b", metavar="RUN_B", help="folder of the other run, local or gs://")
     compare.add_argument("--to", metavar="FILE", default="compare.html", help="page to write (default: %(default)s)")
     compare.set_defaults(format=_format_comparison)
-    parser = commands.add_parser("comet", help="Recover values for Comet that killed trainings left.")
+    parser = commands.add_parser("comet", help="Recover values that killed trainings could not send to Comet.")
     recover = _add(
         parser.add_subparsers(required=True, metavar="COMMAND"),
         "recover",
         _comet_recover,
-        "Pack the values for Comet that killed trainings left, and print the command that uploads them.",
+        "Pack the values that killed trainings could not send to Comet, and print the command that uploads them.",
         ("folder", "folder of a run, of a training, or a workspace"),
     )
     recover.set_defaults(format=_format_recovered)
@@ -629,7 +630,7 @@ def _of_published(options: argparse.Namespace) -> Settings:
 def _file(what: str, uri: str) -> Place:
     place = _reachable(what, uri)
     if not place.is_file():
-        raise SettingsError(f"{what} {uri} is not a file: give the path that the stage before returned")
+        raise SettingsError(f"{what} {uri} is not a file: give the path that the previous stage returned")
     return place
 
 

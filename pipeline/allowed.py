@@ -64,7 +64,9 @@ def open_warning() -> str:
     if not names:
         return ""
     listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    return f"{listed} {'allow' if len(names) > 1 else 'allows'} everything: a run may reach all that this user may"
+    return (
+        f"{listed} {'allow' if len(names) > 1 else 'allows'} everything: a run can access everything that this user can"
+    )
 
 
 def allowed_places(setting: str, environ: Mapping[str, str] = os.environ) -> AllowedPlaces:
@@ -134,26 +136,26 @@ def _require_function(field: str, name: str) -> None:
     otherwise = "choose a model by its name" if field == "model" else "leave it empty"
     unset = () if text is not None else (MODELS,)
     raise SettingsError(
-        f"{field} {name!r} is outside of what {MODELS} allows ({text or 'nothing'}): {otherwise}, or let the "
-        f"administrator {_remedy('the package', unset)}"
+        f"{field} {name!r} is outside what {MODELS} allows ({text or 'nothing'}): {otherwise}, or ask the "
+        f"administrator to {_remedy('the package', unset)}"
     )
 
 
 def _refusal(what: str, *allowed: AllowedPlaces) -> str:
     unset = [each.setting for each in allowed if not each.is_set]
     return (
-        f"{what} is outside of what {' and '.join(map(str, allowed))}: name a place in there, or let the "
-        f"administrator {_remedy('this one', unset)}"
+        f"{what} is outside what {' and '.join(map(str, allowed))}: name a place inside, or ask the administrator to "
+        f"{_remedy('this place', unset)}"
     )
 
 
 def _remedy(what: str, unset: Sequence[str]) -> str:
     """Return what the administrator must do. For a setting that is not set, this includes where to set it."""
     if not unset:
-        return f"add {what} to the setting"
+        return f"add {what} to this variable"
     return (
-        f"set {' or '.join(unset)} in the environment of Airflow's workers to {what} (a list with commas), or to * for "
-        "everything"
+        f"set {' or '.join(unset)} in the environment of Airflow's workers to {what} (separate several with commas), "
+        "or to * for everything"
     )
 
 
@@ -192,8 +194,8 @@ def _prefix(setting: str, entry: str) -> Place:
     except ValueError:  # gs:// without a bucket
         pass
     raise SettingsError(
-        f"{setting} must list absolute paths and gs://bucket/prefix with commas between them, got {entry!r}: mend it "
-        "where Airflow's workers get their environment"
+        f"{setting} must list absolute paths and gs://bucket/prefix with commas between them, got {entry!r}: correct "
+        "it in the environment of Airflow's workers"
     )
 
 

@@ -164,9 +164,9 @@ class Settings(BaseModel):
         "",
         title="Dataset name",
         pattern=f"^({PATTERN})?$",
-        description="Versions of the dataset are kept under this name. If it is empty, the dataset gets the name of "
-        "the folder that holds the images, such as flowers for /data/flowers/{date}. The DAG retrain then uses the "
-        "name of the dataset that is new.",
+        description="Versions of the dataset are stored under this name. If it is empty, the dataset gets the name of "
+        "the folder of the images, such as flowers for /data/flowers/{date}. The DAG retrain then uses "
+        "the name of the dataset that is new.",
     )
 
     num_training_servers: Annotated[int, Decides.DATASET | Decides.TRAINING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
@@ -183,8 +183,9 @@ class Settings(BaseModel):
         title="Model",
         max_length=MAX_TEXT,
         examples=list(MODELS),
-        description=f"The small CNN, one of keras.applications ({', '.join(APPLICATIONS)}), or package.module:function "
-        "of yours. It is called with the image size and the number of classes, and returns a keras.Model.",
+        description=f"The small CNN, a model of keras.applications ({', '.join(APPLICATIONS)}), or your own "
+        "package.module:function, which is called with the image size and the number of classes and "
+        "returns a keras.Model.",
     )
 
     epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -250,7 +251,8 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         json_schema_extra=PLACES,
         description="Maximum size of the copies of shards in the local folder, in gigabytes. The copies that were not "
-        "used for the longest time are removed first. A training that reads more at once (8 shards) is refused.",
+        "used for the longest time are removed first. A training whose 8 shards that are read at once "
+        "need more space is refused.",
     )
 
     read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -266,7 +268,7 @@ class Settings(BaseModel):
         title="Billing project",
         max_length=MAX_TEXT,
         json_schema_extra=PLACES,
-        description="Google Cloud project that pays for reading the images, for a bucket on which the requester pays.",
+        description="Google Cloud project that pays for reading the images, if the bucket uses requester pays.",
     )
 
     data_date: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -399,7 +401,7 @@ class Settings(BaseModel):
         gt=0,
         le=2000,
         json_schema_extra=SHARDS,
-        description="An image with more megapixels is rejected by its header, before it can fill the memory.",
+        description="An image with more megapixels is rejected when its header is read, before it can fill the memory.",
     )
 
     max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(4)] = Field(
@@ -408,7 +410,7 @@ class Settings(BaseModel):
         gt=0,
         le=2000,  # A record cannot hold more.
         json_schema_extra=SHARDS,
-        description="Files of more megabytes are rejected without being read.",
+        description="Larger files are rejected without being read.",
     )
 
     check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(5)] = Field(
@@ -423,8 +425,9 @@ class Settings(BaseModel):
         "keep",
         title="Image preparation",
         json_schema_extra=SHARDS,
-        description="keep leaves images as they are. resize shrinks them once to prepare_size, which makes the "
-        "input 2 to 3 times faster. raw also stores pixels (uint8), which makes it about 4 times faster, on more disk.",
+        description="keep leaves images as they are. resize shrinks them once to prepare_size, which makes the input "
+        "2 to 3 times faster. raw also stores pixels (uint8), which makes the input about 4 times faster "
+        "but takes more disk space.",
     )
 
     prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(9)] = Field(
@@ -472,7 +475,7 @@ class Settings(BaseModel):
         "fail",
         title="Action on rejected images",
         json_schema_extra=GATE,
-        description="What happens if more images are rejected than the share below allows. ask asks a person.",
+        description="What happens if the share of rejected images is above the limit below. ask asks a person.",
     )
 
     max_rejected_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -488,8 +491,8 @@ class Settings(BaseModel):
         "fail",
         title="Action on leaks",
         json_schema_extra=GATE,
-        description="What happens if more validation or test images are also in training than the share below allows. "
-        "This applies to a version, and to a window of several dates.",
+        description="What happens if the share of validation and test images that are also in training is above the "
+        "limit below. This applies to a version, and to a window of several dates.",
     )
 
     max_leaked_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
@@ -505,7 +508,10 @@ class Settings(BaseModel):
         "continue",
         title="Action on contradictory labels",
         json_schema_extra=GATE,
-        description="What happens if more images than the share below allows are equal to one with different labels.",
+        description=(
+            "What happens if the share of images that are equal to an image with different labels is larger than the "
+            "limit below."
+        ),
     )
 
     max_contradictory_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -521,7 +527,9 @@ class Settings(BaseModel):
         "continue",
         title="Action on class imbalance",
         json_schema_extra=GATE,
-        description="What happens if the largest class is more times larger than the smallest than the number below.",
+        description=(
+            "What happens if the class imbalance (the largest class divided by the smallest) is above the limit below."
+        ),
     )
 
     max_imbalance: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -537,7 +545,9 @@ class Settings(BaseModel):
         "continue",
         title="Action on drift",
         json_schema_extra=GATE,
-        description="What happens if the images differ from those of the last version by more than the number below.",
+        description=(
+            "What happens if the images differ from those of the previous version by more than the limit below."
+        ),
     )
 
     max_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -557,7 +567,7 @@ class Settings(BaseModel):
         le=8760,
         allow_inf_nan=False,
         json_schema_extra=GATE,
-        description="How long a run of Airflow waits for the answer of a person (ask), before it fails.",
+        description="How long an Airflow run waits for a person's answer (ask) before it fails.",
     )
 
     window: Annotated[int, Decides.DATASET, UsedBy.RETRAIN] = Field(
@@ -622,7 +632,9 @@ class Settings(BaseModel):
         gt=0,
         le=1,
         json_schema_extra=TRAINING,
-        description="Smallest crop of crop=random_resized, as a share of the image. 0.08 is common for ImageNet.",
+        description=(
+            "Smallest area of a crop with crop=random_resized, as a share of the image. 0.08 is common for ImageNet."
+        ),
     )
 
     flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -661,8 +673,8 @@ class Settings(BaseModel):
         ge=1,
         le=1024,
         json_schema_extra=TRAINING,
-        description="Number of batches that each server keeps ready. More batches bridge longer pauses of the input, "
-        "and need more memory.",
+        description="Number of batches that each server keeps ready. More batches bridge longer pauses of the input "
+        "but need more memory.",
     )
 
     server_wait_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -679,15 +691,16 @@ class Settings(BaseModel):
         title="Learning rate scaling",
         json_schema_extra=TRAINING,
         description="Treats the learning rate as that of a batch of 256. linear multiplies it by batch size / 256, "
-        "sqrt by the square root of that, which suits Adam. So the setting need not change with the number of GPUs.",
+        "sqrt by the square root of that, which suits Adam. So the setting can stay the same for any "
+        "number of GPUs.",
     )
 
     learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "constant",
         title="Learning rate schedule",
         json_schema_extra=TRAINING,
-        description="constant keeps the learning rate. cosine lets it fall to 0 by the end of the training, along half "
-        "a cosine, which mostly gives the better model if the number of epochs is known.",
+        description="constant keeps the learning rate. cosine lowers it to 0 until the end of the training, along "
+        "half a cosine, which usually gives a better model if the number of epochs is known.",
     )
 
     warmup_epochs: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -707,8 +720,8 @@ class Settings(BaseModel):
         le=10,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="Share of each weight that a step removes, times the learning rate (AdamW), against overfitting; "
-        "0.05 for instance. Biases and normalization are excluded. 0: none.",
+        description="Share of each weight that a step removes, times the learning rate (AdamW), against overfitting. "
+        "A common value is 0.05. Biases and normalization are excluded. 0: none.",
     )
 
     clip_norm: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -717,7 +730,7 @@ class Settings(BaseModel):
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="Clips the gradients of all weights together to this norm, for losses that jump; 1 for instance. "
+        description="Clips the norm of all gradients together to this value, if the loss jumps. A common value is 1. "
         "0: no clipping.",
     )
 
@@ -727,8 +740,8 @@ class Settings(BaseModel):
         ge=0,
         lt=1,
         json_schema_extra=TRAINING,
-        description="Share of a label that training spreads over all classes, against overconfidence and wrong labels; "
-        "0.1 for instance.",
+        description="Share of a label that training spreads over all classes, against overconfidence and wrong "
+        "labels. A common value is 0.1.",
     )
 
     class_weights: Annotated[Literal["none", "balanced"], Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -751,8 +764,8 @@ class Settings(BaseModel):
         False,
         title="XLA compilation",
         json_schema_extra=TRAINING,
-        description="Compile the step with XLA. This helps trainings of many minutes on a GPU, most for models of many "
-        "small layers. The first step takes up to a few minutes longer.",
+        description="Compile the step with XLA. This speeds up long trainings on a GPU, most of all for models with "
+        "many small layers. The first step takes up to a few minutes longer.",
     )
 
     freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -780,8 +793,8 @@ class Settings(BaseModel):
         le=60_000,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="For benchmarks and planning: each step waits for this time instead of computing, as a host waits "
-        "for an accelerator. The model learns nothing and is never promoted. 0: off.",
+        description="For benchmarks and planning: each step waits this long instead of computing, like a host that "
+        "waits for an accelerator. The model learns nothing and is never promoted. 0: off.",
     )
 
     checkpoint_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -791,7 +804,8 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
         description="A checkpoint is written at the end of each epoch, when the training is asked to stop, and this "
-        "many minutes after the last one. A killed training repeats at most this time. 0: not by time.",
+        "many minutes after the last checkpoint. A killed training repeats at most this time. 0: no "
+        "checkpoints by time.",
     )
 
     checkpoint_steps: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -799,7 +813,9 @@ class Settings(BaseModel):
         title="Checkpoint interval (steps)",
         ge=0,
         json_schema_extra=TRAINING,
-        description="A checkpoint is also written this many training steps after the last one. 0: not by steps.",
+        description=(
+            "A checkpoint is also written this many training steps after the last one. 0: no checkpoints by steps."
+        ),
     )
 
     checkpoints_kept: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -808,7 +824,9 @@ class Settings(BaseModel):
         ge=1,
         le=100,
         json_schema_extra=TRAINING,
-        description="Number of checkpoints. If the last one is damaged, training continues from the one before.",
+        description=(
+            "Number of checkpoints to keep. If the last one is damaged, training continues from the previous one."
+        ),
     )
 
     micro_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -817,16 +835,16 @@ class Settings(BaseModel):
         ge=1,
         le=65_536,
         json_schema_extra=TRAINING,
-        description="Number of parts into which each GPU splits its share of a batch, for one update of the weights. "
-        "More parts need less memory. The share must be a multiple of it.",
+        description="Number of parts into which each GPU splits its share of a batch. All parts together make one "
+        "update of the weights. More parts need less memory. The share must be a multiple of this number.",
     )
 
     on_out_of_memory: Annotated[Literal["halve", "fail"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "halve",
         title="Action on out of memory",
         json_schema_extra=TRAINING,
-        description="halve continues from the last checkpoint with micro-batches of half the size, repeatedly, down to "
-        "one example. The batch size stays. fail stops the training.",
+        description="halve continues from the last checkpoint with micro-batches of half the size, and again with "
+        "half of that, down to one example. The batch size stays the same. fail stops the training.",
     )
 
     stall_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -836,8 +854,8 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
         description="A training without a step for this time counts as stuck. It logs what each of its threads is "
-        "doing, ends, and is tried again from its last checkpoint. Must be longer than the first step and the final "
-        "export. 0: never.",
+        "doing, ends, and is tried again from its last checkpoint. This must be longer than the first "
+        "step and the final export. 0: never.",
     )
 
     callbacks: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
@@ -846,8 +864,8 @@ class Settings(BaseModel):
         max_length=MAX_TEXT,
         json_schema_extra=TRAINING,
         examples=["my_package.callbacks:make"],
-        description="package.module:function of yours. It is called with a folder to write to (pathlib.Path), and "
-        "returns a list of keras.callbacks.Callback, for early stopping for instance.",
+        description="Your own package.module:function, which is called with a folder to write to (pathlib.Path) and "
+        "returns a list of keras.callbacks.Callback, for example for early stopping.",
     )
 
     promote: Annotated[Literal["if_not_worse", "always", "never"], Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -865,8 +883,8 @@ class Settings(BaseModel):
         ge=0,
         le=1,
         json_schema_extra=PROMOTION,
-        description="How much lower the accuracy may be, as a share. A model is refused only if the whole 95% interval "
-        "of the difference is lower than that. 0.01 is one percentage point.",
+        description="How much lower the accuracy may be, as a share. A model is refused only if the whole 95% "
+        "interval of the difference is below minus this value. 0.01 is one percentage point.",
     )
 
     sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -875,7 +893,7 @@ class Settings(BaseModel):
         ge=0.2,
         le=20,
         json_schema_extra=MONITORING,
-        description="How often utilization is sampled.",
+        description="How many times per second the monitor samples the machine.",
     )
 
     tensorboard: Annotated[bool, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -893,7 +911,7 @@ class Settings(BaseModel):
         pattern=r"^[\w .-]+$",
         max_length=100,
         json_schema_extra=MONITORING,
-        description="Project that the experiment is logged to.",
+        description="Comet project to which the training is logged.",
     )
 
     @field_validator("source_uri", "workspace", "publish_uri", "dataset")
@@ -937,11 +955,12 @@ class Settings(BaseModel):
     def _check_cache(self) -> "Settings":
         if self.cache in ("memory", "disk") and self.crop == "random_resized":
             raise ValueError(
-                f"cache must be auto or off with crop=random_resized, which reads whole images, got {self.cache!r}"
+                f"cache must be auto or off with crop=random_resized, which needs whole images, got {self.cache!r}"
             )
         if self.cache in ("memory", "disk") and self.balanced:
             raise ValueError(
-                f"cache must be auto or off with balanced, which takes other examples in each epoch, got {self.cache!r}"
+                "cache must be auto or off with balanced, which selects other examples in each epoch, got "
+                f"{self.cache!r}"
             )
         return self
 
@@ -963,8 +982,8 @@ class Settings(BaseModel):
     def _check_freeze(self) -> "Settings":
         if self.freeze_epochs and not (self.weights and self.model in APPLICATIONS):
             raise ValueError(
-                f"freeze_epochs must be 0 without weights of a model of keras.applications, got {self.freeze_epochs} "
-                f"with model {self.model!r} and weights {self.weights!r}"
+                "freeze_epochs must be 0, unless model is one of keras.applications and weights is set, got "
+                f"{self.freeze_epochs} with model {self.model!r} and weights {self.weights!r}"
             )
         if self.freeze_epochs > self.epochs:
             raise ValueError(f"freeze_epochs must be at most epochs ({self.epochs}), got {self.freeze_epochs}")
@@ -981,7 +1000,7 @@ class Settings(BaseModel):
     @classmethod
     def _check_placeholders(cls, value: str) -> str:
         if unknown := dates.unknown_placeholder(value):
-            raise ValueError(f"must hold none but {dates.PLACEHOLDERS}: {unknown} is not known")
+            raise ValueError(f"must have no placeholders except {dates.PLACEHOLDERS}, and {unknown} is not one of them")
         return value
 
     @field_validator("dataset_name")
@@ -1000,8 +1019,8 @@ class Settings(BaseModel):
     def _check_time(self) -> "Settings":
         if self.data_date and dates.has_no_time(self.data_date) and dates.needs_time(self.source_uri):
             raise ValueError(
-                f"data_date must name a time too, such as {self.data_date}T07:00, since source_uri asks for it, "
-                f"got {self.data_date!r}"
+                f"data_date must have a time, such as {self.data_date}T07:00, because source_uri has a placeholder for "
+                f"it, got {self.data_date!r}"
             )
         return self
 
@@ -1145,7 +1164,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path} cannot be read as {path.suffix or 'TOML'}: {error}") from error
     if not isinstance(values, dict):
-        raise SettingsError(f"{path} must hold fields and values, got {type(values).__name__}")
+        raise SettingsError(f"{path} must contain settings and their values, got {type(values).__name__}")
     return values
 
 

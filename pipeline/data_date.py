@@ -55,7 +55,7 @@ def check_data_date(text: str) -> str:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError("must be a date such as 2026-01-31, or 2026-01-31T07:00") from None
+        raise ValueError("must be a date such as 2026-01-31, or a time such as 2026-01-31T07:00") from None
     if moment.tzinfo:
         raise ValueError("must be a date such as 2026-01-31T07:00, in UTC, without a time zone")
     return moment.strftime("%Y-%m-%d" if has_no_time(text) else "%Y-%m-%dT%H:%M")

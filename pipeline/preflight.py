@@ -24,23 +24,23 @@ def preflight(settings: Settings) -> None:
     # This comes first, because no check may show whether a file exists outside of the allowed places.
     require_allowed(settings)
     if not settings.source_uri:
-        raise SettingsError("source_uri is empty: name the folder of raw images, or a list of them")
+        raise SettingsError("source_uri is empty: set it to the folder of raw images, or to a list of images")
     if settings.dataset:
-        raise SettingsError(f"dataset must be empty where one is built from source_uri, got {settings.dataset!r}")
+        raise SettingsError(f"dataset must be empty if a dataset is built from source_uri, got {settings.dataset!r}")
     source = settings.source
     places = {"source_uri": source, "workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder}
     require_buckets(places)
     if not isinstance(source, BucketPath):
         _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
     elif not source.exists():  # A bucket has no empty folders.
-        raise SourceError(f"no images under source_uri '{source}': the bucket holds nothing of this name, or below it")
+        raise SourceError(f"no images under source_uri '{source}': the bucket has no object with this name or prefix")
     require_weights(settings)
     if settings.label_map:
         _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")
     # The next run would list the files of such a workspace as part of the source.
     for field in ("workspace", "publish_uri"):
         if _lies_in(places[field], source):
-            raise SettingsError(f"{field} must lie outside source_uri, got '{places[field]}' in '{source}'")
+            raise SettingsError(f"{field} must be outside source_uri, got '{places[field]}' in '{source}'")
         _require_writable(field, places[field])
 
 

@@ -46,9 +46,8 @@ def with_dataset_name(settings: Settings) -> Settings:
     folder = settings.datasets_folder
     names = _published_names(folder)
     if len(names) != 1:
-        raise SettingsError(
-            f"dataset_name is empty, and {folder} holds {_listed(names)}: choose a dataset with --set dataset_name=NAME"
-        )
+        advice = "choose one with --set dataset_name=NAME" if names else "build a dataset first"
+        raise SettingsError(f"dataset_name is empty, but {folder} has {_listed(names)}: {advice}")
     return settings.model_copy(update={"dataset_name": names[0]})
 
 
@@ -57,7 +56,7 @@ def require_name(settings: Settings) -> None:
     if not name_folder(settings).is_dir():
         folder = settings.datasets_folder
         raise SettingsError(
-            f"{folder} holds no dataset {settings.dataset_name!r}, but {_listed(_published_names(folder))}: set "
+            f"{folder} has no dataset {settings.dataset_name!r}. It has {_listed(_published_names(folder))}: set "
             "dataset_name to one of them"
         )
 
@@ -110,7 +109,9 @@ def workspace_of(training: Place) -> Place:
     """Return the workspace of a training's folder. Raises SourceError if the folder is in no workspace."""
     runs = training.parent.parent
     if runs.name != "runs":
-        raise SourceError(f"{training} is no folder of a training: those are WORKSPACE/runs/RUN/TRAINING")
+        raise SourceError(
+            f"{training} is not the folder of a training: such folders are named WORKSPACE/runs/RUN/TRAINING"
+        )
     return runs.parent
 
 

@@ -32,9 +32,13 @@ UPLOADS = 16
 def main() -> int:
     """Carry out the demo; returns the exit code of the run."""
     parser = argparse.ArgumentParser(prog="python -m scripts.demo_gcs", description=__doc__)
-    parser.add_argument("--images", type=Path, help="folder of images, one sub-folder a class (default: samples)")
-    parser.add_argument("--params", default="", help="further settings of the run as a JSON object")
-    parser.add_argument("--latency-ms", type=float, default=5, help="how late the server answers (%(default)s)")
+    parser.add_argument(
+        "--images", type=Path, help="folder of images with one sub-folder for each class (default: sample images)"
+    )
+    parser.add_argument("--params", default="", help="other settings of the run, as a JSON object")
+    parser.add_argument(
+        "--latency-ms", type=float, default=5, help="delay of each answer of the server, in ms (default: %(default)s)"
+    )
     options = parser.parse_args()
     try:
         settings_from(json.loads(options.params or "{}"))

@@ -109,9 +109,7 @@ def test_each_field_is_governed_by_its_setting_and_a_star_allows_everything(
     assert not refused(**value)
     for setting in settings:
         allow(setting, "/data", "gs://photos/a")
-    assert refused(**value).startswith(
-        f"{field} '/etc/a.keras' is outside of what {settings[0]} allows (/data, gs://ph"
-    )
+    assert refused(**value).startswith(f"{field} '/etc/a.keras' is outside what {settings[0]} allows (/data, gs://ph")
     assert all(f"{setting} allows (/data, gs://photos/a" in refused(**value) for setting in settings)
 
 
@@ -138,9 +136,7 @@ def test_an_unset_permission_allows_nothing_and_the_error_names_it(
     monkeypatch.setenv("TENFOLD_WORKSPACE", "/srv/tenfold")
     assert not refused()
     words = refused(**values)
-    assert words.startswith(
-        f"{next(iter(values))} '{next(iter(values.values()))}' is outside of what {settings[0]} allow"
-    )
+    assert words.startswith(f"{next(iter(values))} '{next(iter(values.values()))}' is outside what {settings[0]} allow")
     assert f"set {' or '.join(settings)} in the environment of Airflow's workers" in words
     assert "or to * for everything" in words
 
@@ -203,13 +199,13 @@ def test_an_allowed_package_includes_its_submodules(packages: str, model: str, a
     allow(MODELS, packages)
     words = refused(model=model)
     assert (words == "") is allowed
-    assert allowed or f"model {model!r} is outside of what {MODELS} allows ({packages or 'nothing'})" in words
+    assert allowed or f"model {model!r} is outside what {MODELS} allows ({packages or 'nothing'})" in words
 
 
 def test_callbacks_must_come_from_an_allowed_package(allow: ALLOW):
     allow(MODELS, "mine")
     assert not refused(callbacks="mine.callbacks:make")
-    assert "callbacks 'os:kill' is outside of what TENFOLD_ALLOWED_MODELS allows (mine)" in refused(callbacks="os:kill")
+    assert "callbacks 'os:kill' is outside what TENFOLD_ALLOWED_MODELS allows (mine)" in refused(callbacks="os:kill")
 
 
 def test_a_forbidden_package_is_not_imported(
@@ -268,7 +264,7 @@ def test_each_entry_point_checks_permissions_before_it_reads(
     first: Callable[[Settings], Any], settings: Settings, allow: ALLOW
 ):
     allow(WORKSPACES, "/w")
-    with pytest.raises(SettingsError, match=r"workspace '.*' is outside of what TENFOLD_ALLOWED_WORKSPACES"):
+    with pytest.raises(SettingsError, match=r"workspace '.*' is outside what TENFOLD_ALLOWED_WORKSPACES"):
         first(settings)
     assert not Path(settings.workspace).exists()
 
@@ -277,7 +273,7 @@ def test_training_checks_the_permission_of_a_dataset_argument(settings: Settings
     """The dataset of an asset event is an example: it comes from no field."""
     allow(WORKSPACES, settings.workspace)
     allow(PUBLISH)
-    with pytest.raises(SettingsError, match=r"dataset '/etc' is outside of what TENFOLD_ALLOWED_WORKSPACES"):
+    with pytest.raises(SettingsError, match=r"dataset '/etc' is outside what TENFOLD_ALLOWED_WORKSPACES"):
         prepare_run(settings, place_of("/etc"), "run")
 
 
@@ -306,9 +302,7 @@ def test_a_list_row_outside_the_allowed_source_stops_the_run(
     place.write_text(f"path,label\nb.jpg,cat\n{row.format(outside=outside, name=name)},dog\n")
     assert sum(isinstance(item, Listed) for item in found_in(place)) == 2
     allow(SOURCES, tmp_path / "source")
-    with pytest.raises(
-        SourceError, match=rf"names '.*{name}', which is outside of what TENFOLD_ALLOWED_SOURCES allows"
-    ):
+    with pytest.raises(SourceError, match=rf"names '.*{name}', which is outside what TENFOLD_ALLOWED_SOURCES allows"):
         found_in(place)
     allow(SOURCES, tmp_path / "source", outside)
     assert sum(isinstance(item, Listed) for item in found_in(place)) == 2
@@ -320,7 +314,7 @@ def test_an_object_outside_the_allowed_source_is_not_requested(row: str, tmp_pat
     gcs.put("bucket", "raw/list.csv", f"path,label\n{row},dog\n".encode())
     allow(SOURCES, "gs://bucket/raw")
     asked = gcs.fail("stall", "get", "other", times=None, seconds=0)  # This fault only counts requests.
-    with pytest.raises(SourceError, match="which is outside of what TENFOLD_ALLOWED_SOURCES allows"):
+    with pytest.raises(SourceError, match="which is outside what TENFOLD_ALLOWED_SOURCES allows"):
         list(images_of(Settings(source_uri="gs://bucket/raw/list.csv")))
     assert asked.fired == 0
 
@@ -378,7 +372,7 @@ def test_imagenet_lists_linked_from_outside_are_refused(name: str, outside: Path
     moved(place / name, outside)
     assert found_in(place)
     allow(SOURCES, place)
-    with pytest.raises(SourceError, match=rf"names '.*{name}', which is outside of what TENFOLD_ALLOWED_SOURCES"):
+    with pytest.raises(SourceError, match=rf"names '.*{name}', which is outside what TENFOLD_ALLOWED_SOURCES"):
         found_in(place)
 
 
@@ -402,9 +396,7 @@ def test_stanford_cars_annotations_with_a_path_outside_are_refused(outside: Path
     write_annotations(place / "devkit/cars_train_annos.mat", [(1, 1, 24, 16, 1, "../../outside/a.jpg")])
     assert any(isinstance(item, Listed) for item in found_in(place))
     allow(SOURCES, place)
-    with pytest.raises(
-        SourceError, match=r"names '.*outside/a\.jpg', which is outside of what TENFOLD_ALLOWED_SOURCES"
-    ):
+    with pytest.raises(SourceError, match=r"names '.*outside/a\.jpg', which is outside what TENFOLD_ALLOWED_SOURCES"):
         found_in(place)
 
 
@@ -412,9 +404,7 @@ def test_stanford_cars_annotations_linked_from_outside_are_refused(outside: Path
     place = stanford_cars(tmp_path / "source")
     moved(place / "devkit", outside)
     allow(SOURCES, place)
-    with pytest.raises(
-        SourceError, match=r"names '.*cars_meta\.mat', which is outside of what TENFOLD_ALLOWED_SOURCES"
-    ):
+    with pytest.raises(SourceError, match=r"names '.*cars_meta\.mat', which is outside what TENFOLD_ALLOWED_SOURCES"):
         found_in(place)
 
 

@@ -340,7 +340,7 @@ def test_a_shard_zeroed_by_a_power_loss_is_written_again(
     publish(plan_path, settings)
     assert [(Path(plan.dataset) / path.name).read_bytes() for path in damaged] == contents
     assert verify(Path(plan.dataset))["ok"]
-    assert caplog.text.count("the shard is written again") == 2
+    assert caplog.text.count("writing the shard again") == 2
 
 
 @pytest.mark.parametrize("publish_uri", ["", "published"])
@@ -431,9 +431,11 @@ def test_a_shard_replaced_by_one_of_equal_size_is_refused(make_images: MakeImage
             pair for pair in combinations(shards, 2) if pair[0].bytes == pair[1].bytes and pair[0] != pair[1]
         )
         shutil.copy(folder / other.name, folder / one.name)
-        with pytest.raises(DatasetError, match=rf"{one.name} has the size, but not the first or the last record"):
+        with pytest.raises(
+            DatasetError, match=rf"{one.name} has the size of the committed shard, but another first or last record"
+        ):
             require_shards(folder, load(folder))
-        assert f"{one.name} has another CRC32C" in "\n".join(verify(folder)["problems"])
+        assert f"{one.name} does not have the CRC32C" in "\n".join(verify(folder)["problems"])
 
 
 def test_dataset_json_holds_a_checksum_for_each_metadata_file(settings: Settings):
@@ -446,7 +448,7 @@ def test_dataset_json_holds_a_checksum_for_each_metadata_file(settings: Settings
     assert listed == others >= {"features.json", "dataset_info.json", "image-class-label.labels.txt"}
     names = folder / "image-class-label.labels.txt"
     names.write_text(names.read_text().replace("cats", "bats"))
-    assert verify(folder)["problems"] == [f"{names} has another CRC32C than was committed"]
+    assert verify(folder)["problems"] == [f"{names} does not have the CRC32C that was committed"]
     (folder / "features.json").unlink()
     assert f"{folder / 'features.json'} is missing" in verify(folder)["problems"]
     with pytest.raises(DatasetError, match=r"features\.json .* is missing"):
@@ -478,7 +480,7 @@ def test_a_damaged_or_missing_list_of_rejected_images_is_detected(settings: Sett
     folder = Path(build(settings)["dataset"])
     rejected = folder / "rejected.jsonl"
     rejected.write_text(rejected.read_text().replace("broken.jpg", "brokes.jpg"))
-    assert "rejected.jsonl has another CRC32C" in "\n".join(verify(folder)["problems"])
+    assert "rejected.jsonl does not have the CRC32C" in "\n".join(verify(folder)["problems"])
     rejected.unlink()
     assert verify(folder)["ok"] is False
     with pytest.raises(DatasetError, match=r"rejected\.jsonl"):
@@ -549,7 +551,7 @@ def test_verify_detects_two_swapped_records(settings: Settings):
     shard = folder / "train-00000-of-00001.tfrecord"
     records = list(tfrecord.read_records(shard))
     shard.write_bytes(b"".join(tfrecord.frame(record) for record in [records[1], records[0], *records[2:]]))
-    assert "another CRC32C" in "\n".join(verify(folder)["problems"])
+    assert "does not have the CRC32C" in "\n".join(verify(folder)["problems"])
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -587,10 +589,10 @@ def test_a_source_without_a_valid_image_creates_no_dataset(make_images: MakeImag
     [
         ({"source_uri": ""}, "source_uri is empty"),
         ({"source_uri": "{source}/nothing"}, "source_uri must be a folder or list that exists"),
-        ({"workspace": "{source}"}, "workspace must lie outside source_uri"),
-        ({"workspace": "{source}/cats/work"}, "workspace must lie outside source_uri"),
-        ({"publish_uri": "{source}/published"}, "publish_uri must lie outside source_uri"),
-        ({"workspace": "{source}/cats/000.jpg/work"}, "workspace must lie outside"),
+        ({"workspace": "{source}"}, "workspace must be outside source_uri"),
+        ({"workspace": "{source}/cats/work"}, "workspace must be outside source_uri"),
+        ({"publish_uri": "{source}/published"}, "publish_uri must be outside source_uri"),
+        ({"workspace": "{source}/cats/000.jpg/work"}, "workspace must be outside"),
         ({"workspace": "/proc/nowhere"}, "workspace must be a folder that can be written to"),
         ({"dataset": "{source}"}, "dataset must be empty"),
         ({"weights": "/nowhere.keras"}, "weights must be a file that exists"),
@@ -616,7 +618,7 @@ def test_an_unknown_schema_version_or_a_missing_dataset_json_is_refused(settings
     with pytest.raises(DatasetError, match="schema version"):
         load(folder)
     (folder / "dataset.json").unlink()
-    with pytest.raises(DatasetError, match="holds no dataset"):
+    with pytest.raises(DatasetError, match="contains no dataset"):
         load(folder)
 
 

@@ -170,7 +170,7 @@ def test_folder_placeholders_of_a_console_are_skipped(images: Path, tmp_path: Pa
     gcs.put("bucket", "raw/photos/dogs//001.jpg", jpeg(5))
     result = built(SOURCE, str(tmp_path / "w"))
     skipped = load(place_of(result["dataset"])).source["skipped"]
-    assert skipped["a name with an empty part, such as consoles give to folders"] == 2
+    assert skipped["a name with an empty part, as a web console gives to a folder"] == 2
 
 
 def test_the_error_for_an_empty_prefix_names_the_source(images: Path, tmp_path: Path):

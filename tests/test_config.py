@@ -211,9 +211,9 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ),
         (
             {"crop": "random_resized", "cache": "memory"},
-            "cache must be auto or off with crop=random_resized, which reads whole images, got 'memory'",
+            "cache must be auto or off with crop=random_resized, which needs whole images, got 'memory'",
         ),
-        ({"balanced": True, "cache": "disk"}, "cache must be auto or off with balanced, which takes other examples"),
+        ({"balanced": True, "cache": "disk"}, "cache must be auto or off with balanced, which selects other examples"),
         ({"callbacks": "early"}, "callbacks must be package.module:function, or empty, got 'early'"),
         ({"epochs": 3, "warmup_epochs": 3}, "warmup_epochs must be less than epochs (3), got 3.0"),
         ({"balanced": True, "class_weights": "balanced"}, "class_weights must be none with balanced, which shows"),
@@ -221,7 +221,10 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ({"finetune_rate": 0.0}, "finetune_rate must be greater than 0"),
         (
             {"freeze_epochs": 1, "model": "MobileNetV2"},
-            "freeze_epochs must be 0 without weights of a model of keras.applications, got 1 with model 'MobileNetV2'",
+            (
+                "freeze_epochs must be 0, unless model is one of keras.applications and weights is set, got 1 with "
+                "model 'MobileNetV2'"
+            ),
         ),
         ({"freeze_epochs": 1, "weights": "/data/a.keras"}, "got 1 with model 'small_cnn' and weights '/data/a.keras'"),
         (
@@ -252,10 +255,10 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ({"workspace": ""}, "workspace must name a folder"),
         ({"data_date": "31.1.2026"}, "data_date must be a date such as 2026-01-31"),
         ({"data_date": "2026-01-31T07:00+01:00"}, "without a time zone"),
-        ({"source_uri": "/data/{dat}"}, "source_uri must hold none but {date}, {year}"),
+        ({"source_uri": "/data/{dat}"}, "source_uri must have no placeholders except {date}, {year}"),
         (
             {"source_uri": "/data/{date}/{hour}", "data_date": "2026-01-31"},
-            "data_date must name a time too, such as 2026-01-31T07:00",
+            "data_date must have a time, such as 2026-01-31T07:00",
         ),
         ({"epochs": 0, "seed": -1}, "; seed must be"),
     ],
@@ -277,7 +280,7 @@ def test_the_command_line_overrides_the_settings_file(tmp_path: Path):
     ("name", "content", "words"),
     [
         ("a.toml", "epochs = ", "cannot be read as .toml"),
-        ("a.json", "[1]", "must hold fields and values"),
+        ("a.json", "[1]", "must contain settings and their values"),
         ("a.json", '{"epochs": -1}', "epochs must be"),
     ],
 )

@@ -62,7 +62,7 @@ def test_each_source_has_a_separate_label_map(make_images: MakeImages, tmp_path:
 
 def test_settings_without_a_source_use_the_only_published_dataset(make_images: MakeImages, tmp_path: Path):
     settings = settings_from({"workspace": str(tmp_path / "w")})
-    with pytest.raises(SettingsError, match=r"dataset_name is empty, and .*/datasets holds no dataset"):
+    with pytest.raises(SettingsError, match=r"dataset_name is empty, but .*/datasets has no dataset: build"):
         with_dataset_name(settings)
     source = make_images({"daisy": 6, "rose": 6})
     publish(source, tmp_path / "w", dataset_name="flowers")
@@ -71,14 +71,14 @@ def test_settings_without_a_source_use_the_only_published_dataset(make_images: M
     assert with_dataset_name(other).dataset_name == "cars"
     publish(source, tmp_path / "w", dataset_name="cars")
     with pytest.raises(
-        SettingsError, match=r"dataset_name is empty, and .*/datasets holds cars, flowers: choose .*--set"
+        SettingsError, match=r"dataset_name is empty, but .*/datasets has cars, flowers: choose .*--set"
     ):
         with_dataset_name(settings)
 
 
 def test_settings_without_a_source_use_the_only_dataset_in_a_bucket(gcs: FakeGcs):
     settings = settings_from({"workspace": "gs://bucket/w"})
-    with pytest.raises(SettingsError, match="holds no dataset"):
+    with pytest.raises(SettingsError, match="has no dataset"):
         with_dataset_name(settings)
     gcs.put("bucket", "w/datasets/failed/labels/00001.json", b"{}")
     gcs.put("bucket", "w/datasets/flowers/partitions/latest.json", b"{}")

@@ -326,7 +326,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a bit of its checksum": (lambda whole: flipped(whole, 9), "damaged header"),
     "a bit of the payload": (lambda whole: flipped(whole, 20), "record at byte 0 is damaged"),
     "a record twice": (lambda whole: whole[: record_ends(whole)[0]] + whole, "readable records"),
-    "two swapped": (lambda whole: swapped(whole), "another CRC32C"),
+    "two swapped": (lambda whole: swapped(whole), "does not have the CRC32C"),
 }
 
 
@@ -386,7 +386,7 @@ def test_a_damaged_dataset_json_in_a_bucket_is_refused(gcs: FakeGcs, published: 
 def test_the_next_run_restores_a_missing_dataset_json(gcs: FakeGcs, published: BucketPath):
     whole = files_of(published)
     gcs.delete("bucket", (published / "dataset.json").key)
-    with pytest.raises(DatasetError, match=rf"{published} holds no dataset: there is no dataset\.json"):
+    with pytest.raises(DatasetError, match=rf"{published} contains no dataset, because it has no dataset\.json"):
         load(published)
     written = gcs.fail("stall", on="insert", matches=r"datasets/.*tfrecord$", times=None, seconds=0)
     assert files_of(build_in_stages(settings_of())) == whole
@@ -475,7 +475,7 @@ def test_a_silent_storage_server_is_reported_within_ten_seconds(tmp_path: Path, 
             asking.close()
     assert run.returncode == 1
     words = (
-        rf"{SOURCE}: Google Cloud Storage gave {ANONYMOUS} no answer \(.*nothing within 6 s\): check the network, .*"
+        rf"{SOURCE}: Google Cloud Storage gave {ANONYMOUS} no answer \(.*no result within 6 s\): check the network, .*"
     )
     assert re.fullmatch(rf"error: source_uri: {words}", error.splitlines()[-1])
     assert list(tmp_path.iterdir()) == []
@@ -505,9 +505,8 @@ def test_an_unreachable_token_server_is_reported_at_once(error_of, tmp_path: Pat
         bound.bind(("127.0.0.1", 0))
         key_file(f"http://127.0.0.1:{bound.getsockname()[1]}/token")
         error = error_of(workspace=str(tmp_path / "work"))
-    words = (
-        r"gs://bucket: builder@project\.iam\.gserviceaccount\.com gets no token to use it \(.*Connection refused\): .*"
-    )
+    who = r"builder@project\.iam\.gserviceaccount\.com"
+    words = rf"gs://bucket: {who} cannot get an access token \(.*Connection refused\): .*"
     assert re.fullmatch(rf"error: source_uri: {words}", error)
     assert not (tmp_path / "work").exists()
 

@@ -309,7 +309,7 @@ def test_a_file_or_folder_removed_during_listing_is_an_error_that_airflow_retrie
     settings: Settings, key: str, name: str
 ):
     source = Path(settings.source_uri)
-    with pytest.raises(FileSystemError, match=rf"/{name} vanished while it was listed .*: run again") as caught:
+    with pytest.raises(FileSystemError, match=rf"/{name} vanished while it was being listed .*: run again") as caught:
         list_while(source, key, lambda: (source / name).rename(source.parent / "elsewhere"))
     assert not isinstance(caught.value, BadInput)
 

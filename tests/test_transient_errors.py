@@ -90,9 +90,9 @@ def test_a_build_on_a_failing_file_system_completes_after_retries(
             assert named == injected if done.returncode == 0 else named, done.stderr
             if done.returncode == 0:
                 break
-            assert done.stderr.splitlines()[-1].endswith(("the same command goes on from here", "and run again")), (
-                done.stderr
-            )
+            assert done.stderr.splitlines()[-1].endswith(
+                ("run the same command to continue from here", "and run again")
+            ), done.stderr
         folder = Path(build(of_round)["dataset"])
         assert done.returncode == 0
         assert files_of_version(folder) == files_of_version(expected)

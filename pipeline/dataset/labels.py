@@ -33,7 +33,7 @@ from pipeline.workspace import name_folder
 
 COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
-_MEND = "bring back a copy of it, or the `labels` that dataset.json of the newest version lists"
+_MEND = "restore a copy of it, or write it again from the `labels` in dataset.json of the newest version"
 _STATE = re.compile(r"([0-9]{5,})\.json")
 """The file of a state has its number as its name."""
 _log = logging.getLogger(__name__)
@@ -188,12 +188,13 @@ def _require_ids(folder: Place, state: LabelMap, labels: Sequence[str], version:
         return
     wrong = next(number for number, label in enumerate(labels) if state.labels[number : number + 1] != (label,))
     now = f"belongs to {state.labels[wrong]!r}" if wrong < len(state.labels) else "belongs to no label"
-    mend = "run its `shard` stage again (in Airflow: clear `shard.plan` and what follows it)"
+    mend = "run its `shard` stage again (in Airflow: clear `shard.plan` and all tasks after it)"
     if is_committed(folder / version):
-        mend = f"remove the folder {folder / version}, which was committed at the same moment, and {mend}"
+        mend = f"remove the folder {folder / version}, which another build committed at the same moment, and {mend}"
     raise DatasetError(
-        f"version {version} was built with id {wrong} for the label {labels[wrong]!r}, and this id now {now} in the "
-        f"label map {_path(folder, state.number)}, because the labels were released while the version was built: {mend}"
+        f"version {version} was built with id {wrong} for the label {labels[wrong]!r}, but in the label map "
+        f"{_path(folder, state.number)} this id now {now}. The labels were released while the version was being built: "
+        f"{mend}"
     )
 
 
@@ -235,7 +236,9 @@ def labels_of_file(path: Path, needed: Sequence[str]) -> list[str]:
     labels = _read_label_file(path)
     missing = sorted(set(needed) - set(labels))
     if missing:
-        raise SourceError(f"label_map {str(path)!r} lacks {_few(missing)}: add the labels at its end, a label a line")
+        raise SourceError(
+            f"label_map {str(path)!r} lacks {_few(missing)}: add them at the end of the file, one label per line"
+        )
     return labels
 
 
@@ -243,7 +246,9 @@ def _read_label_file(path: Path) -> list[str]:
     try:
         lines = retried(path.read_bytes, path).decode("utf-8-sig", "surrogateescape").split("\n")
     except OSError as error:
-        raise SettingsError(f"label_map must be a file of labels, got {str(path)!r}: {error.strerror}") from error
+        raise SettingsError(
+            f"label_map must be a file with one label per line, got {str(path)!r}: {error.strerror}"
+        ) from error
     labels = [label for line in lines if (label := line.strip("\r"))]
     # `count` for each label takes quadratic time, so it runs only if there are duplicates.
     twice = sorted({label for label in labels if labels.count(label) > 1}) if len(set(labels)) < len(labels) else []
@@ -268,9 +273,9 @@ def _read_state(path: Place, number: int) -> LabelMap:
     except ValueError as error:
         raise DatasetError(f"label map {path} cannot be read ({error}): {_MEND}") from error
     except (KeyError, TypeError) as error:
-        raise DatasetError(f"label map {path} holds no list of labels: {_MEND}") from error
+        raise DatasetError(f"label map {path} does not contain a list of labels: {_MEND}") from error
     if len(set(state.labels)) < len(state.labels):
-        raise DatasetError(f"label map {path} names a label twice: {_MEND}")
+        raise DatasetError(f"label map {path} contains a label twice: {_MEND}")
     return state
 
 

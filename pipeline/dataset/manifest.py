@@ -182,11 +182,13 @@ def load(folder: Place) -> Dataset:
     Raises DatasetError if there is none, or if this release cannot read it.
     """
     if not folder.is_dir():
-        raise DatasetError(f"{folder} is no folder: name the folder of a version, which holds {COMMIT}")
+        raise DatasetError(f"{folder} is not a folder: name the folder of a version, which contains {COMMIT}")
     if not is_committed(folder):
         versions = ", ".join(sorted(path.parent.name for path in folder.glob(f"*/{COMMIT}"))[:5])
-        hint = f"name one of its versions ({versions})" if versions else "it is written last"
-        raise DatasetError(f"{folder} holds no dataset: there is no {COMMIT}; {hint}")
+        hint = (
+            f"name one of its versions ({versions})" if versions else "complete the build, which writes this file last"
+        )
+        raise DatasetError(f"{folder} contains no dataset, because it has no {COMMIT}: {hint}")
     try:
         return _parse(storage.read_json(folder / COMMIT))
     except (ValueError, KeyError, TypeError) as error:
@@ -211,14 +213,14 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
         actual = _size(folder / name)
         if actual != size:
             state = "is missing" if actual is None else f"holds {actual}"
-            raise _other_file(folder / name, f"should hold {size} bytes and {state}")
+            raise _other_file(folder / name, f"should hold {size} bytes, but {state}")
     # Datasets of earlier releases do not state the ends of their shards.
     known = [shard for shard in shards if shard.ends]
     ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, PARALLEL_REQUESTS)
     for shard, actual_ends in zip(known, ends, strict=True):
         if actual_ends != shard.ends:
             raise _other_file(
-                folder / shard.name, "has the size, but not the first or the last record, of the committed shard"
+                folder / shard.name, "has the size of the committed shard, but another first or last record"
             )
 
 
@@ -243,7 +245,7 @@ def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectS
             if name in checksums:
                 what = f"has CRC32C {checksums[name]}: it was overwritten after the commit"
             raise DatasetError(
-                f"{folder / name} was committed with CRC32C {crc32c} and {what}; bring it back, or remove all objects "
+                f"{folder / name} was committed with CRC32C {crc32c} and {what}; restore it, or remove all objects "
                 f"below {(folder / name).parent} and build the dataset again"
             )
     return objects
@@ -329,12 +331,12 @@ def _size(path: Place) -> int | None:
 
 def _parse(content: Any) -> Dataset:
     if not isinstance(content, dict):
-        raise ValueError("it holds no JSON object")
+        raise ValueError("it does not contain a JSON object")
     if content["format"] != "tenfold" or content["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"it is not of schema version {SCHEMA_VERSION}")
+        raise ValueError(f"it does not have the schema version {SCHEMA_VERSION}")
     # Datasets of earlier releases have no checksum.
     if content.pop("checksum", None) not in (None, checksum(content)):
-        raise ValueError("it was changed after the commit: its content does not fit its checksum")
+        raise ValueError("it was changed after the commit: its content does not match its checksum")
     del content["format"], content["schema_version"]
     for name, fields in _REQUIRED_FIELDS.items():
         if missing := [field for field in fields if field not in content[name]]:
@@ -362,7 +364,7 @@ def _require_plain_names(dataset: Dataset) -> None:
     for pattern, values in known.items():
         for value in values:
             if not pattern.fullmatch(value):
-                raise ValueError(f"{value!r} is no name that Tenfold gives")
+                raise ValueError(f"Tenfold never gives the name {value!r}")
 
 
 def _parse_split(content: dict[str, Any]) -> Split:

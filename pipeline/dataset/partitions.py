@@ -63,7 +63,7 @@ def last_listed(settings: Settings, version: str) -> int:
     try:
         return int(json.loads(content)["listed_ns"]) if content is not None else 0
     except (ValueError, KeyError, TypeError) as error:
-        _log.warning("%s is damaged (%r): it is written again", _listed(settings, version), error)
+        _log.warning("%s is damaged (%r) and is written again", _listed(settings, version), error)
         return 0
 
 
@@ -107,7 +107,7 @@ def move_partition(settings: Settings, name: str, version: str) -> Place:
     known = [*_dated(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
     if name not in known:
         shown = ", ".join(known[:_SHOWN]) + (" ..." if len(known) > _SHOWN else "")
-        raise SettingsError(f"{folder} has no partition {name!r}, but {shown or 'none at all'}: name one of them")
+        raise SettingsError(f"{folder} has no partition {name!r}. It has {shown or 'no partitions'}: name one of them")
     if not _VERSION.fullmatch(version) or not is_committed(folder / version):
         raise DatasetError(
             f"version {version!r} is not a committed dataset in {folder}: give the name of a version's folder there"
@@ -175,14 +175,15 @@ def _version(path: Place, content: bytes) -> str:
 
 
 def _damaged(path: Place, error: Exception) -> DatasetError:
-    return DatasetError(f"{path} names no version ({error!r}): remove it, and build its partition again")
+    return DatasetError(f"{path} does not name a version ({error!r}): remove the file and build its partition again")
 
 
 def _stays(held: Partition, made: Partition) -> str:
     return (
-        f"partition {made.partition} stays at version {held.version}, listed at {_at(held.listed_ns)}: version "
-        f"{made.version} comes from a listing of the source that is not newer, at {_at(made.listed_ns)}; to use it "
-        f"anyway, run `python -m pipeline partition {made.partition} {made.version}` with the settings of this run"
+        f"partition {made.partition} stays at version {held.version}, because the source of that version was listed at "
+        f"{_at(held.listed_ns)}, and the source of version {made.version} not later, at {_at(made.listed_ns)}. To use "
+        f"version {made.version} anyway, run `python -m pipeline partition {made.partition} {made.version}` with the "
+        "settings of this run"
     )
 
 

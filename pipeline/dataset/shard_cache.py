@@ -92,8 +92,8 @@ def require_room(dataset: Dataset, limit_bytes: int) -> None:
         min_gigabytes = math.ceil(needed / GIGABYTE * 1000) / 1000
         raise SettingsError(
             f"cache_gigabytes must be at least {min_gigabytes:g} for this dataset, got {limit_bytes / GIGABYTE:g}: "
-            f"{READ_AT_ONCE['train']} of its shards are read at once; or set read_shards=direct, or build more and "
-            "smaller shards (num_shards)"
+            f"{READ_AT_ONCE['train']} of its shards are read at once. Raise it, set read_shards=direct, or build more "
+            "and smaller shards (num_shards)"
         )
 
 
@@ -243,7 +243,8 @@ class ShardCache:
         if not self._warned:
             self._warned = True
             _log.warning(
-                "cache_gigabytes %g is less than the shards that are read at once: exceeded, by %.3g GB for now",
+                "cache_gigabytes=%g is less than the size of the shards that are read at once: the cache is %.3g GB "
+                "larger for now",
                 self.limit_bytes / GIGABYTE,
                 excess / GIGABYTE,
             )
@@ -256,8 +257,8 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(
-            f"{path} cannot be written ({error.strerror}): make room in local_folder, lower cache_gigabytes, or name "
-            "another folder"
+            f"{path} cannot be written ({error.strerror}): free some space in local_folder, lower cache_gigabytes, or "
+            "choose another local_folder"
         ) from error
 
 
@@ -266,7 +267,8 @@ def _download(shard: RemoteShard, file: IO[bytes]) -> None:
         bucket_client().fetch(shard.object, file, shard.stat)
     except FileNotFoundError as error:
         raise DatasetError(
-            f"{shard.object} was overwritten or removed while it was trained on: bring it back, or build again"
+            f"{shard.object} was overwritten or removed while a training used it: restore it, or build the dataset "
+            "again"
         ) from error
 
 

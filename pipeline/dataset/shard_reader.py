@@ -112,10 +112,10 @@ class ShardReader:
                 # The wait has a time limit, because no thread signals that a stop is requested.
                 self._changed.wait(POLL_S)
                 if self._stopping():
-                    self._fail(Preempted(f"asked to stop while waiting for {name}"))
+                    self._fail(Preempted(f"the training was asked to stop while it waited for {name}"))
             need = self._planned.popleft()
             if need.name != name:
-                raise ValueError(f"shards are taken in the order of need: {need.name} comes next, got {name}")
+                raise ValueError(f"shards must be read in the planned order: {need.name} comes next, got {name}")
             self._in_use[name] = need, pinned
             return pinned.path
 
@@ -218,7 +218,7 @@ class ShardReader:
         if self._ended:
             raise _Closed
         if self._stopping():
-            raise Preempted("asked to stop while waiting for a shard")
+            raise Preempted("the training was asked to stop while it waited for a shard")
         return False
 
     @property

@@ -46,7 +46,7 @@ def first_damage(folder: Place, dataset: Dataset) -> str:
         except FileNotFoundError:
             return f"{folder / shard.name} is missing"
         if records != shard.examples:
-            return f"{folder / shard.name} holds {records} records, {shard.examples} were committed"
+            return f"{folder / shard.name} holds {records} records, but {shard.examples} were committed"
     return ""
 
 
@@ -60,9 +60,9 @@ def _problems_of_shard(path: Place, shard: Shard, dataset: Dataset, counted: Cou
         yield f"{path} is missing"
         return
     if path.stat().st_size != shard.bytes:
-        yield f"{path} holds {path.stat().st_size} bytes, {shard.bytes} were committed"
+        yield f"{path} holds {path.stat().st_size} bytes, but {shard.bytes} were committed"
     elif f"{storage.crc32c_of(path):08x}" != shard.crc32c:
-        yield f"{path} has another CRC32C than was committed"
+        yield f"{path} does not have the CRC32C that was committed"
     # The records are read even if the CRC32C of the file is wrong, because they show the offset of the damage.
     yield from _problems_of_records(path, shard, dataset, counted)
 
@@ -77,7 +77,7 @@ def _problems_of_records(path: Place, shard: Shard, dataset: Dataset, counted: C
     except DatasetError as error:
         yield str(error)
     if number != shard.examples:
-        yield f"{path} holds {number} readable records, {shard.examples} were committed"
+        yield f"{path} holds {number} readable records, but {shard.examples} were committed"
 
 
 def _problem_of_example(record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
@@ -102,7 +102,7 @@ def _problems_of_split(name: str, split: Split, counted: Mapping[str, int]) -> I
     for label in sorted({*split.classes, *counted}):
         committed, actual = split.classes.get(label, 0), counted.get(label, 0)
         if committed != actual:
-            yield f"{name} holds {actual} examples of {label!r}, {committed} were committed"
+            yield f"{name} holds {actual} examples of {label!r}, but {committed} were committed"
 
 
 def _problems_of_lists(folder: Place, dataset: Dataset) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _problems_of_lists(folder: Place, dataset: Dataset) -> Iterator[str]:
         if not path.exists():
             yield f"{path} is missing"
         elif f"{storage.crc32c_of(path):08x}" != listed["crc32c"]:
-            yield f"{path} has another CRC32C than was committed"
+            yield f"{path} does not have the CRC32C that was committed"
 
 
 def _problems_of_counts(dataset: Dataset) -> Iterator[str]:
@@ -120,4 +120,7 @@ def _problems_of_counts(dataset: Dataset) -> Iterator[str]:
             yield f"{name}: the examples of the shards do not add up to {split.examples}"
     written = sum(split.examples for split in dataset.splits.values())
     if written + dataset.rejected["count"] != dataset.source["listed"]:
-        yield f"{written} written and {dataset.rejected['count']} rejected are not {dataset.source['listed']} listed"
+        yield (
+            f"{written} images were written and {dataset.rejected['count']} were rejected, but "
+            f"{dataset.source['listed']} were listed"
+        )

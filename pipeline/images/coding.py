@@ -93,7 +93,7 @@ def _why_unreadable_jpeg(frame: _Frame | None) -> tuple[str, str] | None:
     if frame.bits != 8:
         return f"a JPEG with {frame.bits} bits per sample is not supported", "save it with 8 bits, or as a 16-bit PNG"
     if frame.height == 0:
-        return "a JPEG that states its height after its pixels (0 in its header) is not supported", "save it again"
+        return "a JPEG with its height after its pixels (0 in its header) is not supported", "save it again"
     return None
 
 

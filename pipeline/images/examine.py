@@ -201,11 +201,11 @@ def _examine_pixels(
     # Nothing is decoded yet: `Image.open` has read only the header.
     if image.width * image.height > rules.max_pixels:
         size, limit = f"{image.width} x {image.height} pixels", f"{rules.max_pixels / 1e6:g} megapixels"
-        raise _Unusable(f"{size} are more than {limit}", "shrink it, or raise max_megapixels")
+        raise _Unusable(f"{size} are above the limit of {limit}", "shrink it, or raise max_megapixels")
     if _SIGNED in tiff_tags(image).get(_SAMPLE_FORMAT, ()):
         raise _Unusable("signed samples have no known range", "save it with 8 or 16 unsigned bits")
     if image.mode in ("F", "I"):
-        raise _Unusable(f"32 bits a pixel (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
+        raise _Unusable(f"pixels of 32 bits (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
     checked = _strictly_decoded(image, encoded, rules)
     orientation = _orientation(image, header)
     # This comes after `_orientation`, because the size of a TIFF is certain only when its pixels are loaded.
@@ -262,7 +262,7 @@ def _view(width: int, height: int, rules: Rules, boxes: Sequence[Box]) -> _View:
         if prepare.clipped(box, whole) is None:
             corners = f"from ({box.xmin:g}, {box.ymin:g}) to ({box.xmax:g}, {box.ymax:g})"
             raise _Unusable(
-                f"its box {corners} holds nothing of the {width} x {height} pixels",
+                f"its box {corners} covers none of the {width} x {height} pixels",
                 "give boxes in pixels of the upright image, or remove this one from the source",
             )
     crop = prepare.around(boxes[0], whole) if rules.crop_to_box and boxes else whole

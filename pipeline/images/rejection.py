@@ -19,7 +19,7 @@ class Rejection:
     advice: str = _ADVICE
 
 
-ABSENT = Rejection("the source lists it, and there is no such file", "bring the file, or take it off the list")
+ABSENT = Rejection("the source lists it, but the file does not exist", "add the file, or remove it from the list")
 
 
 def why_unread(key: str, size: int, max_bytes: int) -> Rejection | None:

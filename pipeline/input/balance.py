@@ -15,7 +15,9 @@ def require_one_label(dataset: Dataset, place: str) -> None:
     Raises DatasetError.
     """
     if dataset.records.multi_label:
-        raise DatasetError(f"{place} has images of several labels, which cannot be balanced: leave balanced off")
+        raise DatasetError(
+            f"images of {place} have several labels, so the classes cannot be balanced: set balanced=false"
+        )
 
 
 def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:

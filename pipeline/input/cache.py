@@ -72,11 +72,13 @@ def _in_memory_or_off(
     if choice == "memory" and needed > usable:
         raise BadInput(_too_much("memory", needed, usable) + "set cache=disk or cache=off")
     if choice == "memory" or (choice == "auto" and _helps(options, epochs) and needed <= usable):
-        _log.info("decoded images are kept in memory: about %.1f of %.1f GB", needed / GIGABYTE, usable / GIGABYTE)
+        _log.info(
+            "decoded images are kept in memory: they need about %.1f of %.1f GB", needed / GIGABYTE, usable / GIGABYTE
+        )
         return "memory"
     if choice == "auto" and _helps(options, epochs):
         _log.info(
-            "%simages are decoded in every epoch; cache=disk would keep them", _too_much("memory", needed, usable)
+            "%simages are decoded again in every epoch; cache=disk would keep them", _too_much("memory", needed, usable)
         )
     return "off"
 
@@ -88,7 +90,7 @@ def _helps(options: BatchOptions, epochs: int) -> bool:
 
 def _too_much(what: str, needed: int, usable: int) -> str:
     return (
-        f"decoded images would take about {needed / GIGABYTE:.1f} GB, and {usable / GIGABYTE:.1f} GB of {what} can be "
+        f"decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of {what} can be "
         "used for them: "
     )
 
@@ -101,7 +103,10 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
         with _turn(folder):
             own.mkdir(exist_ok=True)
             if not held.enter_context(_locked(own)):
-                raise BadInput(f"another training keeps the same images in {own}: set cache=off for one of them")
+                raise BadInput(
+                    f"another training keeps the same decoded images in {own}: set cache=off for one of the two "
+                    "trainings"
+                )
             # Before the free room is measured: files of earlier trainings would count as used.
             _sweep_others(folder, own)
         for split in CACHED_SPLITS:
@@ -113,7 +118,7 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
         usable = int(shutil.disk_usage(own).free * _USABLE)
         if needed > usable:
             raise BadInput(_too_much(f"disk below {folder}", needed, usable) + "set local_folder or cache=off")
-        _log.info("decoded images are kept in %s: about %.1f GB more", own, needed / GIGABYTE)
+        _log.info("decoded images are kept in %s: they need about %.1f GB more", own, needed / GIGABYTE)
         try:
             yield str(own / "images")
         except DAMAGE as error:
@@ -130,8 +135,8 @@ def _remove_damaged(own: Path, error: tf.errors.OpError) -> None:
         if is_cached(_prefix(own, split)) and not _is_whole(_prefix(own, split)):
             remove_cache(_prefix(own, split))
             raise CacheDamaged(
-                f"the decoded images in {own} were damaged ({error.message}) and have been removed: the next try "
-                "decodes them again, and training goes on from its last checkpoint"
+                f"the decoded images in {own} were damaged ({error.message}) and have been removed: the next attempt "
+                "decodes them again, and training continues from its last checkpoint"
             ) from error
 
 

@@ -38,7 +38,8 @@ def damage_named(dataset: Place | str) -> Iterator[None]:
         if not what:
             raise
         raise DatasetError(
-            f"{what}: remove the dataset's folder and build it again; training then goes on from its last checkpoint"
+            f"{what}: remove the dataset's folder and build the dataset again; training then continues from its last "
+            "checkpoint"
         ) from error
 
 
@@ -46,4 +47,4 @@ def _what_is_damaged(folder: Place) -> str:
     try:
         return first_damage(folder, datasets.load(folder))
     except DatasetError as error:
-        return f"the dataset was removed or damaged while it was read ({error})"
+        return f"the dataset was removed or damaged while the training read it ({error})"

@@ -29,6 +29,6 @@ def is_out_of_files(error: tf.errors.OpError) -> bool:
 def out_of_files_error(error: tf.errors.OpError) -> FileSystemError:
     """Return what to raise for an error that `is_out_of_files`."""
     return FileSystemError(
-        f"{_OF_NODES.sub('', str(error.message))}: make room, or allow more open files (ulimit -n), and run again; "
-        "training goes on from its last checkpoint"
+        f"{_OF_NODES.sub('', str(error.message))}: free some disk space, or allow more open files (ulimit -n), and run "
+        "again; training continues from its last checkpoint"
     )

@@ -56,12 +56,15 @@ class BatchOptions:
         if self.cache not in ("off", "memory") and not Path(self.cache).is_absolute():
             raise ValueError(
                 f"cache must be off, memory or an absolute path, got {self.cache!r}: `open_cache` of pipeline.input "
-                "knows what auto and disk mean"
+                "resolves auto and disk"
             )
         if self.cache != "off" and self.crop == "random_resized":
-            raise ValueError("cache needs crop=random or crop=whole: random_resized reads every image whole, each time")
+            raise ValueError(
+                "cache must be off with crop=random_resized, which needs the whole image in each epoch: set "
+                "crop=random or crop=whole"
+            )
         if self.cache != "off" and self.balanced:
-            raise ValueError("cache must be off where balanced is set: it takes other examples in every epoch")
+            raise ValueError("cache must be off with balanced, which selects other examples in each epoch")
 
 
 def batch_options(settings: Settings) -> BatchOptions:

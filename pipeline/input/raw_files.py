@@ -30,7 +30,9 @@ def raw_file_batches(folder: Path, *, image_size: int, batch_size: int) -> tf.da
     # A bracket in the name of the folder must not act as a pattern.
     patterns = [f"{glob.escape(str(folder))}/*/*.{suffix}" for suffix in SUFFIXES]
     if not any(map(glob.glob, patterns)):
-        raise SourceError(f"{folder} holds no JPEG in its sub-folders: name a folder with one sub-folder a class")
+        raise SourceError(
+            f"{folder} has no JPEG files in its sub-folders: name a folder with one sub-folder for each class"
+        )
     classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
     return (
         tf.data.Dataset.list_files(patterns)

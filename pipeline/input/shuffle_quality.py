@@ -134,10 +134,11 @@ def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
     whole = datasets.load(folder)
     examples = whole.splits["train"].examples
     if examples < 2:
-        raise DatasetError(f"{folder} holds {examples} training examples: an order needs two at least")
+        raise DatasetError(f"{folder} holds {examples} training examples: an order needs at least two")
     if settings.batch_size < 2:
         raise SettingsError(
-            f"batch_size must be at least 2 here, as one example has no batch-mates, got {settings.batch_size}"
+            f"batch_size must be at least 2 to measure the order, got {settings.batch_size}: in a batch of one "
+            "example, nothing is mixed"
         )
     datasets.require_shards(folder, whole)
     dataset = beginning_of(whole, MAX_EXAMPLES)
@@ -162,18 +163,18 @@ def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) 
     seen, there = (each.splits["train"] for each in (dataset, whole))
     if seen.examples < there.examples:
         _log.info(
-            "looking at the first %d of %d training shards: %d of %d examples",
+            "measuring the first %d of %d training shards: %d of %d examples",
             *(len(seen.shards), len(there.shards), seen.examples, there.examples),
         )
     # With random_resized, cache=auto keeps nothing, however much memory there is.
     keeps_nothing = settings.cache == "auto" and settings.crop == "random_resized"
     if settings.cache != "off" and not keeps_nothing:
         _log.info(
-            "where decoded images are kept, later epochs are shuffled as a whole, whatever the buffer: these are the "
-            "orders without (cache=off)"
+            "these are the orders with cache=off: if decoded images are kept, later epochs are shuffled completely "
+            "with any buffer"
         )
     if settings.balanced:
-        _log.info("balanced is left aside: this is the order before examples of rare classes are repeated")
+        _log.info("balanced is ignored: this is the order before examples of rare classes are repeated")
 
 
 def _labels(folder: Place, dataset: Dataset) -> Numbers:
@@ -261,8 +262,9 @@ def format_shuffle_quality(result: Mapping[str, Any]) -> str:
             f" examples          MB | (ideal {result['ideal_class_distance']:.3f})     | times chance",
             *(_row(buffer, result) for buffer in result["buffers"]),
             "",
-            "distance: of the classes in a batch from those of all, on average; by chance alone it is the ideal.",
-            "meet again: how often images of one batch are in one again in the next epoch; 1 is chance.",
+            "distance: mean difference between the class shares of a batch and those of all examples; a perfect "
+            "shuffle has the ideal.",
+            "meet again: how often two images of a batch share a batch again in the next epoch; 1 is pure chance.",
             _advice(result["enough_megabytes"]),
         )
     )
@@ -278,7 +280,9 @@ def _row(buffer: Mapping[str, Any], result: Mapping[str, Any]) -> str:
 
 def _advice(megabytes: int | None) -> str:
     if megabytes is None:
-        return f"not even shuffle_megabytes={MEGABYTES[-1]} is enough: building the dataset shuffles it"
+        return f"even shuffle_megabytes={MEGABYTES[-1]} is not enough: build the dataset again, which shuffles it"
     return (
-        f"shuffle_megabytes={megabytes} is enough" if megabytes else "no buffer is needed: shuffle_megabytes=1 will do"
+        f"shuffle_megabytes={megabytes} is enough"
+        if megabytes
+        else ("no buffer is needed: shuffle_megabytes=1 is enough")
     )

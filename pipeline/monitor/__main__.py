@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
     except KeyboardInterrupt:
-        print("stopped: there is no figure", file=sys.stderr)  # noqa: T201
+        print("stopped before the figure was drawn", file=sys.stderr)  # noqa: T201
         return EXIT_SIGNAL + signal.SIGINT
     _print(result, command, as_json=options.json)
     return int(result["exit_code"])
@@ -77,10 +77,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parse(own: Sequence[str], command: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m pipeline.monitor", USAGE, __doc__, allow_abbrev=False)
-    parser.add_argument("--seconds", type=float, help="sample for this time, without a command")
-    parser.add_argument("--hz", type=float, default=5.0, help="samples a second, from 0.2 to 20; the default is 5")
+    parser.add_argument("--seconds", type=float, help="seconds to sample the machine, without a command")
+    parser.add_argument("--hz", type=float, default=5.0, help="samples per second, from 0.2 to 20 (default: 5)")
     parser.add_argument(
-        "--to", type=Path, metavar="FOLDER", help="for record and figure; the default is monitor-DATE-TIME"
+        "--to", type=Path, metavar="FOLDER", help="folder for the record and the figure (default: monitor-DATE-TIME)"
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options = parser.parse_args(own)
@@ -101,7 +101,7 @@ def _parse(own: Sequence[str], command: Sequence[str]) -> argparse.Namespace:
 def _sample(options: argparse.Namespace, command: Sequence[str]) -> dict[str, Any]:
     """Sample until the command ends or the time is over. Raises NotStarted, and OSError if writing fails."""
     if command and shutil.which(command[0]) is None:
-        raise NotStarted(f"there is no command {command[0]!r} that could be run", EXIT_NOT_FOUND)
+        raise NotStarted(f"the command {command[0]!r} was not found, or is not executable", EXIT_NOT_FOUND)
     options.to.mkdir(parents=True, exist_ok=True)
     tally = Tally()
     with _blocked_signals():
@@ -206,7 +206,7 @@ def _format_result(result: Mapping[str, Any]) -> str:
             f"figure {result['figure_s']:.2f} s",
         ]
     else:
-        lines = ["it ended before the first sample: the figure is empty"]
+        lines = ["the command ended before the first sample: the figure is empty"]
     if "verdict" in result:
         lines.append(result["verdict"])
     return "\n".join([*lines, f"record: {result['record']}", f"figure: {result['figure']}"])

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pipeline.monitor.diagnosis import Table
 
 UNKNOWN_FROM_OUTSIDE = (
-    "From outside, nobody can tell how long a step takes, or which part of it is waiting for data: only the monitor in "
-    "the training loop knows"
+    "The time of a step, and the part of it that is waiting for data, cannot be measured from outside: only the "
+    "monitor in the training loop knows them"
 )
 _WORDS = {
     Limit.COMPUTE: "the GPU",

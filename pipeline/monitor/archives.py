@@ -79,7 +79,7 @@ def recover_below(folder: Path) -> list[Path]:
     Raises DatasetError if the folder holds no run.
     """
     if not any(True for depth in _DEPTHS for _ in folder.glob(f"{depth}/run.json")):
-        raise DatasetError(f"{folder} holds no run: name the folder of a run, or a workspace")
+        raise DatasetError(f"{folder} does not contain a run: name the folder of a run, or a workspace")
     return [
         archive for depth in _DEPTHS for comet in sorted(folder.glob(f"{depth}/comet")) for archive in recover(comet)
     ]

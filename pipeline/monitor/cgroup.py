@@ -25,7 +25,7 @@ def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -
         available["cgroup memory"] = Memory(*memory)
     for name in ("cgroup processors", "cgroup memory"):
         if name not in available:
-            _log.info("monitor: %s is left out: no control group tells of it", name)
+            _log.info("monitor: %s is left out: no control group reports it", name)
     return available
 
 

@@ -60,7 +60,7 @@ class Session:
             self._attempt.discard()
             return url
         if self._is_online:
-            _log.warning("Comet's server may not have all of this try, which is kept in an archive")
+            _log.warning("Comet's server may not have all values of this attempt; an archive keeps them")
         return str(self._attempt.close() or url)
 
     def _is_delivered(self) -> bool:
@@ -72,7 +72,7 @@ class Session:
             self.experiment.end()
             return comet_internals.is_delivered(self.experiment)
         except Exception as error:  # noqa: BLE001 - a file that was refused, for instance; the archive has everything
-            _log.warning("the Comet experiment did not end well: %s", error_text(error))
+            _log.warning("the Comet experiment could not be ended: %s", error_text(error))
             return False
 
 
@@ -103,7 +103,10 @@ class CometSink:
     def close(self, timeout: float = 60.0) -> None:
         """Send the rest and end the experiment; give up with a warning after `timeout` seconds."""
         if not finish_within(timeout, "the Comet experiment", self._finish):
-            _log.warning("what Comet did not take is in %s: `python -m pipeline comet recover` packs it", self._folder)
+            _log.warning(
+                "the values that Comet did not take are in %s: pack them with `python -m pipeline comet recover`",
+                self._folder,
+            )
 
     def _finish(self) -> None:
         self._starter.join()
@@ -131,7 +134,7 @@ class CometSink:
             # Last, because the thread of the writer uses the session from then on.
             self._session = session
         except Exception as error:  # noqa: BLE001 - whatever Comet does, training and the local record go on
-            _log.warning("no Comet experiment is written: %s", error_text(error))
+            _log.warning("this training is not logged to Comet: %s", error_text(error))
 
 
 def finish_within(seconds: float, what: str, work: Callable[[], object]) -> bool:
@@ -149,7 +152,7 @@ def finish_within(seconds: float, what: str, work: Callable[[], object]) -> bool
         try:
             work()
         except Exception as error:  # noqa: BLE001 - as in CometSink._start
-            _log.warning("%s did not end well: %s", what, error_text(error))
+            _log.warning("%s could not be ended: %s", what, error_text(error))
 
     thread = threading.Thread(target=run, name="monitor-comet-end", daemon=True)
     thread.start()
@@ -169,17 +172,17 @@ def error_text(error: Exception) -> str:
 def log_upload_command(folder: Path) -> None:
     """Log the command that uploads all archives of a run, if there are any."""
     if paths := archives(folder):
-        _log.info("to bring this run to Comet: %s", upload_command(paths))
+        _log.info("to upload this run to Comet, run: %s", upload_command(paths))
 
 
 def _recover(folder: Path) -> None:
     try:
         recovered = recover(folder)
     except OSError as error:  # A full disk, for instance: this attempt may have more luck.
-        _log.warning("what a killed try left for Comet cannot be packed: %s", error)
+        _log.warning("the values that a killed attempt could not send to Comet cannot be packed: %s", error)
         return
     for archive in recovered:
-        _log.info("packed what a killed try left for Comet: %s", archive)
+        _log.info("packed the values that a killed attempt could not send to Comet: %s", archive)
 
 
 def _new_attempt(folder: Path, options: CometOptions) -> Attempt:

@@ -24,7 +24,7 @@ PCIE_EVERY_S = 1.0
 """No PCIe counter is read more often, because each reading blocks for 20 ms."""
 KB = 1000
 """NVML counts PCIe traffic in "KB"."""
-PART_WORDS = ", a part of a GPU (MIG): only its memory is measured, because the rest would be of the whole GPU"
+PART_WORDS = ", a part of a GPU (MIG): only its memory is measured, because all other values describe the whole GPU"
 
 Reading = Callable[[], Mapping[str, float]]
 
@@ -112,7 +112,11 @@ def visible(devices: Sequence[Device], mask: str | None) -> list[Device]:
         device = _named(devices, entry)
         if device is None or device in shown:
             if entry not in ("", "-1"):
-                _log.warning("monitor: %s names %r, which is no GPU or named twice: it ends the list", MASK, entry)
+                _log.warning(
+                    "monitor: %s lists %r, which is not a GPU or is listed twice: the rest of the list is ignored",
+                    MASK,
+                    entry,
+                )
             break
         shown.append(device)
     return shown

@@ -102,9 +102,9 @@ class Reporter:
         # None, which ends the thread, is no row.
         left = sum(row is not None for row in tuple(self._rows.queue))
         if self.dropped or left:
-            _log.warning("monitor: %d rows were not written: the sinks were too slow", self.dropped + left)
+            _log.warning("monitor: %d rows were not written, because the sinks were too slow", self.dropped + left)
         for sink, count in self._refused.items():
-            _log.warning("monitor: %s did not take %d rows, for the first one: %s", sink, count, self.errors[sink])
+            _log.warning("monitor: %s did not take %d rows. The first reason: %s", sink, count, self.errors[sink])
 
     def _write_all(self) -> None:
         # A row wakes this thread. Looking for rows at intervals would cost as much as writing them.
@@ -127,7 +127,7 @@ class Reporter:
                 self._refused[name] += 1
                 if name not in self.errors:
                     self.errors[name] = f"{type(error).__name__}: {error}"
-                    _log.warning("monitor: %s failed, the others go on: %s", name, self.errors[name])
+                    _log.warning("monitor: %s failed, and the other sinks continue: %s", name, self.errors[name])
 
     def _bring_to_disk(self) -> None:
         try:
@@ -135,4 +135,4 @@ class Reporter:
         except OSError as error:
             if "sync" not in self.errors:
                 self.errors["sync"] = f"{type(error).__name__}: {error}"
-                _log.warning("monitor: a power loss would lose rows: the record cannot be synced: %s", error)
+                _log.warning("monitor: the record cannot be synced, so a power loss could lose rows: %s", error)

@@ -50,7 +50,7 @@ _BOUND_BY = {
     Part.CALLBACKS: "Callback-bound",
 }
 _TAKES = {
-    Part.HOST: "of the step time is the loop itself",
+    Part.HOST: "of the step time is the training loop itself",
     Part.CHECKPOINTS: "of the step time is waiting for checkpoints",
     Part.VALIDATION: "of the time is validation",
     Part.CALLBACKS: "of the time is work of callbacks between epochs",
@@ -215,9 +215,9 @@ def _steady_s(summary: Summary) -> float:
 
 def _too_few(summary: Summary) -> str:
     if summary.steps < MIN_STEPS:
-        return f"Not enough steps to say: {summary.steps} in the steady state, at least {MIN_STEPS} are needed"
+        return f"Not enough steps for a verdict: {summary.steps} in the steady state, at least {MIN_STEPS} are needed"
     took = f"{summary.steps:,} steps in the steady state took {_steady_s(summary):.1f} s"
-    return f"Not enough time to say: {took}, at least {MIN_S:g} s are needed"
+    return f"Not enough time for a verdict: {took}, at least {MIN_S:g} s are needed"
 
 
 def _first_fact(bottleneck: Bottleneck, summary: Summary, shares: Shares) -> str:
@@ -278,7 +278,7 @@ def _about_load(bottleneck: Bottleneck, load: Load, is_simulated: bool) -> Itera
         if load.received_Bps is not None:
             yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
     if Limit.BUFFER in bottleneck.limits:
-        yield "most steps find their batch ready, and the others wait the longer"
+        yield "most steps find their batch ready, but the other steps wait long"
 
 
 def _about_cores(load: Load) -> str:
@@ -293,7 +293,7 @@ def _about_cores(load: Load) -> str:
     others = load.other_cores or 0.0
     own = f"this training kept {load.own_cores:.1f} of {load.usable_cores:g} cores busy"
     is_shared = others > OTHERS * load.own_cores and others > WORTH_NAMING * load.cores
-    shared = f", other programs {others:.1f} of {load.cores:g}" if is_shared else ""
+    shared = f", and other programs kept {others:.1f} of {load.cores:g} busy" if is_shared else ""
     return f"{own}{shared}"
 
 
@@ -305,7 +305,7 @@ def _start_up(batches: "Table", samples: "Table", whole: bool) -> Iterator[str]:
     rest = float(np.asarray(batches["time"])[-1] - np.asarray(batches["time"])[0])
     share = seconds / (seconds + rest)
     waited_s = float(np.asarray(batches["input/wait_ms"], dtype=float)[0]) / 1000
-    waiting = f", {waited_s:.0f} s of them waiting for the first batch" if waited_s >= BOUND * seconds else ""
+    waiting = f", of which {waited_s:.0f} s were waiting for the first batch" if waited_s >= BOUND * seconds else ""
     if share >= BOUND:
         yield f"start-up and the first step took {percent(share)} of the time ({seconds:.0f} s{waiting})"
 
@@ -315,6 +315,6 @@ def _most_to_gain(bottleneck: Bottleneck, summary: Summary, load: Load) -> Itera
     wait = summary.wait_fraction or 0.0
     if bottleneck.parts[0] is Part.INPUT:
         times = f"{1 / (1 - wait):.3g}" if wait < 0.99 else "a hundred or more"
-        yield f"without any wait a step would be at most {times} times faster"
+        yield f"without waiting, steps would be at most {times} times as fast"
         if load.gpu is None and Limit.DECODING in bottleneck.limits:
-            yield "without a GPU, training computes on the cores that decode, and less than that can be won"
+            yield "the real gain is smaller, because without a GPU the same cores decode and compute"

@@ -129,7 +129,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
             raise ValueError(f"not a tf.train.Example: wire type {tag & 7} at byte {offset}")
         length, offset = _read_varint(message, offset)
         if offset + length > len(message):
-            raise ValueError(f"not a tf.train.Example: a field of {length} bytes runs over the end")
+            raise ValueError(f"not a tf.train.Example: a field of {length} bytes extends beyond the end of the record")
         yield tag >> 3, message[offset : offset + length]
         offset += length
 
@@ -139,7 +139,7 @@ def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
     while True:
         # A number of 64 bits has at most ten bytes. More are damage.
         if offset >= len(message) or shift > 63:
-            raise ValueError("not a tf.train.Example: a number runs over the end")
+            raise ValueError("not a tf.train.Example: a number extends beyond the end of the record")
         byte = message[offset]
         value |= (byte & 0x7F) << shift
         offset, shift = offset + 1, shift + 7

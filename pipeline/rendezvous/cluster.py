@@ -62,7 +62,7 @@ class Cluster:
             if error := self.loss(0.2):
                 raise error
             if should_stop():
-                raise Preempted("asked to stop while server 0 writes the result")
+                raise Preempted("the training was asked to stop while server 0 was writing the result")
 
     def watch(self) -> None:
         """Read the files of all processes once."""
@@ -82,10 +82,12 @@ class Cluster:
                 # An error that no retry solves is the error of all. For any other, this server is gone.
                 yield error if isinstance(error, BadInput | Preempted) else ServerLost(str(error))
             elif not member.ended and self._lookout.is_silent(member.nonce):
-                yield ServerLost(f"{self._name_of(member)} has not been heard of for {SILENT_S:.0f} s: run again")
+                yield ServerLost(f"{self._name_of(member)} has given no sign of life for {SILENT_S:.0f} s: run again")
         for nonce, other in self._lookout.alive().items():
             if nonce not in self._known:  # Another attempt has started: it cannot join this training.
-                yield ServerLost(f"{self._name_of(other)} was started anew: run again, so that all go on together")
+                yield ServerLost(
+                    f"{self._name_of(other)} was started again: run again, so that all servers continue together"
+                )
 
     def _name_of(self, member: Member) -> str:
         return f"{Server(member.server, self.server.count)} on {member.name}"

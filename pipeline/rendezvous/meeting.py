@@ -89,13 +89,13 @@ class _Meeting:
 
     def wait(self, wait_s: float) -> list[Member]:
         """Wait for all servers, and return their processes in the order of the servers."""
-        _log.info("%s waits for the others, %.0f minutes at most", self._server, wait_s / 60)
+        _log.info("%s waits for the other servers, for at most %.0f minutes", self._server, wait_s / 60)
         chief = self._until(self._name_cluster if self._server.is_chief else self._find_chief, wait_s)
         self._presence.follow(chief)
         # A process may have ended since it was named. Without this wait for all to join, the others would start a
         # training that hangs.
         members = self._until(lambda: self._followers(chief), SILENT_S)
-        _log.info("all %d servers are there: %s", len(members), ", ".join(member.name for member in members))
+        _log.info("all %d servers are present: %s", len(members), ", ".join(member.name for member in members))
         return members
 
     def _name_cluster(self) -> str | None:
@@ -132,10 +132,10 @@ class _Meeting:
         start = logged = time.monotonic()
         while (value := self._looked(look)) is None:
             if self._should_stop():
-                raise Preempted("asked to stop before the training began")
+                raise Preempted("the training was asked to stop before it began")
             now = time.monotonic()
             if now > start + wait_s:
-                raise TrainingError(f"{self._missing()} after {wait_s:.0f} s: {_WHAT_TO_DO}")
+                raise TrainingError(f"after {wait_s:.0f} s, {self._missing()}: {_WHAT_TO_DO}")
             if now > logged + _LOG_EVERY_S:
                 logged = now
                 _log.info("%s", self._missing())
@@ -155,11 +155,12 @@ class _Meeting:
         if free is None:
             return f"the {self._server.count} training servers cannot be seen"
         missing = [str(index) for index in range(self._server.count) if index not in free]
-        who = f"without a sign of {', '.join(missing)}" if missing else "and not all know yet that they train together"
-        return f"{len(free)} of {self._server.count} training servers are there, {who}"
+        named = f"server {missing[0]} is" if len(missing) == 1 else f"servers {', '.join(missing)} are"
+        reason = f"{named} missing" if missing else "some of them have not joined the training yet"
+        return f"{len(free)} of {self._server.count} training servers are present, but {reason}"
 
 
 _WHAT_TO_DO = (
-    "each needs a slot of the pool gpu and a worker at the same time, and must see this workspace; run again when they "
-    "can, or train with fewer (num_training_servers)"
+    "each server needs a slot of the pool gpu and a worker at the same time, and must reach this workspace. Run again "
+    "when all of them can start, or train on fewer servers (num_training_servers)"
 )

@@ -131,7 +131,7 @@ def _try_to_count(presence: Presence) -> None:
         presence.count()
     except (TenfoldError, OSError) as error:
         # Even after a refusal, this thread must go on: without new counts, the others take this process for dead.
-        _log.warning("the other servers do not see this one for now: %s", error)
+        _log.warning("the other servers cannot see this server for now: %s", error)
 
 
 def _member(server: Server) -> Member:

@@ -77,7 +77,7 @@ def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
 
             fetch(folder, run, names)
         if not (folder / RUN).exists():
-            raise DatasetError(f"{run} holds no run: there is no run.json")
+            raise DatasetError(f"{run} is not the folder of a run: it has no run.json")
         yield folder
 
 

@@ -184,7 +184,10 @@ def skipped(source: Mapping[str, Any]) -> str:
     """Say how many images were listed, and how many files were skipped, by reason."""
     reasons_of = source.get("skipped") or {}
     reasons = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons_of.items()))
-    return f"{source.get('listed', 0):,} images were listed. Passed over as no images of a class: {reasons or 'none'}."
+    return (
+        f"{source.get('listed', 0):,} images were listed. Skipped, because they are not images of a class: "
+        f"{reasons or 'none'}."
+    )
 
 
 def balance(dataset: Mapping[str, Any]) -> str:
@@ -192,7 +195,7 @@ def balance(dataset: Mapping[str, Any]) -> str:
     counts = _counts(dataset, "train")
     present = {label: count for label, count in counts.items() if count}
     if len(present) < 2:
-        return "There are not two classes with training images, so there is nothing to compare."
+        return "Fewer than two classes have training images, so there is nothing to compare."
     largest, smallest = max(present, key=lambda label: present[label]), min(present, key=lambda label: present[label])
     if present[largest] == present[smallest]:
         return "All classes have the same number of training images."
@@ -200,8 +203,8 @@ def balance(dataset: Mapping[str, Any]) -> str:
     without = len(counts) - len(present)
     return (
         f"The largest class, {largest!r}, has {times:.3g} times the training images of the smallest, {smallest!r}."
-        + (f" Labels without any: {without:,}." if without else "")
-        + " Each column of bars is drawn to its own largest class."
+        + (f" Labels without training images: {without:,}." if without else "")
+        + " In each column, the longest bar is the largest class of that column."
     )
 
 
@@ -218,8 +221,8 @@ def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
         return [("Examples by class and split", bars, False)]
     middle = bars.rows[LARGEST_CLASSES:-SMALLEST_CLASSES]
     left_out = max(0, len(middle) - FOLDED_CLASSES)
-    others = f"The {len(middle):,} classes between them"
-    others += f", but for the {left_out:,} smallest of these, which dataset.json counts" if left_out else ""
+    others = f"The other {len(middle):,} classes"
+    others += f", without the {left_out:,} smallest, whose counts are in dataset.json" if left_out else ""
     return [
         (f"The {LARGEST_CLASSES} largest classes", Bars(bars.head, bars.rows[:LARGEST_CLASSES]), False),
         (f"The {SMALLEST_CLASSES} smallest classes", Bars(bars.head, bars.rows[-SMALLEST_CLASSES:]), False),
@@ -246,7 +249,7 @@ def _bars(head: tuple[str, ...], labels: Sequence[str], columns: Sequence[Sequen
 _HISTOGRAMS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
     "sizes": ("Shorter side", "pixels", "{:,g}".format),
     "aspect": ("Width over height", "ratio", "{:g}".format),
-    "bytes": ("Bytes of an image", "bytes", format_size),
+    "bytes": ("File size of an image", "bytes", format_size),
     "brightness": ("Brightness (mean of the pixels)", "0 to 255", "{:g}".format),
 }
 
@@ -294,13 +297,15 @@ def reasons(rejected: Sequence[Mapping[str, str]]) -> Bars | None:
 def rejected_rows(rejected: Sequence[Mapping[str, str]]) -> Table:
     """Return the first rejected images, with the reason and what could be done."""
     rows = [(row["path"], row["reason"], row.get("advice", "")) for row in rejected[:MAX_ROWS]]
-    return Table(("image", "reason", "what could be done"), rows, _more(len(rejected), "rejected.jsonl lists them"))
+    return Table(
+        ("image", "reason", "what you can do"), rows, _more(len(rejected), "The file rejected.jsonl lists all")
+    )
 
 
 def skipped_rows(skipped: Sequence[Mapping[str, str]]) -> Table:
     """Return the first skipped files, each with the reason."""
     rows = [(row["path"], row["reason"]) for row in skipped[:MAX_ROWS]]
-    return Table(("file", "reason"), rows, _more(len(skipped), "skipped.jsonl lists them"))
+    return Table(("file", "reason"), rows, _more(len(skipped), "The file skipped.jsonl lists all"))
 
 
 def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
@@ -317,14 +322,14 @@ def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str,
     tables = (
         ("Equal images with different labels", contradictory, "equal to it"),
         ("Equal images", equal, "equal to it"),
-        ("Images that look alike", alike, "which look like it"),
+        ("Images that look alike", alike, "similar to it"),
     )
     return [(caption, _group_table(groups, column)) for caption, groups, column in tables if groups]
 
 
 def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], column: str) -> Table:
     rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups[:MAX_ROWS]]
-    return Table(("image", column), rows, _more(len(groups), "duplicates.jsonl lists them"))
+    return Table(("image", column), rows, _more(len(groups), "The file duplicates.jsonl lists all"))
 
 
 def _named(image: Mapping[str, Any]) -> str:
@@ -334,7 +339,7 @@ def _named(image: Mapping[str, Any]) -> str:
 
 
 def _more(count: int, where: str) -> str:
-    return f"The first {MAX_ROWS} of {count:,}; {where}." if count > MAX_ROWS else ""
+    return f"The first {MAX_ROWS} of {count:,}. {where}." if count > MAX_ROWS else ""
 
 
 def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
@@ -345,7 +350,7 @@ def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
     for caption, leaks in both:
         if leaks and leaks["images"]:
             rows = [(train, other) for train, other in leaks["names"][:MAX_ROWS]]
-            note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} by name."
+            note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images. Pairs listed: {len(rows):,}."
             tables.append((caption, Table(("in training", "in validation or test"), rows, note)))
     return tables
 
@@ -360,5 +365,8 @@ def drift(quality: Mapping[str, Any]) -> Table | None:
         (name, f"{number:.2f}", next(level for threshold, level in _DRIFTED if number >= threshold))
         for name, number in sorted(numbers.items(), key=lambda item: -item[1])
     ]
-    note = f"Against version {against}: population stability index, less what chance alone makes of it."
+    note = (
+        f"Compared with version {against}: the population stability index, minus the value that chance alone would "
+        "give."
+    )
     return Table(("of", "drift", "which is"), rows, note)

@@ -25,9 +25,9 @@ MIN_EPOCHS = 5
 """An interval for the time of an epoch needs at least this many epochs."""
 _MS, _POINTS = "ms", "%"
 _NOTE = (
-    f"Intervals hold {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighboring steps, of epochs (from "
-    f"{MIN_EPOCHS} on), and of images, the same for both models. They tell of these two runs: the same settings on "
-    "another day may give others."
+    f"Each interval contains {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighboring steps, of epochs "
+    f"(if there are at least {MIN_EPOCHS}), and of images (the same for both models). The intervals describe only "
+    "these two runs: on another day, the same settings can give other values."
 )
 FIGURES = {
     "mean_average_precision": "mean average precision",
@@ -48,13 +48,13 @@ class Row:
     a: float | None
     b: float | None
     low: float | None = None
-    """Lower end of the interval of B less A, if it is known."""
+    """Lower end of the interval of B minus A, if it is known."""
     high: float | None = None
-    """Upper end of the interval of B less A, if it is known."""
+    """Upper end of the interval of B minus A, if it is known."""
 
     @property
     def difference(self) -> float | None:
-        """B less A."""
+        """B minus A."""
         return None if self.a is None or self.b is None else self.b - self.a
 
     @property
@@ -105,7 +105,7 @@ def _speed(a: RecordedRun, b: RecordedRun) -> tuple[str, list[Row]]:
     steady = [run.judged[is_steady(run.judged)] if len(run.judged) else run.judged for run in (a, b)]
     if min(map(len, steady)) < MIN_STEPS:
         counts = " and ".join(f"{len(each):,}" for each in steady)
-        return f"Not enough steps to compare the speed: {counts} steady steps, {MIN_STEPS} of each are needed.", []
+        return f"Not enough steps to compare the speed: {counts} steady steps, {MIN_STEPS} of each run are needed.", []
     randoms = np.random.default_rng(0).spawn(2)  # With one generator, runs of equal length would be drawn in pairs.
     resampled = [_resampled(each, random) for each, random in zip(steady, randoms, strict=True)]
     rows = [_row(name, unit, *(each[name] for each in resampled)) for name, unit in _MEASURES]
@@ -122,7 +122,7 @@ def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
     had = " and ".join(
         f"{busy:.1f} of {count:g} cores during {name}" for name, busy, count in zip("AB", others, cores, strict=True)
     )
-    return f"But other programs kept {had} busy, which may be all the difference."
+    return f"But other programs kept {had} busy, which may explain the whole difference."
 
 
 def _others(run: RecordedRun, cores: float) -> float:
@@ -135,9 +135,9 @@ def _others(run: RecordedRun, cores: float) -> float:
 _MEASURES = (
     ("examples a second", ""),
     ("time of a step", _MS),
-    ("wait for data in it", _MS),
-    ("compute in it", _MS),
-    ("step time that is waiting for data", _POINTS),
+    ("data wait of a step", _MS),
+    ("compute of a step", _MS),
+    ("share of the step time that is data wait", _POINTS),
 )
 
 
@@ -193,7 +193,9 @@ def speed_sentence(a: ResampledFigure, b: ResampledFigure) -> str:
     numbers = f"{three_digits(fast.value)} against {three_digits(slow.value)} examples a second in the steady steps"
     spread = f"{INTERVAL_PERCENT}% interval {low:.3g} to {high:.3g}"
     if low <= 1:
-        return f"No difference in speed can be told: {name} is {fast.value / slow.value:.3g} times as fast ({spread})."
+        return (
+            f"The data shows no difference in speed: {name} is {fast.value / slow.value:.3g} times as fast ({spread})."
+        )
     return f"{name} is {fast.value / slow.value:.3g} times as fast ({spread}): {numbers}."
 
 
@@ -226,12 +228,12 @@ def _best(epochs: pandas.DataFrame) -> float | None:
 def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Answers | None) -> str:
     """Say why the two models cannot be compared image by image; return an empty text if they can."""
     if missing := [name for name, answers in (("A", of_a), ("B", of_b)) if answers is None]:
-        return f"The models are not compared image by image: {' and '.join(missing)} kept no predictions.npz."
+        return f"The models are not compared image by image: {' and '.join(missing)} saved no predictions.npz."
     versions = [run.files.run.get("dataset_version") for run in (a, b)]
     if versions[0] != versions[1] or not _same_images(of_a, of_b):
         return (
-            "The models are not compared image by image: they were evaluated on datasets of different versions "
-            f"({versions[0]} and {versions[1]}), with other images or in another order."
+            "The models are not compared image by image: they were evaluated on different dataset versions "
+            f"({versions[0]} and {versions[1]}), whose validation images or their order differ."
         )
     return ""
 
@@ -241,7 +243,7 @@ def _same_images(a: Any, b: Any) -> bool:
 
 
 def paired(a: Any, b: Any) -> dict[str, Estimate]:
-    """Return the difference of each figure, B less A, on the same images, which are drawn in pairs."""
+    """Return the difference of each figure, B minus A, on the same images, which are drawn in pairs."""
     of_a, of_b = a.statistic(), b.statistic()
     resamples = min(a.resamples, b.resamples)
     differences = bootstrapped(lambda weights: of_b(weights) - of_a(weights), len(a.label), resamples, seed=0)
@@ -272,8 +274,8 @@ def model_sentence(row: Row) -> str:
     name, other = ("B", "A") if sign > 0 else ("A", "B")
     if row.is_significant:
         return f"{name} is better: its {row.name} is {sign * row.difference:.2g} points higher ({spread})."
-    less = f"{name} less {other} is {sign * row.difference:.2g} points"
-    return f"No difference in {row.name} can be told: {less} ({spread})."
+    less = f"{name} minus {other} is {sign * row.difference:.2g} points"
+    return f"The data shows no difference in {row.name}: {less} ({spread})."
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -303,7 +305,7 @@ def cells(row: Row) -> tuple[str, ...]:
 def format_comparison(result: Mapping[str, Any]) -> str:
     """Return the result of `as_json`, with the places of the runs, as lines for a terminal."""
     rows = [Row(**{name: value for name, value in row.items() if name != "difference"}) for row in result["rows"]]
-    table = [("", "A", "B", "B less A", f"{INTERVAL_PERCENT}% interval of that"), *map(cells, rows)]
+    table = [("", "A", "B", "B minus A", f"{INTERVAL_PERCENT}% interval of that"), *map(cells, rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     differing = [f"{name}: {a} | {b}" for name, (a, b) in result["differing"].items()]

@@ -41,7 +41,7 @@ def render(runs: Runs, places: Sequence[str], comparison: Comparison) -> str:
 
 def table(comparison: Comparison) -> Table:
     """Return all figures of both runs as a table."""
-    head = ("figure", *NAMES, "B less A", f"{INTERVAL_PERCENT}% interval of that")
+    head = ("figure", *NAMES, "B minus A", f"{INTERVAL_PERCENT}% interval of that")
     return Table(head, [cells(row) for row in comparison.rows], comparison.note)
 
 
@@ -55,9 +55,9 @@ def learning(runs: Runs) -> Figure:
     """Draw loss and accuracy of both runs by epoch."""
     name, title = "learning", "Loss and accuracy"
     if not any("loss" in run.epochs for run in runs):
-        return Figure(name, title, "No epoch was finished, so there is nothing to show.")
+        return Figure(name, title, "No epoch was completed, so there is nothing to show.")
     plots = learning_plots(_lines(runs, "loss"), _lines(runs, "accuracy"))
-    return Figure(name, title, "Solid lines are of the training images, dashed ones of the validation images.", plots)
+    return Figure(name, title, "Solid lines show the training images, dashed lines the validation images.", plots)
 
 
 def _lines(runs: Runs, metric: str) -> list[Line]:
@@ -76,7 +76,7 @@ def time_spent(runs: Runs) -> Figure:
     if not known:
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
     together = " and ".join(f"{three_digits(sum(each.values()))} s in {name}" for name, each in known.items())
-    sentence = f"The parts of a second of each training, every step counted: {together}."
+    sentence = f"How an average second of each training was spent, all steps included. In total: {together}."
     return Figure(name, title, sentence, (shares_of_a_second(known),), is_stacked=True)
 
 
@@ -88,10 +88,10 @@ def times(runs: Runs) -> Figure:
         return Figure(name, title, "Fewer than two steady steps were recorded, so there is no distribution to show.")
     plots = [
         _outlines([each[column].to_numpy(dtype=float) for each in steady], title)
-        for column, title in (("step/time_ms", "Time of a step"), ("input/wait_ms", "Wait for data in it"))
+        for column, title in (("step/time_ms", "Time of a step"), ("input/wait_ms", "Data wait of a step"))
     ]
     plots[1].x_range.start = 0
-    sentence = "In percent of each run's steady steps; the slowest half percent is in the last bar."
+    sentence = "In percent of each run's steady steps. The last bar contains the slowest half percent."
     return Figure(name, title, sentence, tuple(plots))
 
 
@@ -127,5 +127,5 @@ def busy(runs: Runs) -> Figure:
     if not lines:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
     means = ", ".join(f"{name} {np.nanmean(values):.0f}%" for name, (_, values) in lines.items())
-    panel = busy_panel("GPU, or processor where there is none (%)", lines, pandas.DataFrame({"time": []}))
+    panel = busy_panel("GPU, or processor if there is no GPU (%)", lines, pandas.DataFrame({"time": []}))
     return Figure(name, title, f"On average over the run: {means}.", (panel,), is_stacked=True)

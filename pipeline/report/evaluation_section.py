@@ -20,13 +20,17 @@ MAX_TINT = 55
 FIGURES = {
     "accuracy": "accuracy",
     "top5": "top-5 accuracy: the true class is among the five likeliest",
-    "calibration_error": "expected calibration error: how far confidence and accuracy are apart",
+    "calibration_error": "expected calibration error: mean difference between confidence and accuracy",
 }
 FIGURES_OF_SEVERAL = {
-    "mean_average_precision": "mean average precision: how high each label ranks its images, the mean of all labels",
-    "micro_f1": "micro F1 of all labels over 50%: precision and recall in one",
-    "accuracy": "exact match: all labels of an image are right, and no other is said",
-    "calibration_error": "expected calibration error: how far probability and share are apart, over all labels",
+    "mean_average_precision": (
+        "mean average precision: how well each label ranks its images above others, averaged over the labels"
+    ),
+    "micro_f1": "micro F1 of all labels above 50%: precision and recall combined",
+    "accuracy": "exact match: the model predicts exactly the labels of the image",
+    "calibration_error": (
+        "expected calibration error: mean difference between the probability of a label and how often it is correct"
+    ),
 }
 
 
@@ -97,10 +101,10 @@ def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, byt
         matrix=matrix(evaluation) if few else None,
         pairs=None if few else confused_pairs(evaluation),
         classes=class_table(evaluation["classes"]),
-        classes_title="Precision and recall by class, the lowest recall first",
+        classes_title="Precision and recall by class, lowest recall first",
         reliability=reliability(evaluation),
         confident_mistakes=confident_mistakes(evaluation, images),
-        mistakes_note="Images for which the model was most confident of a wrong class. Each shows its label, the "
+        mistakes_note="The images with the highest confidence in a wrong class. Below each are its label, the "
         "predicted class, and its name in the source. Some of these labels may be wrong.",
     )
 
@@ -112,11 +116,11 @@ def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes
         matrix=None,  # With several labels, an image is not taken for one class instead of another.
         pairs=None,
         classes=label_table(evaluation["classes"]),
-        classes_title="Average precision of each label, the lowest first; precision and recall of what is over 50%",
+        classes_title="Average precision of each label, lowest first. Precision and recall count predictions above 50%",
         reliability=reliability_of_labels(evaluation),
         confident_mistakes=confident_mistakes_of_labels(evaluation, images),
-        mistakes_note="Images with the most confident wrong answers. Each shows its labels, the label that was most "
-        "wrong, and its name in the source. Some of these labels may be wrong.",
+        mistakes_note="The images with the most confident wrong predictions. Below each are its labels, the label "
+        "that was most wrong, and its name in the source. Some of these labels may be wrong.",
     )
 
 
@@ -124,9 +128,8 @@ def sentence(evaluation: Mapping[str, Any]) -> str:
     """Say on how many examples the figures rest, and what an interval is."""
     intervals = evaluation["intervals"]
     return (
-        f"The best model on the {evaluation['examples']:,} validation examples. An interval holds "
-        f"{intervals['percent']}% of what {intervals['resamples']:,} samples of as many examples, drawn from them with "
-        "replacement, give."
+        f"The figures of the best model on the {evaluation['examples']:,} validation examples. Each interval contains "
+        f"{intervals['percent']}% of the values from {intervals['resamples']:,} bootstrap samples of these examples."
     )
 
 
@@ -153,7 +156,7 @@ def matrix(evaluation: Mapping[str, Any]) -> Matrix:
 
 def _cell(names: Sequence[str], label: int, predicted: int, count: int, total: int) -> Cell:
     is_correct = label == predicted
-    outcome = "recognized" if is_correct else f"taken for {names[predicted]}"
+    outcome = "recognized" if is_correct else f"predicted as {names[predicted]}"
     description = f"{names[label]}, {outcome}: {count:,} of {total:,}"
     return Cell(f"{count:,}" if count else "", description, is_correct, tint=MAX_TINT * count / total)
 
@@ -167,7 +170,9 @@ def confused_pairs(evaluation: Mapping[str, Any]) -> Table:
         (classes[label]["name"], classes[predicted]["name"], f"{count:,}", percent(count / classes[label]["count"]))
         for count, label, predicted in shown
     ]
-    return Table(("true class", "taken for", "examples", "of the true class"), rows, _left_out(wrong, shown, "pairs"))
+    return Table(
+        ("true class", "predicted class", "examples", "of the true class"), rows, _left_out(wrong, shown, "pairs")
+    )
 
 
 def class_table(classes: Sequence[Mapping[str, Any]]) -> Table:
@@ -177,7 +182,7 @@ def class_table(classes: Sequence[Mapping[str, Any]]) -> Table:
         (row["name"], f"{row['count']:,}", _share(row["precision"]), _share(row["recall"]))
         for row in known[:MAX_CLASSES]
     ]
-    left_out = _left_out(known, rows, "classes, none of a lower recall,")
+    left_out = _left_out(known, rows, "classes, all with the same or a higher recall,")
     return Table(("class", "examples", "precision", "recall"), rows, left_out)
 
 
@@ -191,7 +196,7 @@ def label_table(classes: Sequence[Mapping[str, Any]]) -> Table:
         )
         for row in known[:MAX_CLASSES]
     ]
-    left_out = _left_out(known, rows, "labels, none of a lower average precision,")
+    left_out = _left_out(known, rows, "labels, all with the same or a higher average precision,")
     return Table(("label", "examples", "average precision", "precision", "recall"), rows, left_out)
 
 
@@ -211,7 +216,7 @@ def confident_mistakes(evaluation: Mapping[str, Any], images: Sequence[tuple[str
     def shown(row: Mapping[str, Any], uri: str, key: str) -> WrongExample:
         label, predicted = names[row["label"]], names[row["predicted"]]
         return WrongExample(
-            uri, label, f"{percent(row['probability'])} {predicted}", f"{label}, taken for {predicted}", key
+            uri, label, f"{percent(row['probability'])} {predicted}", f"{label}, predicted as {predicted}", key
         )
 
     return _pictured(evaluation, images, shown)
@@ -226,7 +231,7 @@ def confident_mistakes_of_labels(
     def shown(row: Mapping[str, Any], uri: str, key: str) -> WrongExample:
         labels = ", ".join(names[label] for label in row["labels"])
         prediction = f"{percent(row['probability'])} {names[row['label']]}"
-        return WrongExample(uri, labels, prediction, f"{labels}; the model said {prediction}", key)
+        return WrongExample(uri, labels, prediction, f"{labels}; the model predicted {prediction}", key)
 
     return _pictured(evaluation, images, shown)
 

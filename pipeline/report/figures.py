@@ -50,7 +50,7 @@ def learning(epochs: pandas.DataFrame) -> Figure:
     """Draw loss and accuracy of training and validation by epoch."""
     name, title = "learning", "Loss and accuracy"
     if not len(epochs) or "loss" not in epochs:
-        return Figure(name, title, "No epoch was finished, so there is nothing to show yet.")
+        return Figure(name, title, "No epoch was completed, so there is nothing to show yet.")
     plots = learning_plots(learning_lines(epochs, "loss"), learning_lines(epochs, "accuracy"))
     return Figure(name, title, learning_sentence(epochs), plots)
 
@@ -108,7 +108,7 @@ def times(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
     for sentence, histograms in (_batch_times(batches), _epoch_times(epochs)):
         sentences.append(sentence)
         plots += histograms
-    note = " A dashed line is the median; the slowest half percent is in the last bar." if plots else ""
+    note = " A dashed line is the median. The last bar contains the slowest half percent." if plots else ""
     return Figure(name, title, " ".join(sentences) + note, tuple(plots))
 
 
@@ -120,14 +120,13 @@ def _batch_times(batches: pandas.DataFrame) -> tuple[str, list[Any]]:
     median, p95 = np.percentile(total, (50, 95))
     share = percent(wait.sum() / total.sum()) if total.sum() else "0%"
     sentence = (
-        f"Half of the {len(total):,} steady steps took less than {three_digits(median)} ms, 95% less than "
-        f"{three_digits(p95)} ms and the longest {three_digits(total.max())} ms; {share} of that time was waiting for "
-        "data (median "
-        f"{three_digits(np.median(wait))} ms)."
+        f"Of the {len(total):,} steady steps, half took less than {three_digits(median)} ms, 95% took less than "
+        f"{three_digits(p95)} ms, and the slowest took {three_digits(total.max())} ms. {share} of their time was "
+        f"waiting for data (median {three_digits(np.median(wait))} ms)."
     )
     return sentence, [
         histogram(total, "Time of a step", "ms", "steps", BLUE),
-        histogram(wait, "Wait for data in it", "ms", "steps", VERMILION),
+        histogram(wait, "Data wait of a step", "ms", "steps", VERMILION),
     ]
 
 
@@ -136,7 +135,7 @@ def _epoch_times(epochs: pandas.DataFrame) -> tuple[str, list[Any]]:
     known = [(title, epochs[name].dropna().to_numpy(), color) for title, name, color in named if name in epochs]
     drawn = [(title, values, color) for title, values, color in known if len(values) > 1]
     if not drawn:
-        return "Fewer than two epochs were finished.", []
+        return "Fewer than two epochs were completed.", []
     _, values, _ = drawn[0]
     low, middle, high = map(three_digits, (values.min(), np.median(values), values.max()))
     sentence = f"An epoch took from {low} to {high} s (median {middle} s)."
@@ -214,5 +213,8 @@ def spent_sentence(whole: Mapping[str, float], epochs: int) -> str:
     together = sum(whole.values())
     shares = [(part, 1000 * whole[part] / together) for part in _SPENT if whole.get(part)]
     parts = ", ".join(f"{share:.0f} ms {part}" if share >= 1 else f"under 1 ms {part}" for part, share in shares)
-    left_out = f"; of {epochs:,} epochs the last {MAX_EPOCHS} are drawn" if epochs > MAX_EPOCHS else ""
-    return f"Of a second of the training, {parts} ({three_digits(together)} s together, every step counted){left_out}."
+    left_out = f". The plot shows the last {MAX_EPOCHS} of {epochs:,} epochs" if epochs > MAX_EPOCHS else ""
+    return (
+        f"An average second of the training consists of {parts} ({three_digits(together)} s in total, all steps "
+        f"included){left_out}."
+    )

@@ -109,21 +109,22 @@ def timing(run: RecordedRun, summary: Summary) -> Table:
         _spread_row(label, values, "ms")
         for label, values in (
             ("Step", summary.time_ms),
-            ("Wait for data in it", summary.wait_ms),
-            ("Compute in it", summary.compute_ms),
+            ("Data wait of a step", summary.wait_ms),
+            ("Compute of a step", summary.compute_ms),
         )
     ]
-    for label, name in (("Epoch", "epoch/time_s"), ("Validation after it", "epoch/validation_s")):
+    for label, name in (("Epoch", "epoch/time_s"), ("Validation after an epoch", "epoch/validation_s")):
         values = spread(run.epochs[name].to_numpy(dtype=float)) if name in run.epochs else None
         rows.append(_spread_row(label, values, "s"))
-    notes = [f"Over {summary.steps:,} steady steps"]
+    notes = [f"Times of {summary.steps:,} steady steps"]
     if summary.first_step_ms is not None:
         notes.append(
-            f"apart from them the first step of the process took {three_digits(summary.first_step_ms)} ms (tracing)"
+            f"not included: the first step of the process, which took {three_digits(summary.first_step_ms)} ms "
+            "(tracing)"
         )
     if summary.first_batch_wait_ms is not None:
         notes.append(
-            f"the first batch of a further epoch was waited for {three_digits(summary.first_batch_wait_ms)} ms"
+            f"the wait for the first batch of a later epoch was {three_digits(summary.first_batch_wait_ms)} ms"
         )
     return Table(("", "mean", "median", "std", "p95"), rows, "; ".join(notes) + ".")
 
@@ -137,7 +138,10 @@ def _spread_row(label: str, values: Any, unit: str) -> tuple[str, ...]:
 def dataset_sentence(dataset: Mapping[str, Any]) -> str:
     """Say in a sentence where the dataset came from, and its version."""
     source = dataset["source"]["uri"]
-    return f"{dataset['name']}, version {dataset['version']}, made of {source}; card.html in its folder shows more."
+    return (
+        f"{dataset['name']}, version {dataset['version']}, made from {source}. The file card.html in its folder shows "
+        "more."
+    )
 
 
 def facts(run: RecordedRun) -> list[tuple[str, Table]]:

@@ -15,11 +15,12 @@ def reliability(evaluation: Mapping[str, Any]) -> Figure:
     plots = [_accuracy_by_confidence(columns, "Accuracy"), _share_by_confidence(columns, "Examples")]
     confidence = float(np.average(columns["confidence"], weights=columns["count"]))
     accuracy, error = (evaluation["figures"][name]["value"] for name in ("accuracy", "calibration_error"))
-    sure = "surer than it should be" if confidence > accuracy else "less sure than it could be"
+    sure = "too confident" if confidence > accuracy else "not confident enough"
     sentence = (
-        f"The model gave its answers a probability of {confidence:.1%} on average and was right in {accuracy:.1%}: on "
-        f"the whole it is {sure}. Where a bar ends below the dashed line, it was too sure of such answers, and above "
-        f"it not sure enough; the expected calibration error, {error:.1%}, is the mean distance from it."
+        f"The mean confidence of the model was {confidence:.1%}, and {accuracy:.1%} of its predictions were correct: "
+        f"on the whole, it is {sure}. If a bar ends below the dashed line, the model was too confident in such "
+        f"predictions; above the line, it was not confident enough. The expected calibration error, {error:.1%}, is "
+        "the mean distance from the line."
     )
     return Figure("reliability", "Reliability", sentence, tuple(plots))
 
@@ -27,17 +28,17 @@ def reliability(evaluation: Mapping[str, Any]) -> Figure:
 def reliability_of_labels(evaluation: Mapping[str, Any]) -> Figure:
     """Draw how often a label was there, and the share of the answers, by its probability."""
     columns = _reliability_columns(evaluation)
-    plots = [_accuracy_by_confidence(columns, "Labels that were there"), _share_by_confidence(columns, "Answers")]
+    plots = [_accuracy_by_confidence(columns, "Correct labels"), _share_by_confidence(columns, "Answers")]
     predicted, actual = (
         float(np.average(columns[name], weights=columns["count"])) for name in ("confidence", "accuracy")
     )
     error = evaluation["figures"]["calibration_error"]["value"]
-    often = "more often than they are there" if predicted > actual else "less often than they are there"
+    often = "too often" if predicted > actual else "too rarely"
     sentence = (
-        f"The model gave a label of an image a probability of {predicted:.1%} on average, and {actual:.1%} of them "
-        f"were there: on the whole it expects labels {often}. Where a bar ends below the dashed line, labels of such a "
-        f"probability were there less often than it said, and above it more often; the expected calibration error, "
-        f"{error:.1%}, is the mean distance from it."
+        f"The labels of an image had a mean probability of {predicted:.1%}, and {actual:.1%} of them were correct: on "
+        f"the whole, the model predicts labels {often}. If a bar ends below the dashed line, labels with such a "
+        "probability were correct less often than predicted; above the line, more often. The expected calibration "
+        f"error, {error:.1%}, is the mean distance from the line."
     )
     return Figure("reliability", "Reliability", sentence, tuple(plots))
 

@@ -37,8 +37,8 @@ WHOLE = 100.0
 LATE_MS, SLOW_MS = 20.0, 10.0
 """The report mentions a sampler that is later or slower: a tenth and a twentieth of the time between two samples."""
 WHY_LATE = (
-    "More work than the machine has cores delays the sampler, and in a training, of which it is a thread, so does "
-    "Python code in the input, such as a generator or a py_function."
+    "The sampler is delayed if there is more work than the machine has cores. In a training, the sampler is a thread "
+    "of the training, so Python code in the input (such as a generator or a py_function) delays it too."
 )
 _DASHES = ("solid", "6 3", "2 2")
 _COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
@@ -79,10 +79,10 @@ PANELS = (
         top=WHOLE,
     ),
     Panel(
-        "Cores that it used itself",
+        "Cores used",
         (
             Curve("the process", "proc/cpu_pct", BLUE),
-            Curve("processes that it started", "proc/children_cpu_pct", ORANGE, "6 3"),
+            Curve("processes that the training started", "proc/children_cpu_pct", ORANGE, "6 3"),
         ),
         per_unit=100.0,
     ),
@@ -245,7 +245,7 @@ def _sentence(samples: pandas.DataFrame, together: pandas.DataFrame, shows_ends:
     if "sys/mem_pct" in samples:
         facts.append(f"host memory was at most {samples['sys/mem_pct'].max():.0f}% full")
     lines = "; dotted lines are the ends of epochs" if shows_ends else ""
-    gpu = "" if len(busy) else "; no GPU was seen"
+    gpu = "" if len(busy) else "; no GPU was found"
     return f"{', '.join(facts)} ({len(samples):,} samples){gpu}{lines}."
 
 
@@ -294,12 +294,12 @@ def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame
     means = {label: float(np.nanmean(values)) for label, (_, values) in busy.items()}
     ascending = sorted(means, key=lambda label: means[label])
     shown = sorted(ascending[:MAX_LINES], key=list(busy).index)
-    panel = busy_panel("GPU, or processor where there is none (%)", {label: busy[label] for label in shown}, epochs)
-    left_out = f"; the {MAX_LINES} least busy of {len(busy)} are drawn" if len(busy) > MAX_LINES else ""
+    panel = busy_panel("GPU, or processor if there is no GPU (%)", {label: busy[label] for label in shown}, epochs)
+    left_out = f". The plot shows the {MAX_LINES} least busy of {len(busy)} servers" if len(busy) > MAX_LINES else ""
     low, high = ascending[0], ascending[-1]
     sentence = (
-        f"{low.capitalize()} was the least busy with {means[low]:.0f}% on average, {high} the busiest with "
-        f"{means[high]:.0f}%: in each step all wait for the last{left_out}."
+        f"On average, {low} was the least busy with {means[low]:.0f}%, and {high} the busiest with {means[high]:.0f}%. "
+        f"In each step, all servers wait for the slowest one{left_out}."
     )
     return Figure(name, title, sentence, (panel,), is_stacked=True)
 

@@ -99,7 +99,7 @@ def load_pointer(place: Place) -> Pointer:
         effective_promotions(history)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise PromotionError(
-            f"{place} cannot be read ({error}): bring back a copy of it, or move it away and promote a run by hand"
+            f"{place} cannot be read ({error}): restore a copy of it, or move it away and promote a run by hand"
         ) from error
     return Pointer(place, content, history)
 
@@ -124,15 +124,18 @@ def roll_back(pointer: Pointer) -> Entry:
     """
     promotions = effective_promotions(pointer.history)
     if len(promotions) < 2:
-        raise PromotionError(f"there is no model to go back to: {pointer.place} names {len(promotions)} that stand")
+        raise PromotionError(
+            f"there is no model to roll back to: {pointer.place} lists {len(promotions)} promotions that have not been "
+            "rolled back"
+        )
     target, taken_back = promotions[-2:]
     # Before the pointer moves: programs that follow it would find no model.
     if not target.is_there:
         raise PromotionError(
-            f"the model to go back to is gone: {target.export}; bring it back, or name another: "
-            "`python -m pipeline promote RUN`"
+            f"the model to roll back to is missing: {target.export}. Restore it, or promote another run: `python -m "
+            "pipeline promote RUN`"
         )
-    why = f"took back the promotion of {taken_back.run}"
+    why = f"rolled back the promotion of {taken_back.run}"
     _move(pointer, replace(target, action=ROLLBACK, why=why, at=_now(), by=_who()))
     return target
 

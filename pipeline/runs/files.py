@@ -32,7 +32,7 @@ def read_required(file: Place) -> Any:
     try:
         return storage.read_json(file)
     except json.JSONDecodeError as error:
-        raise json.JSONDecodeError(f"{file.name} is no JSON: {error.msg}", error.doc, error.pos) from error
+        raise json.JSONDecodeError(f"{file.name} is not valid JSON: {error.msg}", error.doc, error.pos) from error
 
 
 def read_optional(file: Place) -> Any:

@@ -79,8 +79,8 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
             damaged += 1
             if damaged >= MAX_DAMAGED:
                 raise FileSystemError(
-                    f"the decoded images were damaged {damaged} times: look at the disk of local_folder, or set "
-                    "cache=off, and run again; training goes on from its last checkpoint"
+                    f"the decoded images were damaged {damaged} times: check the disk of local_folder, or set "
+                    "cache=off, and run again; training continues from its last checkpoint"
                 ) from error
             _log.warning("%s", error)
 
@@ -186,8 +186,8 @@ def require_shares(settings: Settings, shards: int) -> None:
     servers = settings.num_training_servers
     if servers > shards:
         raise SettingsError(
-            f"num_training_servers must be at most {shards}, the number of training shards, got {servers}: "
-            "train with fewer, or build the dataset for that many"
+            f"num_training_servers must be at most {shards}, the number of training shards, got {servers}: train on "
+            "fewer servers, or build the dataset with more shards"
         )
     if settings.batch_size % servers:
         raise SettingsError(
@@ -227,8 +227,8 @@ def require_fit(settings: Settings, multi_label: bool, place: str) -> None:
     for name, off in (("balanced", False), ("class_weights", "none")):
         if (value := getattr(settings, name)) != off:
             raise SettingsError(
-                f"{name} must be {str(off).lower()} with images of several labels, as in {place}, got "
-                f"{str(value).lower()}: an image has no one class to be counted by"
+                f"{name} must be {str(off).lower()} for images with several labels, as in {place}, got "
+                f"{str(value).lower()}: such an image has no single class"
             )
 
 
@@ -246,7 +246,9 @@ class TrainingProcess:
         self._process = None if result_of(run) else _start(run.folder, output, self._attempt)
         if self._process is None:
             _log.info(
-                "trained before, with the same data and settings: %s (another seed makes another one)", run.folder
+                "the training %s is already complete, with the same data and settings (set another seed to train "
+                "again)",
+                run.folder,
             )
 
     def wait(self) -> dict[str, Any]:
@@ -259,7 +261,9 @@ class TrainingProcess:
         """
         code = self._process.wait() if self._process else 0
         if code == EXIT_PREEMPTED:
-            raise Preempted("training was asked to stop and wrote a checkpoint: run it again and it goes on")
+            raise Preempted(
+                "the training was asked to stop and wrote a checkpoint: run it again to continue from there"
+            )
         result = result_of(self._run)
         if code or result is None:
             raise self._failure(code)
@@ -309,8 +313,10 @@ def _start(folder: Path, output: int, attempt: str) -> subprocess.Popen[bytes]:
 
 def _ending(code: int) -> str:
     if code >= 0:
-        return f"exit code {code}; its last lines stand above"
+        return f"exit code {code}; its last lines are above"
     hint = (
-        " (out of memory, often): the same command goes on from the last checkpoint" if -code == signal.SIGKILL else ""
+        " (often out of memory): run the same command to continue from the last checkpoint"
+        if -code == signal.SIGKILL
+        else ""
     )
     return f"{signal.Signals(-code).name}{hint}"

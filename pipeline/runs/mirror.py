@@ -128,7 +128,7 @@ class Mirror:
 
     def _require_ours(self) -> None:
         if _owner(self._place) != self._owner:
-            raise TrainingError(f"{self._place} is written by another worker now: leave the run to it, or run again")
+            raise TrainingError(f"another worker is writing {self._place} now: let it finish the run, or run again")
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def _tried(mirror: Mirror) -> None:
     except FileNotFoundError:  # The training removed an old model between listing and reading.
         pass
     except (TenfoldError, OSError) as error:
-        _log.warning("the run is not mirrored for now: %s", error)
+        _log.warning("the run cannot be copied to the bucket for now: %s", error)
 
 
 def _end(thread: threading.Thread, ended: threading.Event) -> None:
@@ -191,7 +191,7 @@ def claim(folder: Path, place: BucketPath) -> None:
     (folder / OWNER).unlink(missing_ok=True)
     there = _objects(place)
     if there:
-        _log.info("fetching the run as another worker left it, from %s", place)
+        _log.info("fetching the files of the run that another worker wrote, from %s", place)
     # Files of steps that the other worker did not go on from.
     for name in _files(folder).keys() - there.keys():
         (folder / name).unlink()

@@ -61,7 +61,7 @@ def require_own_model(settings: Settings, classes: int) -> None:
     failure = error_from_json(**content) if content else None
     if isinstance(failure, OwnCodeError):
         _log.warning(
-            "%s: the training will check it again, because its worker may have a GPU and other packages", failure
+            "%s. The training will check the model again, because its worker may have a GPU and other packages", failure
         )
     elif failure:
         raise failure
@@ -77,8 +77,8 @@ def missing_function_error(what: str, function: str, module: str, functions: Col
         functions: Names of the functions that the module has.
     """
     close = get_close_matches(function, functions, n=1)
-    advice = f"did you mean {close[0]!r}?" if close else "name a function of it"
-    return SettingsError(f"{what} does not exist: {module} has no {function!r}; {advice}")
+    advice = f"did you mean {close[0]!r}?" if close else "name a function of this module"
+    return SettingsError(f"{what} does not exist, because {module} has no {function!r}: {advice}")
 
 
 def _require_function(model: str) -> None:
@@ -90,7 +90,9 @@ def _require_function(model: str) -> None:
     spec = _spec_of(module)
     source = Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
     if source is None:
-        _log.info("the module of the model %s is not on this worker: the training checks it", model)
+        _log.info(
+            "the module of the model %s is not installed on this worker: the training will check the model", model
+        )
         return
     try:
         nodes = [*ast.walk(ast.parse(source.read_bytes()))]

@@ -91,7 +91,7 @@ def promote_by_hand(run: Place) -> dict[str, Any]:
     candidate = load_candidate(run)
     if candidate.is_simulated:
         raise PromotionError(
-            f"{candidate.run} was trained with simulated_step_ms, and its model learned nothing: train without it"
+            f"{candidate.run} was trained with simulated_step_ms, so its model learned nothing: train again without it"
         )
     pointer = candidate.pointer()
     if pointer.champion and pointer.champion.run == str(candidate.run):
@@ -107,7 +107,7 @@ def load_candidate(run: Place) -> Candidate:
     place = run.resolve() if isinstance(run, Path) else run
     export, result = find_exported_model(place), load_result(place)
     if result is None:
-        raise SourceError(f"{place} holds no complete training: there is no result.json")
+        raise SourceError(f"{place} has no complete training: there is no result.json")
     run_json = read_required(place / RUN)
     is_simulated = bool(run_json["settings"].get("simulated_step_ms"))  # Trainings of earlier releases lack it.
     return Candidate(
@@ -139,7 +139,7 @@ def _since(pointer: Pointer, before: Entry) -> str:
     champion = pointer.champion
     if champion is None or champion.run == before.run:
         return ""
-    return f" (on {before.at}; the champion is {short_name(champion.run)} now, and stays so)"
+    return f" (decided on {before.at}; by now {short_name(champion.run)} is the champion, and stays it)"
 
 
 def _promote(pointer: Pointer, candidate: Candidate, verdict: Verdict) -> None:
@@ -162,22 +162,22 @@ def _content(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
 
 def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, output: int) -> Verdict:
     if candidate.is_simulated:
-        return Verdict(False, "not promoted: it was trained with simulated_step_ms, and its model learned nothing")
+        return Verdict(False, "not promoted: the model was trained with simulated_step_ms, so it learned nothing")
     if settings.promote == "never":
         return Verdict(False, "not promoted: promote=never")
     if settings.promote == "always":
-        return Verdict(True, "promoted: promote=always, without a comparison")
+        return Verdict(True, "promoted without a comparison: promote=always")
     if champion is None:
         return Verdict(True, f"promoted: the first model of {candidate.about['dataset']!r}")
     if not champion.is_there:
-        return Verdict(True, f"promoted: nothing to compare with, {champion.export} is gone")
+        return Verdict(True, f"promoted without a comparison: the champion's model {champion.export} is missing")
     about = storage.read_json(place_of(champion.export) / ABOUT)
     # Label maps only grow, so the shorter list must be the beginning of the longer one.
     if any(label != other for label, other in zip(candidate.about["labels"], about["labels"], strict=False)):
         return Verdict(
             False,
-            f"not promoted: ids stand for other labels than those of the champion {short_name(champion.run)}, which "
-            "may matter to who uses it: `python -m pipeline promote` does it by hand",
+            f"not promoted: some ids have other labels than in the champion {short_name(champion.run)}, which can "
+            "break programs that use the champion. To promote it anyway, run `python -m pipeline promote`",
         )
     theirs, ours = _on_the_same_images(candidate, champion, output)
     return compare_answers(ours, theirs, short_name(champion.run), settings.max_worse, settings.seed)
@@ -187,13 +187,14 @@ def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: fl
     """Return the decision on the same examples; `champion` is the name of the other model."""
     estimate = difference(ours, theirs, seed)
     comparison = (
-        f"{ours.scored_by} {ours.score:.1%} against {theirs.score:.1%} of {champion} on the same "
-        f"{len(ours.label):,} validation images, difference {points(estimate)}"
+        f"{ours.scored_by} {ours.score:.1%} against {theirs.score:.1%} of {champion} on the same {len(ours.label):,} "
+        f"validation images, a difference of {points(estimate)}"
     )
     if estimate.high < -max_worse:
-        allowed = f" and max_worse={max_worse:g}" if max_worse else ""
-        return Verdict(False, f"not promoted: {comparison}: worse by more than the interval{allowed}")
-    return Verdict(True, f"promoted: {comparison}{': worse, but it may be chance' if estimate.value < 0 else ''}")
+        allowed = f", by more than max_worse={max_worse:g} allows" if max_worse else ""
+        return Verdict(False, f"not promoted: {comparison}. The model is worse over the whole interval{allowed}")
+    chance = ". It is worse, but this may be chance" if estimate.value < 0 else ""
+    return Verdict(True, f"promoted: {comparison}{chance}")
 
 
 def points(estimate: Estimate) -> str:
@@ -248,6 +249,6 @@ def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
         )
         if ended.returncode:
             raise take_failure(folder) or TrainingError(
-                f"the evaluation of {export} ended with code {ended.returncode}; its last lines stand above"
+                f"the evaluation of {export} ended with exit code {ended.returncode}; its last lines are above"
             )
         return load_predictions(folder)

@@ -163,9 +163,9 @@ def find_training(place: Place) -> Place:
     trainings = sorted(path.parent for path in place.glob(f"*/{RUN}"))
     if len(trainings) > 1:
         names = ", ".join(path.name for path in trainings)
-        raise DatasetError(f"{place} holds {len(trainings)} trainings: name one of them ({names})")
+        raise DatasetError(f"{place} has {len(trainings)} trainings: name one of them ({names})")
     if not trainings:
-        raise DatasetError(f"{place} holds no run: there is no run.json in it, or in a folder of it")
+        raise DatasetError(f"{place} is not the folder of a run: neither it nor a folder in it has a run.json")
     return trainings[0]
 
 
@@ -184,7 +184,7 @@ def load_run(folder: Path) -> Run:
     try:
         content = read_required(folder / RUN)
     except FileNotFoundError as error:
-        raise DatasetError(f"{folder} holds no run: there is no run.json") from error
+        raise DatasetError(f"{folder} is not the folder of a run: it has no run.json") from error
     # The folder itself counts, not the stored one: a run may have been moved, or fetched to another worker.
     return Run(**{**content, "folder": folder, "settings": settings_from(content["settings"])})
 
@@ -241,7 +241,7 @@ def _bests(run: Run) -> list[Best]:
     except FileNotFoundError:
         return []
     except (ValueError, TypeError) as error:
-        _log.warning("%s is damaged (%s): the best epochs so far are not known", run.folder / BEST, error)
+        _log.warning("%s is damaged (%s), so the best epochs so far are unknown", run.folder / BEST, error)
         return []
 
 
@@ -255,7 +255,7 @@ def find_exported_model(place: Place) -> Place:
     for folder in (place, place / EXPORT):
         if (folder / ABOUT).is_file():
             return folder
-    raise SourceError(f"{place} holds no exported model: give the folder of a complete run, or its {EXPORT}/")
+    raise SourceError(f"{place} has no exported model: give the folder of a complete run, or its {EXPORT}/")
 
 
 def _has_model(run: Run, best: Best) -> bool:
@@ -263,7 +263,9 @@ def _has_model(run: Run, best: Best) -> bool:
     # Earlier releases stored no checksum. A `.keras` file is a zip file, whose directory is at its end.
     is_whole = path.exists() and (f"{crc32c_of(path):08x}" == best.crc32c if best.crc32c else is_zipfile(path))
     if not is_whole:
-        _log.warning("%s, the best model at epoch %d, is damaged: the one before takes its place", path, best.epoch)
+        _log.warning(
+            "%s, the best model at epoch %d, is damaged: the next best model is used instead", path, best.epoch
+        )
     return is_whole
 
 
@@ -276,7 +278,9 @@ def _model_of(run: Run, best: Best) -> Path:
 def _required_best(run: Run) -> Best:
     best = load_best(run)
     if best is None:
-        raise TrainingError(f"{run.folder} holds no best.json although all epochs are done: remove it, and train again")
+        raise TrainingError(
+            f"{run.folder} has no best.json, although all epochs are done: remove the folder and train again"
+        )
     return best
 
 
@@ -370,12 +374,15 @@ def run_lock(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
     with open(folder / "lock", "wb") as lock:
         deadline = time.monotonic() + LOCK_WAIT_S
         if not _locked(lock.fileno()):
-            _log.info("waiting for another process that trains in %s", folder)
+            _log.info("another process is training in %s: waiting for it", folder)
         while not _locked(lock.fileno()):
             if stopping():
-                raise Preempted("asked to stop before the training began")
+                raise Preempted("the training was asked to stop before it began")
             if time.monotonic() > deadline:
-                raise TrainingError(f"another process has been training in {folder} for a minute: end it and run again")
+                raise TrainingError(
+                    f"another process is training in {folder}, and has not ended within a minute: stop that process "
+                    "and run again"
+                )
             time.sleep(0.2)
         yield
 

@@ -37,7 +37,7 @@ def log_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> Non
     """Log the expected size of the shards, and warn if the disk of `folder` has less space."""
     if prepare != "keep":
         _log.info(
-            "prepare=%s: about %.1f MB of shards, of %.1f MB of images", prepare, total / 1e6, snapshot.bytes / 1e6
+            "prepare=%s: about %.1f MB of shards from %.1f MB of images", prepare, total / 1e6, snapshot.bytes / 1e6
         )
     if not isinstance(folder, Path):  # A bucket is never full.
         return
@@ -45,7 +45,7 @@ def log_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> Non
     place = nearest(folder)
     free = shutil.disk_usage(place).free
     if free < total:
-        _log.warning("%s has %.1f GB left, the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
+        _log.warning("%s has %.1f GB left, but the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
 
 
 def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:

@@ -63,20 +63,22 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
     """Return facts about the images that have no threshold, one sentence each."""
     sentences = (
         _duplicates(quality.get("duplicates"), "equal to another one"),
-        _duplicates(quality.get("near_duplicates"), "hardly to be told from another one"),
+        _duplicates(quality.get("near_duplicates"), "almost the same as another one"),
         _shared(quality.get("shared")),
         _near_leaks(quality.get("near_duplicates") or {}),
         _skipped_by_name(quality.get("skipped_by_name") or {}),
         _misnamed(quality.get("misnamed", 0)),
         _ignored_profiles(quality.get("profiles", {}).get("ignored", 0)),
-        _classes(quality.get("classes_new"), "new, and got the next ids"),
+        _classes(quality.get("classes_new"), "new and got the next ids"),
         _gone(quality.get("classes_gone")),
         _unused(quality.get("classes_unused")),
         _classes(
             quality.get("classes_without_training"),
             "without training images, so no model can learn them (the split never moves an image to change this)",
         ),
-        _classes(quality.get("classes_without_validation"), "without validation images: no score will tell of them"),
+        _classes(
+            quality.get("classes_without_validation"), "without validation images, so the scores do not cover them"
+        ),
     )
     return [sentence for sentence in sentences if sentence]
 
@@ -94,10 +96,10 @@ def decide(findings: Sequence[Finding], ask: Ask | None) -> None:
         raise GateError(_stopped(failing))
     asking = [finding for finding in findings if finding.action == "ask"]
     if asking and ask is None:
-        raise GateError(f"{_stopped(asking)} (they say ask, and there is nobody to ask here)")
+        raise GateError(f"{_stopped(asking)}, or run this in a terminal or in Airflow, where a person can be asked")
     for finding in asking:
         if ask is not None and not ask(finding.sentence):
-            raise GateError(f"stopped by the answer no: {_stopped([finding])}")
+            raise GateError(f"a person answered no: {_stopped([finding])}")
 
 
 def ask_terminal() -> Ask | None:
@@ -107,20 +109,20 @@ def ask_terminal() -> Ask | None:
 
 def ask_later(sentence: str) -> bool:
     """Continue for now. In a DAG, a person is asked once, by a task before anything is published."""
-    _log.warning("%s: a person is asked about it once the shards are written", sentence)
+    _log.warning("%s. A person is asked about this when the shards are written", sentence)
     return True
 
 
 def _ask(sentence: str) -> bool:
     """Ask on stderr, because the last line of stdout is for programs. An empty line or no line means no."""
-    sys.stderr.write(f"{sentence}\nGo on? [y/N] ")
+    sys.stderr.write(f"{sentence}\nContinue? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _stopped(findings: Sequence[Finding]) -> str:
     settings = " ".join(f"on_{finding.kind}=continue" for finding in findings)
-    return f"{'; '.join(finding.sentence for finding in findings)}; set {settings} to go on"
+    return f"{'; '.join(finding.sentence for finding in findings)}. To continue, set {settings}"
 
 
 def _rejected(quality: Mapping[str, Any], threshold: float) -> str:
@@ -206,9 +208,9 @@ def _shared(shared: Mapping[str, Any] | None) -> str:
     if not shared or not shared["images"]:
         return ""
     return (
-        f"{_images(shared['images'])} in several dates of the window and make up {shared['examples']} of its "
-        f"{shared['of']} examples, because each image counts once per date: set window=1 if each date also holds all "
-        "images of the dates before it"
+        f"{_images(shared['images'])} in several dates of the window. This accounts for {shared['examples']} of its "
+        f"{shared['of']} examples, because each image counts once per date: set window=1 if each date also contains "
+        "all images of the dates before it"
     )
 
 
@@ -217,7 +219,7 @@ def _near_leaks(near: Mapping[str, Any]) -> str:
     if not leaks.get("images"):
         return ""
     share = _share(leaks["images"], leaks["of"])
-    return f"{share} validation and test images look like one in training{_such_as(leaks.get('names', []))}"
+    return f"{share} validation and test images look like a training image{_such_as(leaks.get('names', []))}"
 
 
 def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
@@ -231,12 +233,13 @@ def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
 
 
 def _misnamed(count: int) -> str:
-    return f"{_images(count)} of another format than the name says, and read all the same" if count else ""
+    return f"{_images(count)} in another format than the file name says (read anyway)" if count else ""
 
 
 def _ignored_profiles(count: int) -> str:
     return (
-        f"{_images(count)} stored without conversion to sRGB: the color profile is broken or does not fit"
+        f"{_images(count)} stored without conversion to sRGB, because the color profile is damaged or does not match "
+        "the image"
         if count
         else ""
     )
@@ -251,15 +254,15 @@ def _classes(labels: Sequence[str] | None, what: str) -> str:
 
 
 def _gone(labels: Sequence[str] | None) -> str:
-    sentence = _classes(labels, "without images now, and kept their ids")
-    return f"{sentence}; other images altogether belong under another dataset_name" if sentence else ""
+    sentence = _classes(labels, "without images in this version, with unchanged ids")
+    return f"{sentence}. If these are completely different images, choose another dataset_name" if sentence else ""
 
 
 def _unused(labels: Sequence[str] | None) -> str:
-    sentence = _classes(labels, "in the label map without an image in this version")
+    sentence = _classes(labels, "in the label map, but without an image in this version")
     return (
-        f"{sentence}; if a failed build left them, `python -m pipeline labels --release` removes them, but only "
-        "before a dataset with them is committed"
+        f"{sentence}. If a failed build left them, `python -m pipeline labels --release` removes them, but only before "
+        "a dataset with them is committed"
         if sentence
         else ""
     )

@@ -128,10 +128,10 @@ def size_advice(total_bytes: int, shards: int) -> str:
     fitting = max(10, round(total_bytes / BEST_SHARD_BYTES))
     each = total_bytes / shards
     if each > LARGEST_SHARD_BYTES:
-        return f"{shards} training shards of {each / 1e9:.1f} GB are too large to cache: num_shards={fitting} fits"
+        return f"{shards} training shards of {each / 1e9:.1f} GB are too large to cache: set num_shards={fitting}"
     # If even ten shards are smaller, no number of shards is better, and there is no advice.
     if each < SMALLEST_SHARD_BYTES <= total_bytes / 10:
-        return f"{shards} training shards of {each / 1e6:.1f} MB are too small to read fast: num_shards={fitting} fits"
+        return f"{shards} training shards of {each / 1e6:.1f} MB are too small to read fast: set num_shards={fitting}"
     return ""
 
 
@@ -139,6 +139,4 @@ def fewer_images_advice(images: int, shards: int) -> str:
     """Return advice if some training shards stay empty, else an empty text."""
     if images >= shards:
         return ""
-    return (
-        f"{images} training images leave {shards - images} of {shards} shards empty: num_shards={max(images, 1)} fits"
-    )
+    return f"{images} training images leave {shards - images} of {shards} shards empty: set num_shards={max(images, 1)}"

@@ -126,7 +126,7 @@ def _is_complete(settings: Settings, version: str) -> bool:
         return False
     # A complete version is not built again, so a lost shard must be reported here.
     require_shards(folder, load(folder))
-    _log.info("dataset %s is complete already", folder)
+    _log.info("dataset %s is already complete", folder)
     return True
 
 
@@ -183,7 +183,7 @@ def load_plan(path: Place) -> Plan:
         content = storage.read_json(path)
         return Plan(**{**content, "records": RecordFormat(**content["records"])})
     except (ValueError, TypeError, KeyError) as error:
-        raise SettingsError(f"{path} holds no plan: give the path that `shard` returned") from error
+        raise SettingsError(f"{path} does not contain a plan: give the path that `shard` returned") from error
 
 
 def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_counts: dict[str, int]) -> str:
@@ -222,8 +222,8 @@ def _arrange(columns: NDArray[np.void], settings: Settings) -> Arrangement:
     if not images[TRAIN]:
         others = ", ".join(f"{count} for {split}" for split, count in images.items() if count)
         raise SourceError(
-            f"no image of {settings.source_uri!r} is left for training ({others}): add images for training, "
-            "or make groups smaller, each of which stays on one side"
+            f"no image of {settings.source_uri!r} is left for training ({others}): add images for training, or make "
+            "the groups smaller, because all images of a group are in the same split"
         )
     shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
     hashes = plan.salted(columns["key"], "order", settings.split_seed)
@@ -233,7 +233,7 @@ def _arrange(columns: NDArray[np.void], settings: Settings) -> Arrangement:
 
 def _log_plan(snapshot: Snapshot, arranged: Arrangement, version: str, settings: Settings) -> None:
     for split, shards in arranged.shards.items():
-        _log.info("version %s: %d %s images into %d shards", version, arranged.images[split], split, shards)
+        _log.info("version %s: writing %d %s images into %d shards", version, arranged.images[split], split, shards)
     total = expected_bytes(snapshot, arranged.order, rules_of(settings))
     log_size(total, snapshot, shards_folder(settings, version), settings.prepare)
     train_bytes = total * arranged.images[TRAIN] // snapshot.listed

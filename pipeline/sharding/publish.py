@@ -78,7 +78,7 @@ def _write_again(plan_path: Place, torn: Collection[str], advance: Advance) -> N
     range_plan, results = _finished_shards(plan_path)
     for result in (result for result in results if result.name in torn):
         if not _publish_shard(range_plan, result):
-            raise DatasetError(f"{result.name} of {plan_path} was damaged twice: look at the disk, and run again")
+            raise DatasetError(f"{result.name} of {plan_path} was damaged twice: check the disk, and run again")
         advance(1, result.bytes)
 
 
@@ -99,7 +99,8 @@ def _publish_shard(range_plan: RangePlan, result: ShardResult) -> bool:
     if written == target and remove_torn(target, result):
         return False
     raise ConflictError(
-        f"{target} has CRC32C {crc32c}, {result.crc32c} was written: it was left untouched; move it away, run again"
+        f"{target} has CRC32C {crc32c}, but {result.crc32c} was expected. The file was left untouched: move it away "
+        "and run again"
     )
 
 
@@ -175,7 +176,7 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
         f"{split.examples} {name} examples in {len(split.shards)} shards" for name, split in dataset.splits.items()
     )
     _log.info("dataset %s: %s, %d rejected", folder, counts, dataset.rejected["count"])
-    _log.info("what it holds, on one page: %s", folder / CARD)
+    _log.info("dataset card: %s", folder / CARD)
 
 
 def _claim_labels(plan: Plan) -> None:
@@ -235,8 +236,8 @@ def _finished_shards(plan_path: Place) -> tuple[RangePlan, list[ShardResult]]:
             raise DatasetError(f"{spec.name} was not written: run the shard stage of {plan_path} again")
         if result.examples + len(result.rejected) != spec.images:
             raise DatasetError(
-                f"{spec.name} holds {result.examples} examples and rejected {len(result.rejected)}, "
-                f"of {spec.images} images planned"
+                f"{spec.name} has {result.examples} examples and {len(result.rejected)} rejected images, but "
+                f"{spec.images} images were planned"
             )
         results.append(result)
     return range_plan, results
@@ -249,7 +250,7 @@ def _copy(written: Place, target: Place) -> None:
     except FileNotFoundError as error:
         if not target.exists():
             raise DatasetError(
-                f"{written} is missing, and {target} was not published: run the shard stage again"
+                f"{written} is missing, so {target} was not published: run the shard stage again"
             ) from error
 
 
@@ -261,7 +262,7 @@ def _describe(
     written = sum(result.examples for result in results)
     # The invariant of a dataset: every listed image is in one record or is rejected with a reason.
     if written + count != snapshot.listed:
-        raise DatasetError(f"{snapshot.listed} images were listed, {written} written and {count} rejected")
+        raise DatasetError(f"{snapshot.listed} images were listed, but {written} were written and {count} rejected")
     codecs = codec_versions(
         gzip=plan.records.compression == "gzip", perceptual_hash=bool(plan.settings["near_duplicates"])
     )
@@ -308,7 +309,7 @@ def _require_examples(dataset: Dataset, reasons: Iterable[str]) -> None:
     for split in (TRAIN, VALIDATION):
         if not dataset.splits[split].examples:
             rejected, listed = dataset.rejected["count"], dataset.source["listed"]
-            advice = "mend or replace them" if rejected == listed else "add images or set validation_fraction"
+            advice = "repair or replace them" if rejected == listed else "add images or set validation_fraction"
             frequent = Counter(reasons).most_common(1)
             of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
             raise SourceError(

@@ -63,8 +63,8 @@ def read_range(file: IO[bytes]) -> RangePlan:
     # The version identifies the bytes that the other release would write, and this release may write other bytes.
     if content.get("writer") != WRITER_VERSION:
         raise SettingsError(
-            f"version {content['version']} was planned by another release of Tenfold: run the `shard` stage again, "
-            "starting with its plan (in Airflow: clear `shard.plan` and what follows it)"
+            f"another release of Tenfold planned version {content['version']}: run the `shard` stage again, from its "
+            "plan (in Airflow: clear `shard.plan` and all tasks after it)"
         )
     content["shards"] = [ShardSpec(**spec) for spec in content["shards"]]
     content["records"], content["rules"] = RecordFormat(**content["records"]), Rules(**content["rules"])

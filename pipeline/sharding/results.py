@@ -89,7 +89,9 @@ def remove_torn(path: Place, result: ShardResult) -> bool:
     """
     if not isinstance(path, Path) or is_committed(path.parent) or not local.remove_torn(path, int(result.crc32c, 16)):
         return False
-    _log.warning("%s does not have the CRC32C %s that was written: the shard is written again", path, result.crc32c)
+    _log.warning(
+        "%s does not have the CRC32C %s with which it was written: writing the shard again", path, result.crc32c
+    )
     return True
 
 

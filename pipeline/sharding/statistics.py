@@ -80,7 +80,7 @@ class Statistics:
         for name, edges in EDGES.items():
             histogram = content["histograms"][name]
             if tuple(histogram["edges"]) != edges:
-                raise ValueError(f"the bins of {name} have other edges: count the images again")
+                raise ValueError(f"the bins of {name} have different edges: count the images again")
             statistics.counts[name] = list(histogram["counts"])
         return statistics
 

@@ -96,8 +96,8 @@ def _load(folder: Place, named: tuple[str, str]) -> Dataset:
     version, partition = named
     if not is_committed(folder / version):
         raise DatasetError(
-            f"partition {partition} is version {version}, and {folder / version} holds no dataset: bring it back, "
-            f"build the partition again, or remove its file in {folder / 'partitions'}"
+            f"partition {partition} is version {version}, but {folder / version} has no dataset: restore it, build the "
+            f"partition again, or remove its file in {folder / 'partitions'}"
         )
     return load(folder / version)
 
@@ -187,7 +187,7 @@ def _write(
     storage.sweep(window)
     counts = ", ".join(f"{split.examples} {name} examples" for name, split in dataset.splits.items())
     _log.info("window %s of %d partitions: %s", window, len(partitions), counts)
-    _log.info("what it holds, on one page: %s", window / CARD)
+    _log.info("dataset card: %s", window / CARD)
 
 
 def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, str], settings: Settings) -> Quality:

@@ -100,7 +100,7 @@ class _ShardWriter:
         if google_crc32c.value(raw) != row.crc32c:
             # Going on would give this version other bytes than its fingerprint promises.
             place = place_of_key(self._origin, row.key)
-            raise SourceError(f"{place} changed after it was listed: run again, for a new version")
+            raise SourceError(f"{place} changed after it was listed: run again to make a new version")
         image = self._examine(raw, [Box(*box) for box in row.boxes] if row.boxes else ())
         if isinstance(image, Rejection):
             sums.reject(row, image)

@@ -131,19 +131,19 @@ class _Sums:
             if suffixes := self.skipped.suffixes:
                 others += f": {suffix_counts(suffixes)}"
             raise SourceError(
-                f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): "
-                "it must hold one sub-folder a class, with JPEG or PNG files, or be a list of images"
+                f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): it must have one sub-folder "
+                "for each class, with JPEG or PNG files, or be a list of images"
             )
         if self._missing == self._listed:
             raise SourceError(
                 f"none of the {self._listed} files that {source_uri!r} lists exists under "
-                f"{origin_of(self._settings).root}; the first is {self._first!r}: check the paths, which are "
-                "relative to the folder of the list"
+                f"{origin_of(self._settings).root}; the first is {self._first!r}: check the paths: they are relative "
+                "to the folder of the list"
             )
         if len(self._classes) < 2:
             raise SourceError(
-                f"only one class, {next(iter(self._classes))!r}, under source_uri {source_uri!r}: "
-                "two classes at least must hold images"
+                f"only one class, {next(iter(self._classes))!r}, under source_uri {source_uri!r}: add images of at "
+                "least one more class"
             )
 
     def snapshot(self, folder: Place) -> Snapshot:
@@ -173,9 +173,7 @@ class _Sums:
     def log(self, skipped_names: Place) -> None:
         _log.info("%d images of %d classes, %.1f MB", self._listed, len(self._classes), self._bytes / 1e6)
         if self._settings.group_pattern and not self._grouped:
-            _log.warning(
-                "group_pattern=%r matches no file name: no images are held together", self._settings.group_pattern
-            )
+            _log.warning("group_pattern=%r matches no file name, so there are no groups", self._settings.group_pattern)
         if self.known:
             _log.info("%d of them are unchanged since the last snapshot and were not read again", self.known)
         for reason, count in self.skipped.reasons.items():
@@ -268,7 +266,7 @@ def _row(origin: Origin, pending: _Pending) -> RawImage:
         # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
         if len(encoded) != image.size:
             path = Path(origin.root) / image.key
-            raise SourceError(f"{path} changed while it was listed: run again when the source is at rest")
+            raise SourceError(f"{path} changed while it was being listed: run again when nothing changes the source")
         crc32c = google_crc32c.value(encoded)
     return RawImage(
         image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation, image.md5

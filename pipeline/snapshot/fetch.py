@@ -39,7 +39,7 @@ def fetch_images(snapshot: Snapshot) -> int:
         for row, is_new in results:
             fetched += is_new
             advance(1, max(row.size, 0))
-    _log.info("%d images fetched, %d were in %s already", fetched, snapshot.listed - fetched, snapshot.origin.cache)
+    _log.info("%d images fetched; %d were already in %s", fetched, snapshot.listed - fetched, snapshot.origin.cache)
     return fetched
 
 

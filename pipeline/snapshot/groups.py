@@ -75,9 +75,9 @@ class _Matcher:
         # The kernel sends this signal when the processor time is used up: see match_groups.py.
         if self._process.wait() == -signal.SIGPROF:
             raise SettingsError(
-                f"group_pattern must match {NAMES_AT_ONCE} file names within {MATCH_S:g} s of processor time, "
-                f"got {self._pattern!r}, which takes longer for the {len(names)} names from {names[0]!r} on: remove "
-                "repetitions inside of repetitions, such as (a+)+"
+                f"group_pattern must match {NAMES_AT_ONCE} file names within {MATCH_S:g} s of processor time, got "
+                f"{self._pattern!r}, which takes longer for the {len(names)} names from {names[0]!r} on: remove nested "
+                "repetitions such as (a+)+"
             )
         raise FileSystemError("the process that matches group_pattern ended too early (out of memory?): run again")
 

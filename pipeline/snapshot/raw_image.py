@@ -110,7 +110,7 @@ def read_raw(root: str, key: str, size: int) -> bytes:
         return retried(partial(_read, path, size), path)
     except OSError as error:
         raise SourceError(
-            f"{Path(root) / key} was listed but cannot be read ({error.strerror}): mend it and run again"
+            f"{Path(root) / key} was listed but cannot be read ({error.strerror}): make it readable and run again"
         ) from error
 
 

@@ -90,7 +90,7 @@ class RawReader:
             content = copy.read_bytes()
             if _matches(content, row):
                 return content
-            _log.warning("%s is damaged and is fetched again", copy)
+            _log.warning("%s is damaged: fetching it again", copy)
         fetched = _fetch(place, row)
         # The copy is not synced: if a power loss tears it, it has another checksum and is fetched again.
         with storage.write_whole(copy) as file:
@@ -113,11 +113,11 @@ def _fetch(place: BucketPath, row: RawImage) -> bytes:
         content = place.read_bytes(row.generation)
     except FileNotFoundError as error:
         raise SourceError(
-            f"{place} changed or vanished after it was listed (generation {row.generation}): run again, for a new "
+            f"{place} changed or vanished after it was listed (generation {row.generation}): run again to make a new "
             "version of the dataset"
         ) from error
     if not _matches(content, row):
-        raise SourceError(f"{place} does not hold what the bucket listed (size or CRC32C): run again")
+        raise SourceError(f"{place} does not have the size or CRC32C that the bucket listed: run again")
     return content
 
 

@@ -113,8 +113,8 @@ def load_snapshot(path: Place) -> Snapshot:
         return Snapshot(**{**content, "origin": Origin(**content["origin"])})
     except (ValueError, TypeError, KeyError) as error:
         raise SettingsError(
-            f"{path} holds no snapshot of this release: give the path that `extract` returned; after an upgrade, run "
-            "`extract` again (in Airflow: clear `extract` and what follows it)"
+            f"{path} does not contain a snapshot of this release: give the path that `extract` returned. After an "
+            "upgrade, run `extract` again (in Airflow: clear `extract` and all tasks after it)"
         ) from error
 
 

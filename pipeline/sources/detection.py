@@ -52,7 +52,7 @@ def find_source(place: Place, kind: str) -> Source:
                 return source
     except OSError as error:
         raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
-    first_lines = [(source.__doc__ or "it says nothing about itself").strip().partition("\n")[0] for source in sources]
+    first_lines = [(source.__doc__ or "the module has no docstring").strip().partition("\n")[0] for source in sources]
     looked_for = "; ".join(f"{name}: {line.rstrip('.')}" for name, line in zip(kinds, first_lines, strict=True))
     raise SourceError(f"source_uri {place} is not what source_kind {kind!r} looks for ({looked_for})")
 
@@ -80,8 +80,8 @@ def _require_order(items: Iterator[Found], kind: str) -> Iterator[Found]:
             key = item.key.encode("utf-8", "surrogateescape")
             if key <= last:
                 raise SourceError(
-                    f"{kind} lists {item.key!r} after {last.decode('utf-8', 'surrogateescape')!r}: list_images must "
-                    "yield every key once, in the order of its bytes"
+                    f"pipeline/sources/{kind}.py lists {item.key!r} after {last.decode('utf-8', 'surrogateescape')!r}: "
+                    "its list_images must yield each key once, in the order of the keys as bytes"
                 )
             last = key
         yield item

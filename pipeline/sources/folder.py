@@ -73,7 +73,7 @@ def _outside(key: str) -> Skipped:
 
 def _object(key: str, status: ObjectStat) -> Listed | Skipped:
     if "" in key.split("/"):
-        return Skipped(key, "a name with an empty part, such as consoles give to folders")
+        return Skipped(key, "a name with an empty part, as a web console gives to a folder")
     if not suffix_of(key) and not why_no_image(key):  # Opening each file would take a request.
         return Skipped(key, NOT_BY_NAME)
     return Listed(key, (), "", *measure_object(status))
@@ -113,7 +113,7 @@ def _has_splits(root: Place) -> bool:
         # Without this error, they would silently become classes called "val" and "test".
         raise SourceError(
             f"source_uri '{root}' holds {' and '.join(sorted(folder.name for folder in folders))} with folders in "
-            "them, and no train/: bring it, or name one of them train/"
+            "them, but no train/: add it, or rename one of them to train/"
         )
     # Without a train/ that has folders in it, all folders are classes. A train/ alone is the split of all images.
     if not above_classes or (len(splits) == 1 and len(folders) == 1):
@@ -122,8 +122,8 @@ def _has_splits(root: Place) -> bool:
     if len(splits) == 1:
         others = ", ".join(sorted(folder.name for folder in folders if folder not in above_classes)[:5])
         raise SourceError(
-            f"source_uri '{root}' holds {above_classes[0].name}/ with folders in it, beside {others}: "
-            "either name the other splits validation/ and test/, or put all classes beside one another"
+            f"source_uri '{root}' holds {above_classes[0].name}/ with folders in it, beside {others}: either rename "
+            "the other splits to validation/ and test/, or put all class folders next to each other"
         )
     return True
 
@@ -191,7 +191,7 @@ def _unlisted(error: OSError, place: object) -> TenfoldError:
     """Return the error for a folder or an image that cannot be listed. It must not be left out silently."""
     if cause_of(error) == "absent":
         return FileSystemError(
-            f"{place} vanished while it was listed ({error.strerror}): run again when nothing changes the source"
+            f"{place} vanished while it was being listed ({error.strerror}): run again when nothing changes the source"
         )
     return SourceError(
         f"{place} cannot be read ({error.strerror}): give the user that runs the task permission to read it, or move "

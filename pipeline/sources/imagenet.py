@@ -87,7 +87,7 @@ def _classify(image: Listed, prefix: str, lists: Lists) -> Listed | Skipped:
     if not synset:
         return Skipped(image.key, NO_LABEL[split])
     if synset not in lists.classes:
-        return Skipped(image.key, "of a synset that train/ has not")
+        return Skipped(image.key, "of a synset that train/ does not have")
     return image._replace(labels=(synset,), split=split, boxes=_boxes(solution, stem))
 
 

@@ -52,7 +52,7 @@ _MAX_SHOWN = 200
 """An error message shows at most this many characters of a value."""
 _SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ADVICE = {
-    "labels": "put several labels of an image into one cell, separated by |",
+    "labels": "list each image once, with all its labels in one cell, separated by |",
     "split": "an image belongs to one split",
     "group": "an image belongs to one group",
     "boxes": "put all boxes of an image into one row, in a column `boxes` of JSON lines or Parquet",
@@ -174,7 +174,8 @@ def _choose_column(role: str, names: Sequence[str], place: Place, wanted: str) -
     chosen = next((name for name in usual if name in names), "")
     if not chosen and (wanted or role in ("path", "label")):
         raise SourceError(
-            f"{place} has no column {' or '.join(usual)}, but {', '.join(map(repr, names))}: {_advice_on(names, role)}"
+            f"{place} has no column {' or '.join(usual)}. Its columns are {', '.join(map(repr, names))}: "
+            f"{_advice_on(names, role)}"
         )
     return chosen
 
@@ -200,7 +201,8 @@ def _with_keys(table: "pa.Table", place: Place) -> "pa.Table":
         paths = table["path"].cast(pa.large_binary())
     except pa.ArrowException as error:
         raise SourceError(
-            f"{place} holds {table['path'].type} in the column of paths, not text: name another in path_column"
+            f"{place} holds {table['path'].type} in the column of paths, but paths must be text: name another column "
+            "in path_column"
         ) from error
     folder = _folder(place)
     keys = []
@@ -238,7 +240,8 @@ def _path_of_uri(uri: bytes, scheme: re.Match[bytes], place: Place) -> bytes:
     host, slash, path = uri[scheme.end() :].partition(b"/")
     if scheme[1].lower() != b"file" or host not in (b"", b"localhost"):
         raise SourceError(
-            f"{place} lists {_text(uri)!r}: images are read from paths and gs:// only; copy them, and list the copies"
+            f"{place} lists {_text(uri)!r}, but images are read only from paths and gs://: copy the images, and list "
+            "the copies"
         )
     return unquote_to_bytes(slash + path)
 
@@ -325,8 +328,9 @@ def _boxes(row: dict[str, Any], key: str, place: Place) -> tuple[Box, ...]:
         return tuple(_box(cell, label) for cell, label in zip(cells or (), labels, strict=True))
     except (KeyError, TypeError, ValueError) as error:
         raise SourceError(
-            f"{place} lists {key!r} with boxes that cannot be read ({error}): each must be [xmin, ymin, xmax, ymax], "
-            "or have these names, in pixels from the upper left corner; box_labels, if there, has a label for each"
+            f"{place} lists {key!r} with boxes that cannot be read ({error}): each box must be [xmin, ymin, xmax, "
+            "ymax], or an object with these names, in pixels from the upper left corner. If there are box_labels, "
+            "they must have one label for each box"
         ) from error
 
 
@@ -334,7 +338,7 @@ def _box(cell: Any, label: Any) -> Box:
     numbers = [cell[name] for name in CORNERS] if isinstance(cell, dict) else cell
     xmin, ymin, xmax, ymax = map(float, numbers)
     if not (-math.inf < xmin < xmax < math.inf and -math.inf < ymin < ymax < math.inf):
-        raise ValueError(f"{[xmin, ymin, xmax, ymax]} holds no pixel")
+        raise ValueError(f"{[xmin, ymin, xmax, ymax]} covers no pixel")
     return Box(xmin, ymin, xmax, ymax, _text(cell.get("label") if isinstance(cell, dict) else label))
 
 

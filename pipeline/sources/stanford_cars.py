@@ -89,8 +89,8 @@ def _annotations(path: Place, names: tuple[str, ...]) -> dict[str, Annotation]:
         rows = [(str(row["fname"]), _annotation(row, names)) for row in _variable(path, "annotations")]
     except (IndexError, TypeError, ValueError) as error:
         raise SourceError(
-            f"{path} is not as the devkit describes it ({error}): each annotation has fname, class (1 to {len(names)}, "
-            "a line of cars_meta.mat) and bbox_x1 to bbox_y2; fetch it again"
+            f"{path} does not have the format of the devkit ({error}): each annotation has fname, class (1 to "
+            f"{len(names)}, a line of cars_meta.mat) and bbox_x1 to bbox_y2. Download the file again"
         ) from error
     annotations: dict[str, Annotation] = {}
     for name, annotation in rows:
@@ -121,7 +121,7 @@ def _variable(path: Place, name: str) -> Any:
         raise
     except Exception as error:  # For foreign bytes, the reader of SciPy may raise anything.
         reason = f"it has no {name}" if isinstance(error, KeyError) else str(error)
-        raise SourceError(f"{path} cannot be read ({reason}): fetch it again") from error
+        raise SourceError(f"{path} cannot be read ({reason}): download it again") from error
 
 
 def _annotations_file(place: Place, name: str) -> Place | None:

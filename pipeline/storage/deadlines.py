@@ -60,7 +60,7 @@ class RequestWatch:
         # Only an error can become TooSlow. Work that ends without one is done, even if it is late.
         except Exception as error:
             if work.is_over:
-                raise TooSlow(f"not done within {seconds:.1f} s") from error
+                raise TooSlow(f"no answer within {seconds:.1f} s") from error
             raise
         finally:
             with self._changed:

@@ -43,7 +43,7 @@ def why_unsafe(folder: Path) -> str:
     if _MOUNTS.exists():
         mount = mount_of(str(folder.resolve()), _MOUNTS.read_text(errors="surrogateescape"))
         if mount and (local := mount.options & _LOCAL_LOCKS.get(mount.kind, set())):
-            return f"locks hold for one host alone ({mount.point} is mounted with {', '.join(sorted(local))})"
+            return f"file locks work on one host only ({mount.point} is mounted with {', '.join(sorted(local))})"
     return ""
 
 

@@ -96,8 +96,8 @@ def _client(_host: str, _pid: int) -> "Gcs":
     # The constructor of the client asks the metadata server for its universe domain, several times.
     except TransportError as error:
         raise StorageError(
-            f"gs://: {_principal(credentials)} gets no token to use it ({_reason(error)}): check the network, then run "
-            "again"
+            f"gs://: {_principal(credentials)} cannot get an access token ({_reason(error)}): check the network, then "
+            "run again"
         ) from error
 
 
@@ -163,7 +163,7 @@ class Gcs:
             try:
                 return self._download(path, blob)
             except DataCorruption:
-                _log.warning("%s arrived damaged: fetching it once more", path)
+                _log.warning("%s arrived damaged: fetching it again", path)
                 return self._download(path, blob)
 
     def read_range(self, path: BucketPath, start: int, length: int, generation: int | None = None) -> bytes:
@@ -207,7 +207,7 @@ class Gcs:
             # A bucket keeps no old generation: if the object was replaced after `stat`, that generation is gone.
             with suppress(FileNotFoundError):
                 return self._fetch_generation(path, file, newest)
-        raise StorageError(f"{path} was replaced by others {REPLACE_TRIES} times while it was read: run again")
+        raise StorageError(f"other programs replaced {path} {REPLACE_TRIES} times while it was being read: run again")
 
     def _fetch_generation(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> ObjectStat:
         for _ in range(2):
@@ -265,7 +265,7 @@ class Gcs:
                 # The status 412 does not say which precondition failed: the target exists, or the source was replaced.
                 existing = self.stat(target)
             except FileNotFoundError:
-                raise StorageError(f"{source} was replaced by somebody else while it was copied: run again") from error
+                raise StorageError(f"another program replaced {source} while it was being copied: run again") from error
             if (existing.st_size, existing.crc32c) != (stat.st_size, stat.crc32c):
                 raise _conflict(target) from error
 
@@ -370,7 +370,9 @@ class Gcs:
             except PreconditionFailed:
                 if self._holds(path, file):
                     return
-        raise StorageError(f"{path} was replaced by others {REPLACE_TRIES} times while it was written: run again")
+        raise StorageError(
+            f"other programs replaced {path} {REPLACE_TRIES} times while it was being written: run again"
+        )
 
     def _generation(self, path: BucketPath) -> int:
         try:
@@ -401,9 +403,9 @@ class Gcs:
             except FileNotFoundError as error:
                 if not tries_left:
                     raise StorageError(
-                        f"{path}: the bucket forgot {SESSION_TRIES} upload sessions: run again"
+                        f"{path}: the bucket ended {SESSION_TRIES} upload sessions early: run again"
                     ) from error
-                _log.warning("the upload session of %s is gone: starting again", path)
+                _log.warning("the bucket ended the upload session of %s early: starting the upload again", path)
 
     def _holds(self, path: BucketPath, file: IO[bytes]) -> bool:
         """Whether the object has the content of the file. Another writer, or an earlier try of our own, wrote it."""
@@ -435,7 +437,7 @@ class Gcs:
         try:
             return self._client.bucket(path.bucket, user_project=path.user_project or None)
         except ValueError as error:
-            raise AccessError(f"gs://{path.bucket} cannot be the name of a bucket ({error}): check it") from error
+            raise AccessError(f"gs://{path.bucket} is not a valid bucket name ({error}): check the name") from error
 
     def _retry(self, what: object) -> Retry:
         """Return the retry policy of a run under way. Its token was valid before, so status 401 may be transient."""
@@ -480,8 +482,7 @@ class Gcs:
             return StorageError(_damaged(path))
         if isinstance(error, TooSlow):
             return StorageError(
-                f"{path}: Google Cloud Storage or the network is too slow for it ({error}): look at the network, then "
-                "run again"
+                f"{path}: Google Cloud Storage or the network is too slow ({error}): check the network, then run again"
             )
         return StorageError(
             f"{path}: Google Cloud Storage gave {self.principal} no answer ({_reason(error)}): "
@@ -491,8 +492,8 @@ class Gcs:
     def _error_of_login(self, path: BucketPath, error: GoogleAuthError) -> Exception:
         if _is_passing_login(error):
             return StorageError(
-                f"gs://{path.bucket}: {self.principal} gets no token to use it ({_reason(error)}): "
-                "check the network, then run again"
+                f"gs://{path.bucket}: {self.principal} cannot get an access token ({_reason(error)}): check the "
+                "network, then run again"
             )
         return AccessError(
             f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
@@ -513,8 +514,8 @@ class Gcs:
             return _has_own_key(str(path))
         if status == 400 and "requester pays" in str(error):
             return AccessError(
-                f"gs://{path.bucket} makes the requester pay: set user_project to the project that does, which holds "
-                "for reading images; a workspace or dataset must lie in a bucket that pays for itself"
+                f"gs://{path.bucket} makes the requester pay: set user_project to the project that pays. This works "
+                "only for reading images: a workspace or dataset must be in a bucket that pays for itself"
             )
         return StorageError(
             f"{path}: the bucket answered {status} ({_reason(error)}): run again{_server_message(error)}"
@@ -584,8 +585,8 @@ def _room_for(path: BucketPath) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise StorageError(
-            f"{path} has no room in {tempfile.gettempdir()} ({error.strerror}): free some, or set TMPDIR to a folder "
-            "with more"
+            f"{path} does not fit into {tempfile.gettempdir()} ({error.strerror}): free some space, or set TMPDIR to a "
+            "folder with more space"
         ) from error
 
 
@@ -645,8 +646,8 @@ def _stat(blob: Blob) -> ObjectStat:
 
 def _has_own_key(uri: str) -> AccessError:
     return AccessError(
-        f"{uri}: the bucket states no CRC32C or no size of it, as of objects with a customer-supplied key: "
-        "copy it without such a key, or move it away"
+        f"{uri}: the bucket states no CRC32C or no size for this object, as for all objects with a customer-supplied "
+        "key: copy it without such a key, or move it away"
     )
 
 
@@ -677,7 +678,7 @@ def _conflict(path: BucketPath) -> ConflictError:
 
 
 def _damaged(path: BucketPath) -> str:
-    return f"{path} arrived damaged twice (CRC32C): run again, or look at the network between"
+    return f"{path} arrived damaged twice (wrong CRC32C): check the network, then run again"
 
 
 def _status_of(error: BaseException | None) -> int:

@@ -25,7 +25,9 @@ import google_crc32c
 
 from pipeline.errors import ConflictError, SettingsError
 
-NO_HARD_LINKS = "its file system has no hard links, as SMB, exFAT or gcsfuse: use a disk, NFS, or gs:// itself"
+NO_HARD_LINKS = (
+    "its file system has no hard links (such as SMB, exFAT or gcsfuse): use a local disk, NFS, or a gs:// address"
+)
 # A file system without hard links answers `link` with one of these errors.
 WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _BOOT_ID, _PROCESS_IDS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
@@ -170,7 +172,9 @@ def swap(path: Path, before: bytes | None, after: bytes) -> None:
 
 def changed_meanwhile(place: object) -> ConflictError:
     """Return the error that `swap` raises."""
-    return ConflictError(f"{place} was changed by somebody else meanwhile and was left untouched: look, and run again")
+    return ConflictError(
+        f"another program changed {place} in the meantime, so it was left untouched: check it, and run again"
+    )
 
 
 def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:

@@ -67,7 +67,7 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
     done = start_in_thread(work, "within")
     wait([done], seconds)
     if not done.done():
-        raise TimeoutError(f"nothing within {seconds:g} s")
+        raise TimeoutError(f"no result within {seconds:g} s")
     return done.result()
 
 

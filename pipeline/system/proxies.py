@@ -17,8 +17,8 @@ def require_proxies() -> None:
         # NO_PROXY is a list of hosts.
         if name != "no" and not _is_readable(address):
             raise SettingsError(
-                f"{name.upper()}_PROXY in the environment is no address of a proxy (not shown, for its password): "
-                "write http://user:password@host:port, with %2F for a / in the password"
+                f"the environment variable {name.upper()}_PROXY is not the address of a proxy (not shown, because it "
+                "may contain a password): write http://user:password@host:port, with %2F for each / in the password"
             )
 
 

@@ -66,7 +66,7 @@ def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:
         with run_lock(folder, stop.is_set):
             _train(folder, stop, partial(_leave, folder, attempt))
     except Preempted as reason:
-        _log.warning("%s: a rerun goes on from the last checkpoint", reason)
+        _log.warning("%s: run again to continue from the last checkpoint", reason)
         return EXIT_PREEMPTED
     except TenfoldError as error:
         _log.error("%s", error)
@@ -89,11 +89,11 @@ def _in_words(error: Exception) -> TenfoldError:
     if isinstance(error, TenfoldError):
         return error
     if isinstance(error, OSError):
-        do = "make room and run again" if error.errno in FULL else "run again"
-        return FileSystemError(f"{error}: {do}, and training goes on from its last checkpoint")
+        do = "free some disk space and run again" if error.errno in FULL else "run again"
+        return FileSystemError(f"{error}: {do}, and training continues from its last checkpoint")
     return TrainingError(
         f"the training failed unexpectedly ({type(error).__name__}: {error}): see the traceback in its log. Run again, "
-        "and training goes on from its last checkpoint"
+        "and training continues from its last checkpoint"
     )
 
 
@@ -101,7 +101,7 @@ def _save_failure(folder: Path, error: TenfoldError, attempt: str) -> None:
     try:
         save_failure(folder, error, attempt)
     except OSError as reason:  # A full disk must not hide why the training failed.
-        _log.warning("the reason is only in this log: %s", reason)
+        _log.warning("the reason of the failure is only in this log, because its file cannot be written: %s", reason)
 
 
 def _stop_of(number: signal.Signals) -> threading.Event:

@@ -143,4 +143,4 @@ def _model_of(settings: Settings, classes: int) -> keras.Model:
     try:
         return build_model(settings, classes)
     except (ValueError, OSError, KeyError, BadZipFile) as error:  # whatever a file of weights may hold
-        raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be made: {error}") from error
+        raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be built: {error}") from error

@@ -40,7 +40,10 @@ def describe_examples(
     guilty = [number for number, is_spoiled in enumerate(spoiled) if is_spoiled]
     own = [number - devices * server.index for number in guilty if number // devices == server.index]
     if not own:
-        return f"the part of training server {guilty[0] // devices} of {server.count}, whose log names its examples"
+        return (
+            f"the part of training server {guilty[0] // devices} of {server.count}; the log of that server names the "
+            "examples"
+        )
     _, _, weights, _, numbers = batch
     weights, numbers = (
         np.concatenate([parts[device].numpy() for device in own])

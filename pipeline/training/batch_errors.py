@@ -33,7 +33,7 @@ def explain_batch_errors(training: Training, readers: Readers) -> Iterator[None]
             raise out_of_files_error(error) from error
         if isinstance(error, DAMAGE) and (damaged := readers.damaged_copy):
             raise StorageError(
-                f"{damaged} was damaged or removed after it was checked: run again; the shard is fetched again, "
-                "and training goes on from its last checkpoint"
+                f"{damaged} was damaged or removed after it was checked: run again. The shard is then fetched again, "
+                "and training continues from its last checkpoint"
             ) from error
         raise

@@ -283,11 +283,13 @@ def _require_possible(callback: keras.callbacks.Callback, what: str, settings: S
     """Refuse a callback that would fail, or do harm, after the first epoch."""
     name = f"{what} cannot have {type(callback).__name__}"
     if isinstance(callback, keras.callbacks.BackupAndRestore):
-        raise SettingsError(f"{name}: checkpoints are written anyway, and a training goes on from them; leave it out")
+        raise SettingsError(f"{name}: remove it, because Tenfold writes checkpoints itself and continues from them")
     if isinstance(callback, keras.callbacks.TensorBoard) and not find_spec("tensorboard"):
-        raise SettingsError(f"{name} without the package tensorboard: install it, or set tensorboard=true instead")
+        raise SettingsError(
+            f"{name} without the package tensorboard: install the package, or set tensorboard=true instead"
+        )
     if isinstance(callback, _RATE_SETTERS) and not may_be_set(settings):
         raise SettingsError(
-            f"{name}, which sets the learning rate, where a schedule does: set learning_rate_schedule=constant, "
-            "warmup_epochs=0 and freeze_epochs=0, or leave it out"
+            f"{name}, because it and the learning rate schedule would both set the learning rate: set "
+            "learning_rate_schedule=constant, warmup_epochs=0 and freeze_epochs=0, or remove the callback"
         )

@@ -95,14 +95,16 @@ class Checkpoints:
             try:
                 position, values = _parsed(content)
             except _TORN as error:
-                _log.warning("the checkpoint %s is damaged (%.200s): going back to the one before", path, error)
+                _log.warning("the checkpoint %s is damaged (%.200s): using the previous checkpoint", path, error)
                 path.unlink()  # It would count as one of the last `kept` ones.
                 continue
             self._assign(values, path)
-            _log.info("going on after epoch %d, step %d", position.epochs_done, position.step)
+            _log.info("continuing after epoch %d, step %d", position.epochs_done, position.step)
             return position
         if paths:
-            _log.warning("none of the checkpoints in %s could be read: the training begins anew", self._folder)
+            _log.warning(
+                "none of the checkpoints in %s could be read: the training starts from the beginning", self._folder
+            )
         return Position()
 
     @property
@@ -147,8 +149,8 @@ class Checkpoints:
     ) -> None:
         if not all(np.isfinite(value).all() for value in values if np.issubdtype(value.dtype, np.inexact)):
             raise TrainingError(
-                f"some weights are not finite numbers, so that {path} is not written: lower learning_rate, or set "
-                "clip_norm; the next try goes on from the checkpoint before"
+                f"some weights are not finite numbers, so {path} is not written: lower learning_rate, or set "
+                "clip_norm. The next attempt continues from the previous checkpoint"
             )
         try:
             with write_whole(path, synced=True) as file:
@@ -160,8 +162,8 @@ class Checkpoints:
                 old.unlink()
         except OSError as error:
             raise StorageError(
-                f"the checkpoint {path} cannot be written: {error}: make room, or look at the file system, and run "
-                "again; training goes on from the checkpoint before"
+                f"the checkpoint {path} cannot be written ({error}): free some disk space, or check the file system, "
+                "and run again. Training then continues from the previous checkpoint"
             ) from error
 
     def _files(self) -> list[Path]:
@@ -172,8 +174,8 @@ class Checkpoints:
         # Before any variable changes: a checkpoint must be restored as a whole or not at all.
         if [value.shape for value in values] != [tuple(variable.shape) for variable in self.variables]:
             raise TrainingError(
-                f"{path} holds other variables than the model: another version of Keras or of the model wrote it. Go "
-                f"back to that, or remove {self._folder} and begin anew"
+                f"{path} holds other variables than the model, because another version of Keras or of the model wrote "
+                f"it: return to that version, or remove {self._folder} to train from the beginning"
             )
         for variable, value in zip(self.variables, values, strict=True):
             variable.assign(value)

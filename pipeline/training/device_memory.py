@@ -48,4 +48,4 @@ def out_of_memory_error(run: Run, batch: int, micro_batches: int) -> TenfoldErro
     fewer = batch // min_micro_batches(batch, at_once // 2)
     # As examples, not parts: the next attempt may have another number of GPUs.
     save_micro_batch_limit(run.folder, fewer)
-    return OutOfMemory(f"{tried}: the next try goes on from the last checkpoint with {fewer} at once")
+    return OutOfMemory(f"{tried}: the next attempt continues from the last checkpoint with {fewer} examples at once")

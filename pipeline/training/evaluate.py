@@ -54,7 +54,7 @@ def evaluate(
             strategy, best, batches, predictions_class(dataset.records), micro_batches=micro_batches
         ):
             if should_stop():
-                raise Preempted("asked to stop in the evaluation of the best model")
+                raise Preempted("the training was asked to stop in the evaluation of the best model")
             advance(len(answers.label))
             answers_of_batches.append(answers)
     predictions = joined(answers_of_batches)

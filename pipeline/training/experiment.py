@@ -65,7 +65,7 @@ def _log_results(run: Run) -> None:
         try:
             log(session.experiment, run)
         except Exception as error:  # noqa: BLE001 - the other results may be there
-            _log.warning("some of the results are not logged to Comet: %s", error_text(error))
+            _log.warning("some results could not be logged to Comet: %s", error_text(error))
     content = {"comet": session.end()}
     with storage.write_whole(run.folder / LOGGED) as file:
         file.write(json.dumps(content).encode())
@@ -146,7 +146,7 @@ def _is_small_enough(path: Path) -> bool:
     size = path.stat().st_size
     if size > MAX_ASSET_BYTES:
         _log.warning(
-            "%s (%d MB) is not logged to Comet, which gets files of up to %d MB: it stays where it is",
+            "%s (%d MB) is not logged to Comet, because it is larger than %d MB: the file stays where it is",
             path,
             size // 10**6,
             MAX_ASSET_BYTES // 10**6,

@@ -70,7 +70,10 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     answers = joined(answers_of_batches)
     # A shard that was cut between two records ends without an error.
     if len(answers.label) != dataset.splits[SPLIT].examples:
-        raise DatasetError(f"{folder} holds {len(answers.label)} validation examples, not those that were committed")
+        raise DatasetError(
+            f"{folder} holds {len(answers.label)} validation examples, but {dataset.splits[SPLIT].examples} were "
+            "committed"
+        )
     return answers
 
 

@@ -33,6 +33,6 @@ def _say(otherwise: Callable[[Any], object], failed: Any) -> None:
     """Log a full disk as a warning, and call the hook `otherwise` for other errors. Python gives both `failed`."""
     error = failed.exc_value
     if isinstance(error, OSError) and error.errno in FULL:
-        _log.warning("a library could not write all of its files, which the training does not need: %s", error)
+        _log.warning("a library could not write all of its files, but the training does not need them: %s", error)
     else:
         otherwise(failed)

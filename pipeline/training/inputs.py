@@ -163,7 +163,8 @@ def _open_readers(
     cache = ShardCache(Path(settings.local_folder) / "shards", int(settings.cache_gigabytes * GIGABYTE))
     shards, room = remote_shards(folder, dataset), divided_room(dataset, cache.limit_bytes)
     _log.info(
-        "shard cache: the shards read at once take %.3g GB, all shards %.3g GB; cache_gigabytes is %.3g",
+        "shard cache: the shards that are read at once need %.3g GB, and all shards need %.3g GB; cache_gigabytes is "
+        "%.3g",
         sum(needed_room(dataset).values()) / GIGABYTE,
         sum(split.bytes for split in dataset.splits.values()) / GIGABYTE,
         cache.limit_bytes / GIGABYTE,

@@ -149,9 +149,9 @@ class EpochLoop:
             advance(self.sums.examples - before)
             after_step(epoch - 1)
             if should_stop:
-                raise Preempted(f"asked to stop after step {self.step}")
+                raise Preempted(f"the training was asked to stop after step {self.step}")
         self._times.pause()
-        self.activity.text = "between two epochs, in the validation, callbacks or a checkpoint"
+        self.activity.text = "working between two epochs (validation, callbacks or a checkpoint)"
         sums, self.sums = self.sums, Sums()
         return sums
 
@@ -187,8 +187,8 @@ class EpochLoop:
         _require_number(loss, where)
         if any(spoiled):  # The loss was finite. Without this check, the error would name the next batch.
             raise TrainingError(
-                f"the gradients overflowed {where()}: lower learning_rate, set clip_norm, or look at the data; the "
-                "next try goes on from the checkpoint before"
+                f"the gradients overflowed {where()}: lower learning_rate, set clip_norm, or check the data; the next "
+                "attempt continues from the previous checkpoint"
             )
         times = self._times.take()
         self.monitor.batch(
@@ -220,7 +220,7 @@ class EpochLoop:
             result = self.steps.evaluate(images, labels, weights, self._should_stop())
             loss, correct, examples, should_stop = result.numpy().tolist()
             if should_stop:
-                raise Preempted(f"asked to stop in the validation after step {self.step}")
+                raise Preempted(f"the training was asked to stop in the validation after step {self.step}")
             _require_number(loss, lambda: f"in the validation after step {self.step}")
             sums.add(int(examples), loss, correct)
         sums.time_s = self.clock() - start
@@ -229,6 +229,4 @@ class EpochLoop:
 
 def _require_number(loss: float, where: Callable[[], str]) -> None:
     if not math.isfinite(loss):
-        raise TrainingError(
-            f"the loss became {loss} {where()}: lower learning_rate, set clip_norm, or look at the data"
-        )
+        raise TrainingError(f"the loss became {loss} {where()}: lower learning_rate, set clip_norm, or check the data")

@@ -70,17 +70,17 @@ def _own_model(settings: Settings, classes: int) -> keras.Model:
     if not isinstance(own, keras.Model):
         raise SettingsError(f"{what} must return a keras.Model, got {type(own).__name__}")
     inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
-    with explain_errors(f"{what} must take images, {inputs.shape}"):
+    with explain_errors(f"{what} must take images of the shape {inputs.shape}"):
         logits = own(inputs)
     shape = getattr(logits, "shape", type(logits).__name__)
     if shape != (None, classes):
-        raise SettingsError(f"{what} must give a logit a class, {(None, classes)}, got {shape}")
+        raise SettingsError(f"{what} must return one logit per class, with the shape {(None, classes)}, got {shape}")
     if settings.weights:
         # Into the user's own model, because the file knows nothing of the layers that are added here.
         own.load_weights(settings.weights)
     # Logits of half precision overflow in the loss, and the user's model may compute in half precision.
     model = keras.Model(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
-    with explain_errors(f"{what} must be one that Keras can save"):  # Otherwise it fails after the first epoch.
+    with explain_errors(f"Keras must be able to save {what}"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)
     return model
 

@@ -38,7 +38,7 @@ class TwoPhases:
     ) -> tf.Tensor:
         """Take a training step, as `Steps` does; before the first one of the second phase, unfreeze the base."""
         if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
-            _log.info("all of the model learns from here on")
+            _log.info("the whole model learns from here on")
             self._base.trainable = True
             # The traced step has no gradients of the base.
             self._steps.trace()

@@ -72,9 +72,11 @@ def format_predictions(result: Mapping[str, Any]) -> str:
 
 def _words(prediction: Mapping[str, Any]) -> str:
     if "rejected" in prediction:
-        return f"no image that can be used: {prediction['rejected']}"
+        return f"not a usable image: {prediction['rejected']}"
     if "labels" in prediction:
-        return _listed(prediction["labels"]) or f"no label over {THRESHOLD:.0%}: {_listed(prediction['likely'])}"
+        return _listed(prediction["labels"]) or (
+            f"no label above {THRESHOLD:.0%}. The most probable are {_listed(prediction['likely'])}"
+        )
     return _listed(prediction["likely"])
 
 

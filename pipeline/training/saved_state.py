@@ -87,7 +87,7 @@ class Keeper:
             return
         values = [row.values for row in rows(self._run.folder / "record", "epochs") if row.step == epochs_done]
         if values:
-            _log.warning("no model of a best epoch can be read: that of epoch %d takes its place", epochs_done)
+            _log.warning("no model of a best epoch can be read: using the model of epoch %d instead", epochs_done)
             self._save_model(epochs_done, values[-1])
 
     def _save_model(self, epoch: int, values: Mapping[str, float]) -> None:

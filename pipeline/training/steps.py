@@ -67,7 +67,7 @@ class Steps:
         self._task, self._loss = options.task, options.loss or options.task.loss
         self._xla = options.xla and strategy.num_replicas_in_sync == 1  # XLA cannot compile collectives.
         if options.xla and not self._xla:
-            _log.warning("xla=true is left aside: it serves trainings on one device")
+            _log.warning("xla=true is ignored, because it works only for trainings on one device")
         self.python_calls = 0
         """How many operations of the training step call Python code, once it is traced."""
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True)

@@ -59,8 +59,8 @@ def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
     devices = len(strategy.extended.worker_devices)
     if batch_size % devices:
         raise BadInput(
-            f"batch_size must be a multiple of {strategy.num_replicas_in_sync}, the GPUs of all training servers: it "
-            f"leaves {batch_size} examples for {devices} GPUs"
+            f"batch_size must be a multiple of {strategy.num_replicas_in_sync}, the number of GPUs of all training "
+            f"servers: this server would share {batch_size} examples among {devices} GPUs"
         )
     return batch_size // devices
 
@@ -113,7 +113,7 @@ def lost_servers_named(cluster: Cluster | None) -> Iterator[None]:
         if cluster is None:
             raise
         raise cluster.loss(EXPLAINED_S) or ServerLost(
-            "another training server cannot be reached any more: run again, so that all go on together"
+            "another training server can no longer be reached: run again, so that all servers continue together"
         ) from error
 
 
@@ -123,7 +123,9 @@ def _own_gpus(cluster: Cluster | None) -> list[tf.config.PhysicalDevice]:
         all_gpus = tf.config.list_physical_devices("GPU")
     gpus = cluster.own_devices(all_gpus) if cluster else all_gpus
     if all_gpus and not gpus:
-        raise BadInput(f"num_training_servers: this machine has {len(all_gpus)} GPUs, and more training servers")
+        raise BadInput(
+            f"this machine has {len(all_gpus)} GPUs, but more training servers run on it: lower num_training_servers"
+        )
     tf.config.set_visible_devices(gpus, "GPU")
     for gpu in gpus:  # By default, TensorFlow takes all memory of every GPU that it sees.
         tf.config.experimental.set_memory_growth(gpu, True)

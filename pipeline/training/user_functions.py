@@ -29,7 +29,7 @@ def import_function(what: str, name: str) -> Callable[..., Any]:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         # If another module is missing, the user's module was found, and one of its own imports fails.
         is_absent = missing is not None and f"{module_name}.".startswith(f"{missing}.")
-        why = "install its package, or put it on PYTHONPATH, on every worker" if is_absent else "mend its module"
+        why = "install its package, or put it on PYTHONPATH, on every worker" if is_absent else "correct its module"
         # A syntax error is the same on every worker. Any other error may be due to the packages of this worker.
         kind = SettingsError if isinstance(error, SyntaxError) else OwnCodeError
         raise kind(f"{what} cannot be imported: {why} ({type_and_message(error)})") from error

@@ -87,9 +87,9 @@ def _end(folder: Path, limit_s: float, leave: Callable[[TenfoldError], None]) ->
             faulthandler.dump_traceback(file)
         leave(
             TrainingError(
-                f"no step for {limit_s / 60:g} minutes (stall_minutes): what each thread was at stands above, and in "
-                f"{folder / STACKS}. Run again, and it goes on from the last checkpoint; set a larger stall_minutes if "
-                "a step takes that long"
+                f"no step has ended for {limit_s / 60:g} minutes (stall_minutes). What each thread was doing is in the "
+                f"lines above, and in {folder / STACKS}. Run again to continue from the last checkpoint, or set a "
+                "larger stall_minutes if a step takes that long"
             )
         )
     finally:

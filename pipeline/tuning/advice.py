@@ -41,14 +41,17 @@ def _decoding(verdict: Verdict, settings: Settings) -> str:
     if settings.prepare == "keep":
         size = round(settings.image_size * PREPARED_PER_CROP)
         return (
-            f"resize at sharding (prepare=resize, prepare_size={size}), for an input that is 2 to 3 times faster where "
-            "images are photographs"
+            f"resize the images once when the dataset is built (prepare=resize, prepare_size={size}), which makes the "
+            "input of photographs 2 to 3 times faster"
         )
     if _decodes_each_epoch(settings):
         return "keep decoded images for the epochs after the first (cache=memory, or cache=disk)"
     if settings.prepare == "resize":
-        return "store pixels at sharding (prepare=raw): nothing is decoded then, on more disk"
-    return "more cores for each accelerator, or a smaller image_size"
+        return (
+            "store pixels when the dataset is built (prepare=raw), so that nothing is decoded; this takes more disk "
+            "space"
+        )
+    return "use more cores for each accelerator, or a smaller image_size"
 
 
 def _decodes_each_epoch(settings: Settings) -> bool:
@@ -62,7 +65,7 @@ def _reading(verdict: Verdict, settings: Settings) -> str:
         return "copy the shards to this machine once (read_shards=cache)"
     if _decodes_each_epoch(settings):
         return "keep decoded images for the epochs after the first (cache=memory), or put local_folder on a faster disk"
-    return "put local_folder, or a workspace that is no bucket, on a faster disk"
+    return "put local_folder (or the workspace, if it is not a bucket) on a faster disk"
 
 
 def _buffer(verdict: Verdict, settings: Settings) -> str:
@@ -72,18 +75,18 @@ def _buffer(verdict: Verdict, settings: Settings) -> str:
 def _host(verdict: Verdict, settings: Settings) -> str:
     if settings.callbacks:
         return "let your callbacks do less with each batch"
-    return "a larger batch_size, for fewer steps, or fewer checkpoints (checkpoint_minutes, checkpoint_steps)"
+    return "use a larger batch_size, for fewer steps, or write fewer checkpoints (checkpoint_minutes, checkpoint_steps)"
 
 
 def _compute(verdict: Verdict, settings: Settings) -> str:
     if settings.simulated_step_ms:
         return ""
     if verdict.load.gpu is None:
-        return "a GPU, or a smaller image_size or model"
+        return "use a GPU, a smaller image_size or a smaller model"
     if verdict.load.gpu < IDLE_GPU:
-        return "give the GPU more at once: a larger batch_size, or xla=true"
+        return "give the GPU more work in each step (a larger batch_size), or set xla=true"
     if settings.precision == "float32":
-        return "precision=mixed_bfloat16 computes faster on GPUs from 2020 on"
+        return "set precision=mixed_bfloat16, which is faster on GPUs from 2020 on"
     return ""
 
 
@@ -105,19 +108,21 @@ _ADVICE: Mapping[Limit, str | Callable[[Verdict, Settings], str]] = {
     Limit.UNKNOWN: "",
     Limit.COMPUTE: _compute,
     Limit.DECODING: _decoding,
-    Limit.ONE_CORE: (
-        "look for Python code in the input (a py_function, a generator): it runs on one core, whatever there are"
-    ),
+    Limit.ONE_CORE: ("look for Python code in the input (a py_function, a generator), which runs on one core only"),
     Limit.READING: _reading,
     Limit.BUFFER: _buffer,
     Limit.HOST: _host,
-    Limit.CHECKPOINTS: "fewer checkpoints (checkpoint_minutes, checkpoint_steps), or local_folder on a faster disk",
-    Limit.VALIDATION: "fewer validation images (validation_fraction), or a larger batch_size",
+    Limit.CHECKPOINTS: (
+        "write fewer checkpoints (checkpoint_minutes, checkpoint_steps), or put local_folder on a faster disk"
+    ),
+    Limit.VALIDATION: "use fewer validation images (validation_fraction), or a larger batch_size",
     Limit.CALLBACKS: _callbacks,
-    Limit.OTHER_PROGRAMS: "stop the other programs, or give this training cores of its own; judge the rest after that",
+    Limit.OTHER_PROGRAMS: (
+        "stop the other programs, or give this training cores of its own, before you change anything else"
+    ),
     Limit.CPU_QUOTA: "raise the CPU limit of the container",
     Limit.MEMORY: _memory,
-    Limit.PYTHON: "replace the Python code in the model (tf.py_function, tf.numpy_function) by TensorFlow operations",
+    Limit.PYTHON: "replace the Python code in the model (tf.py_function, tf.numpy_function) with TensorFlow operations",
 }
 """The advice on each limit, or the function that returns it. It is empty if there is nothing to do.
 

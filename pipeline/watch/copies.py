@@ -67,7 +67,7 @@ class Copies:
             except StorageError as error:
                 if time.monotonic() > copy.fetched + MAX_AGE_S or not (copy.folder / RUN).exists():
                     raise
-                _log.warning("%s is shown as it was before: %s", training, error)
+                _log.warning("%s cannot be refreshed, so its last copy is shown: %s", training, error)
         return copy.folder
 
     def fetch_span(self, training: Place, span: Span) -> Span:

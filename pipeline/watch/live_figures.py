@@ -117,7 +117,7 @@ def _waiting(drawable: Drawable) -> Figure:
         ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILION), [], WHOLE),
         (
             "Time of a step (ms)",
-            Curve("mean; faint, the longest", "step/time_ms", BLUE),
+            Curve("mean (bold) and longest (faint)", "step/time_ms", BLUE),
             [f"step/time_ms{HIGHEST}"],
             None,
         ),
@@ -161,7 +161,7 @@ def _machine(drawable: Drawable) -> Figure:
 def _servers(drawable: Drawable) -> Figure:
     if not drawable.servers:
         return Figure("servers", "", "")
-    plot = _panel("GPU, or processor where there is none (%)", WHOLE, height=260)
+    plot = _panel("GPU, or processor if there is no GPU (%)", WHOLE, height=260)
     lines = []
     for number in drawable.servers[:MAX_LINES]:
         color, dash = look_of_line(number)

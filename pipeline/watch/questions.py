@@ -63,8 +63,8 @@ class Questions:
                 return answer
         if not is_asked:
             raise StorageError(
-                f"gs://{bucket} has not been asked: {MAX_AT_ONCE} questions to other buckets have no answer yet. "
-                "Ask again later"
+                f"gs://{bucket} was not read, because {MAX_AT_ONCE} requests to other buckets have no answer yet. Try "
+                "again later"
             )
         raise StorageError(
             f"gs://{bucket} has not answered within {PATIENCE_S:.0f} s: try again later, or check the network and "

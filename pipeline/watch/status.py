@@ -90,8 +90,8 @@ def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: floa
         "trained": f"trained for {format_count(len(view.epochs), 'epoch')}",
         "stopped": f"the run ended {ended}, without a model",
         "starting": "loading TensorFlow, the model and the first batches",
-        "silent": f"no sample for {duration(silent_s)}: a retry may be on its way",
-        "evaluating": "all epochs are done; the best model is evaluated and exported",
+        "silent": f"no sample for {duration(silent_s)}: Airflow may retry the task soon",
+        "evaluating": "all epochs are done; the best model is being evaluated and exported",
         "training": _position(files, step),
     }
     return {"state": state, "words": sentences[state]}
@@ -236,7 +236,7 @@ def _waiting_sentence(files: RunFiles, view: View) -> str:
     rows = _rows_judged(files, view.batches)
     if not files.steps_judged and not ("step/time_ms" in rows and len(rows)):
         taken = len(view.batches.means) > 0
-        return "No step ended in the interval of the verdict." if taken else "No step was taken yet."
+        return "No step ended in the interval of the verdict." if taken else "No step has been completed yet."
     wait, whole = _wait_and_step(files, rows)
     share = percent(wait / whole) if whole else "0%"
     judged = "In the steps of the verdict" if files.steps_judged else "In the last minute of steps"
@@ -244,16 +244,16 @@ def _waiting_sentence(files: RunFiles, view: View) -> str:
     ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_ENDS else ""
     return (
         f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step). "
-        f"Bold lines are means, faint ones the highest values{ends}. Drag over a panel for a closer look."
+        f"Bold lines are means, and faint lines are the highest values{ends}. Drag over a panel to zoom in."
     )
 
 
 def _machine_sentence(view: View) -> str:
     rows = view.samples.means
     if "sys/cpu_pct" not in rows or not len(rows):
-        return "No sample was taken yet."
+        return "No sample has been taken yet."
     busy = gpus(rows, "util_pct")
-    gpu = f", the GPU {float(np.nanmean(busy)):.0f}%" if len(busy.columns) else "; no GPU was seen"
+    gpu = f", the GPU {float(np.nanmean(busy)):.0f}%" if len(busy.columns) else "; no GPU was found"
     return f"The processor was {rows['sys/cpu_pct'].mean():.0f}% busy on average{gpu}."
 
 
@@ -267,7 +267,7 @@ def _servers_sentence(view: View) -> str:
         return ""
     idlest = min(means, key=lambda name: means[name])
     least_busy = f"{idlest} was the least busy, with {means[idlest]:.0f}%"
-    return f"In each step all wait for the last. In the last minute {least_busy}."
+    return f"In each step, all servers wait for the slowest one. In the last minute, {least_busy}."
 
 
 def _tables(files: RunFiles, view: View, silent_s: Mapping[int, float]) -> dict[str, dict[str, Any]]:

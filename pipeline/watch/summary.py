@@ -61,7 +61,7 @@ class Summary:
     """The bottleneck."""
 
 
-GONE = Summary("unknown", "its folder was removed, or lies on another machine")
+GONE = Summary("unknown", "its folder was removed, or is on another machine")
 UNANSWERED = Summary("unknown", "its bucket has not answered yet")
 
 

@@ -302,7 +302,7 @@ def _query(run: AirflowRun) -> str:
 
 def _status_without_training(run: AirflowRun | None) -> dict[str, str]:
     if run is None:
-        return {"state": "unknown", "words": "There is no run of this id."}
+        return {"state": "unknown", "words": "There is no run with this id."}
     if not run.has_training_task:
         return {"state": "none", "words": "No task of this DAG trains a model."}
     if run.is_over and run.failure:
@@ -310,7 +310,7 @@ def _status_without_training(run: AirflowRun | None) -> dict[str, str]:
         return {"state": "failed", "words": f"The training never started. {run.failure.sentence}{hint}"}
     if run.is_over:
         return {"state": "none", "words": "This run has no training, or its files were removed."}
-    reason = run.waiting_for or "the tasks before it are still at work."
+    reason = run.waiting_for or "the tasks before it are still running."
     return {"state": "waiting", "words": f"The training has not started: {reason}"}
 
 
@@ -338,7 +338,7 @@ def _document(questions: "Questions", place: Place | None, what: str) -> Respons
     except (TenfoldError, OSError):
         content = None
     if content is None:
-        raise HTTPException(404, f"this run has no {what}, or none yet")
+        raise HTTPException(404, f"this run has no {what} yet, or never had one")
     return HTMLResponse(content, headers=DOCUMENTS)
 
 
@@ -352,7 +352,7 @@ def _read_document(questions: "Questions", place: Place) -> bytes:
         status = os.fstat(descriptor)
         # Of the open file, because the name may lead to another one by now.
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DOCUMENT_BYTES:
-            raise OSError(f"{place} is no document of a run")
+            raise OSError(f"{place} is not a page of a run")
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_DOCUMENT_BYTES)
     finally:

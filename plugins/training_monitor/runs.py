@@ -191,7 +191,7 @@ def _waiting_for(session: Session, tasks: Sequence[TaskInstance]) -> str:
     servers = sum(task.task_id == waiting.task_id for task in tasks)
     if servers == 1 and not pool.slots:
         return (
-            f"{waiting.task_id} needs 1 slot of the pool {GPU_POOL!r}, and the pool has 0: give it more under Admin, "
+            f"{waiting.task_id} needs 1 slot of the pool {GPU_POOL!r}, but the pool has 0: add slots under Admin, "
             "Pools."
         )
     if servers > pool.slots:
@@ -201,4 +201,4 @@ def _waiting_for(session: Session, tasks: Sequence[TaskInstance]) -> str:
         )
     if pool.slots > pool.occupied_slots(session=session):
         return ""
-    return f"{waiting.task_id} waits for one of the {pool.slots} slots of the pool {GPU_POOL!r}, which are taken."
+    return f"{waiting.task_id} waits for one of the {pool.slots} slots of the pool {GPU_POOL!r}, which other tasks use."

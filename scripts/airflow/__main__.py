@@ -39,17 +39,19 @@ def _carry_out(args: argparse.Namespace, layout: Layout) -> int:
         with Signals() as signals:
             return _command(args, layout, signals)
     except httpx.HTTPError as error:
-        raise Failed(f"Airflow did not answer as it should: {error}; logs: {layout.logs}") from error
+        raise Failed(f"Airflow gave an unexpected answer: {error}. Its logs are in {layout.logs}") from error
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scripts.airflow", description=__doc__)
     parser.add_argument("command", choices=["run", "backfill", "up", "down", "status", "check"])
-    parser.add_argument("--source", default="", help="folder of images, one sub-folder a class (default: samples)")
-    parser.add_argument("--params", default="", help="further settings of the run as a JSON object")
+    parser.add_argument(
+        "--source", default="", help="folder of images with one sub-folder for each class (default: sample images)"
+    )
+    parser.add_argument("--params", default="", help="other settings of the run, as a JSON object")
     parser.add_argument("--from", dest="first", default="", help="backfill: the first date, such as 2026-01-01")
     parser.add_argument("--to", dest="last", default="", help="backfill: the last date")
-    parser.add_argument("--reprocess", default="", help="backfill: which dates run again: failed (default) or all")
+    parser.add_argument("--reprocess", default="", help="backfill: the dates that run again, failed (default) or all")
     parser.add_argument("--dag", default="", help=f"the DAG to run (default: {DAG}; backfill: {MAKER})")
     parser.add_argument("--dags", default="", help="the folder of DAGs (default: dags)")
     return parser

@@ -91,9 +91,9 @@ def _under_way(client: Client, request: Backfill) -> Json | None:
         if not _is_same(backfill, request, client.dag_id):
             raise Refused(
                 f"another backfill of {client.dag_id} is running, from {backfill['from_date']} to "
-                f"{backfill['to_date']}: wait for its end, or cancel it in Airflow's UI"
+                f"{backfill['to_date']}: wait until it ends, or cancel it in Airflow's UI"
             )
-        say("This backfill is running already: following it")
+        say("This backfill is already running: following it")
         return backfill
     return None
 
@@ -157,7 +157,7 @@ def _cancel(client: Client, request: Backfill) -> None:
             if _is_same(backfill, request, client.dag_id):
                 _cancel_one(hurried, request, backfill)
     except httpx.HTTPError as error:
-        say(f"The backfill could not be cancelled: {error}; cancel it in Airflow's UI")
+        say(f"The backfill could not be cancelled ({error}): cancel it in Airflow's UI")
 
 
 def _cancel_one(client: Client, request: Backfill, backfill: Json) -> None:

@@ -62,7 +62,7 @@ def backfill(layout: Layout, dag_id: str, request: Backfill, signals: Signals) -
 def up(layout: Layout, dag_id: str, signals: Signals) -> int:
     """Start an Airflow that stays."""
     if airflow := usable_airflow(layout):
-        say("Airflow is already up, with the settings that it was started with: make down first, for others")
+        say("Airflow is already running, with the settings from its start. To change settings, run `make down` first")
     else:
         with exclusive_home(layout.home):
             draw_samples_once(layout.samples)
@@ -75,7 +75,7 @@ def up(layout: Layout, dag_id: str, signals: Signals) -> int:
 def down(layout: Layout) -> int:
     """Stop the Airflow of `up`, with the tasks it runs."""
     with exclusive_home(layout.home):
-        say("Airflow is stopped" if sweep(layout) else "Airflow is not up")
+        say("Airflow is stopped" if sweep(layout) else "Airflow is not running")
     return 0
 
 
@@ -83,7 +83,7 @@ def status(layout: Layout) -> int:
     """Say what runs. 0 if Airflow is usable, else 1."""
     airflow = recorded_airflow(layout)
     if airflow is None:
-        say("Airflow is not up")
+        say("Airflow is not running")
         return 1
     dead = airflow.dead()
     for name, process in airflow.record.processes.items():

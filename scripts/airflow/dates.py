@@ -60,12 +60,14 @@ def read_backfill(first: str, last: str, reprocess: str, conf: Conf, today: date
     if begin > end:
         raise Refused(f"FROM={begin} is after TO={end}: give the earlier date first")
     if end >= today:
-        raise Refused(f"TO must be before today ({today} in UTC), whose images are still to come, got {end}")
+        raise Refused(
+            f"TO must be before today ({today} in UTC), because the images of today are not complete, got {end}"
+        )
     if reprocess not in _REPROCESS:
         raise Refused(f"REPROCESS must be failed or all, got {reprocess!r}")
     request = Backfill(begin, end, _REPROCESS[reprocess], conf)
     if (count := len(request.days)) > MAX_DATES:
-        raise Refused(f"FROM={begin} TO={end} are {count} dates: give at most {MAX_DATES} at a time")
+        raise Refused(f"FROM={begin} to TO={end} are {count} dates: give at most {MAX_DATES} at a time")
     return request
 
 
@@ -84,12 +86,16 @@ def _date(name: str, text: str) -> date:
 def require_dated(conf: Conf, environ: Mapping[str, str]) -> None:
     """Raise Refused if all dates would have the same images."""
     if conf.get("data_date"):
-        raise Refused(f"data_date={conf['data_date']!r} in PARAMS: leave it out, each run takes its own date")
+        raise Refused(
+            f"PARAMS must not set data_date, got {conf['data_date']!r}: remove it, because each run uses its own date"
+        )
     source = conf.get("source_uri") or default_settings(environ.get("TENFOLD_SETTINGS", "")).source_uri
     if not source:
-        raise Refused("SOURCE is needed: the folder of images with {date} in it, such as SOURCE=/data/{date}")
+        raise Refused(
+            "SOURCE is missing: give the folder of images, with {date} for the date, such as SOURCE=/data/{date}"
+        )
     if not is_dated(source):
         raise Refused(
-            f"SOURCE={source} has the same images for every date: write the part that differs as one of "
+            f"SOURCE={source} is the same folder for every date: replace the part that depends on the date with one of "
             f"{PLACEHOLDERS}, such as SOURCE={source}/{{date}}"
         )

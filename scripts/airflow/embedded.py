@@ -98,7 +98,9 @@ class Embedded:
     def check(self) -> None:
         """Raise Failed, with the end of its log, if a process has died."""
         for name in self.dead():
-            raise Failed(f"Airflow's {name} has died. The end of {self.log(name)}:\n{tail(self.log(name))}")
+            raise Failed(
+                f"Airflow's {name} has ended unexpectedly. The end of {self.log(name)}:\n{tail(self.log(name))}"
+            )
 
     def stop(self) -> None:
         """End all processes and whatever they started."""
@@ -160,8 +162,8 @@ def usable_airflow(layout: Layout) -> Embedded | None:
     needed = {*ALL, *settings_in(environment(layout, airflow.keys, airflow.record.port, {}))}
     if not needed <= {*airflow.record.settings}:
         raise Refused(
-            f"the Airflow at {airflow.url} was started by an older release, without settings that this release needs: "
-            "stop it with `make down`, then run this command again"
+            f"an older release started the Airflow at {airflow.url}, without settings that this release needs: stop it "
+            "with `make down`, then run this command again"
         )
     return airflow
 
@@ -185,14 +187,13 @@ def _port(layout: Layout, background: bool) -> int:
         return free_port(0)
     if layout.port and is_taken(layout.port):
         raise Refused(
-            f"TENFOLD_PORT={layout.port} is taken by another program on {HOST}: end that program, or set another "
-            "TENFOLD_PORT"
+            f"another program on {HOST} uses TENFOLD_PORT={layout.port}: end that program, or set another TENFOLD_PORT"
         )
     if layout.port and is_forbidden(layout.port):
-        raise Refused(f"TENFOLD_PORT={layout.port} is a port that this user may not open: choose a port from 1024 on")
+        raise Refused(f"this user is not allowed to open TENFOLD_PORT={layout.port}: choose a port from 1024 on")
     port = free_port(layout.port or FAVORITE_PORT)
     if port != (layout.port or FAVORITE_PORT):
-        say(f"Port {FAVORITE_PORT} is taken by another program: using {port}. Set TENFOLD_PORT to choose a port")
+        say(f"Another program uses port {FAVORITE_PORT}, so Airflow uses {port}. Set TENFOLD_PORT to choose a port")
     return port
 
 

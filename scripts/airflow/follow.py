@@ -53,7 +53,7 @@ def require_pool(client: Client, slots: int) -> None:
     """Create the pool of trainings if it is missing. Without a slot, a training waits forever without a message."""
     client.create_pool(GPU_POOL, slots)
     if client.pool_slots(GPU_POOL) == 0:
-        raise Failed(f"the pool {GPU_POOL!r} has no slots: no training could start; give it some under Admin, Pools")
+        raise Failed(f"the pool {GPU_POOL!r} has no slots, so no training can start: add slots under Admin, Pools")
 
 
 def require_slots(client: Client, conf: Conf) -> None:
@@ -61,9 +61,9 @@ def require_slots(client: Client, conf: Conf) -> None:
     servers, slots = conf.get("num_training_servers", 1), client.pool_slots(GPU_POOL)
     if 0 <= slots < servers:
         raise Failed(
-            f"num_training_servers={servers} trains on so many machines at once, and the pool {GPU_POOL!r} has {slots} "
-            f"slots: give it more under Admin, Pools (or TENFOLD_GPUS, before its first start), or train with "
-            "fewer; num_shards writes more shards without more servers"
+            f"num_training_servers={servers} needs {servers} slots at the same time, but the pool {GPU_POOL!r} has "
+            f"{slots}: add slots under Admin, Pools (or with TENFOLD_GPUS, before the first start of Airflow), or "
+            "train on fewer servers. To write more shards without more servers, set num_shards"
         )
 
 
@@ -90,7 +90,7 @@ def end_forgotten_runs(client: Client) -> None:
         for backfill in dag.open_backfills():
             dag.close_backfill(backfill["id"])
     for run in forgotten:
-        say(f"The run {run['dag_run_id']} was cut off earlier and is marked as failed")
+        say(f"The run {run['dag_run_id']} is left over from a killed command: marked as failed")
         client.of(run["dag_id"]).fail(run["dag_run_id"])
 
 
@@ -150,7 +150,7 @@ def failure_of(client: Client, run_id: str) -> str:
     """Return why a run failed: its first failed task, with the lines of its log that matter."""
     failed = [task for task in client.task_instances(run_id) if task["state"] == "failed"]
     if not failed:
-        return f"The run {run_id} failed although none of its tasks did: it was stopped, or ran out of time"
+        return f"The run {run_id} failed, but none of its tasks did: somebody stopped the run, or it ran out of time"
     # Later failures are often consequences of the first one. Times of the API sort as text.
     first = min(failed, key=lambda task: task["end_date"] or "9999")
     entries = client.log(run_id, first)

@@ -33,8 +33,8 @@ def problem_of_notifiers(environ: Mapping[str, str], names: Sequence[str]) -> st
             )
         except subprocess.TimeoutExpired:
             return (
-                f"{', '.join(names)} took longer than {LIMIT_S:.0f} s to make: a notifier must connect when it "
-                "notifies, not when it is made"
+                f"{', '.join(names)} took longer than {LIMIT_S:.0f} s to create: a notifier must connect when it "
+                "notifies, not when it is created"
             )
     lines = (done.stdout or done.stderr).strip().splitlines()
     return "" if done.returncode == 0 else lines[-1] if lines else f"the check ended with code {done.returncode}"
@@ -54,7 +54,7 @@ def main(folders: str, *names: str) -> int:
         module, _, function = name.rpartition(".")
         try:
             if not module:
-                raise ValueError("the name of a notifier is package.module.function")
+                raise ValueError("the name of a notifier must be package.module.function")
             getattr(import_module(module), function)()
         except Exception as error:  # noqa: BLE001 - the administrator's own code may raise anything
             sys.stdout.write(f"{name} cannot be used: {type(error).__name__}: {' '.join(str(error).split())}\n")

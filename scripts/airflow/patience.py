@@ -17,10 +17,10 @@ ANSWER_S = 30.0
 """Time limit of one answer. On SQLite, an answer waits for other writers. After Ctrl-C, a person waits this long."""
 BUSY: Mapping[int, str] = {
     httpx.codes.SERVICE_UNAVAILABLE: "Airflow's database is locked by another writer",
-    httpx.codes.INTERNAL_SERVER_ERROR: "Airflow answers with an error, as it does while its database is locked",
-    httpx.codes.BAD_GATEWAY: "the proxy before Airflow gets no answer from it",
-    httpx.codes.GATEWAY_TIMEOUT: "the proxy before Airflow gets no answer from it",
-    httpx.codes.TOO_MANY_REQUESTS: "the proxy before Airflow takes no more calls for now",
+    httpx.codes.INTERNAL_SERVER_ERROR: "Airflow answers with an error, for example because its database is locked",
+    httpx.codes.BAD_GATEWAY: "the proxy in front of Airflow gets no answer from Airflow",
+    httpx.codes.GATEWAY_TIMEOUT: "the proxy in front of Airflow gets no answer from Airflow",
+    httpx.codes.TOO_MANY_REQUESTS: "the proxy in front of Airflow refuses requests for now",
 }
 """Status codes that go away by themselves, and their reasons."""
 _SILENT = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError)

@@ -13,7 +13,7 @@ DONE = ("success", "skipped")
 FAILED = ("failed", "upstream_failed")
 WORDS = {
     "running": "running",
-    "up_for_retry": "failed, will be tried again",
+    "up_for_retry": "failed, Airflow will retry it",
     "up_for_reschedule": "waiting",
     "deferred": "waiting",
     "restarting": "restarting",

@@ -60,8 +60,8 @@ def exclusive_home(home: Path) -> Iterator[None]:
         except BlockingIOError as error:
             file.seek(0)
             raise Refused(
-                f"another command (process {file.read().strip() or 'unknown'}) starts, stops or uses the embedded "
-                f"Airflow in {home}: wait for it, or end it with Ctrl-C"
+                f"another command (process {file.read().strip() or 'unknown'}) is starting, stopping or using the "
+                f"embedded Airflow in {home}: wait until it ends, or end it with Ctrl-C"
             ) from error
         file.truncate(0)
         file.write(str(os.getpid()))

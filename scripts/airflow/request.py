@@ -33,7 +33,9 @@ def read_source(text: str) -> str:
     if not text or "://" in text:
         return text
     if unknown := unknown_placeholder(text):
-        raise Refused(f"SOURCE must hold none but {PLACEHOLDERS}, got {text!r}: {unknown} is not known")
+        raise Refused(
+            f"SOURCE must have no placeholders except {PLACEHOLDERS}, got {text!r}: {unknown} is not one of them"
+        )
     path = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - resolve() would replace the person's own links
     # The data date is not known yet, so only the folder above the placeholder can be checked.
     known = Path(before_placeholder(path) + "x").parent if is_dated(path) else Path(path)
@@ -50,7 +52,9 @@ def read_request(source: str, params: str) -> Conf:
     conf = read_params(params)
     uri = read_source(source)
     if uri and "source_uri" in conf:
-        raise Refused(f"SOURCE={source!r} and source_uri={conf['source_uri']!r} in PARAMS: give one of them")
+        raise Refused(
+            f"SOURCE={source!r} and source_uri={conf['source_uri']!r} in PARAMS are both given: give only one of them"
+        )
     return {"source_uri": uri, **conf} if uri else conf
 
 

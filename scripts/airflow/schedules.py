@@ -34,7 +34,7 @@ def check_schedule(environ: Mapping[str, str]) -> None:
     for variable in SCHEDULES:
         if cron := environ.get(variable, ""):
             if not settings.source_uri:
-                raise Refused(f"{variable} needs a file of settings with a source_uri: name it in TENFOLD_SETTINGS")
+                raise Refused(f"{variable} needs a settings file with a source_uri: set TENFOLD_SETTINGS to that file")
             say(f"Schedule ({variable}): {cron}, with the settings of {file}. Its latest interval starts at once")
     for setting in OF_PLACES:
         _require_places(setting, environ)
@@ -42,8 +42,8 @@ def check_schedule(environ: Mapping[str, str]) -> None:
     names = [name.strip() for name in environ.get("TENFOLD_NOTIFIERS", "").split(",") if name.strip()]
     if names and (problem := problem_of_notifiers(environ, names)):
         raise Refused(
-            f"TENFOLD_NOTIFIERS: {problem}. Name functions as package.module.function that Airflow's processes can "
-            "import, and that return an Airflow notifier without arguments"
+            f"TENFOLD_NOTIFIERS: {problem}. Give package.module.function names that Airflow's processes can import. "
+            "Each function takes no arguments and returns an Airflow notifier"
         )
 
 

@@ -59,7 +59,7 @@ def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
 
 def _gpus(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise Refused(f"TENFOLD_GPUS must be the number of trainings that may run at once, 1 at least, got {text!r}")
+        raise Refused(f"TENFOLD_GPUS must be the number of trainings that can run at once, at least 1, got {text!r}")
     return int(text)
 
 

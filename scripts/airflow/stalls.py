@@ -43,7 +43,7 @@ class Stalls:
         if work < self._work or self._progress == now:  # Less: a process has ended, and its seconds no longer count.
             self._work = work
         if now - self._progress > STALL_S:
-            what = "Airflow was not ready for" if seen is None else "Airflow's processes did next to nothing for"
-            raise Failed(f"{what} {STALL_S:.0f} s, and {goal}")
+            what = "Airflow was not ready for" if seen is None else "Airflow's processes did almost nothing for"
+            raise Failed(f"{what} {STALL_S:.0f} s: {goal}")
         if now - self._begin > LIMIT_S:
             raise Failed(f"gave up on Airflow after {LIMIT_S:.0f} s: {goal}")

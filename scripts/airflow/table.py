@@ -40,10 +40,10 @@ def row_of(run: Json, made: Json, outcome: Outcome) -> Row:
 def _word(run: Json, made: Json, outcome: Outcome) -> str:
     if run in outcome.skipped:
         ended = time_of(run["end_date"])
-        return "skipped: made earlier" if ended and ended < outcome.since else "skipped: a run of it was under way"
+        return "skipped: already made" if ended and ended < outcome.since else "skipped: already running"
     if run["state"] == "failed":
         return "failed"
-    return "complete already" if made.get("already_complete") else "new"
+    return "already complete" if made.get("already_complete") else "new"
 
 
 def aligned(rows: Sequence[Row]) -> list[str]:
@@ -58,8 +58,8 @@ def summary(outcome: Outcome) -> str:
     skipped, missing = len(outcome.skipped), len(outcome.missing)
     parts = {
         f"{run} of {run + skipped + missing} dates run": True,
-        f"{failed} of them failed (the same command runs what failed again)": failed,
-        f"{skipped} skipped (REPROCESS=all runs all again)": skipped,
-        f"{missing} without a run in the schedule of the DAG": missing,
+        f"{failed} of them failed (run the same command to repeat the failed dates)": failed,
+        f"{skipped} skipped (set REPROCESS=all to run them again)": skipped,
+        f"{missing} without a run, because the schedule of the DAG leaves them out": missing,
     }
     return ", ".join(text for text, is_shown in parts.items() if is_shown)

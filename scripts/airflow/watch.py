@@ -67,9 +67,11 @@ def naming(airflow: Running, what: str, page: str) -> Iterator[None]:
     except httpx.HTTPError as error:
         reason = passing(error) or str(error).partition("\n")[0] or type(error).__name__
         if airflow.stays:
-            goes_on = f"{what} goes on without this command: see {airflow.pages}{page}"
+            goes_on = f"{what} continues without this command: see {airflow.pages}{page}"
         else:
-            goes_on = f"{what} ends with this command: see the logs in {airflow.layout.logs}, and start it again"
+            goes_on = (
+                f"{what} ends together with this command: see the logs in {airflow.layout.logs}, and start it again"
+            )
         raise Failed(f"gave up on Airflow at {airflow.url}: {reason}. {goes_on}") from error
 
 
@@ -81,4 +83,4 @@ def starting(what: str) -> Iterator[None]:
     except httpx.HTTPStatusError as error:
         if passing(error):
             raise
-        raise Failed(f"Airflow refused {what}: {error.response.text}") from error
+        raise Failed(f"Airflow refused to start {what}: {error.response.text}") from error

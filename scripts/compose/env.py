@@ -17,24 +17,24 @@ from scripts.ports import HOST, is_taken, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _TEMPLATE = """\
-# Made at the first start and kept: the database knows these secrets. Never commit it.
+# Created at the first start. Keep this file: the database uses these secrets. Never commit it.
 
 # cpu trains on the CPU, gpu on NVIDIA GPUs; ,gcs adds a bucket to try out.
 COMPOSE_PROFILES=cpu
-# Your images: a folder of this machine that others may read, /data in the containers.
+# Folder of your images on this machine, readable by other users. In the containers, it is /data.
 DATA_FOLDER=./data
 # Port of the UI, on 127.0.0.1 only.
 TENFOLD_PORT=8080
-# Workers that make shards, and how many tasks each works on at once.
+# Number of workers that make shards, and of tasks that each runs at once.
 TENFOLD_WORKERS=2
 TENFOLD_WORKER_TASKS=2
 # Base images. Each can be pinned by digest, such as postgres:17@sha256:...
 # PYTHON_IMAGE=python:3.11-slim-bookworm
 # POSTGRES_IMAGE=postgres:17
 # REDIS_IMAGE=redis:7
-# Trainings at once.
+# Number of trainings that run at once.
 TENFOLD_GPUS=1
-# What a form may reach: prefixes with a comma between them, gs://bucket/prefix too, and packages of models.
+# What a form may reach: prefixes (also gs://bucket/prefix) and packages of models, separated by commas.
 # Empty allows nothing, * allows everything.
 TENFOLD_ALLOWED_SOURCES=/data,/workspace/samples
 TENFOLD_ALLOWED_WORKSPACES=/workspace
@@ -65,7 +65,7 @@ def main() -> int:
         return 2
     if is_taken(port) and not _is_ours(port):
         print(
-            f"docker-up: TENFOLD_PORT={port} is taken by another program on {HOST}: end that program, or set another "
+            f"docker-up: another program on {HOST} uses TENFOLD_PORT={port}: end that program, or set another "
             f"TENFOLD_PORT in {file}",
             file=sys.stderr,
         )

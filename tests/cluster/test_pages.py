@@ -29,4 +29,4 @@ def test_pages_work_on_postgresql(cluster: Cluster, image_training: Client, sour
         rows = http.get("/tenfold/trainings.json").raise_for_status().json()["rows"]
         assert (run_id, "trained") in [(row["run_id"], row["state"]) for row in rows]
         for ids in (("image_training", "a\0b"), ("a\0b", run_id), ("image_training", "x" * 300)):
-            assert told(*ids)["words"] == "There is no run of this id."
+            assert told(*ids)["words"] == "There is no run with this id."

@@ -46,7 +46,7 @@ def test_the_error_of_a_rejection_contains_the_question(settings: Settings):
     plan = write(settings)
     [asked] = questions(plan, settings)
     publish_another(settings)
-    with pytest.raises(GateError, match="stopped by the answer 'Reject'") as caught:
+    with pytest.raises(GateError, match="a person answered 'Reject'") as caught:
         resume(plan, settings, [asked], "Reject")
     assert asked in str(caught.value)
 
@@ -54,7 +54,7 @@ def test_the_error_of_a_rejection_contains_the_question(settings: Settings):
 def test_a_question_of_an_older_release_can_be_answered(settings: Settings):
     plan = write(settings)
     [asked] = questions(plan, settings)
-    with pytest.raises(GateError, match="stopped by the answer 'Reject'") as caught:
+    with pytest.raises(GateError, match="a person answered 'Reject'") as caught:
         resume(plan, settings, None, "Reject")
     assert asked in str(caught.value)
     resume(plan, settings, None, "Approve")

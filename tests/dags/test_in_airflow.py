@@ -166,7 +166,7 @@ def test_a_run_waits_for_an_approval_and_continues(airflow: Embedded, client: Cl
 
 @pytest.mark.parametrize(
     ("answer", "hours", "words"),
-    [("Reject", 24.0, "stopped by the answer 'Reject'"), (None, 0.001, "nobody answered within ask_hours=0.001")],
+    [("Reject", 24.0, "a person answered 'Reject'"), (None, 0.001, "nobody answered within ask_hours=0.001")],
 )
 def test_nothing_is_published_without_an_approval(
     airflow: Embedded, client: Client, leaking: Json, notes: Path, answer: str | None, hours: float, words: str

@@ -41,7 +41,7 @@ def _build(run_dag: RunDag, photos: Path, day: str) -> dict:
 def test_retrain_fails_without_a_dataset(run_dag: RunDag, capfd: pytest.CaptureFixture):
     ran = run_dag("retrain", {})
     assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
-    assert "dataset_name is empty, and " in "".join(capfd.readouterr())
+    assert "dataset_name is empty, but " in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(

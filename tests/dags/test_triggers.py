@@ -36,7 +36,14 @@ def server(airflow_database: None) -> Iterator[TestClient]:
 @pytest.mark.parametrize(
     ("servers", "gpus", "words"),
     [
-        (3, "2", "num_training_servers=3 needs 3 slots of the pool 'gpu' at the same time, but TENFOLD_GPUS=2 made it"),
+        (
+            3,
+            "2",
+            (
+                "num_training_servers=3 needs 3 slots of the pool 'gpu' at the same time, but the pool was created "
+                "with TENFOLD_GPUS=2"
+            ),
+        ),
         (2, "2", ""),
         (3, "", "num_training_servers=3 needs 3 slots of the pool 'gpu' at the same time"),
         (1, "", ""),
@@ -74,7 +81,7 @@ def test_runs_are_refused_until_the_administrator_allows_their_source(
     source = make_images({"cats": 4, "dogs": 4})
     ran = run_dag("image_dataset", {"source_uri": str(source)})
     assert (ran.state, ran.tasks["extract"], ran.tries["extract"]) == ("failed", "failed", 1)
-    assert f"source_uri '{source}' is outside of what {SOURCES} allows (nothing)" in capsys.readouterr().out
+    assert f"source_uri '{source}' is outside what {SOURCES} allows (nothing)" in capsys.readouterr().out
     monkeypatch.setenv(SOURCES, str(source))
     assert run_dag("image_dataset", {"source_uri": str(source)}).state == "success"
 

@@ -83,7 +83,7 @@ def test_a_damaged_map_is_refused_and_nothing_is_added(content: str, tmp_path: P
     path = tmp_path / "labels" / "00001.json"
     path.write_text(content)
     for read in (label_map, proposed_labels):
-        with pytest.raises(DatasetError, match=r"00001\.json .*bring back"):
+        with pytest.raises(DatasetError, match=r"00001\.json .*restore a copy"):
             read(tmp_path, ["cat", "eel"])
     assert list(path.parent.iterdir()) == [path]
 
@@ -136,7 +136,7 @@ def test_a_file_of_the_user_decides_all_ids(tmp_path: Path):
         ("cat\n", SourceError, "lacks 'dog': add"),
         ("cat\ndog\ncat\n", SettingsError, "names 'cat' twice"),
         ("\n", SettingsError, "is empty"),
-        (None, SettingsError, "label_map must be a file of labels"),
+        (None, SettingsError, "label_map must be a file with one label per line"),
     ],
 )
 def test_an_unsuitable_label_file_is_refused(tmp_path: Path, content: str | None, error: type, words: str):
@@ -210,7 +210,7 @@ def test_a_build_whose_labels_were_released_is_not_committed(failed: Settings, m
     release_labels(failed)
     if reused:
         reserve_labels(name_folder(failed), ["ant"], BUILD)
-    told = r"id 0 for the label 'notes', and this id now belongs to ('ant'|no label) .*run its `shard` stage again"
+    told = r"id 0 for the label 'notes', but .* this id now belongs to ('ant'|no label) .*run its `shard` stage again"
     with pytest.raises(DatasetError, match=told):
         publish(plan_path, failed)
     assert not list(name_folder(failed).glob("*/dataset.json"))
@@ -260,7 +260,7 @@ def test_a_commit_whose_claim_expired_raises_an_error(
         save(*arguments)
 
     monkeypatch.setattr(upload, "save", release_then_save)
-    with pytest.raises(DatasetError, match=r"remove the folder .*/images/[0-9a-f]{16}, which was committed"):
+    with pytest.raises(DatasetError, match=r"remove the folder .*/images/[0-9a-f]{16}, which another build committed"):
         publish(plan_path, failed)
 
 
@@ -325,7 +325,7 @@ def test_the_labels_command_lists_labels_with_their_holders_and_releases_them(
         "released": ["tulip"],
     }
     assert main(["labels", "--json", *place, "--set", "dataset_name=flower"]) == 1
-    assert "holds no dataset 'flower', but images: set dataset_name" in capsys.readouterr().err
+    assert "has no dataset 'flower'. It has images: set dataset_name" in capsys.readouterr().err
 
 
 def test_a_damaged_dataset_stops_a_release(failed: Settings, make_images: MakeImages):
@@ -339,9 +339,11 @@ def test_labels_without_an_image_are_logged_once(
     failed: Settings, make_images: MakeImages, caplog: pytest.LogCaptureFixture
 ):
     flowers(failed, make_images, "daisy", "rose")
-    told = [each.getMessage() for each in caplog.records if "in the label map without an image" in each.getMessage()]
+    told = [
+        each.getMessage() for each in caplog.records if "in the label map, but without an image" in each.getMessage()
+    ]
     assert len(told) == 1
-    assert "2 classes in the label map without an image in this version: 'notes', 'src'; if" in told[0]
+    assert "2 classes in the label map, but without an image in this version: 'notes', 'src'. If" in told[0]
     assert "`python -m pipeline labels --release`" in told[0]
     shutil.rmtree(Path(failed.source_uri) / "rose")
     second = load(Path(flowers(failed, make_images, "ants")["dataset"])).quality

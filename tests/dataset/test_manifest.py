@@ -61,5 +61,5 @@ def test_a_dataset_with_unsafe_names_is_refused(damage: Callable[[dict[str, Any]
     del content["checksum"]
     damage(content)
     (folder / "dataset.json").write_text(json.dumps({**content, "checksum": checksum(content)}))
-    with pytest.raises(DatasetError, match=re.escape(f"{named!r} is no name that Tenfold gives")):
+    with pytest.raises(DatasetError, match=re.escape(f"Tenfold never gives the name {named!r}")):
         load(folder)

@@ -122,7 +122,7 @@ def test_a_damaged_partition_is_named(tmp_path: Path, content: bytes):
     settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     save(settings, "2026-01-02", A, 1)
     (tmp_path / "datasets" / "images" / "partitions" / "2026-01-02.json").write_bytes(content)
-    told = r"partitions/2026-01-02\.json names no version .*build its partition again"
+    told = r"partitions/2026-01-02\.json does not name a version .*build its partition again"
     with pytest.raises(DatasetError, match=told):
         newest_partitions(settings, 1)
     with pytest.raises(DatasetError, match=told):

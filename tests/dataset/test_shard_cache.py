@@ -183,7 +183,7 @@ ShardCache(Path(sys.argv[1]), {ROOM}).pin(RemoteShard(BucketPath("bucket", "data
     command = [sys.executable, "-B", "-c", script, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].startswith(
-        f"pipeline.errors.StorageError: {tmp_path / 'v1/0'} cannot be written (File too large): make room"
+        f"pipeline.errors.StorageError: {tmp_path / 'v1/0'} cannot be written (File too large): free some space"
     )
     assert [path.name for path in (tmp_path / "v1").iterdir()] == [".0.lock"]
 
@@ -192,7 +192,10 @@ def test_a_full_disk_is_reported_and_leaves_no_file(gcs: FakeGcs, small_disk: Pa
     gcs.put("bucket", "data/v1/large", bytes(100_000))
     shards = shards_of(gcs, 1)
     cache = ShardCache(small_disk, ROOM)
-    full = r"-large cannot be written \(No space left on device: 100,000 bytes are needed, 65,536 are free\): make room"
+    full = (
+        r"-large cannot be written \(No space left on device: 100,000 bytes are needed, 65,536 are free\): free "
+        r"some space"
+    )
     with pytest.raises(StorageError, match=full):
         cache.pin(shards["large"], at_once)
     assert left_over(small_disk) == []

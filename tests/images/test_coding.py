@@ -97,7 +97,7 @@ UNREADABLE = {
         "8 bits",
     ),
     "lossless of 16 bits": (imagecodecs.ljpeg_encode(PIXELS[..., 0].astype(np.uint16)), "16 bits per sample", "PNG"),
-    "height 0": (without_height(jpeg(1)), "states its height after its pixels", "save it again"),
+    "height 0": (without_height(jpeg(1)), "with its height after its pixels", "save it again"),
     "JPEG-LS": (imagecodecs.jpegls_encode(PIXELS), "JPEG-LS is not supported", "convert it to JPEG or PNG"),
     "JPEG 2000": (encoded(IMAGE, "JPEG2000"), "JPEG 2000 is not supported", "convert it to JPEG or PNG"),
     "JPEG 2000, bare": (

@@ -171,7 +171,7 @@ def test_too_many_pixels_are_rejected_from_the_header(
     assert time.process_time() - before < 0.5
     if not accepted:
         assert rejection(image, Rules(check=rules.check, max_pixels=max_pixels)) == found
-        assert found.reason.startswith(f"{size[0]} x {size[1]} pixels are more than")
+        assert found.reason.startswith(f"{size[0]} x {size[1]} pixels are above the limit of")
     else:
         assert isinstance(found, UsableImage)
 

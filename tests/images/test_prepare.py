@@ -104,7 +104,7 @@ def test_boxes_do_not_change_the_bytes(check: str):
 def test_a_box_without_pixels_is_named(box: Box, rules: Rules):
     found = rejection(encoded(picture(), "JPEG"), rules, (Box(0, 0, 1, 1), box))
     assert found.reason == (
-        f"its box from ({box.xmin:g}, {box.ymin:g}) to ({box.xmax:g}, {box.ymax:g}) holds nothing of the 12 x 8 pixels"
+        f"its box from ({box.xmin:g}, {box.ymin:g}) to ({box.xmax:g}, {box.ymax:g}) covers none of the 12 x 8 pixels"
     )
     assert "upright image" in found.advice
 

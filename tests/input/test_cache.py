@@ -104,12 +104,12 @@ def test_the_chosen_cache(dataset: Dataset, tmp_path: Path, name: str):
 
 
 WORDS = {
-    "memory": ("auto", TRAIN, r"decoded images are kept in memory: about 0\.0 of \d+\.\d GB"),
+    "memory": ("auto", TRAIN, r"decoded images are kept in memory: they need about 0\.0 of \d+\.\d GB"),
     "too many": (
         "auto",
         MANY,
-        r"decoded images would take about \d+\.\d GB, and \d+\.\d GB of memory can be used for them: images are "
-        r"decoded in every epoch; cache=disk would keep them",
+        r"decoded images need about \d+\.\d GB, but only \d+\.\d GB of memory can be used for them: images are "
+        r"decoded again in every epoch; cache=disk would keep them",
     ),
     "off": ("off", TRAIN, ""),
     "disk": ("disk", TRAIN, r"decoded images are kept in .*/kept/[0-9a-f]{16}: about 0\.0 GB more"),
@@ -131,12 +131,12 @@ def test_the_chosen_cache_is_logged(dataset: Dataset, tmp_path: Path, caplog: py
     [
         (
             "memory",
-            r"^decoded images would take about \d+\.\d GB, and \d+\.\d GB of memory can be used for them: set "
+            r"^decoded images need about \d+\.\d GB, but only \d+\.\d GB of memory can be used for them: set "
             r"cache=disk or cache=off$",
         ),
         (
             "disk",
-            r"^decoded images would take about \d+\.\d GB, and \d+\.\d GB of disk below .*/kept can be used for them: "
+            r"^decoded images need about \d+\.\d GB, but only \d+\.\d GB of disk below .*/kept can be used for them: "
             r"set local_folder or cache=off$",
         ),
     ],
@@ -310,7 +310,7 @@ def test_a_damaged_cache_is_removed_and_written_again(
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     split = file.partition(".")[0]
     read = trained if split == "train" else validated
-    words = "the decoded images in .* were damaged .* and have been removed: the next try decodes them again"
+    words = "the decoded images in .* were damaged .* and have been removed: the next attempt decodes them again"
     with pytest.raises(CacheDamaged, match=words), disk(tmp_path, dataset) as options, damage_named(published):
         read(published, options)
     assert not list(tmp_path.glob(f"*/images-{split}*"))
@@ -353,7 +353,9 @@ def test_a_cache_that_another_process_holds_is_refused(dataset: Dataset, tmp_pat
         own = folder_of(options)
     with held_by_another_process(own):
         with (
-            pytest.raises(BadInput, match=f"^another training keeps the same images in {own}: set cache=off for one"),
+            pytest.raises(
+                BadInput, match=f"^another training keeps the same decoded images in {own}: set cache=off for one"
+            ),
             disk(tmp_path, dataset),
         ):
             pass

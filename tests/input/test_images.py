@@ -304,7 +304,7 @@ def test_a_shard_cut_between_records_stops_the_epoch(published: Path, tmp_path: 
         damage_named(str(tmp_path)),
     ):
         numbers(batches)
-    with pytest.raises(DatasetError, match=rf"{shard} should hold \d+ bytes and holds {length + 16}"):
+    with pytest.raises(DatasetError, match=rf"{shard} should hold \d+ bytes, but holds {length + 16}"):
         training_batches(tmp_path, OPTIONS)
 
 
@@ -323,12 +323,15 @@ def test_a_shard_or_dataset_removed_while_it_is_read_is_named(published: Path, t
     shard = tmp_path / "copy" / load(published).splits["train"].shards[1].name
     shard.unlink()
     with (
-        pytest.raises(DatasetError, match=rf"{shard} is missing: remove .* and build it again"),
+        pytest.raises(DatasetError, match=rf"{shard} is missing: remove .* and build the dataset again"),
         damage_named(tmp_path / "copy"),
     ):
         numbers(batches)
     shutil.rmtree(tmp_path / "copy")
-    with pytest.raises(DatasetError, match="removed or damaged while it was read"), damage_named(tmp_path / "copy"):
+    with (
+        pytest.raises(DatasetError, match="removed or damaged while the training read it"),
+        damage_named(tmp_path / "copy"),
+    ):
         numbers(batches)
 
 
@@ -340,7 +343,7 @@ def copy(folder: Path, target: Path) -> None:
 
 
 def test_a_missing_dataset_is_reported(tmp_path: Path):
-    with pytest.raises(DatasetError, match="holds no dataset"):
+    with pytest.raises(DatasetError, match="contains no dataset"):
         training_batches(str(tmp_path), OPTIONS)
 
 
@@ -353,8 +356,8 @@ def test_a_missing_dataset_is_reported(tmp_path: Path):
         ({"min_crop_area": 0.0}, "min_crop_area must be over 0 and at most 1, got 0.0"),
         ({"crop": "middle"}, "crop must be one of random, random_resized, whole, got 'middle'"),
         ({"cache": "disk"}, "cache must be off, memory or an absolute path, got 'disk': `open_cache`"),
-        ({"cache": "memory", "crop": "random_resized"}, "cache needs crop=random or crop=whole"),
-        ({"cache": "memory", "balanced": True}, "cache must be off where balanced is set"),
+        ({"cache": "memory", "crop": "random_resized"}, "cache must be off with crop=random_resized"),
+        ({"cache": "memory", "balanced": True}, "cache must be off with balanced"),
     ],
 )
 def test_invalid_options_are_refused(values: dict[str, Any], words: str):

@@ -61,5 +61,5 @@ def test_a_validation_batch_has_the_labels_of_its_examples(published: Path):
 
 
 def test_images_with_several_labels_cannot_be_balanced(published: Path):
-    with pytest.raises(DatasetError, match="images of several labels, which cannot be balanced"):
+    with pytest.raises(DatasetError, match="have several labels, so the classes cannot be balanced"):
         training_batches(published, BatchOptions(image_size=16, batch_size=2, balanced=True))

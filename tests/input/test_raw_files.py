@@ -55,5 +55,5 @@ def test_load_image_works_eagerly_and_in_a_map(folder: Path, mapped: bool):
 
 def test_a_folder_without_jpegs_is_refused(tmp_path: Path):
     (tmp_path / "cat").mkdir()
-    with pytest.raises(SourceError, match="holds no JPEG in its sub-folders: name a folder"):
+    with pytest.raises(SourceError, match="has no JPEG files in its sub-folders: name a folder"):
         raw_file_batches(tmp_path, image_size=16, batch_size=4)

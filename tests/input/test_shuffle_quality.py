@@ -139,7 +139,7 @@ def test_the_result_for_a_dataset(published: Path):
 def test_a_batch_of_all_examples_needs_no_buffer(published: Path):
     result = shuffle_quality(published, settings_of(batch_size=100))
     assert result["enough_megabytes"] == 0
-    assert format_shuffle_quality(result).endswith("no buffer is needed: shuffle_megabytes=1 will do")
+    assert format_shuffle_quality(result).endswith("no buffer is needed: shuffle_megabytes=1 is enough")
 
 
 def some_result(**values: Any) -> dict[str, Any]:
@@ -155,8 +155,8 @@ def some_result(**values: Any) -> dict[str, Any]:
     ("enough", "words"),
     [
         (32, "shuffle_megabytes=32 is enough"),
-        (0, "no buffer is needed: shuffle_megabytes=1 will do"),
-        (None, "not even shuffle_megabytes=65536 is enough: building the dataset shuffles it"),
+        (0, "no buffer is needed: shuffle_megabytes=1 is enough"),
+        (None, "even shuffle_megabytes=65536 is not enough: build the dataset again, which shuffles it"),
     ],
 )
 def test_the_result_is_formatted_as_a_table(enough: int | None, words: str):
@@ -192,7 +192,7 @@ def test_left_out_examples_and_settings_are_logged(
     result = shuffle_quality(published, settings_of(balanced=True, crop="whole"))
     assert result["examples"] <= 30
     assert f"of 12 training shards: {result['examples']} of " in caplog.text
-    assert "balanced is left aside" in caplog.text
+    assert "balanced is ignored" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -209,13 +209,13 @@ def test_a_cache_that_shuffles_later_epochs_is_logged(
 ):
     caplog.set_level("INFO")
     shuffle_quality(published, settings_of(**values))
-    assert ("later epochs are shuffled as a whole" in caplog.text) is said
+    assert ("later epochs are shuffled completely" in caplog.text) is said
 
 
 def test_a_batch_size_of_1_and_a_missing_dataset_are_refused(published: Path, tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"batch_size must be at least 2 here, .* got 1$"):
+    with pytest.raises(SettingsError, match=r"batch_size must be at least 2 to measure the order, got 1"):
         shuffle_quality(published, settings_of(batch_size=1))
-    with pytest.raises(DatasetError, match="holds no dataset"):
+    with pytest.raises(DatasetError, match="contains no dataset"):
         shuffle_quality(tmp_path, settings_of())
 
 
@@ -223,7 +223,7 @@ def test_a_dataset_with_one_example_is_refused(published: Path, monkeypatch: pyt
     dataset = load(published)
     empty = replace(dataset.splits["train"], examples=1)
     monkeypatch.setattr("pipeline.dataset.manifest.load", lambda _: replace(dataset, splits={"train": empty}))
-    with pytest.raises(DatasetError, match="holds 1 training examples: an order needs two at least"):
+    with pytest.raises(DatasetError, match="holds 1 training examples: an order needs at least two"):
         shuffle_quality(published, settings_of())
 
 
@@ -239,7 +239,7 @@ def test_the_command_prints_the_result_as_json(published: Path):
     result = json.loads(done.stdout)
     assert done.returncode == 0
     assert (result["dataset"], result["shuffle_megabytes"]) == (str(published), 3)
-    words = ("loading TensorFlow", "where decoded images", "labels: ", "orders of training: ")
+    words = ("loading TensorFlow", "these are the orders with cache=off", "labels: ", "orders of training: ")
     assert [line for line in done.stderr.splitlines() if not line.startswith(words)] == []
 
 
@@ -248,5 +248,5 @@ def test_the_command_prints_an_error_as_one_line(tmp_path: Path):
     assert (done.returncode, done.stdout) == (1, "")
     assert (
         done.stderr
-        == f"error: {tmp_path / 'none'} is no folder: name the folder of a version, which holds dataset.json\n"
+        == f"error: {tmp_path / 'none'} is not a folder: name the folder of a version, which contains dataset.json\n"
     )

@@ -125,6 +125,6 @@ def test_missing_control_groups_are_logged(tmp_path: Path, caplog: pytest.LogCap
     with caplog.at_level(logging.INFO):
         assert cgroup.sources(tmp_path) == {}
     assert [record.getMessage() for record in caplog.records] == [
-        "monitor: cgroup processors is left out: no control group tells of it",
-        "monitor: cgroup memory is left out: no control group tells of it",
+        "monitor: cgroup processors is left out: no control group reports it",
+        "monitor: cgroup memory is left out: no control group reports it",
     ]

@@ -243,7 +243,7 @@ def test_the_next_attempt_packs_files_of_a_killed_attempt(tmp_path: Path) -> Non
     first, second = sorted((tmp_path / "comet").glob("*/*.zip"))
     assert str(second) == location
     assert series(first)["loss"] == series(second)["loss"]
-    assert f"packed what a killed try left for Comet: {first}" in words
+    assert f"packed the values that a killed attempt could not send to Comet: {first}" in words
     assert f"comet upload {first} {second}\n" in words
 
 
@@ -261,9 +261,9 @@ def test_files_of_a_killed_online_training_are_packed(tmp_path: Path) -> None:
 
 def test_comet_recover_reports_a_missing_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["comet", "recover", str(tmp_path)]) == 1
-    assert f"{tmp_path} holds no run" in capsys.readouterr().err
+    assert f"{tmp_path} does not contain a run" in capsys.readouterr().err
     assert main(["comet", "recover", "gs://bucket/runs/x"]) == 1
-    assert "is a bucket" in capsys.readouterr().err
+    assert "is in a bucket" in capsys.readouterr().err
 
 
 def test_an_error_message_does_not_contain_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,5 +281,5 @@ def test_finish_within_stops_waiting_at_its_limit(caplog: pytest.LogCaptureFixtu
     assert finish_within(10, "it", lambda: 1 / 0)
     assert [record.getMessage() for record in caplog.records] == [
         "it did not end within 0.05 s; the local record is complete",
-        "it did not end well: ZeroDivisionError: division by zero",
+        "it could not be ended: ZeroDivisionError: division by zero",
     ]

@@ -229,7 +229,10 @@ def pcie_calls(source: Any, calls: int) -> list[tuple[Any, int]]:
 def test_an_entry_that_names_no_gpu_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert list(sources(FakeNvml(), "1,7")) == ["gpu 0", "PCIe"]
     [message] = warnings_of(caplog)
-    assert message == "monitor: CUDA_VISIBLE_DEVICES names '7', which is no GPU or named twice: it ends the list"
+    assert message == (
+        "monitor: CUDA_VISIBLE_DEVICES lists '7', which is not a GPU or is listed twice: the rest of the list "
+        "is ignored"
+    )
 
 
 @pytest.mark.parametrize("mask", ["", "-1"])

@@ -90,7 +90,7 @@ def test_the_machine_is_sampled_for_a_given_time(tmp_path: Path) -> None:
 def test_a_short_command_without_a_sample_prints_only_its_own_output(tmp_path: Path) -> None:
     code, out, err = run("--to", str(tmp_path), "--hz", "0.2", "--", "/bin/sh", "-c", "echo mine")
     assert (code, out) == (0, "mine\n")
-    assert "it ended before the first sample" in err
+    assert "the command ended before the first sample" in err
     assert "No samples were recorded" in (tmp_path / "samples.html").read_text()
 
 
@@ -138,8 +138,12 @@ def test_a_signal_stops_sampling_the_machine() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--", "no-such-command-here"], 127, "error: there is no command 'no-such-command-here' that could be run"),
-        (["--", __file__], 127, f"error: there is no command {__file__!r} that could be run"),
+        (
+            ["--", "no-such-command-here"],
+            127,
+            "error: the command 'no-such-command-here' was not found, or is not executable",
+        ),
+        (["--", __file__], 127, f"error: the command {__file__!r} was not found, or is not executable"),
         ([], 2, "give either --seconds or a command after --"),
         (["--seconds", "3", "--", "true"], 2, "give either --seconds or a command after --"),
         (["--seconds", "0"], 2, "--seconds must be a number over 0, got 0.0"),

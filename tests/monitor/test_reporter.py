@@ -83,7 +83,9 @@ def test_close_has_a_timeout_if_a_sink_never_returns(caplog: pytest.LogCaptureFi
     assert stuck.entered.wait(5)
     reporter.close(timeout=0.05)
     stuck.release.set()
-    assert [r.getMessage() for r in caplog.records] == ["monitor: 1 rows were not written: the sinks were too slow"]
+    assert [r.getMessage() for r in caplog.records] == [
+        "monitor: 1 rows were not written, because the sinks were too slow"
+    ]
 
 
 def test_a_failing_sink_is_logged_and_the_others_continue(caplog: pytest.LogCaptureFixture) -> None:
@@ -95,8 +97,8 @@ def test_a_failing_sink_is_logged_and_the_others_continue(caplog: pytest.LogCapt
     assert [row.step for row in sink.rows] == [0, 1, 2]
     assert reporter.errors == {"BrokenSink": "OSError: disk full"}
     assert [record.getMessage() for record in caplog.records] == [
-        "monitor: BrokenSink failed, the others go on: OSError: disk full",
-        "monitor: BrokenSink did not take 3 rows, for the first one: OSError: disk full",
+        "monitor: BrokenSink failed, and the other sinks continue: OSError: disk full",
+        "monitor: BrokenSink did not take 3 rows. The first reason: OSError: disk full",
     ]
 
 
@@ -203,4 +205,7 @@ def test_a_failing_sync_is_logged_once(caplog: pytest.LogCaptureFixture) -> None
         assert reporter.flush()
     reporter.close()
     assert len(sink.rows) == 3
-    assert caplog.text.count("the record cannot be synced: [Errno 5] Input/output error") == 1
+    assert (
+        caplog.text.count("the record cannot be synced, so a power loss could lose rows: [Errno 5] Input/output error")
+        == 1
+    )

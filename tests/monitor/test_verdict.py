@@ -197,7 +197,7 @@ def test_the_sentence_mentions_a_long_start() -> None:
     at["time"] = np.insert(at["time"][1:], 0, 940.0)
     judged = diagnose(batches(0, 100), at, cores=16)
     assert (
-        "start-up and the first step took 75% of the time (60 s, 60 s of them waiting for the first batch)"
+        "start-up and the first step took 75% of the time (60 s, of which 60 s were waiting for the first batch)"
         in judged.sentence
     )
     assert "start-up" not in diagnose(batches(0, 100), at, cores=16, whole=False).sentence
@@ -209,12 +209,12 @@ def test_the_sentence_mentions_a_long_start() -> None:
         (
             batches(41, 59, steps=9),
             {},
-            "Not enough steps to say: 9 in the steady state, at least 10 are needed.",
+            "Not enough steps for a verdict: 9 in the steady state, at least 10 are needed.",
         ),
         (
             batches(4, 1),
             {},
-            "Not enough time to say: 200 steps in the steady state took 1.0 s, at least 2 s are needed.",
+            "Not enough time for a verdict: 200 steps in the steady state took 1.0 s, at least 2 s are needed.",
         ),
         (
             batches(0, 2345),
@@ -225,14 +225,14 @@ def test_the_sentence_mentions_a_long_start() -> None:
             batches(0, 100),
             OTHERS,
             "Compute-bound: 100% of the step time is computing, 0.0% waiting for data (100 ms a step, 200 steps); "
-            "there is no GPU; this training kept 1.5 of 16 cores busy, other programs 14.5 of 16.",
+            "there is no GPU; this training kept 1.5 of 16 cores busy, and other programs kept 14.5 of 16 busy.",
         ),
         (
             batches(0, 100),
             STARVED,
-            "Compute-bound (starved by other programs): 100% of the step time is computing, 0.0% waiting for data (100 "
-            "ms a step, 200 steps); there is no GPU; this training kept 1.5 of 16 cores busy, other programs 14.5 of "
-            "16; 12.0 threads of this training waited for a core.",
+            "Compute-bound (starved by other programs): 100% of the step time is computing, 0.0% waiting for data "
+            "(100 ms a step, 200 steps); there is no GPU; this training kept 1.5 of 16 cores busy, and other "
+            "programs kept 14.5 of 16 busy; 12.0 threads of this training waited for a core.",
         ),
         (
             batches(4, 96),
@@ -244,53 +244,54 @@ def test_the_sentence_mentions_a_long_start() -> None:
             batches(41, 59),
             {"sys_cpu_pct": 98.0, "gpu_0/util_pct": 50.0},
             "Input-bound (decoding): 41% of the step time is waiting for data (41 of 100 ms a step, 200 steps); the "
-            "GPU was 50% busy; 15.7 of 16 cores were busy; without any wait a step would be at most 1.69 times faster.",
+            "GPU was 50% busy; 15.7 of 16 cores were busy; without waiting, steps would be at most 1.69 times as "
+            "fast.",
         ),
         (
             batches(20, 80),
             DECODES,
             "Moderately input-bound (decoding): 20% of the step time is waiting for data (20 of 100 ms a step, 200 "
-            "steps); this training kept 15.6 of 16 cores busy; without any wait a step would be at most 1.25 times "
-            "faster; without a GPU, training computes on the cores that decode, and less than that can be won.",
+            "steps); this training kept 15.6 of 16 cores busy; without waiting, steps would be at most 1.25 times as "
+            "fast; the real gain is smaller, because without a GPU the same cores decode and compute.",
         ),
         (
             batches(41, 59),
             {**DECODES, "proc_cpu_pct": 200.0, "cgroup_cpu_limit_cores": 2.0, "cgroup_cpu_throttled_pct": 30.0},
-            "Input-bound (the CPU quota and decoding): 41% of the step time is waiting for data (41 of 100 ms a step, "
-            "200 steps); this training kept 2.0 of 2 cores busy, other programs 13.7 of 16; the CPU limit of the "
-            "container held it back 30% of the time; without any wait a step would be at most 1.69 times faster; "
-            "without a GPU, training computes on the cores that decode, and less than that can be won.",
+            "Input-bound (the CPU quota and decoding): 41% of the step time is waiting for data (41 of 100 ms a "
+            "step, 200 steps); this training kept 2.0 of 2 cores busy, and other programs kept 13.7 of 16 busy; the "
+            "CPU limit of the container held it back 30% of the time; without waiting, steps would be at most 1.69 "
+            "times as fast; the real gain is smaller, because without a GPU the same cores decode and compute.",
         ),
         (
             batches(100, 0),
             {**IDLE, "pressure_io_some_pct": 88.0, "sys_net_recv_Bps": 2e7},
-            "Input-bound (reading): 100% of the step time is waiting for data (100 of 100 ms a step, 200 steps); this "
-            "training kept 1.5 of 16 cores busy; tasks were stalled on disk I/O 88% of the time; 20.0 MB a second came "
-            "over the network; without any wait a step would be at most a hundred or more times faster.",
+            "Input-bound (reading): 100% of the step time is waiting for data (100 of 100 ms a step, 200 steps); "
+            "this training kept 1.5 of 16 cores busy; tasks were stalled on disk I/O 88% of the time; 20.0 MB a "
+            "second came over the network; without waiting, steps would be at most a hundred or more times as fast.",
         ),
         (
             ready(batches(BURSTS, 120), [100, 100, 100, 100, 0]),
             IDLE,
             "Input-bound (a too small buffer): 40% of the step time is waiting for data (80 of 200 ms a step, 200 "
-            "steps); this training kept 1.5 of 16 cores busy; most steps find their batch ready, and the others wait "
-            "the longer; without any wait a step would be at most 1.67 times faster.",
+            "steps); this training kept 1.5 of 16 cores busy; most steps find their batch ready, but the other steps "
+            "wait long; without waiting, steps would be at most 1.67 times as fast.",
         ),
         (
             batches(41, 59),
             {**IDLE, "proc_busiest_thread_pct": 97.0},
             "Input-bound (one core): 41% of the step time is waiting for data (41 of 100 ms a step, 200 steps); this "
-            "training kept 1.5 of 16 cores busy; its busiest thread was busy 97% of the time; without any wait a step "
-            "would be at most 1.69 times faster.",
+            "training kept 1.5 of 16 cores busy; its busiest thread was busy 97% of the time; without waiting, steps "
+            "would be at most 1.69 times as fast.",
         ),
         (
             batches(1, 59, host=40),
             {},
-            "Host-bound: 40% of the step time is the loop itself (100 ms a step, 200 steps).",
+            "Host-bound: 40% of the step time is the training loop itself (100 ms a step, 200 steps).",
         ),
         (
             batches(1, 84, host=15),
             {},
-            "Moderately host-bound: 15% of the step time is the loop itself (100 ms a step, 200 steps).",
+            "Moderately host-bound: 15% of the step time is the training loop itself (100 ms a step, 200 steps).",
         ),
     ],
 )  # fmt: skip

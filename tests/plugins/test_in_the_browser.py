@@ -448,7 +448,7 @@ def test_an_expired_login_shows_a_message(logged_in: LoggedIn, rich: str) -> Non
         context.clear_cookies()
         drag(page, panel.bounding_box(), 0.3, 0.45)
         page.get_by_role("alert").wait_for()
-        assert page.get_by_role("alert").inner_text().startswith("You are not logged in any more")
+        assert page.get_by_role("alert").inner_text().startswith("You are no longer logged in")
 
 
 @pytest.mark.parametrize("run_id", NO_RUNS, ids=["above", "markup", "long", "nul", "none", "quote"])
@@ -460,7 +460,7 @@ def test_an_unknown_run_has_an_empty_page(ui: Ui, logged_in: LoggedIn, addresses
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
         seen.page.goto(address("/run", run_id, other_dag_id=run_id, other_run_id=run_id))
-        until(lambda: seen.page.locator(".empty").all_inner_texts() == 2 * ["There is no run of this id."])
+        until(lambda: seen.page.locator(".empty").all_inner_texts() == 2 * ["There is no run with this id."])
         assert seen.page.locator("img").count() == 0
         assert seen.complaints == []
 

@@ -118,7 +118,7 @@ def test_a_training_without_steps_is_starting(training: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("run.json", "{", "it cannot be read: run.json is no JSON"),
+        ("run.json", "{", "it cannot be read: run.json is not valid JSON"),
         ("run.json", "[1]", "it cannot be read"),
         ("run.json", '{"settings": 7}', "it cannot be read"),
         ("best.json", '{"a": 1}', "it cannot be read"),
@@ -340,7 +340,7 @@ def test_each_request_checks_the_permission_for_its_dag(client: Client, runs: No
     ("pool", "state", "expected", "words"),
     [
         ("default_pool", "running", "none", "No task of this DAG trains a model."),
-        ("gpu", "running", "waiting", "The training has not started: the tasks before it are still at work."),
+        ("gpu", "running", "waiting", "The training has not started: the tasks before it are still running."),
         ("gpu", "failed", "none", "This run has no training, or its files were removed."),
     ],
 )

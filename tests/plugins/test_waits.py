@@ -44,4 +44,4 @@ def test_the_tab_names_a_missing_pool_and_the_command_that_creates_it(waiting: N
     Pool.create_or_update_pool("gpu", slots=1, description="", include_deferred=False)
     assert waiting_for() == ""
     Pool.create_or_update_pool("gpu", slots=0, description="", include_deferred=False)
-    assert "needs 1 slot of the pool 'gpu', and the pool has 0" in waiting_for()
+    assert "needs 1 slot of the pool 'gpu', but the pool has 0" in waiting_for()

@@ -94,8 +94,8 @@ COMPLETE = dataset(
     findings=["it drifted"],
 )
 REJECTED = [
-    {"path": "x.jpg", "reason": "300 x 200 pixels are more than 0.05 megapixels", "advice": "shrink it"},
-    {"path": "y.jpg", "reason": "31 x 2000 pixels are more than 0.05 megapixels", "advice": "shrink it"},
+    {"path": "x.jpg", "reason": "300 x 200 pixels are above the limit of 0.05 megapixels", "advice": "shrink it"},
+    {"path": "y.jpg", "reason": "31 x 2000 pixels are above the limit of 0.05 megapixels", "advice": "shrink it"},
     {"path": "z.jpg", "reason": "cannot be decoded: 7 bytes are left", "advice": "replace it"},
 ]
 
@@ -119,7 +119,7 @@ def test_the_card_has_counts_in_tables():
         ["sizes", "0.02", "little"],
         ["rose/1.jpg", "rose/copy.jpg"],
         ["a.jpg", "b.jpg"],
-        ["… x … pixels are more than … megapixels", "2"],
+        ["… x … pixels are above the limit of … megapixels", "2"],
         ["cannot be decoded", "1"],
         ["z.jpg", "cannot be decoded: 7 bytes are left", "replace it"],
         ["split_seed", "7"],
@@ -135,12 +135,15 @@ def test_the_card_has_findings_in_sentences():
         "Version 1f3c, from /data/flowers",
         "it drifted",
         "5 images are equal to another one (2 groups)",
-        "1 of 60 (1.67%) validation and test images look like one in training",
-        "1,050 images were listed. Passed over as no images of a class: 2 (hidden).",
-        "The largest class, 'rose', has 10 times the training images of the smallest, 'daisy'. Labels without any: 1.",
+        "1 of 60 (1.67%) validation and test images look like a training image",
+        "1,050 images were listed. Skipped, because they are not images of a class: 2 (hidden).",
+        (
+            "The largest class, 'rose', has 10 times the training images of the smallest, 'daisy'. Labels without "
+            "training images: 1."
+        ),
         "Of 3 images: height 240 to 500 pixels, 327 on average; width 320 to 500 pixels, 380 on average; 73.3 kB each",
-        "Against version 0abc",
-        "1 of 60 validation and test images; 1 by name.",
+        "Compared with version 0abc",
+        "1 of 60 validation and test images. Pairs listed: 1.",
         "No sample images were given.",
         "No image was rejected.",
     ):
@@ -156,8 +159,8 @@ def test_bars_are_proportional_to_the_largest_value():
 def test_near_duplicates_are_listed_separately_from_duplicates():
     page = Page(card_html(COMPLETE, [], [], [group("a", "b", "c"), group("d", "e", kind="alike")]))
     assert page.rows.index(["image", "equal to it"]) + 1 == page.rows.index(["a", "b, c"])
-    assert page.rows.index(["image", "which look like it"]) + 1 == page.rows.index(["d", "e"])
-    assert ["image", "which look like it"] not in Page(card_html(COMPLETE, [], [], [group("a", "b")])).rows
+    assert page.rows.index(["image", "similar to it"]) + 1 == page.rows.index(["d", "e"])
+    assert ["image", "similar to it"] not in Page(card_html(COMPLETE, [], [], [group("a", "b")])).rows
 
 
 def test_the_card_names_missing_information():
@@ -165,14 +168,14 @@ def test_the_card_names_missing_information():
     del empty["quality"]
     text = Page(card_html(empty, [])).text
     for words in (
-        "There are not two classes",
+        "Fewer than two classes",
         "Sizes and brightness were not counted",
-        "There was no version to compare with",
+        "There was no earlier version to compare with",
         "No image is known to be on both sides",
     ):
         assert words in text, words
     first = dataset({"a": 1}, {"a": 1}, drift={"against": None}, statistics=Statistics().to_json())
-    assert "There was no version to compare with" in Page(card_html(first, [])).text
+    assert "There was no earlier version to compare with" in Page(card_html(first, [])).text
 
 
 @pytest.mark.parametrize(
@@ -187,7 +190,7 @@ def test_the_middle_of_many_classes_is_collapsed(classes: int, tables: list[int]
     assert len(page.attributes("details")) == (len(tables) > 1)
     if len(tables) > 1:
         assert [int(row[1].replace(",", "")) for row in shown[15:25]] == list(range(10, 0, -1))
-        assert f"The {tables[2]} classes between them" in page.text
+        assert f"The other {tables[2]} classes" in page.text
 
 
 def test_html_in_names_is_escaped():
@@ -225,8 +228,8 @@ def test_the_size_of_the_card_is_limited():
     assert sum(row[1:2] == ["the file is empty"] for row in page.rows) == 50
     assert sum(row[1:2] == ["copy.jpg"] for row in page.rows) == 50
     assert "30 more samples are not shown" in page.text
-    assert "The first 50 of 2,000; rejected.jsonl lists them." in page.text
-    assert "The first 50 of 2,000; duplicates.jsonl lists them." in page.text
+    assert "The first 50 of 2,000. The file rejected.jsonl lists all." in page.text
+    assert "The first 50 of 2,000. The file duplicates.jsonl lists all." in page.text
 
 
 def test_the_card_loads_no_resources_and_runs_no_script():

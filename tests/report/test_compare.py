@@ -47,11 +47,11 @@ def row(result: dict[str, Any], name: str) -> dict[str, Any]:
 def test_the_verdict_names_the_faster_run_with_an_interval(result: dict[str, Any]):
     assert result["verdict"].startswith("A is 1.2")
     assert "times as fast (95% interval 1.1" in result["verdict"]
-    compute = row(result, "compute in it")
+    compute = row(result, "compute of a step")
     assert compute["low"] < 20 < compute["high"]
     assert compute["high"] - compute["low"] < 1
     assert compute["difference"] == pytest.approx(compute["b"] - compute["a"])
-    wait = row(result, "wait for data in it")
+    wait = row(result, "data wait of a step")
     assert wait["low"] < 0 < wait["high"]
     assert row(result, "time of an epoch, without validation")["low"] > 1
     assert row(result, "best validation accuracy of an epoch") == {
@@ -65,17 +65,17 @@ def test_the_verdict_names_other_programs_that_may_explain_the_difference(runs: 
     busy = a.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0})
     alone = b.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0})
     words = (
-        "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may be all the "
-        "difference."
+        "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may explain the "
+        "whole difference."
     )
     assert compare.contention_sentence(replace(a, samples=busy), replace(b, samples=alone)) == words
     assert compare.contention_sentence(replace(b, samples=alone), replace(b, samples=alone)) == ""
-    assert compare.compare(replace(a, samples=busy), b, (None, None)).verdict.endswith("all the difference.")
+    assert compare.compare(replace(a, samples=busy), b, (None, None)).verdict.endswith("explain the whole difference.")
 
 
 def test_the_command_refuses_to_compare_a_run_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
     assert main(["report", "compare", str(runs[0]), str(runs[0])]) == 1
-    assert "are the same one" in capsys.readouterr().err
+    assert "are the same run" in capsys.readouterr().err
 
 
 def test_different_settings_and_hosts_are_listed(result: dict[str, Any]):
@@ -84,8 +84,8 @@ def test_different_settings_and_hosts_are_listed(result: dict[str, Any]):
 
 def test_a_run_compared_with_itself_shows_no_difference(runs: tuple[Path, Path], tmp_path: Path):
     same = compare_runs(runs[0], runs[0], tmp_path / "same.html")
-    assert same["verdict"].startswith("No difference in speed can be told: B is 1 times as fast (95% interval 0.9")
-    assert "No difference in accuracy can be told" in same["verdict"]
+    assert same["verdict"].startswith("The data shows no difference in speed: B is 1 times as fast (95% interval 0.9")
+    assert "The data shows no difference in accuracy" in same["verdict"]
     assert same["differing"] == {}
     assert "Settings, host and software are the same" in Page(tmp_path / "same.html").text
 
@@ -171,14 +171,14 @@ def test_models_on_other_images_have_no_interval(tmp_path: Path, why: str):
     assert row(found, "accuracy")["low"] is None
     assert row(found, "accuracy")["a"] == pytest.approx(90)
     assert "The models are not compared image by image: " in found["note"]
-    assert ("B kept no predictions.npz" in found["note"]) == (why == "no predictions")
+    assert ("B saved no predictions.npz" in found["note"]) == (why == "no predictions")
     assert "better" not in found["verdict"]
 
 
 def test_the_page_shows_the_verdict_and_all_differences(result: dict[str, Any]):
     page = Page(Path(result["comparison"]))
     words = " ".join(page.text.split())
-    for expected in (result["verdict"], "examples a second", "B less A", "host: cores 2 8", "epochs 3 4"):
+    for expected in (result["verdict"], "examples a second", "B minus A", "host: cores 2 8", "epochs 3 4"):
         assert expected in words, expected
     assert Path(result["comparison"]).stat().st_size < 5e6
     assert page.count("script") == 2
@@ -205,7 +205,7 @@ def test_killed_runs_can_be_compared(tmp_path: Path):
 
 def test_a_folder_without_a_run_is_refused_and_nothing_is_written(runs: tuple[Path, Path], tmp_path: Path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DatasetError, match=r"empty holds no run: there is no run\.json"):
+    with pytest.raises(DatasetError, match=r"empty is not the folder of a run: it has no run\.json"):
         compare_runs(runs[0], tmp_path / "empty", tmp_path / "compare.html")
     assert not (tmp_path / "compare.html").exists()
 
@@ -248,9 +248,9 @@ def test_an_invalid_output_path_is_refused_first(to: str, capsys: pytest.Capture
 
 def test_the_report_command_still_accepts_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(tmp_path)]) == 1
-    assert f"{tmp_path} holds no run" in capsys.readouterr().err
+    assert f"{tmp_path} is not the folder of a run" in capsys.readouterr().err
     assert main(["report", "./compare"]) == 1  # a folder named like the subcommand
-    assert "compare holds no run" in capsys.readouterr().err
+    assert "compare is not the folder of a run" in capsys.readouterr().err
 
 
 def test_runs_in_a_bucket_can_be_compared(gcs: FakeGcs, runs: tuple[Path, Path], tmp_path: Path):

@@ -28,17 +28,23 @@ def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
     page = Page(write_report(tmp_path, (), [("a/red.jpg", jpeg("red")), ("a/no.jpg", b"no image")]))
     accuracy = content["figures"]["accuracy"]
     for words in (
-        "The best model on the 5 validation examples. An interval holds 95% of what 1,000 samples",
+        (
+            "The figures of the best model on the 5 validation examples. Each interval contains 95% of the values "
+            "from 1,000 bootstrap samples"
+        ),
         f"accuracy 60.0% {accuracy['low']:.1%} to {accuracy['high']:.1%}",
         "circle 2 1 square 1 1 ",  # the matrix
         "square 2 50.0% 50.0% circle 3 66.7% 66.7%",  # the lowest recall first
-        "a probability of 79.0% on average and was right in 60.0%: on the whole it is surer than it should be",
+        (
+            "confidence of the model was 79.0%, and 60.0% of its predictions were correct: on the whole, it is too "
+            "confident"
+        ),
         "square 95% circle",  # the most confident mistakes
     ):
         assert words in words_of(page), words
     assert "top-5" not in page.text
     shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
-    assert shown == ["square, taken for circle"]  # an image that cannot be decoded is left out
+    assert shown == ["square, predicted as circle"]  # an image that cannot be decoded is left out
 
 
 def test_matrix_cells_are_tinted_by_their_share_of_the_class():
@@ -46,7 +52,7 @@ def test_matrix_cells_are_tinted_by_their_share_of_the_class():
     assert [[cell.text for cell in row] for row in matrix.rows] == [["2", "1"], ["1", "1"]]
     assert [[cell.is_correct for cell in row] for row in matrix.rows] == [[True, False], [False, True]]
     assert matrix.rows[0][0].tint == pytest.approx(2 * matrix.rows[0][1].tint)
-    assert matrix.rows[0][1].description == "a, taken for b: 1 of 3"
+    assert matrix.rows[0][1].description == "a, predicted as b: 1 of 3"
 
 
 @pytest.mark.parametrize("classes", [1, 2, MAX_CLASSES, MAX_CLASSES + 1, 1000])
@@ -77,16 +83,16 @@ def test_multilabel_images_are_evaluated_label_by_label(tmp_path: Path):
     (tmp_path / "evaluation.json").write_text(json.dumps(content))
     page = Page(write_report(tmp_path, (), [("a/bud.jpg", jpeg("red")), ("a/both.jpg", jpeg("blue"))]))
     for words in (
-        "mean average precision: how high each label ranks its images, the mean of all labels 77.8%",
+        "mean average precision: how well each label ranks its images above others, averaged over the labels 77.8%",
         "leaf 1 50.0% 50.0% 100.0% rose 2 83.3% 50.0% 50.0% bud 2 100.0% 100.0% 100.0%",  # the lowest first
-        "The model gave a label of an image a probability of 60.0% on average, and 55.6% of them were there",
+        "The labels of an image had a mean probability of 60.0%, and 55.6% of them were correct",
         "bud 90% leaf a/bud.jpg",
         "rose, bud 30% rose a/both.jpg",
     ):
         assert words in words_of(page), words
     assert "Confusion matrix" not in page.text
     shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
-    assert shown == ["bud; the model said 90% leaf", "rose, bud; the model said 30% rose"]
+    assert shown == ["bud; the model predicted 90% leaf", "rose, bud; the model predicted 30% rose"]
 
 
 def test_a_run_without_an_evaluation_is_reported_as_such(tmp_path: Path):
@@ -115,7 +121,7 @@ def test_the_most_confident_mistakes_are_read_from_the_shards(tmp_path: Path):
     described = {"run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
     (run / "run.json").write_text(json.dumps({**described, "folder": str(run), "host": {}, "software": {}}))
     page = Page(report_run(run))
-    wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "taken for" in attributes["alt"]]
+    wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "predicted as" in attributes["alt"]]
     images = images_at(folder, dataset, "validation", range(held_back))
     assert wrong == [thumbnail(image, section.THUMBNAIL, whole) for _, image in images] != []
     assert all(key in page.text for key, _ in images)

@@ -37,8 +37,8 @@ def test_a_tooltip_names_the_quantity_of_its_plot():
 def test_time_spent_divides_a_second_into_parts():
     figure = figures.time_spent(BATCHES, EPOCHS)
     assert figure.sentence == (
-        "Of a second of the training, 80 ms waiting for data, 400 ms computing, 40 ms host, 80 ms checkpoints, "
-        "200 ms validation, 200 ms callbacks (5 s together, every step counted)."
+        "An average second of the training consists of 80 ms waiting for data, 400 ms computing, 40 ms host, 80 ms "
+        "checkpoints, 200 ms validation, 200 ms callbacks (5 s in total, all steps included)."
     )
     whole, by_epoch = (item.renderers for item in figure.items)
     assert [bar.name for bar in whole] == [
@@ -80,7 +80,7 @@ def test_only_the_last_of_many_epochs_are_drawn():
     count = figures.MAX_EPOCHS + 7
     batches = pandas.DataFrame({"epoch": range(1, count + 1), "step/compute_ms": 5.0})
     figure = figures.time_spent(batches, NOTHING)
-    assert f"of {count:,} epochs the last {figures.MAX_EPOCHS} are drawn" in figure.sentence
+    assert f"the last {figures.MAX_EPOCHS} of {count:,} epochs" in figure.sentence
     assert figure.items[1].renderers[0].data_source.data["epoch"].tolist() == list(range(8, count + 1))
 
 
@@ -95,7 +95,7 @@ def test_the_times_of_epochs_are_drawn_as_a_distribution(times: list[float], tit
 def test_long_times_are_written_without_exponents():
     batches = pandas.concat([BATCHES] * 3, ignore_index=True)
     assert (
-        "took less than 850 ms, 95% less than 1,050 ms and the longest 1,050 ms"
+        "took less than 850 ms, 95% took less than 1,050 ms, and the slowest took 1,050 ms"
         in figures.times(batches, NOTHING).sentence
     )
 

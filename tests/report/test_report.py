@@ -133,18 +133,20 @@ def test_the_page_describes_the_run_in_numbers(complete: Path) -> None:
         "Input-bound (one core): 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
         "Training loss went from 1 to 0.333 in 3 epochs; validation accuracy was best in epoch 3 with 75.0%.",
         "The processor was 50% busy on average, the GPU 80%, host memory was at most 33% full (60 samples)",
-        "Half of the 57 steady steps took less than 40 ms",
-        "the first step of the process took 1,040 ms (tracing); "
-        "the first batch of a further epoch was waited for 1,010 ms",
+        "Of the 57 steady steps, half took less than 40 ms",
+        (
+            "the first step of the process, which took 1,040 ms (tracing); the wait for the first batch of a later "
+            "epoch was 1,010 ms"
+        ),
         "An epoch took from 1.8 to 1.8 s (median 1.8 s).",
-        "Of a second of the training, 667 ms waiting for data, 333 ms computing",
-        "shapes, version v1, made of /data/shapes",
-        "53 images were listed. Passed over as no images of a class: 2 (not an image).",
+        "An average second of the training consists of 667 ms waiting for data, 333 ms computing",
+        "shapes, version v1, made from /data/shapes",
+        "53 images were listed. Skipped, because they are not images of a class: 2 (not an image).",
         "train 40 80.0% 1.5 MB 10",
         "circle 30 6",
         "square 10 4",
         "has 3 times the training images of the smallest",
-        "3 images were rejected; all are listed in rejected.jsonl. Rejected images by reason",
+        "3 images were rejected. All are listed in rejected.jsonl. Rejected images by reason",
         "cannot be decoded 2",
         "Epoch 1.8 s 1.8 s 0 s 1.8 s",
         "run 7",
@@ -195,8 +197,8 @@ def test_html_in_names_is_escaped(tmp_path: Path) -> None:
 def test_the_page_of_an_empty_folder_names_what_is_missing(tmp_path: Path) -> None:
     page = Page(write_report(tmp_path))
     for words in (
-        "Not enough steps to say",
-        "No epoch was finished",
+        "Not enough steps for a verdict",
+        "No epoch was completed",
         "No samples were recorded",
         "Fewer than two steady steps",
         "dataset.json was not found",
@@ -213,7 +215,7 @@ def test_a_run_killed_in_its_first_epoch_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "record" / "epochs-00000.csv.gz").unlink()
     (tmp_path / "result.json").write_text('{"metrics": ')  # torn
     text = Page(write_report(tmp_path)).text
-    assert "No epoch was finished" in text
+    assert "No epoch was completed" in text
     assert "The processor was 50% busy" in text
 
 

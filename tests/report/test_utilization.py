@@ -100,7 +100,9 @@ def test_a_delayed_sampler_is_reported(columns: dict[str, float | list[float]], 
 def test_each_server_has_a_line_and_the_sentence_names_the_least_busy():
     machines = {0: samples(gpu__0__util_pct=95.0), 1: samples(gpu__0__util_pct=40.0), 2: samples(sys__cpu_pct=70.0)}
     figure = shown.servers(machines, NO_EPOCHS)
-    assert figure.sentence.startswith("Server 1 was the least busy with 40% on average, server 0 the busiest with 95%")
+    assert figure.sentence.startswith(
+        "On average, server 1 was the least busy with 40%, and server 0 the busiest with 95%"
+    )
     lines = [line.name for line in figure.items[0].renderers if line.name]
     assert lines == ["server 0", "server 1", "server 2"]
 
@@ -110,7 +112,7 @@ def test_only_the_least_busy_of_many_servers_are_drawn():
     figure = shown.servers(machines, NO_EPOCHS)
     lines = [line.name for line in figure.items[0].renderers if line.name]
     assert lines == [f"server {index}" for index in range(40 - shown.MAX_LINES, 40)]
-    assert f"the {shown.MAX_LINES} least busy of 40 are drawn" in figure.sentence
+    assert f"the {shown.MAX_LINES} least busy of 40 servers" in figure.sentence
     assert (
         len({(line.glyph.line_color, str(line.glyph.line_dash)) for line in figure.items[0].renderers if line.name})
         == 15

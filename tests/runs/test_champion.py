@@ -97,13 +97,14 @@ def test_a_model_is_refused_only_if_the_whole_interval_is_below_zero(
 def test_the_verdict_contains_all_numbers_of_the_decision():
     refused = compare_answers(answers(150), answers(180), "run/key", 0.01, seed=0)
     assert refused.sentence == (
-        "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, difference -15.0 "
-        "points (-20.0 to -10.0): worse by more than the interval and max_worse=0.01"
+        "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, a difference of "
+        "-15.0 points (-20.0 to -10.0). The model is worse over the whole interval, by more than max_worse=0.01 "
+        "allows"
     )
     chance = compare_answers(answers(150), answers(152), "run/key", 0.0, seed=0)
-    assert chance.sentence.endswith("difference -1.0 points (-2.5 to +0.0): worse, but it may be chance")
+    assert chance.sentence.endswith("difference of -1.0 points (-2.5 to +0.0). It is worse, but this may be chance")
     equal = compare_answers(answers(180), answers(180), "run/key", 0.0, seed=0)
-    assert equal.sentence.endswith("difference +0.0 points (+0.0 to +0.0)")
+    assert equal.sentence.endswith("difference of +0.0 points (+0.0 to +0.0)")
 
 
 def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, make_training: MakeTraining):
@@ -126,7 +127,7 @@ def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, mak
     ("values", "promoted", "words"),
     [
         ({"promote": "never"}, False, "not promoted: promote=never"),
-        ({"promote": "always"}, True, "promoted: promote=always, without a comparison"),
+        ({"promote": "always"}, True, "promoted without a comparison: promote=always"),
         ({"max_worse": 0.2}, True, "promoted: accuracy 70.0% against 85.0%"),
     ],
 )
@@ -145,8 +146,8 @@ def test_a_repeated_gate_gives_the_same_answer_and_no_second_entry(workspace: Pl
     assert judged(runs[1]) == told[1]
     assert judged(runs[2]) == told[2]
     since = judged(runs[0])  # promoted once, and replaced since
-    assert since["verdict"].startswith(told[0]["verdict"] + " (on ")
-    assert since["verdict"].endswith("the champion is better/key now, and stays so)")
+    assert since["verdict"].startswith(told[0]["verdict"] + " (decided on ")
+    assert since["verdict"].endswith("by now better/key is the champion, and stays it)")
     assert pointer_of(workspace, NAME).history == history
 
 
@@ -156,19 +157,19 @@ def test_a_model_is_promoted_if_the_champion_is_missing(make_training: MakeTrain
     (gone / "export" / "about.json").unlink()
     told = judged(make_training("next", 20))
     assert told["promoted"]
-    assert told["verdict"] == f"promoted: nothing to compare with, {gone / 'export'} is gone"
+    assert told["verdict"] == f"promoted without a comparison: the champion's model {gone / 'export'} is missing"
 
 
 def test_a_model_with_other_label_ids_is_not_promoted(make_training: MakeTraining):
     judged(make_training("one", 150))
     told = judged(make_training("other", 190, version="2", labels=("b", "a")))
     assert not told["promoted"]
-    assert told["verdict"].startswith("not promoted: ids stand for other labels than those of the champion one/key")
+    assert told["verdict"].startswith("not promoted: some ids have other labels than in the champion one/key")
 
 
 def test_an_error_in_the_evaluation_of_the_champion_is_raised(make_training: MakeTraining):
     judged(make_training("one", 150))
-    with pytest.raises(DatasetError, match="dataset is no folder: name the folder of a version"):
+    with pytest.raises(DatasetError, match="dataset is not a folder: name the folder of a version"):
         judged(make_training("other", 150, version="2"))
 
 
@@ -222,7 +223,7 @@ def test_each_rollback_goes_one_step_back_and_is_recorded(workspace: Place, make
     assert roll_back(pointer_of(workspace, NAME)).run == str(two)
     assert judged(three)["champion"] == str(two)  # a cleared task does not undo the rollback
     assert roll_back(pointer_of(workspace, NAME)).run == str(one)
-    with pytest.raises(PromotionError, match="there is no model to go back to"):
+    with pytest.raises(PromotionError, match="there is no model to roll back to"):
         roll_back(pointer_of(workspace, NAME))
     assert promote_by_hand(three)["champion"] == str(three)
     assert roll_back(pointer_of(workspace, NAME)).run == str(one)
@@ -231,7 +232,7 @@ def test_each_rollback_goes_one_step_back_and_is_recorded(workspace: Place, make
         *(("p", "one"), ("p", "two"), ("p", "three")),
         *(("r", "two"), ("r", "one"), ("p", "three"), ("r", "one")),
     ]
-    assert history[3].why == f"took back the promotion of {three}"
+    assert history[3].why == f"rolled back the promotion of {three}"
 
 
 def test_a_rollback_to_a_missing_model_is_refused(workspace: Place, make_training: MakeTraining):
@@ -239,7 +240,7 @@ def test_a_rollback_to_a_missing_model_is_refused(workspace: Place, make_trainin
     for run in (one, two):
         judged(run)
     (one / "export" / "about.json").unlink()
-    with pytest.raises(PromotionError, match=r"the model to go back to is gone: .*/runs/one/key/export"):
+    with pytest.raises(PromotionError, match=r"the model to roll back to is missing: .*/runs/one/key/export"):
         roll_back(pointer_of(workspace, NAME))
     assert pointer_of(workspace, NAME).champion == pointer_of(workspace, NAME).history[1]
 
@@ -249,7 +250,7 @@ def test_a_rollback_of_a_changed_pointer_is_refused(workspace: Place, make_train
         judged(make_training(name, 150))
     seen = pointer_of(workspace, NAME)
     judged(make_training("three", 150))
-    with pytest.raises(ConflictError, match="was changed by somebody else meanwhile"):
+    with pytest.raises(ConflictError, match=r"another program changed .* in the meantime"):
         roll_back(seen)
 
 
@@ -267,8 +268,8 @@ def test_the_commands_promote_roll_back_and_show_the_champion(
         captured = capsys.readouterr()
         return str(captured.out if code == 0 else captured.err)
 
-    assert "none: nothing is promoted yet" in said("champion", *places)
-    assert "there is no model to go back to" in said("rollback", *places, code=1)
+    assert "none: no model has been promoted yet" in said("champion", *places)
+    assert "there is no model to roll back to" in said("rollback", *places, code=1)
     judged(one)
     assert json.loads(said("promote", str(two), "--json"))["champion"] == str(two)
     assert json.loads(said("promote", str(two), "--json"))["verdict"] == "it is the champion already"
@@ -285,9 +286,9 @@ def test_the_commands_promote_roll_back_and_show_the_champion(
 def test_an_incomplete_training_cannot_be_promoted(make_training: MakeTraining, tmp_path: Path):
     run = make_training("one", 150)
     (run / "result.json").unlink()
-    with pytest.raises(SourceError, match=r"holds no complete training: there is no result\.json"):
+    with pytest.raises(SourceError, match=r"has no complete training: there is no result\.json"):
         promote_by_hand(run)
-    with pytest.raises(SourceError, match="holds no exported model"):
+    with pytest.raises(SourceError, match="has no exported model"):
         promote_by_hand(tmp_path)
 
 
@@ -298,9 +299,9 @@ def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
     with storage.write_whole(run / "run.json") as file:
         file.write(json.dumps(content).encode())
     assert judged(run)["verdict"] == (
-        "not promoted: it was trained with simulated_step_ms, and its model learned nothing"
+        "not promoted: the model was trained with simulated_step_ms, so it learned nothing"
     )
-    with pytest.raises(PromotionError, match="was trained with simulated_step_ms, and its model learned nothing"):
+    with pytest.raises(PromotionError, match="was trained with simulated_step_ms, so its model learned nothing"):
         promote_by_hand(run)
 
 
@@ -309,7 +310,7 @@ def test_a_damaged_pointer_is_an_error_and_is_kept(workspace: Place, make_traini
     place = workspace / "models" / NAME / "champion.json"
     with storage.write_whole(place) as file:
         file.write(content)
-    with pytest.raises(PromotionError, match=r"champion\.json cannot be read .*: bring back a copy of it"):
+    with pytest.raises(PromotionError, match=r"champion\.json cannot be read .*: restore a copy of it"):
         judged(make_training("one", 150))
     assert place.read_bytes() == content
 

@@ -27,7 +27,7 @@ def test_a_missing_file_is_an_error_none_or_empty(tmp_path: Path):
 def test_the_error_for_a_damaged_file_names_it(tmp_path: Path, content: bytes):
     (tmp_path / "run.json").write_bytes(content)
     for read in (read_required, read_optional):
-        with pytest.raises(json.JSONDecodeError, match=r"^run\.json is no JSON: .* \(char \d+\)$"):
+        with pytest.raises(json.JSONDecodeError, match=r"^run\.json is not valid JSON: .* \(char \d+\)$"):
             read(tmp_path / "run.json")
     assert read_or_empty(tmp_path / "run.json") == {}
 

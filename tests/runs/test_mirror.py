@@ -167,7 +167,7 @@ def test_an_outage_during_the_training_is_only_a_warning(gcs: FakeGcs, folder: P
     fault = gcs.fail("status", on="insert|list|get", code=403, times=None)
     with mirrored(folder, PLACE, every_s=0.01):
         write(folder, {"run.json": "r"})
-        until(lambda: fault.fired and "not mirrored for now" in caplog.text)
+        until(lambda: fault.fired and "cannot be copied to the bucket for now" in caplog.text)
         fault.release()
     assert there(gcs) == {"run.json": b"r"}
 

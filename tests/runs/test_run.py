@@ -16,7 +16,7 @@ def test_find_training_accepts_a_run_with_one_training(tmp_path: Path):
     other = tmp_path / "a run" / "2c3d"
     other.mkdir()
     (other / "run.json").write_text("{}")
-    with pytest.raises(DatasetError, match=r"holds 2 trainings: name one of them \(0a1b, 2c3d\)"):
+    with pytest.raises(DatasetError, match=r"has 2 trainings: name one of them \(0a1b, 2c3d\)"):
         find_training(tmp_path / "a run")
-    with pytest.raises(DatasetError, match="holds no run"):
+    with pytest.raises(DatasetError, match="is not the folder of a run"):
         find_training(tmp_path)

@@ -205,7 +205,7 @@ def test_runs_are_read_from_several_pages(server: Server, monkeypatch: pytest.Mo
 
 def test_another_running_backfill_is_not_changed(server: Server) -> None:
     server.make({**WANTED.body("dag"), "dag_run_conf": {"seed": 2}})
-    with pytest.raises(Refused, match=r"another backfill of dag is running, from 2026-01-01.* wait for its end"):
+    with pytest.raises(Refused, match=r"another backfill of dag is running, from 2026-01-01.* wait until it ends"):
         backfill(server, Signals())
     assert server.backfills[0]["completed_at"] is None
 
@@ -275,7 +275,7 @@ def test_a_backfill_that_continues_is_named_when_the_patience_ends(server: Serve
     airflow = Remote(Layout(Path(), Path(), Path()), "http://api", "p", pages="http://ui")
     client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", patience)
     words = (
-        "the backfill of dag from 2026-01-01 to 2026-01-02 goes on without this command.*http://ui/dags/dag/backfills"
+        "the backfill of dag from 2026-01-01 to 2026-01-02 continues without this command.*http://ui/dags/dag/backfills"
     )
     with closing(client), pytest.raises(Failed, match=words):
         run_backfill(airflow, client, WANTED, Lines(io.StringIO()), Signals())

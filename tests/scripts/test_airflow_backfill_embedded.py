@@ -91,13 +91,13 @@ def test_a_failed_date_is_named_and_only_it_is_run_again(up: Up) -> None:
     code, output = up.backfill(source)
     assert code == 0, output
     assert "1 of 3 dates run, 2 skipped" in output
-    assert output.count("skipped: made earlier") == 2
+    assert output.count("skipped: already made") == 2
     assert "Model:" in output
 
     code, output = up.backfill(source, "--reprocess", "all")
     assert code == 0, output
-    assert output.count("complete already") == 3
-    assert "were trained with the same settings before" in output
+    assert output.count("already complete") == 3
+    assert "was already trained on" in output
 
 
 def test_an_interrupted_backfill_leaves_no_unfinished_run(up: Up) -> None:
@@ -118,4 +118,4 @@ def test_an_interrupted_backfill_leaves_no_unfinished_run(up: Up) -> None:
     assert "3 of 3 dates run" in output
     assert "Model:" in output
     assert "/models/others" in output or "others" in output.partition("Model:")[2]
-    assert "under way" not in output
+    assert "already running" not in output

@@ -42,9 +42,9 @@ def test_the_request_to_airflow_includes_the_whole_last_day(reprocess: str, beha
 @pytest.mark.parametrize(
     ("conf", "what"),
     [
-        ({"source_uri": "/data"}, "SOURCE=/data has the same images for every date: .* such as SOURCE=/data/{date}"),
-        ({}, "SOURCE is needed"),
-        ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "data_date='2026-01-01' in PARAMS: leave it out"),
+        ({"source_uri": "/data"}, "SOURCE=/data is the same folder for every date: .* such as SOURCE=/data/{date}"),
+        ({}, "SOURCE is missing"),
+        ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "PARAMS must not set data_date, got '2026-01-01'"),
     ],
 )
 def test_a_source_with_the_same_images_for_all_dates_is_refused(conf: dict[str, str], what: str) -> None:

@@ -112,7 +112,7 @@ def test_run_prints_the_results_and_leaves_no_process(toy: Toy) -> None:
     assert "3 of 3 tasks done" in output
     for result in RESULTS:
         assert result in output
-    assert "TENFOLD_ALLOWED_PUBLISH and TENFOLD_ALLOWED_MODELS allow everything: a run may reach all" in output
+    assert "TENFOLD_ALLOWED_PUBLISH and TENFOLD_ALLOWED_MODELS allow everything: a run can access everything" in output
     assert [child for child in started if alive(child)] == []
 
 
@@ -150,11 +150,11 @@ def test_import_error_of_the_dag_is_shown(toy: Toy) -> None:
 def test_up_serves_runs_until_down_and_status_names_dead_processes(toy: Toy) -> None:
     code, first = toy.command("up")
     assert code == 0, first
-    assert "TENFOLD_ALLOWED_PUBLISH and TENFOLD_ALLOWED_MODELS allow everything: a run may reach all" in first
+    assert "TENFOLD_ALLOWED_PUBLISH and TENFOLD_ALLOWED_MODELS allow everything: a run can access everything" in first
     code, again = toy.command("up")
     said, address = again.splitlines()
     assert (code, address) == (0, first.splitlines()[-1])
-    assert said.startswith("Airflow is already up, with the settings that it was started with")
+    assert said.startswith("Airflow is already running, with the settings from its start")
     code, output = toy.command("run")
     assert code == 0, output
     assert "Using the Airflow at" in output
@@ -167,4 +167,4 @@ def test_up_serves_runs_until_down_and_status_names_dead_processes(toy: Toy) -> 
     assert (code, "scheduler      dead, see" in output) == (1, True)
     assert toy.command("down")[0] == 0
     assert [child for child in started if alive(child)] == []
-    assert toy.command("status") == (1, "Airflow is not up\n")
+    assert toy.command("status") == (1, "Airflow is not running\n")

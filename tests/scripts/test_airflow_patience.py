@@ -195,10 +195,10 @@ def test_the_run_is_named_when_the_patience_ends(server: Server, tmp_path: Path,
     [run_id] = server.runs
     assert "Airflow at http://127.0.0.1" in str(caught.value)
     if stays:
-        assert f"the run {run_id} of dag goes on without this command" in str(caught.value)
+        assert f"the run {run_id} of dag continues without this command" in str(caught.value)
         assert f"http://ui/dags/dag/runs/{run_id.replace('+', '%2B')}" in str(caught.value)
     else:
-        assert f"the run {run_id} of dag ends with this command" in str(caught.value)
+        assert f"the run {run_id} of dag ends together with this command" in str(caught.value)
 
 
 def test_a_transient_refusal_does_not_end_the_watch(server: Server, tmp_path: Path, monkeypatch: Any):
@@ -219,7 +219,7 @@ def test_the_error_for_a_permanent_refusal_names_the_run(server: Server, tmp_pat
         threading.Timer(0.3, lambda: server.faults.extend([404] * 10**5)).start()
         with pytest.raises(Failed, match="404 Not Found") as caught:
             commands._run(remote(server, tmp_path), client, {}, Signals())
-    assert f"the run {server.runs[0]} of dag goes on without this command" in str(caught.value)
+    assert f"the run {server.runs[0]} of dag continues without this command" in str(caught.value)
 
 
 def test_a_refused_trigger_raises_an_error(server: Server, tmp_path: Path):

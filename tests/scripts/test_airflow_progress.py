@@ -19,7 +19,7 @@ def task(task_id: str, state: str | None, begin: int | None = None, end: int | N
         ([task("extract", "running", 1)], ["running"]),
         ([task("extract", "success", 1, 4)], ["done, 3 s"]),
         ([task("extract", "skipped")], []),  # complete already: nothing of it began
-        ([task("extract", "up_for_retry", 1, 2)], ["failed, will be tried again"]),
+        ([task("extract", "up_for_retry", 1, 2)], ["failed, Airflow will retry it"]),
         ([task("extract", "failed", 1, 4), task("train", "upstream_failed")], ["failed, 3 s"]),
         (
             [task("write", "success", 1, 2, 0), task("write", "running", 1, None, 1), task("write", None, part=2)],

@@ -62,7 +62,7 @@ def test_an_airflow_of_an_older_release_is_refused_and_can_be_stopped(tmp_path: 
     written = json.loads((tmp_path / "running.json").read_text())
     del written["settings"]  # as the older release wrote it
     (tmp_path / "running.json").write_text(json.dumps(written))
-    with pytest.raises(Refused, match=r"8080 was started by an older release.*`make down`"):
+    with pytest.raises(Refused, match=r"an older release started the Airflow at .*8080.*`make down`"):
         usable_airflow(layout)
     airflow = recorded_airflow(layout)  # for `make down`
     assert airflow is not None

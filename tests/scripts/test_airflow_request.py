@@ -47,7 +47,7 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             {"TENFOLD_SETTINGS": "{file}", "TENFOLD_TRAINING_SCHEDULE": "dayly"},
             "TENFOLD_TRAINING_SCHEDULE must be .* got 'dayly'",
         ),
-        ({"TENFOLD_DATASET_SCHEDULE": "@daily"}, "TENFOLD_DATASET_SCHEDULE needs a file of settings"),
+        ({"TENFOLD_DATASET_SCHEDULE": "@daily"}, "TENFOLD_DATASET_SCHEDULE needs a settings file"),
         ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_DATASET_SCHEDULE": "@dayly"}, "one of @hourly, .* got '@dayly'"),
         ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_DATASET_SCHEDULE": "99 0 * * *"}, "got '99 0"),
         ({"TENFOLD_CATCHUP": "maybe"}, "TENFOLD_CATCHUP must be true or false, got 'maybe'"),
@@ -114,7 +114,7 @@ def test_a_notifier_can_be_in_any_folder_that_airflow_imports_from(folder: str, 
 def test_a_notifier_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scripts.airflow.notifiers.LIMIT_S", 1.0)
     (tmp_path / "slow.py").write_text("import time\n\ndef notifier():\n    time.sleep(60)\n")
-    with pytest.raises(Refused, match=r"TENFOLD_NOTIFIERS: slow.notifier took longer than 1 s to make"):
+    with pytest.raises(Refused, match=r"TENFOLD_NOTIFIERS: slow.notifier took longer than 1 s to create"):
         check_schedule({"TENFOLD_NOTIFIERS": "slow.notifier", "PYTHONPATH": str(tmp_path)})
 
 
@@ -127,7 +127,7 @@ def test_compose_refuses_the_same_settings(environ: dict[str, str], code: int) -
 
 
 def test_a_source_given_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="give one of them"):
+    with pytest.raises(Refused, match="give only one of them"):
         read_request(str(tmp_path), '{"source_uri": "/images"}')
 
 

@@ -39,7 +39,7 @@ def test_the_error_for_a_taken_port_names_its_setting(tmp_path: Path) -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         layout = layout_from({"TENFOLD_HOME": str(tmp_path / "home"), "TENFOLD_PORT": str(port)})
-        with pytest.raises(Refused, match=f"TENFOLD_PORT={port} is taken by another program on 127.0.0.1"):
+        with pytest.raises(Refused, match=f"another program on 127.0.0.1 uses TENFOLD_PORT={port}"):
             prepare(layout, background=True)
     assert prepare(layout, background=True).record.port == port
 
@@ -58,7 +58,7 @@ def no_root() -> Iterator[None]:
     int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) <= 80, reason="anybody may open port 80 here"
 )
 def test_the_error_for_a_privileged_port_names_its_setting(no_root: None) -> None:
-    with pytest.raises(Refused, match="TENFOLD_PORT=80 is a port that this user may not open"):
+    with pytest.raises(Refused, match="this user is not allowed to open TENFOLD_PORT=80"):
         _port(layout_from({"TENFOLD_PORT": "80"}), background=True)
 
 

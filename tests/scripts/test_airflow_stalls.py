@@ -53,7 +53,7 @@ def wait(airflow: Running) -> float:
 
 def test_idle_processes_end_the_wait(start: Start, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stalls, "STALL_S", 1.0)
-    with pytest.raises(Failed, match=r"next to nothing for 1 s.*image_training.*see the logs in"):
+    with pytest.raises(Failed, match=r"almost nothing for 1 s.*image_training.*see the logs in"):
         wait(start(IDLE))
 
 
@@ -63,7 +63,7 @@ def test_the_error_for_a_remote_airflow_does_not_mention_processes(tmp_path: Pat
     elsewhere = Remote(layout, "http://airflow", "password", pages="http://airflow")
     with pytest.raises(Failed, match=r"not ready for 1 s.*http://airflow .*image_training") as caught:
         wait(elsewhere)
-    assert "did next to nothing" not in str(caught.value)
+    assert "did almost nothing" not in str(caught.value)
     assert str(tmp_path) not in str(caught.value)
 
 

@@ -18,7 +18,7 @@ def run(state: str, queued: str = "2026-02-01T12:00:01Z", ended: str | None = "2
     ("one", "made", "row"),
     [
         (run("success"), MADE, Row("2026-01-01", "24", "abc", "new")),
-        (run("success"), {**MADE, "already_complete": True}, Row("2026-01-01", "24", "abc", "complete already")),
+        (run("success"), {**MADE, "already_complete": True}, Row("2026-01-01", "24", "abc", "already complete")),
         (run("failed"), {}, Row("2026-01-01", "", "", "failed")),
         (run("success") | {"logical_date": "2026-01-01T07:00:00Z"}, {}, Row("2026-01-01T07:00", "", "", "new")),
     ],
@@ -30,9 +30,9 @@ def test_the_row_of_a_date_that_was_run(one: Any, made: dict[str, Any], row: Row
 @pytest.mark.parametrize(
     ("ended", "word"),
     [
-        ("2026-01-31T00:00:00Z", "skipped: made earlier"),
-        ("2026-02-01T12:00:05Z", "skipped: a run of it was under way"),
-        (None, "skipped: a run of it was under way"),
+        ("2026-01-31T00:00:00Z", "skipped: already made"),
+        ("2026-02-01T12:00:05Z", "skipped: already running"),
+        (None, "skipped: already running"),
     ],
 )
 def test_the_row_of_a_date_that_was_skipped(ended: str | None, word: str) -> None:
@@ -51,8 +51,8 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
         (Outcome(SINCE, [run("success")], [], []), "1 of 1 dates run"),
         (
             Outcome(SINCE, [run("success"), run("failed")], [run("success")], [date(2026, 1, 9)]),
-            "2 of 4 dates run, 1 of them failed (the same command runs what failed again), "
-            "1 skipped (REPROCESS=all runs all again), 1 without a run in the schedule of the DAG",
+            "2 of 4 dates run, 1 of them failed (run the same command to repeat the failed dates), 1 skipped (set "
+            "REPROCESS=all to run them again), 1 without a run, because the schedule of the DAG leaves them out",
         ),
     ],
 )

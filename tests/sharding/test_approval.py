@@ -70,7 +70,7 @@ def test_an_approval_voided_by_another_commit_is_explained(settings: Settings):
     with pytest.raises(GateError) as caught:
         commit(plan, settings, answers(plan))
     message = str(caught.value)
-    assert "stopped by the answer" not in message
+    assert "a person answered" not in message
     assert f"the images differ from those of version {other}" in message  # the new question
     assert asked in message  # what a person approved
     assert "trigger this DAG again with the same settings" in message

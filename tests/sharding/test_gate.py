@@ -129,22 +129,27 @@ def test_image_names_are_escaped():
         (
             {"near_duplicates": {"images": 2, "groups": 1, "leaks": {"images": 1, "of": 4, "names": [["a", "b"]]}}},
             [
-                "2 images are hardly to be told from another one (1 group)",
-                "1 of 4 (25%) validation and test images look like one in training, such as 'b' (as 'a')",
+                "2 images are almost the same as another one (1 group)",
+                "1 of 4 (25%) validation and test images look like a training image, such as 'b' (as 'a')",
             ],
         ),
-        ({"misnamed": 1}, ["1 image is of another format than the name says, and read all the same"]),
+        ({"misnamed": 1}, ["1 image is in another format than the file name says (read anyway)"]),
         ({"profiles": {"converted": 3, "ignored": 0}}, []),
         (
             {"profiles": {"converted": 0, "ignored": 2}},
-            ["2 images are stored without conversion to sRGB: the color profile is broken or does not fit"],
+            [
+                (
+                    "2 images are stored without conversion to sRGB, because the color profile is damaged or does "
+                    "not match the image"
+                )
+            ],
         ),
-        ({"classes_new": ["eel"]}, ["1 class new, and got the next ids: 'eel'"]),
+        ({"classes_new": ["eel"]}, ["1 class new and got the next ids: 'eel'"]),
         (
             {"classes_gone": ["a", "b", "c", "d", "e"]},
             [
-                "5 classes without images now, and kept their ids: 'a', 'b', 'c' and 2 more; "
-                "other images altogether belong under another dataset_name"
+                "5 classes without images in this version, with unchanged ids: 'a', 'b', 'c' and 2 more. If these "
+                "are completely different images, choose another dataset_name"
             ],
         ),
         (
@@ -156,7 +161,7 @@ def test_image_names_are_escaped():
         ),
         (
             {"classes_without_validation": ["a", "b"]},
-            ["2 classes without validation images: no score will tell of them: 'a', 'b'"],
+            ["2 classes without validation images, so the scores do not cover them: 'a', 'b'"],
         ),
     ],
 )
@@ -178,7 +183,7 @@ def test_failing_findings_raise_one_error_that_names_their_settings():
     ]
     with pytest.raises(GateError) as caught:
         decide(found, never_asked)
-    assert str(caught.value) == "one.; three.; set on_leak=continue on_rejected=continue to go on"
+    assert str(caught.value) == "one.; three.. To continue, set on_leak=continue on_rejected=continue"
     assert isinstance(caught.value, BadInput)  # A retry does not help.
 
 
@@ -209,8 +214,8 @@ def test_the_run_continues_if_each_answer_is_yes():
 @pytest.mark.parametrize(
     ("given", "put", "sentence"),
     [
-        ((False,), 1, "stopped by the answer no: one; set on_leak=continue to go on"),
-        ((True, False), 2, "stopped by the answer no: three; set on_rejected=continue to go on"),
+        ((False,), 1, "a person answered no: one. To continue, set on_leak=continue"),
+        ((True, False), 2, "a person answered no: three. To continue, set on_rejected=continue"),
     ],
 )
 def test_the_answer_no_stops_the_run_and_further_questions(given: tuple[bool, ...], put: int, sentence: str):
@@ -221,7 +226,7 @@ def test_the_answer_no_stops_the_run_and_further_questions(given: tuple[bool, ..
 
 
 def test_the_run_stops_if_nobody_can_be_asked():
-    with pytest.raises(GateError, match=r"one; three; set on_leak=continue .*there is nobody to ask here"):
+    with pytest.raises(GateError, match=r"one; three. To continue, set on_leak=continue .*, or run this in a terminal"):
         decide(ASKING, None)
     decide(ASKING[1:2], None)
 
@@ -236,7 +241,7 @@ def test_the_question_is_asked_on_stderr(answer: str, goes_on: bool, monkeypatch
     ask = ask_terminal()
     assert ask is not None
     assert ask("3 of 4 leak") is goes_on
-    assert shown.getvalue() == "3 of 4 leak\nGo on? [y/N] "
+    assert shown.getvalue() == "3 of 4 leak\nContinue? [y/N] "
 
 
 class Terminal(io.StringIO):

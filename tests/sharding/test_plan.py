@@ -70,10 +70,10 @@ def test_describe_range(start: int, end: int, words: str, ending: str):
     ("total_bytes", "shards", "words"),
     [
         (30_000_000_000, 80, ""),  # 30 GB on 8 servers: 375 MB each
-        (30_000_000_000, 10, "10 training shards of 3.0 GB are too large to cache: num_shards=200 fits"),
-        (200_000_000, 80, "80 training shards of 2.5 MB are too small to read fast: num_shards=10 fits"),
+        (30_000_000_000, 10, "10 training shards of 3.0 GB are too large to cache: set num_shards=200"),
+        (200_000_000, 80, "80 training shards of 2.5 MB are too small to read fast: set num_shards=10"),
         (36_000_000, 10, ""),  # could not fill ten shards of 10 MB
-        (100_000_000, 11, "11 training shards of 9.1 MB are too small to read fast: num_shards=10 fits"),
+        (100_000_000, 11, "11 training shards of 9.1 MB are too small to read fast: set num_shards=10"),
         (1_000_000_000, 1, ""),
     ],
 )
@@ -83,7 +83,7 @@ def test_size_advice(total_bytes: int, shards: int, words: str):
 
 @pytest.mark.parametrize(
     ("images", "shards", "words"),
-    [(10, 10, ""), (4, 10, "4 training images leave 6 of 10 shards empty: num_shards=4 fits")],
+    [(10, 10, ""), (4, 10, "4 training images leave 6 of 10 shards empty: set num_shards=4")],
 )
 def test_fewer_images_advice(images: int, shards: int, words: str):
     assert plan.fewer_images_advice(images, shards) == words

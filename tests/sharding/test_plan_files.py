@@ -95,7 +95,7 @@ def test_shards_planned_by_another_release_are_not_written(settings: Settings):
     for writer in ({"writer": WRITER_VERSION - 1}, {}):
         content = {name: value for name, value in json.loads(header).items() if name != "writer"}
         path.write_bytes(json.dumps(content | writer).encode() + b"\n" + rows)
-        with pytest.raises(SettingsError, match=r"planned by another release .*clear `shard\.plan`"):
+        with pytest.raises(SettingsError, match=r"another release of Tenfold planned .*clear `shard\.plan`"):
             write_range(path, no_progress)
 
 

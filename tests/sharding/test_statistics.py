@@ -73,7 +73,7 @@ def test_empty_statistics_have_no_mean():
 def test_statistics_with_other_bins_are_refused():
     content = tally(IMAGES).to_json()
     content["histograms"]["sizes"]["edges"][0] = 7
-    with pytest.raises(ValueError, match="the bins of sizes have other edges"):
+    with pytest.raises(ValueError, match="the bins of sizes have different edges"):
         Statistics.from_json(content)
 
 

@@ -184,7 +184,7 @@ def test_a_missing_version_is_named(settings: Settings, before: str, window: int
     if before == "gone":
         remove(made)
     remove(name_folder(settings) / version)
-    with pytest.raises(DatasetError, match=f"partition 2026-01-10 is version {version}, .*{version} holds no dataset"):
+    with pytest.raises(DatasetError, match=f"partition 2026-01-10 is version {version}, .*{version} has no dataset"):
         newest_dataset(changed(settings, window=window))
 
 
@@ -336,9 +336,9 @@ def test_a_window_that_trains_on_its_validation_images_is_refused(workspace: str
 def test_a_person_is_asked_about_the_leaks_of_a_window(tmp_path: Path):
     settings = changed(built(str(tmp_path / "w"), tmp_path / "source", "stated splits"), on_leak="ask")
     asked: list[str] = []
-    with pytest.raises(GateError, match="nobody to ask"):
+    with pytest.raises(GateError, match="where a person can be asked"):
         newest_dataset(settings)
-    with pytest.raises(GateError, match="stopped by the answer no"):
+    with pytest.raises(GateError, match="a person answered no"):
         newest_dataset(settings, lambda _: False)
     assert not (name_folder(settings) / "windows").exists()
     window = newest_dataset(settings, lambda sentence: not asked.append(sentence))
@@ -355,7 +355,7 @@ def test_images_of_several_dates_are_counted_and_on_the_card(
     assert leaked(settings) == quality["leaks"]["images"] == 0
     assert quality["shared"] == {"images": 30, "examples": 60, "of": 64}
     assert quality["duplicates"] == {"images": 60, "groups": 30}
-    notice = "30 images are in several dates of the window and make up 60 of its 64 examples"
+    notice = "30 images are in several dates of the window. This accounts for 60 of its 64 examples"
     assert notice in caplog.text
     card = (window / "card.html").read_text()
     assert notice in card

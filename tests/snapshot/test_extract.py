@@ -92,7 +92,7 @@ def test_a_snapshot_of_another_release_is_ignored(at_rest: Settings, read: list[
     assert take_snapshot(at_rest) == path
     assert len(read) == 24
     path.write_text("[]")
-    with pytest.raises(SettingsError, match="holds no snapshot"):
+    with pytest.raises(SettingsError, match="does not contain a snapshot"):
         load_snapshot(path)
 
 
@@ -165,6 +165,6 @@ def test_a_file_that_grows_while_it_is_listed_stops_the_snapshot(settings: Setti
     """The growth is simulated, because a real writer cannot be timed between listing and reading."""
     real = extract.read_raw
     monkeypatch.setattr(extract, "read_raw", lambda root, key, size: real(root, key, size) + b"more")
-    with pytest.raises(SourceError, match="changed while it was listed"):
+    with pytest.raises(SourceError, match="changed while it was being listed"):
         take_snapshot(settings)
     assert not list(Path(settings.workspace).rglob("*.jsonl"))

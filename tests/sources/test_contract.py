@@ -172,5 +172,7 @@ def test_a_kind_that_lists_out_of_order_is_named(keys: tuple[str, str], own_kind
         HEAD + "def recognises(place): return True\n"
         f"def list_images(place, settings): yield from (Listed(key, ('x',), '', 1, 1) for key in {keys})\n"
     )
-    with pytest.raises(SourceError, match=rf"mine lists '{keys[1]}' after '{keys[0]}': .*order of its bytes"):
+    with pytest.raises(
+        SourceError, match=rf"mine\.py lists '{keys[1]}' after '{keys[0]}': .*order of the keys as bytes"
+    ):
         found_in(tmp_path, "mine")

@@ -61,7 +61,7 @@ def test_a_train_folder_alone_is_a_split(tmp_path: Path):
 
 def test_split_folders_without_train_are_refused(tmp_path: Path):
     write(tmp_path, "val/cats/a.jpg", "test/dogs/b.jpg", ".hidden/c.jpg")
-    with pytest.raises(SourceError, match=r"holds test and val with folders in them, and no train/"):
+    with pytest.raises(SourceError, match=r"holds test and val with folders in them, but no train/"):
         found(tmp_path)
 
 

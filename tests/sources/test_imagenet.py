@@ -74,7 +74,7 @@ def test_a_flat_validation_folder_without_a_list_names_the_missing_files(tmp_pat
 
 def test_validation_images_of_unknown_synsets_are_skipped(tmp_path: Path):
     (imagenet(tmp_path) / LABEL_LIST).write_text(f"{FISH}\nn99999999\n")
-    assert skipped(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == "of a synset that train/ has not"
+    assert skipped(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == "of a synset that train/ does not have"
 
 
 def test_loose_training_images_are_skipped(tmp_path: Path):

@@ -140,7 +140,7 @@ def test_the_key_of_a_path(path: str, key: str, tmp_path: Path):
 
 @pytest.mark.parametrize("uri", ["s3://bucket/a.jpg", "https://host/a.jpg", "file://host/a.jpg"])
 def test_a_uri_of_another_machine_is_refused(uri: str, tmp_path: Path):
-    with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}': images are read from paths and gs:// only"):
+    with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}', but images are read only from paths and gs://"):
         found(csv(tmp_path, f"path,label\n{uri},cat\n"))
 
 
@@ -186,7 +186,15 @@ def test_a_repeated_row_counts_once(tmp_path: Path):
 @pytest.mark.parametrize(
     ("columns", "one", "other", "advice"),
     [
-        ("label", "cat", "dog", r"labels \('cat',\) and again with \('dog',\): put several labels .* separated by \|"),
+        (
+            "label",
+            "cat",
+            "dog",
+            (
+                r"labels \('cat',\) and again with \('dog',\): list each image once, with all its labels .* "
+                r"separated by \|"
+            ),
+        ),
         ("label,split", "cat,train", "cat,test", "split 'train' and again with 'test': an image belongs to one split"),
         ("label,group", "cat,1", "cat,2", "group '1' and again with '2'"),
         ("label,xmin,ymin,xmax,ymax", "cat,0,0,1,1", "cat,0,0,2,2", "put all boxes of an image into one row"),
@@ -261,7 +269,7 @@ def test_a_huge_cell_gives_a_short_error(tmp_path: Path):
 
 
 def test_a_path_column_without_text_is_refused(tmp_path: Path):
-    with pytest.raises(SourceError, match=r"holds struct<bytes: int64> in the column of paths, not text"):
+    with pytest.raises(SourceError, match=r"holds struct<bytes: int64> in the column of paths, but paths must be text"):
         found(parquet_file(tmp_path, image=[{"bytes": 1}], label=["cat"]))
 
 

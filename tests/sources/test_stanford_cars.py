@@ -98,13 +98,13 @@ def test_a_class_missing_in_the_meta_file_is_refused(number: int, tmp_path: Path
 @pytest.mark.parametrize("content", [b"", b"junk" * 100, b"<html>" * 200])
 def test_a_file_that_is_not_in_matlab_format_is_refused(name: str, content: bytes, tmp_path: Path):
     (stanford_cars(tmp_path) / "devkit" / name).write_bytes(content)
-    with pytest.raises(SourceError, match=rf"{name} cannot be read \(.*fetch it again"):
+    with pytest.raises(SourceError, match=rf"{name} cannot be read \(.*download it again"):
         found(tmp_path)
 
 
 def test_a_file_with_other_variables_is_refused(tmp_path: Path):
     savemat(stanford_cars(tmp_path) / "devkit/cars_train_annos.mat", {"annotations": [1, 2]})
-    with pytest.raises(SourceError, match=r"cars_train_annos\.mat is not as the devkit describes it"):
+    with pytest.raises(SourceError, match=r"cars_train_annos\.mat does not have the format of the devkit"):
         found(tmp_path)
     savemat(tmp_path / "devkit/cars_train_annos.mat", {"other": 1})
     with pytest.raises(SourceError, match="it has no annotations"):

@@ -59,7 +59,7 @@ class TestStorage:
     )
     def test_swap_refuses_a_file_changed_meanwhile(self, folder: Place, there: bytes | None, before: bytes | None):
         place = folder / "deep" / "file" if there is None else put(folder / "deep" / "file", there)
-        with pytest.raises(ConflictError, match=r"deep/file was changed by somebody else meanwhile"):
+        with pytest.raises(ConflictError, match=r"another program changed .*deep/file in the meantime"):
             storage.swap(place, before, b"mine")
         assert (place.read_bytes() if place.exists() else None) == there
 

@@ -72,7 +72,7 @@ def test_a_metadata_server_outage_at_startup_is_reported(
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", tokens.address)
     monkeypatch.setattr(requests_of, "_credentials", compute_engine.Credentials)
     tokens.failing = 99
-    with pytest.raises(StorageError, match=r"gs://: .* gets no token to use it \(TransportError: .*run again"):
+    with pytest.raises(StorageError, match=r"gs://: .* cannot get an access token \(TransportError: .*run again"):
         PLACE.require_bucket()
 
 

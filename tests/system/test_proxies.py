@@ -30,7 +30,7 @@ def test_an_invalid_proxy_address_is_refused_without_showing_its_password(
     name: str, address: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(name, address)
-    with pytest.raises(SettingsError, match=rf"^{name.upper()} in the environment is no address") as caught:
+    with pytest.raises(SettingsError, match=rf"^the environment variable {name.upper()} is not the address") as caught:
         require_proxies()
     assert SECRET not in "".join(traceback.format_exception(caught.value))  # what Airflow logs, causes included
 

@@ -69,7 +69,7 @@ class OfTwoDevices:
         (0, [0.0, 1.0, 0.0, 0.0], "2 examples: numbers 2, 3 of "),
         (1, [0.0, 0.0, 1.0, 0.0], "2 examples: numbers 0, 1 of "),
         (1, [0.0, 1.0, 1.0, 1.0], "4 examples: numbers 0, 1, 2, 3 of "),
-        (0, [0.0, 0.0, 1.0, 0.0], "the part of training server 1 of 2, whose log names its examples"),
+        (0, [0.0, 0.0, 1.0, 0.0], "the part of training server 1 of 2; the log of that server names the examples"),
     ],
 )
 def test_only_examples_of_devices_with_a_nonfinite_loss_are_named(

@@ -68,7 +68,7 @@ def test_a_stopped_training_continues_on_another_worker_from_the_bucket(
     assert run.folder != first.folder
     assert trained_before(settings, DATASET, "run") is None
     trained(run, never)
-    assert "going on after epoch 1" in caplog.text
+    assert "continuing after epoch 1" in caplog.text
 
     result = load_result(run.folder)
     place = f"gs://bucket/w/runs/run/{run.folder.name}"
@@ -142,7 +142,7 @@ def test_the_shard_cache_never_exceeds_its_limit(
     run_job(run, counted)
     assert 0 < max(sizes) <= limit
     assert sum(split.bytes for split in load(published).splits.values()) > limit
-    assert f"the shards read at once take {limit / 1e9:.3g} GB" in caplog.text
+    assert f"the shards that are read at once need {limit / 1e9:.3g} GB" in caplog.text
 
 
 def test_a_shard_cache_that_is_too_small_is_refused(settings: Settings, gcs: FakeGcs):
@@ -210,4 +210,4 @@ def test_a_process_that_waits_for_a_shard_stops_on_sigterm(settings: Settings, g
 
 def test_the_report_command_names_a_missing_run_in_a_bucket(gcs: FakeGcs, capsys: pytest.CaptureFixture[str]):
     assert main(["report", "gs://bucket/w/runs/none"]) == 1
-    assert "gs://bucket/w/runs/none holds no run" in capsys.readouterr().err
+    assert "gs://bucket/w/runs/none is not the folder of a run" in capsys.readouterr().err

@@ -131,7 +131,7 @@ def test_a_training_starts_again_if_all_checkpoints_are_damaged(tmp_path: Path, 
     again = Trained(tmp_path).hold(1)
     assert again.checkpoints.restore() == Position()
     assert again.held == {1}
-    assert f"none of the checkpoints in {tmp_path} could be read: the training begins anew" in caplog.text
+    assert f"none of the checkpoints in {tmp_path} could be read: the training starts from the beginning" in caplog.text
 
 
 def test_a_checkpoint_with_a_flipped_bit_is_never_restored_wrongly(tmp_path: Path):
@@ -218,6 +218,6 @@ def test_nonfinite_weights_are_not_written(tmp_path: Path, value: float):
     trained.save(1)
     trained.variables[0].assign(np.full(trained.variables[0].shape, value))
     trained.checkpoints.save(Position(step=2))
-    with pytest.raises(TrainingError, match=r"some weights are not finite numbers, so that .*2\.npz is not written"):
+    with pytest.raises(TrainingError, match=r"some weights are not finite numbers, so .*2\.npz is not written"):
         trained.checkpoints.wait()
     assert Trained(tmp_path).checkpoints.restore() == Position(step=1)

@@ -153,6 +153,6 @@ def test_train_retries_after_out_of_memory(settings: Settings, monkeypatch: pyte
 
 def test_train_fails_if_the_image_cache_is_damaged_three_times(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     started = processes_that_end(monkeypatch, *[CacheDamaged("the disk") for _ in range(9)])
-    with pytest.raises(FileSystemError, match="were damaged 3 times: look at the disk of local_folder, or set cache"):
+    with pytest.raises(FileSystemError, match="were damaged 3 times: check the disk of local_folder, or set cache"):
         training.train(settings, Path("data"), "run")
     assert len(started) == 3

@@ -135,7 +135,7 @@ def test_all_results_are_logged_once(run: Run):
 
     evaluation = json.loads((run.folder / "evaluation.json").read_text())
     assert archive.metrics()["evaluation/accuracy"] == evaluation["figures"]["accuracy"]["value"]
-    assert archive.others()["verdict"].startswith("Not enough steps to say")
+    assert archive.others()["verdict"].startswith("Not enough steps for a verdict")
     assert archive.others()["best_epoch"] == 1
     [matrix] = map(json.loads, archive.uploads("confusion-matrix").values())
     assert matrix["labels"] == ["a", "b"]
@@ -183,8 +183,8 @@ def test_failed_and_too_large_results_are_reported_and_the_rest_is_logged(run: R
     for path in Path(run.dataset).glob("*.tfrecord"):
         path.unlink()
     words = log_results(run)
-    assert f"{run.model_path} (200 MB) is not logged to Comet, which gets files of up to 200 MB" in words
-    assert words.count("some of the results are not logged to Comet: FileNotFoundError") == 2  # images and report
+    assert f"{run.model_path} (200 MB) is not logged to Comet, because it is larger than 200 MB" in words
+    assert words.count("some results could not be logged to Comet: FileNotFoundError") == 2  # images and report
     [path] = archives(run.folder / "comet")
     archive = Archive(path)
     assert archive.uploads("model-element") == {}

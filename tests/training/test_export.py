@@ -111,7 +111,7 @@ def test_predict_accepts_all_image_formats_and_rejects_other_files(run: Run, tmp
     assert broken == {"file": str(files[3]), "rejected": "not an image: it starts with b'no image'"}
     words = format_predictions({"predictions": [*good, broken]}).splitlines()
     assert f"{good[0]['label']} {good[0]['probability']:.1%}" in words[0]
-    assert words[3].endswith("no image that can be used: not an image: it starts with b'no image'")
+    assert words[3].endswith("not a usable image: not an image: it starts with b'no image'")
     assert predict(run.export_folder, files[:1]) == good[:1]
 
 
@@ -134,7 +134,7 @@ def test_predict_applies_the_exif_orientation(run: Run, tmp_path: Path):
 
 
 def test_predict_without_an_exported_model_is_refused(tmp_path: Path):
-    with pytest.raises(SourceError, match="holds no exported model"):
+    with pytest.raises(SourceError, match="has no exported model"):
         predict(tmp_path, [])
 
 

@@ -103,7 +103,7 @@ def test_the_champion_is_evaluated_on_the_dataset_of_the_challenger(
     assert of_champion in told["verdict"]
 
     (folder / "dataset.json").unlink()
-    with pytest.raises(DatasetError, match=r"holds no dataset: there is no dataset\.json"):
+    with pytest.raises(DatasetError, match=r"contains no dataset, because it has no dataset\.json"):
         gate(new, SETTINGS, output=2)
 
 

@@ -49,9 +49,12 @@ def end_on_a_full_disk(published: Path, tmp_path: Path) -> Callable[[str, str], 
 @pytest.mark.parametrize(
     ("appears", "words"),
     [
-        ("result.json", "to bring this run to Comet: "),
-        ("export/about.json", "result.json': make room and run again, and training goes on from its last checkpoint"),
-        ("evaluation.json", "make room"),
+        ("result.json", "to upload this run to Comet, run: "),
+        (
+            "export/about.json",
+            "result.json': free some disk space and run again, and training continues from its last checkpoint",
+        ),
+        ("evaluation.json", "free some disk space"),
     ],
 )
 def test_a_full_disk_is_an_error_before_the_result_and_a_warning_after_it(
@@ -116,4 +119,4 @@ def test_a_report_that_does_not_fit_on_the_disk_does_not_fail_the_training(
     save_run(run)
     fill(small_disk)
     assert command._report_of(run.folder) == ""
-    assert f"make room, and write it with `python -m pipeline report {run.folder}`" in caplog.text
+    assert f"free some disk space, then write it with `python -m pipeline report {run.folder}`" in caplog.text

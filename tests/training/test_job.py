@@ -130,7 +130,7 @@ def test_a_stopped_training_leaves_a_checkpoint_and_can_be_continued(
     assert load_result(run.folder) is None
     assert list((run.folder / "checkpoints").glob("checkpoint-*.npz"))
     run_job(run, never)
-    assert "going on after epoch" in caplog.text
+    assert "continuing after epoch" in caplog.text
     assert read(run.folder / "record", "epochs")["step"].tolist() == [1, 2]
     assert len({path.name for path in (run.folder / "comet").iterdir()}) == 2  # one archive per attempt
     assert load_result(run.folder)["comet"] == str(run.folder / "comet")  # the folder of all archives
@@ -227,7 +227,7 @@ def test_a_dataset_deleted_during_training_stops_it_with_an_error(settings: Sett
         shutil.rmtree(copy, ignore_errors=True)
         return False
 
-    with pytest.raises(DatasetError, match="removed or damaged while it was read"):
+    with pytest.raises(DatasetError, match="removed or damaged while the training read it"):
         run_job(run, deleting)
 
 
@@ -303,7 +303,7 @@ def test_damaged_cached_images_are_decoded_again(settings: Settings, published: 
         run_job(run, after(8))  # in the second epoch, which reads the cache of the first
     [data] = (tmp_path / "local").rglob("images-train.data*")
     data.write_bytes(bytes(data.stat().st_size))
-    with pytest.raises(CacheDamaged, match="have been removed: the next try decodes them again"):
+    with pytest.raises(CacheDamaged, match="have been removed: the next attempt decodes them again"):
         run_job(run, never)
     run_job(run, never)
     assert load_result(run.folder)

@@ -171,14 +171,14 @@ def test_a_user_model_can_load_weights_from_a_file(own: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gone", r"does not exist: .*/own_.*\.py has no 'gone'; name a function of it$"),
+        ("gone", r"does not exist, because .*/own_.*\.py has no 'gone': name a function of this module$"),
         ("functionall", r"does not exist: .*/own_.*\.py has no 'functionall'; did you mean 'functional'\?$"),
         ("fails", r"failed, called with \(32, 4\) \(IndexError: list index out of range\)"),
         ("nothing", "must return a keras.Model, got NoneType"),
-        ("too_many", r"must give a logit a class, \(None, 4\), got \(None, 5\)"),
-        ("two", r"must give a logit a class, \(None, 4\), got list"),
-        ("too_large", r"must take images, \(None, 32, 32, 3\) \(ValueError: "),
-        ("unsaved", r"must be one that Keras can save \(NotImplementedError: .*get_config"),
+        ("too_many", r"must return one logit per class, with the shape \(None, 4\), got \(None, 5\)"),
+        ("two", r"must return one logit per class, with the shape \(None, 4\), got list"),
+        ("too_large", r"must take images of the shape \(None, 32, 32, 3\) \(ValueError: "),
+        ("unsaved", r"^Keras must be able to save model .* \(NotImplementedError: .*get_config"),
     ],
 )
 def test_an_unusable_model_function_is_refused_in_one_line(name: str, words: str, own: str):
@@ -197,7 +197,7 @@ def test_the_error_for_a_package_that_fails_to_import_names_its_exception(
 ):
     (tmp_path / "own_failing.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    words = r"^model 'own_failing:make' cannot be imported: mend its module \(ZeroDivisionError: division by zero\)"
+    words = r"^model 'own_failing:make' cannot be imported: correct its module \(ZeroDivisionError: division by zero\)"
     with pytest.raises(SettingsError, match=words):
         build_model(own_settings("own_failing:make"), 4)
 

@@ -102,12 +102,12 @@ def test_predictions_name_all_labels_over_50_percent(run: Run, tmp_path: Path):
 def test_the_most_likely_labels_are_named_if_none_is_over_50_percent():
     likely = [{"label": "a", "probability": 0.4}, {"label": "b", "probability": 0.1}]
     words = format_predictions({"predictions": [{"file": "x.jpg", "labels": [], "likely": likely}]})
-    assert words == "x.jpg  no label over 50%: a 40.0%, b 10.0%"
+    assert words == "x.jpg  no label above 50%. The most probable are a 40.0%, b 10.0%"
 
 
 def test_the_report_shows_multilabel_metrics(run: Run):
     text = report_run(run.folder).read_text()
-    for words in ("mean average precision", "exact match", "Average precision of each label", "Labels that were there"):
+    for words in ("mean average precision", "exact match", "Average precision of each label", "Correct labels"):
         assert words in text, words
     assert "Confusion matrix" not in text
 

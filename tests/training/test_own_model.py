@@ -110,7 +110,7 @@ def without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("from others import *", ""),
         ("def __getattr__(name): ...", ""),
         ("def smal(image_size, classes): ...", "has no 'small'; did you mean 'smal'?"),
-        ("import tensorflow", "has no 'small'; name a function of it"),
+        ("import tensorflow", "has no 'small': name a function of this module"),
         ("def small(", "is not valid Python"),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_stopped_train_command_waits_for_its_training_process(settings: Settin
         process.terminate()
         words = process.communicate(timeout=300)[1]
     assert process.returncode == EXIT_PREEMPTED
-    assert words.endswith("stopped: the same command goes on from here\n")
+    assert words.endswith("stopped: run the same command to continue from here\n")
     assert not trainer.is_running()
     assert list((folder / "checkpoints").glob("*.npz"))
 
@@ -136,7 +136,7 @@ def test_a_killed_training_process_is_an_error_with_its_signal(settings: Setting
 @pytest.mark.parametrize(
     ("values", "dataset_name", "kind", "words"),
     [
-        ({}, "nothing", DatasetError, "is no folder"),
+        ({}, "nothing", DatasetError, "is not a folder"),
         ({"weights": "/nowhere.keras"}, "", SettingsError, "weights must be"),
     ],
 )
@@ -303,4 +303,4 @@ def test_a_full_disk_does_not_hide_the_failure_of_a_training(
     monkeypatch.setattr(process, "save_failure", full)
     assert process._ended(tmp_path, threading.Event()) == 1
     assert str(reason) in caplog.text
-    assert "the reason is only in this log" in caplog.text
+    assert "the reason of the failure is only in this log" in caplog.text

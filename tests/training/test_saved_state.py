@@ -112,7 +112,7 @@ def test_the_model_of_the_last_epoch_replaces_a_lost_best_model(tmp_path: Path, 
     assert best
     assert (best.epoch, best.metrics["val_accuracy"]) == (2, 0.2)
     assert (tmp_path / best.model).exists()
-    assert "no model of a best epoch can be read: that of epoch 2 takes its place" in caplog.text
+    assert "no model of a best epoch can be read: using the model of epoch 2 instead" in caplog.text
 
 
 def test_an_epoch_without_validation_values_can_replace_a_lost_best_model(tmp_path: Path):

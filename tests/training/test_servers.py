@@ -109,7 +109,7 @@ def test_a_killed_server_stops_the_other_and_both_can_continue(settings: Setting
     second.communicate()
     said = first.communicate(timeout=BOUND_S)[1].decode()
     assert first.returncode == 1
-    assert "another training server cannot be reached any more" in said
+    assert "another training server can no longer be reached" in said
     assert "run again" in said
     assert isinstance(take_failure(noted.runs[0].folder), TrainingError)
 

@@ -254,7 +254,7 @@ def test_the_show_command_replaces_the_picture_in_the_current_folder(published: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere"], "nowhere is no folder"),
+        (["nowhere"], "nowhere is not a folder"),
         (["{published}", "--count", "0"], "--count must be from 1 to 256, got 0"),
         (["{published}", "--to", "a.jpg"], "--to must be a local file that ends in .png, got 'a.jpg'"),
         (["{published}", "--to", "gs://bucket/a.png"], "--to must be a local file"),

@@ -51,7 +51,7 @@ def test_a_stuck_training_ends_with_the_stacks_of_all_threads(tmp_path: Path, ca
         until(lambda: left)
     ended.set()
     assert isinstance(left[0], TrainingError)
-    assert "no step for 0.00333333 minutes (stall_minutes)" in str(left[0])
+    assert "no step has ended for 0.00333333 minutes (stall_minutes)" in str(left[0])
     for text in (capfd.readouterr().err, (tmp_path / STACKS).read_text()):
         assert "wait_long" in text
         assert "test_a_stuck_training_ends" in text
@@ -101,7 +101,7 @@ def test_a_training_stuck_in_tensorflow_ends(make_images: MakeImages, tmp_path: 
     values = {"source_uri": str(make_images({"a": 8, "b": 8})), "workspace": str(tmp_path / "w"), "image_size": 32}
     settings = settings_from({**values, "batch_size": 4, "model": "stuck_model:model", "stall_minutes": 0.5})
     dataset = Path(build(settings)["dataset"])
-    with pytest.raises(TrainingError, match=r"no step for 0\.5 minutes"):
+    with pytest.raises(TrainingError, match=r"no step has ended for 0\.5 minutes"):
         train(settings, dataset, "run")
     [stacks] = tmp_path.rglob(STACKS)
     text = stacks.read_text()

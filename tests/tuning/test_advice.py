@@ -18,7 +18,12 @@ GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
 @pytest.mark.parametrize(
     ("limit", "load", "values", "words"),
     [
-        (Limit.DECODING, Load(), {}, "resize at sharding (prepare=resize, prepare_size=256)"),
+        (
+            Limit.DECODING,
+            Load(),
+            {},
+            "resize the images once when the dataset is built (prepare=resize, prepare_size=256)",
+        ),
         (Limit.DECODING, Load(), {"image_size": 299}, "prepare_size=342"),
         (Limit.DECODING, Load(), {"prepare": "resize"}, "cache=memory"),
         (Limit.DECODING, Load(), {"prepare": "resize", "cache": "disk"}, "prepare=raw"),

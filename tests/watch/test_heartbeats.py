@@ -67,7 +67,7 @@ def test_a_training_without_changes_becomes_silent(folder: Path, skew: float) ->
     clock.now += 44
     assert look()[0] == "training"
     clock.now += 2
-    assert look() == ("silent", "no sample for 46 s: a retry may be on its way")
+    assert look() == ("silent", "no sample for 46 s: Airflow may retry the task soon")
     sample(folder, 1e9 + clock.now + skew)
     assert look()[0] == "training"
 

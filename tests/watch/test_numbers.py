@@ -89,7 +89,7 @@ def test_wait_step_time_and_speed_are_the_same_on_all_pages(tmp_path: Path) -> N
         share, f"{step} ms", three_digits(speed),
     )  # fmt: skip
     beside = {row.name: cells(row)[1] for row in compare(run, run, (None, None)).rows}
-    assert (beside["wait for data in it"], beside["time of a step"]) == (f"{wait} ms", f"{step} ms")
+    assert (beside["data wait of a step"], beside["time of a step"]) == (f"{wait} ms", f"{step} ms")
     assert beside["examples a second"] == three_digits(speed)
     in_report = dict(page.tiles(run, page.judged(run)))
     assert {name: in_report[name] for name in ("data wait", "step time", "examples per second")} == {
@@ -125,7 +125,7 @@ def test_all_pages_show_the_server_that_waits_most(tmp_path: Path) -> None:
     assert f"({wait} of " in tab["sentences"]["waiting"]
     assert page.timing(run, page.judged(run)).rows[1][1] == f"{wait} ms"
     beside = {row.name: cells(row)[1] for row in compare(run, run, (None, None)).rows}
-    assert beside["wait for data in it"] == f"{wait} ms"
+    assert beside["data wait of a step"] == f"{wait} ms"
 
 
 def test_the_tab_shows_the_processor_usage_of_the_verdict(tmp_path: Path) -> None:

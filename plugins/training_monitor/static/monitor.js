@@ -65,8 +65,8 @@ export async function request_json(address) {
   } catch {
     throw new RequestError("Airflow does not answer: trying again.");
   }
-  if (response.status === 401) throw new RequestError("You are not logged in any more: reload the page of Airflow.");
-  if (response.status === 403) throw new RequestError("You may not see the runs of this DAG.");
+  if (response.status === 401) throw new RequestError("You are no longer logged in: reload the page of Airflow.");
+  if (response.status === 403) throw new RequestError("You do not have permission to see the runs of this DAG.");
   if (!response.ok) throw new RequestError(`Airflow answered ${response.status}: its log says why.`);
   return response.json();
 }

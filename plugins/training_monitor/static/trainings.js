@@ -14,7 +14,7 @@ const COLUMNS = [
   {id: "model", name: "Model"},
   {id: "progress", name: "Progress", number: true, down: true, fill: progress_of},
   {id: "accuracy", name: "Validation accuracy", number: true, down: true, about: "of the best model so far"},
-  {id: "wait", name: "Waiting for data", number: true, down: true, about: "share of the step time; of the last minute while it trains"},
+  {id: "wait", name: "Waiting for data", number: true, down: true, about: "share of the step time; while it trains, of the last minute"},
   {id: "limit", name: "Limited by"},
 ];
 
