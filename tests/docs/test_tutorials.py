@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 RESULTS = {
-    "own-images": ("validation accuracy", "promoted: the first model of 'photos'", r"photos/\w+/\w*1\.png +\w+"),
-    "own-model": ("model +mine.models:make", "val_accuracy|validation accuracy"),
+    "own-images": ("val accuracy", "promoted: the first model of 'photos'", r"photos/circle/circle-0001\.jpg +\w+"),
+    "own-model": (r"model +\S+/model\.keras", "val accuracy"),
     "buckets": (
         "900 images uploaded to gs://raw-images/samples",
         r"Model: +gs://tenfold/workspace/runs/.*/model\.keras",
