@@ -362,7 +362,7 @@ def test_a_build_does_not_overwrite_a_shard_truncated_after_the_commit(settings:
     folder = Path(build(settings)["dataset"])
     shard = folder / "train-00001-of-00010.tfrecord"
     shard.write_bytes(b"")
-    with pytest.raises(DatasetError, match=f"{shard.name} should hold .* and holds 0: restore the file"):
+    with pytest.raises(DatasetError, match=f"{shard.name} should hold .* but holds 0: restore the file"):
         build(settings)
     assert shard.read_bytes() == b""
 
@@ -490,7 +490,7 @@ def test_a_damaged_or_missing_list_of_rejected_images_is_detected(settings: Sett
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda content: content["splits"]["train"]["classes"].update(cats=99), "'cats', 99 were committed"),
+        (lambda content: content["splits"]["train"]["classes"].update(cats=99), "'cats', but 99 were committed"),
         (lambda content: content["splits"]["train"]["classes"].update(newts=1), "holds 0 examples of 'newts'"),
         (lambda content: content["splits"]["train"].update(bytes=9), "do not add up to 9"),
     ],

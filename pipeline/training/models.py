@@ -80,7 +80,7 @@ def _own_model(settings: Settings, classes: int) -> keras.Model:
         own.load_weights(settings.weights)
     # Logits of half precision overflow in the loss, and the user's model may compute in half precision.
     model = keras.Model(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
-    with explain_errors(f"Keras must be able to save {what}"):  # Otherwise it fails after the first epoch.
+    with explain_errors(f"{what} must be a model that Keras can save"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)
     return model
 

@@ -210,7 +210,7 @@ def test_a_build_whose_labels_were_released_is_not_committed(failed: Settings, m
     release_labels(failed)
     if reused:
         reserve_labels(name_folder(failed), ["ant"], BUILD)
-    told = r"id 0 for the label 'notes', but .* this id now belongs to ('ant'|no label) .*run its `shard` stage again"
+    told = r"id 0 for the label 'notes', but .* this id now belongs to ('ant'|no label)\. .*run its `shard` stage again"
     with pytest.raises(DatasetError, match=told):
         publish(plan_path, failed)
     assert not list(name_folder(failed).glob("*/dataset.json"))

@@ -246,7 +246,7 @@ def test_the_partition_command_sets_the_version_of_a_partition(
     for partition, version, told in (
         ("latest", "f" * 16, "version 'ffffffffffffffff' is not a committed dataset"),
         ("latest", "../images", "version '../images' is not a committed dataset"),
-        ("2026-01-31", first, "has no partition '2026-01-31', but latest: name one of them"),
+        ("2026-01-31", first, "has no partition '2026-01-31'. It has latest: name one of them"),
     ):
         assert main(["partition", partition, version, *place]) == 1
         assert told in capsys.readouterr().err

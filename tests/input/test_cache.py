@@ -112,7 +112,7 @@ WORDS = {
         r"decoded again in every epoch; cache=disk would keep them",
     ),
     "off": ("off", TRAIN, ""),
-    "disk": ("disk", TRAIN, r"decoded images are kept in .*/kept/[0-9a-f]{16}: about 0\.0 GB more"),
+    "disk": ("disk", TRAIN, r"decoded images are kept in .*/kept/[0-9a-f]{16}: they need about 0\.0 GB more"),
 }
 
 

@@ -300,7 +300,7 @@ def test_a_shard_cut_between_records_stops_the_epoch(published: Path, tmp_path: 
     with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain"):
         numbers(batches)
     with (
-        pytest.raises(DatasetError, match=rf"{shard} holds 1 records, \d+ were committed"),
+        pytest.raises(DatasetError, match=rf"{shard} holds 1 records, but \d+ were committed"),
         damage_named(str(tmp_path)),
     ):
         numbers(batches)

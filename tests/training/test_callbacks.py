@@ -319,7 +319,7 @@ def test_steps_are_not_wrapped_if_no_callback_uses_batches(name: str, tmp_path: 
     [
         ("raises", {}, r"failed, called with \(.*/callbacks\) \(IndexError: list index out of range\)"),
         ("nothing", {}, "must return a list of keras.callbacks.Callback, got None"),
-        ("gone", {}, "does not exist: .* has no 'gone'"),
+        ("gone", {}, "does not exist, because .* has no 'gone'"),
         ("backs_up", {}, "cannot have BackupAndRestore: remove it"),
         (
             "writes_for_tensorboard",
