@@ -226,7 +226,7 @@ def test_a_late_run_is_logged(caplog: pytest.LogCaptureFixture):
     from dags.notify import tell_late
 
     asyncio.run(tell_late(24.0, {"dag_run": {"dag_run_id": "scheduled__1", "dag_id": "image_dataset"}}))
-    assert "run scheduled__1 of image_dataset has not ended 24 hours after" in caplog.text
+    assert "run scheduled__1 of image_dataset has not ended within 24 hours after" in caplog.text
 
 
 def test_an_empty_field_has_its_default_and_no_field_is_required(dags: dict[str, Any]):
