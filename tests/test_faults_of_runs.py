@@ -150,7 +150,7 @@ def test_a_shard_replaced_before_the_commit_is_reported_and_not_overwritten(gcs:
         write_range(path, no_progress)
     key = f"{place_of(load_plan(plan_path).dataset).key}/{SHARD}"
     gcs.put("bucket", key, whole := flipped(gcs.content("bucket", key), 20))
-    with pytest.raises(ConflictError, match=f"gs://bucket/{key} has CRC32C .* it was left untouched"):
+    with pytest.raises(ConflictError, match=f"gs://bucket/{key} has CRC32C .* The file was left untouched"):
         build_in_stages(settings_of())
     assert gcs.content("bucket", key) == whole
     assert commits(gcs) == []

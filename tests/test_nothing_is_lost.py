@@ -73,7 +73,8 @@ def test_a_source_with_only_unsupported_images_is_refused_with_the_reason(make_i
     for path in Path(settings.source_uri).rglob("*.jpg"):
         path.rename(path.with_suffix(".heic"))
     with pytest.raises(
-        SourceError, match=r"24 of 24 images were rejected, 24 of them because '\.heic images are not supported'; mend"
+        SourceError,
+        match=r"24 of 24 images were rejected, 24 of them because '\.heic images are not supported'; repair",
     ):
         build(settings)
 

@@ -147,7 +147,7 @@ def test_the_first_task_refuses_a_missing_model_function_without_a_retry(
     assert ran.tasks.pop("extract") == "failed"
     assert set(ran.tasks.values()) == {"upstream_failed"}
     assert ran.tries["extract"] == 1
-    words = f"{tmp_path / 'own_models.py'} has no 'smal'; did you mean 'small'?"
+    words = f"{tmp_path / 'own_models.py'} has no 'smal': did you mean 'small'?"
     assert words in "".join(capfd.readouterr())
     assert words in ran.left("extract", FAILURE)
     assert not list((tmp_path / "workspace").rglob("*.tfrecord*"))

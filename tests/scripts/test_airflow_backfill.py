@@ -212,7 +212,7 @@ def test_another_running_backfill_is_not_changed(server: Server) -> None:
 
 def test_the_error_for_a_refusal_contains_the_message_of_airflow(server: Server) -> None:
     server.creations = [422]
-    with pytest.raises(Failed, match=r"refused the backfill of dag: .*Database is locked"):
+    with pytest.raises(Failed, match=r"refused to start the backfill of dag: .*Database is locked"):
         backfill(server, Signals())
 
 

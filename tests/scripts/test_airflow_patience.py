@@ -225,7 +225,7 @@ def test_the_error_for_a_permanent_refusal_names_the_run(server: Server, tmp_pat
 def test_a_refused_trigger_raises_an_error(server: Server, tmp_path: Path):
     with closing(client_of(server)) as client:
         server.faults = [422]
-        with pytest.raises(Failed, match="Airflow refused the run manual__"):
+        with pytest.raises(Failed, match="Airflow refused to start the run manual__"):
             follow.follow(remote(server, tmp_path), client, {}, "manual__r", Lines(io.StringIO()), Signals())
 
 

@@ -221,9 +221,21 @@ def test_columns_are_found_by_their_usual_names(header: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "settings", "message"),
     [
-        ("p;label\n", {}, "no column path or image or file or filename or uri, but 'p;label'.*not with ';'$"),
-        ("path,l\na,b\n", {}, "no column label or class or category or labels, but 'path', 'l'.*label in label_column"),
-        ("path,label\na,b\n", {"split_column": "fold"}, "no column fold, but 'path', 'label'.*split in split_column"),
+        (
+            "p;label\n",
+            {},
+            "no column path or image or file or filename or uri. Its columns are 'p;label'.*not with ';'$",
+        ),
+        (
+            "path,l\na,b\n",
+            {},
+            "no column label or class or category or labels. Its columns are 'path', 'l'.*label in label_column",
+        ),
+        (
+            "path,label\na,b\n",
+            {"split_column": "fold"},
+            "no column fold. Its columns are 'path', 'label'.*split in split_column",
+        ),
         ("path,label,label\na,b,c\n", {}, "two columns 'label'"),
         ("path,label,split\na.jpg,b,holdout\n", {}, "'a.jpg' with split 'holdout': it must be train, validation"),
         ("", {}, "cannot be read as a .csv list of images: Empty CSV file$"),

@@ -46,7 +46,7 @@ def test_mount_options_reveal_locks_that_hold_for_one_host(
     (tmp_path / "mounts").write_text(mountinfo)
     monkeypatch.setattr(file_system, "_MOUNTS", tmp_path / "mounts")
     found = why_unsafe(tmp_path)
-    assert found.startswith("locks work on one host only") if reason else found == ""
+    assert found.startswith("file locks work on one host only") if reason else found == ""
     assert reason.partition(" is ")[2] in found
 
 

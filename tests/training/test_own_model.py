@@ -50,7 +50,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("no_model", "must return a keras.Model, got int"),
         ("one_argument", "must take (32, 2), but has the arguments (image_size)"),
-        ("fail", "has no 'fail'; did you mean 'fails'?"),
+        ("fail", "has no 'fail': did you mean 'fails'?"),
     ],
 )
 def test_a_run_reports_an_unusable_user_model_once(
@@ -109,7 +109,7 @@ def without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("small = lambda image_size, classes: None", ""),
         ("from others import *", ""),
         ("def __getattr__(name): ...", ""),
-        ("def smal(image_size, classes): ...", "has no 'small'; did you mean 'smal'?"),
+        ("def smal(image_size, classes): ...", "has no 'small': did you mean 'smal'?"),
         ("import tensorflow", "has no 'small': name a function of this module"),
         ("def small(", "is not valid Python"),
     ],
