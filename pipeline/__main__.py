@@ -35,7 +35,7 @@ MAX_SHOWN = 256
 """`show` draws at most this many images."""
 
 EXTRAS = {
-    **dict.fromkeys(("run", "train", "predict", "show", "shuffle-quality"), "training"),
+    **dict.fromkeys(("run", "train", "predict", "show", "shuffle-quality", "compare-inputs"), "training"),
     **dict.fromkeys(("report", "report compare"), "report"),
 }
 """The extra of pyproject.toml that a command needs, by its name. The other commands need the base package alone."""
@@ -53,6 +53,7 @@ EXAMPLES = {
     "partition": "2026-01-31 4766e75c17183005 --set dataset_name=flowers",
     "labels": "--set dataset_name=flowers",
     "train": "--set dataset=workspace/datasets/flowers/4766e75c17183005 --set epochs=30",
+    "compare-inputs": "--set source_uri=/data/flowers --set contenders=files,shards,resized",
     "verify": "workspace/datasets/flowers/4766e75c17183005",
     "shuffle-quality": "workspace/datasets/flowers/4766e75c17183005",
     "report": "workspace/runs/RUN",
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     log_to_stderr()
     # A person who runs a command on their own machine is the administrator.
     open_unless_set()
-    if options.command in (_run, _build, _extract, _train) and (warning := open_warning()):
+    if options.command in (_run, _build, _extract, _train, _compare_inputs) and (warning := open_warning()):
         _log.info("%s", warning)
     try:
         _require_packages(options.name)
@@ -260,6 +261,26 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     ask = ask_terminal()
     built = publish(write_shards(settings, snapshot, ask), settings, ask)
     return {**built, **_trained(settings, place_of(built["dataset"]))}
+
+
+def _compare_inputs(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.build import build_input
+    from pipeline.report import write_inputs_page
+    from pipeline.tuning.contenders import dataset_settings
+    from pipeline.tuning.measure import measure, require_measurable, start_comparison
+
+    settings = _settings(options)
+    require_measurable(settings)
+    built = [build_input(own) for own in dataset_settings(settings).values()]
+    folder = start_comparison(settings, built, RUN_ID)
+    measure(folder, sys.stderr.fileno())
+    return write_inputs_page(folder)
+
+
+def _format_inputs(result: dict[str, Any]) -> str:
+    from pipeline.tuning.result import format_result
+
+    return format_result(result)
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
@@ -497,6 +518,8 @@ def _add_stages(commands: Any) -> None:
 
 
 def _add_checks(commands: Any) -> None:
+    inputs = "Train the same model from raw files and from shards in turn, and say what is worth changing on this host."
+    _add(commands, "compare-inputs", _compare_inputs, inputs).set_defaults(format=_format_inputs)
     _add(commands, "verify", _verify, "Check every byte and record of a dataset.", _DATASET)
     order = "Measure how close the training order is to a perfect shuffle, and how shuffle_megabytes would change that."
     quality = _add(commands, "shuffle-quality", _shuffle_quality, order, _DATASET)

@@ -16,6 +16,7 @@ from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
 from pipeline.sharding.ranges import load_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import Place, place_of
 from pipeline.system.cores import usable_cores
 from pipeline.system.parallel import ordered_map
@@ -30,6 +31,18 @@ def build(settings: Settings) -> dict[str, Any]:
     """Build the dataset of the settings, unless it is complete. Return the result that `build --json` prints."""
     ask = ask_terminal()
     return publish(write_shards(settings, take_snapshot(settings), ask), settings, ask)
+
+
+def build_input(settings: Settings) -> dict[str, str]:
+    """Build a dataset for a comparison of inputs, unless it is complete.
+
+    Returns:
+        {"prepare", "dataset", "source_root"}: the setting, the place of the dataset, and the folder that the keys of
+        the raw images are relative to.
+    """
+    ask, snapshot = ask_terminal(), take_snapshot(settings)
+    dataset = publish(write_shards(settings, snapshot, ask), settings, ask)["dataset"]
+    return {"prepare": settings.prepare, "dataset": dataset, "source_root": load_snapshot(snapshot).origin.root}
 
 
 def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:

@@ -54,6 +54,9 @@ MAX_TEXT = 1000
 MAX_SHOWN = 200
 """An error message repeats at most this many characters of a value."""
 
+CONTENDERS = ("files", "files_parallel", "shards", "resized", "pixels", "cached")
+"""The values that `contenders` may list. pipeline/tuning/contenders.py says what each is."""
+
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
@@ -99,6 +102,8 @@ class UsedBy(Flag):
     """The stages of training, promotion and monitoring."""
     RETRAIN = auto()
     """The stage that chooses the published versions to train on."""
+    COMPARE = auto()
+    """The comparison of inputs."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,7 @@ GATE: JsonDict = {"section": "Data gate"}
 TRAINING: JsonDict = {"section": "Training"}
 PROMOTION: JsonDict = {"section": "Champion gate"}
 MONITORING: JsonDict = {"section": "Monitoring"}
+COMPARISON: JsonDict = {"section": "Input comparison"}
 
 
 class Settings(BaseModel):
@@ -887,6 +893,35 @@ class Settings(BaseModel):
         "interval of the difference is below minus this value. 0.01 is one percentage point.",
     )
 
+    contenders: Annotated[str, Decides.NOTHING, UsedBy.COMPARE] = Field(
+        ",".join(CONTENDERS),
+        title="Contenders",
+        max_length=MAX_TEXT,
+        examples=["files,shards,resized"],
+        json_schema_extra=COMPARISON,
+        description="Inputs to compare, separated by commas: files (raw files, one after another), files_parallel (raw "
+        "files in parallel), shards (images as they are), resized (prepared JPEG), pixels (prepared pixels) "
+        "and cached (shards, decoded images kept in memory).",
+    )
+
+    rounds: Annotated[int, Decides.NOTHING, UsedBy.COMPARE] = Field(
+        3,
+        title="Rounds",
+        ge=2,
+        le=50,
+        json_schema_extra=COMPARISON,
+        description="How often each contender is measured, in alternating order. More rounds make the intervals "
+        "narrower.",
+    )
+
+    accelerator: Annotated[Literal["own", "h100", "a100"], Decides.NOTHING, UsedBy.COMPARE] = Field(
+        "own",
+        title="Accelerator",
+        json_schema_extra=COMPARISON,
+        description="own trains on the devices of this machine. h100 and a100 simulate ResNet-50 on one such GPU, as "
+        "MLPerf Storage does: each step waits for 224 or 435 ms for each 400 images of the batch.",
+    )
+
     sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         5.0,
         title="Samples per second",
@@ -930,6 +965,16 @@ class Settings(BaseModel):
             return codecs.lookup(value).name
         except LookupError:
             raise ValueError("must be the name of an encoding, such as utf-8, latin-1 or cp1252") from None
+
+    @field_validator("contenders")
+    @classmethod
+    def _check_contenders(cls, value: str) -> str:
+        names = [name.strip() for name in value.split(",")]
+        if unknown := [name for name in names if name not in CONTENDERS]:
+            raise ValueError(f"must list {', '.join(CONTENDERS)}, separated by commas: {unknown[0]!r} is none of them")
+        if len(set(names)) < max(2, len(names)):
+            raise ValueError("must list at least two contenders, each once")
+        return ",".join(names)
 
     @field_validator("weights")
     @classmethod

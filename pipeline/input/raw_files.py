@@ -1,16 +1,23 @@
-"""Raw JPEG files -> batches, as articles show it: kept for the comparison with shards, never used for training.
+"""Raw image files -> batches: kept for the comparison with shards, never used for training.
 
-What is slow about it: each file is opened on its own; the label comes from Python, one image at a time under its lock,
-which also keeps TensorFlow from running the serial `map` in parallel; every image is decoded whole, however small it is
-wanted; and float32 is four times the bytes of uint8 on their way to the accelerator.
+What is slow about it: each file is opened on its own, and every image is decoded whole, however small the model sees
+it. Without a parallel map, one core does all of it. `raw_file_batches` reads files as the articles show it, which is
+slower still: the label comes from Python, one image at a time under its lock, and float32 is four times the bytes of
+uint8 on their way to the accelerator.
 """
 
 import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SourceError
+from pipeline.input import decode
+from pipeline.input.options import CENTER, BatchOptions
 
 SUFFIXES = ("jpg", "jpeg", "JPG", "JPEG")
 
@@ -48,3 +55,84 @@ def load_image(path: tf.Tensor, classes: list[str], image_size: int) -> tuple[tf
     label = tf.py_function(lambda path: classes.index(Path(path.numpy().decode()).parent.name), [path], tf.int32)
     resized = tf.image.resize(image, [image_size, image_size])
     return tf.ensure_shape(resized, [image_size, image_size, 3]) / 255.0, tf.ensure_shape(label, [])
+
+
+@dataclass(frozen=True)
+class RawFiles:
+    """The raw files of the training examples of a dataset."""
+
+    paths: Sequence[str]
+    labels: Sequence[int]
+    """Ids of the labels, from 0."""
+
+
+def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
+    """Return the raw files of the training examples, in the order of the shards.
+
+    Args:
+        folder: Folder of the dataset.
+        dataset: The dataset. Each image has one label.
+        root: Folder that the keys of the source are relative to.
+    """
+    form = dataset.records
+    compression = "GZIP" if form.compression == "gzip" else ""
+    shards = [str(folder / shard.name) for shard in dataset.splits["train"].shards]
+    name = {form.keys.filename: tf.io.FixedLenFeature([], tf.string)}
+
+    def row(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.io.parse_single_example(record, name)[form.keys.filename], decode.parse_label(record, form)
+
+    rows = list(tf.data.TFRecordDataset(shards, compression).map(row).as_numpy_iterator())
+    paths = [str(Path(root) / key.decode("utf-8", "surrogateescape")) for key, _ in rows]
+    return RawFiles(paths, [int(label) for _, label in rows])
+
+
+def raw_batches(files: RawFiles, options: BatchOptions, epoch: int, parallel: bool) -> tf.data.Dataset:
+    """Return the batches of one epoch from raw files, in the form of `numbered_batches`.
+
+    The files come in a new order in each epoch. The last batch is filled up with the first files, with weight 0. The
+    numbers of the examples are their positions in `files`, from 0.
+
+    Args:
+        files: The files.
+        options: Image size, batch size, crop ("random" or "whole"), flip, seed and prefetched batches.
+        epoch: Number of the epoch, from 1.
+        parallel: Whether several images are read and decoded at once, and batches are prefetched.
+    """
+    count, size = len(files.paths), options.batch_size
+    padding = -count % size
+    table = tf.data.Dataset.from_tensor_slices(
+        (tf.constant(files.paths), tf.constant(files.labels, tf.int32), tf.range(count, dtype=tf.int64))
+    )
+    shuffled = table.shuffle(count, options.seed + epoch, reshuffle_each_iteration=False)
+    weights = tf.data.Dataset.from_tensor_slices([1.0] * count + [0.0] * padding)
+    weighed = tf.data.Dataset.zip(shuffled.concatenate(table.take(padding)), weights)
+
+    def load(row: tuple[tf.Tensor, tf.Tensor, tf.Tensor], weight: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        path, label, number = row
+        # Stateless: with a seed for the whole process, every epoch would get the same crops again.
+        place = tf.stack([tf.constant(options.seed + epoch, tf.int64), number])
+        image = _cropped(_decoded(tf.io.read_file(path)), options, place)
+        mirrored = (tf.random.stateless_uniform([], place) < 0.5) & options.flip
+        return image, label, weight, mirrored, number
+
+    if not parallel:
+        return weighed.map(load).batch(size, drop_remainder=True)
+    loaded = weighed.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    return loaded.batch(size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+
+def _decoded(content: tf.Tensor) -> tf.Tensor:
+    """Return all pixels of an image file, (height, width, 3)."""
+    image = tf.io.decode_image(content, channels=3, expand_animations=False)
+    return tf.ensure_shape(image, [None, None, 3])
+
+
+def _cropped(image: tf.Tensor, options: BatchOptions, seed: tf.Tensor) -> tf.Tensor:
+    """Return uint8 of (image_size, image_size, 3): the whole image, or a square of 7/8 of its shorter side."""
+    side: Any = options.image_size
+    if options.crop == "random":
+        crop = tf.cast(tf.cast(tf.reduce_min(tf.shape(image)[:2]), tf.float32) * CENTER, tf.int32)
+        image = tf.image.stateless_random_crop(image, tf.stack([crop, crop, 3]), seed)
+    resized = tf.image.resize(image, [side, side])
+    return tf.ensure_shape(tf.cast(tf.round(resized), tf.uint8), [side, side, 3])

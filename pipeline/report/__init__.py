@@ -121,3 +121,28 @@ def write_report(
             render(load_recorded_run(run_folder), samples, confident_mistakes).encode("utf-8", "backslashreplace")
         )
     return path
+
+
+def write_inputs_page(folder: Path) -> dict[str, Any]:
+    """Write the result and the page of a comparison of inputs, and return what `compare-inputs --json` prints.
+
+    Raises:
+        OSError: The page cannot be written.
+    """
+    import json
+
+    from pipeline.report import inputs_page
+    from pipeline.tuning.inputs_in_comet import log_inputs
+    from pipeline.tuning.measurement import PAGE, load_comparison
+    from pipeline.tuning.measurement import RESULT as INPUTS_RESULT
+    from pipeline.tuning.result import load_result
+
+    comparison = load_comparison(folder)
+    result = load_result(folder, comparison)
+    content = {**result.as_json(), "comparison": str(folder), "page": str(folder / PAGE)}
+    with write_whole(folder / INPUTS_RESULT) as file:
+        file.write(json.dumps(content, indent=1).encode())
+    with write_whole(folder / PAGE) as file:
+        file.write(inputs_page.render(folder, comparison, result).encode("utf-8", "backslashreplace"))
+    log_inputs(folder, comparison, result)
+    return content

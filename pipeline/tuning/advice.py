@@ -6,9 +6,8 @@ from typing import Any
 from pipeline.config import Settings
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
+from pipeline.tuning.contenders import PREPARED_PER_CROP
 
-PREPARED_PER_CROP = 8 / 7
-"""Ratio of the side of a prepared image to the side of the crop that training takes from it (pipeline/input)."""
 _OF_THE_DATASET = ("prepare", "prepare_size")
 """These settings are read from the dataset, because a training may have other values than its dataset was made with."""
 

@@ -6,8 +6,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from pipeline.dataset.manifest import load
 from pipeline.errors import SourceError
-from pipeline.input.raw_files import load_image, raw_file_batches
+from pipeline.input import BatchOptions
+from pipeline.input.raw_files import load_image, raw_batches, raw_file_batches, raw_files_of
+from tests.published import publish
 
 CLASSES = ["cat", "dog", "red rose"]
 
@@ -57,3 +60,49 @@ def test_a_folder_without_jpegs_is_refused(tmp_path: Path):
     (tmp_path / "cat").mkdir()
     with pytest.raises(SourceError, match="has no JPEG files in its sub-folders: name a folder"):
         raw_file_batches(tmp_path, image_size=16, batch_size=4)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_batches_have_the_training_examples_of_the_dataset_once(folder: Path, tmp_path: Path, parallel: bool):
+    published = publish(folder, tmp_path / "workspace")
+    dataset = load(published)
+    files = raw_files_of(published, dataset, str(folder))
+    count = dataset.splits["train"].examples
+    assert len(files.paths) == len(set(files.paths)) == count
+    assert [dataset.labels[label] for label in files.labels] == [Path(path).parent.name for path in files.paths]
+
+    orders = []
+    for epoch in (1, 2):
+        batches = list(raw_batches(files, BatchOptions(image_size=16, batch_size=4), epoch, parallel))
+        assert {images.shape for images, *_ in batches} == {(4, 16, 16, 3)}
+        images, labels, weights, mirrored, numbers = (np.concatenate(each) for each in zip(*batches, strict=True))
+        assert (images.dtype, labels.dtype, weights.dtype, mirrored.dtype) == (np.uint8, np.int32, np.float32, bool)
+        real = weights == 1
+        assert weights[real].size == count
+        assert sorted(numbers[real]) == list(range(count))
+        assert [files.labels[number] for number in numbers] == labels.tolist()
+        reds = [int(Path(files.paths[number]).stem) * 20 for number in numbers]
+        assert np.abs(images[:, 8, 8, 0] - np.array(reds, int)).max() <= 3
+        orders.append(numbers[real].tolist())
+    assert orders[0] != orders[1]
+
+
+def test_a_crop_is_seven_eighths_of_the_shorter_side(tmp_path: Path):
+    """The left half of the image is black, and the right one white: a crop of it is never all of one color."""
+    pixels = np.zeros((64, 64, 3), np.uint8)
+    pixels[:, 32:] = 255
+    for number, name in enumerate(("a", "a", "b", "b")):
+        pixels[0, 0] = 60 * number  # Equal images would all be in one split.
+        path = tmp_path / "halves" / name / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path, quality=95)
+    published = publish(tmp_path / "halves", tmp_path / "workspace")
+    files = raw_files_of(published, load(published), str(tmp_path / "halves"))
+    seen = []
+    for epoch in range(1, 30):
+        options = BatchOptions(image_size=56, batch_size=1, crop="random")
+        seen += [images[0, 28, :, 0].numpy() for images, *_ in raw_batches(files, options, epoch, parallel=True)]
+    borders = [int(np.argmax(row > 127)) for row in seen]
+    assert min(borders) >= 24 - 1  # 56 of 64 pixels, beginning at 0 to 8
+    assert max(borders) <= 32 + 1
+    assert len(set(borders)) > 3

@@ -1,0 +1,243 @@
+"""The page of a comparison of inputs: one HTML file, with the article's figures for each contender."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bokeh.models import HoverTool
+
+from pipeline.monitor import read
+from pipeline.monitor.diagnosis import Spread, is_steady, percent, three_digits
+from pipeline.monitor.gpu_columns import busy_pct
+from pipeline.report.components import Table, fact_tables
+from pipeline.report.drawing import (
+    BLUE,
+    GRAY,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    VERMILION,
+    Figure,
+    add_legend,
+    binned,
+    mark,
+    new_plot,
+)
+from pipeline.report.page import page_of
+from pipeline.report.utilization import busy_panel
+from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
+from pipeline.tuning.measurement import Comparison, Measurement, Turn, load_measurement, turn_folder, turns
+from pipeline.tuning.result import Ratio, Result, Row
+
+_COLORS = (GRAY, VERMILION, BLUE, GREEN, PURPLE, ORANGE)
+_DASHES = ("solid", "6 3", "solid", "6 3", "2 2", "8 3 2 3")
+_LOOKS = dict(zip(CONTENDERS, zip(_COLORS, _DASHES, strict=True), strict=True))
+"""Color and dash of each contender in all figures."""
+Found = Sequence[tuple[Turn, Measurement]]
+
+
+def render(folder: Path, comparison: Comparison, result: Result) -> str:
+    """Return the page as HTML that loads nothing from anywhere."""
+    names = [row.name for row in result.rows]
+    found = [
+        (turn, measured)
+        for turn in turns(comparison.settings["contenders"].split(","), comparison.settings["rounds"])
+        if turn.contender in names and isinstance(measured := load_measurement(turn_folder(folder, turn)), Measurement)
+    ]
+    drawn = [utilization(folder, found), times(folder, found), waits(found, result)]
+    settings = comparison.settings
+    return page_of(
+        "inputs.html.j2",
+        drawn,
+        dataset=str(settings.get("dataset_name", "")),
+        model=f"{settings['model']}, {settings['image_size']} pixels, batches of {settings['batch_size']}",
+        verdict=result.verdict,
+        table=table(result),
+        alone=alone(result),
+        what=Table(
+            ("input", "what an image goes through"), [(row.title, CONTENDERS[row.name].what) for row in result.rows]
+        ),
+        left_out=[f"{CONTENDERS[each.contender].title}: left out, because {each.why}." for each in result.left_out],
+        notes=result.notes,
+        figures=drawn,
+        facts=fact_tables({"Settings": settings, "Host": comparison.host, "Datasets": comparison.datasets}),
+    )
+
+
+def table(result: Result) -> Table:
+    """Return the times of epochs and batches of all contenders."""
+    head = (
+        *("input", "images per second", "ratio (95% interval)", "data wait", "first epoch"),
+        *("epoch: mean", "median", "std", "p95", "batch: mean", "median", "std", "p95", "CPU", "GPU"),
+    )
+    rows = [
+        (
+            row.title,
+            three_digits(row.examples_per_s),
+            ratio_text(row.ratio),
+            percent(row.wait_fraction),
+            f"{three_digits(row.first_epoch_s)} s",
+            *_spread_cells(row.epoch_s, "s"),
+            *_spread_cells(row.step_ms, "ms"),
+            *("-" if each is None else f"{each:.0f}%" for each in (row.cpu_pct, row.gpu_pct)),
+        )
+        for row in result.rows
+    ]
+    note = (
+        f"Over {result.rounds} rounds. Without the first epoch, which reads from the disk. A step on one batch in "
+        f"memory takes {three_digits(result.step_alone_ms)} ms."
+    )
+    return Table(head, rows, note)
+
+
+def ratio_text(ratio: Ratio | None) -> str:
+    """Return a ratio with its interval, or 1 for the first contender."""
+    return "1" if ratio is None else str(ratio)
+
+
+def _spread_cells(values: Spread, unit: str) -> tuple[str, ...]:
+    return tuple(f"{three_digits(each)} {unit}" for each in (values.mean, values.median, values.std, values.p95))
+
+
+def alone(result: Result) -> Table:
+    """Return the rates of the inputs without a model, and how many accelerators each can feed."""
+    titles = [each.title for each in ACCELERATORS.values()]
+    head = (
+        "input alone",
+        "from the disk",
+        "from memory",
+        *(f"{each}s it feeds" for each in titles),
+        "crossing, predicted",
+        "observed",
+    )
+    rows = [
+        (
+            row.title,
+            f"{three_digits(row.cold_per_s)} images/s",
+            f"{three_digits(row.warm_per_s)} images/s",
+            *(f"{number:.2g}" for number in row.accelerators.values()),
+            *(_ms(each) for each in (row.crossing.predicted_ms, row.crossing.observed_ms)),
+        )
+        for row in result.rows
+    ]
+    rates = ", ".join(f"{each.title} {each.per_s:,.0f}" for each in ACCELERATORS.values())
+    note = (
+        f"Accelerators train ResNet-50 as MLPerf Storage simulates it, at these images per second: {rates}. The "
+        f"crossing is the time of a step of {result.batch_size} images above which the steps no longer wait. Raw "
+        "files that are read one after another always make the steps wait."
+    )
+    return Table(head, rows, note)
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{three_digits(value)} ms"
+
+
+def utilization(folder: Path, found: Found) -> Figure:
+    """Draw how busy the accelerator, or the processor, was with each contender in the first round."""
+    name, title = "utilization", "Utilization over time"
+    panels = []
+    for turn, _ in found:
+        if turn.round:
+            continue
+        samples, epochs = (read(turn_folder(folder, turn) / "record", kind) for kind in ("samples", "epochs"))
+        if len(samples) > 1 and "sys/cpu_pct" in samples:
+            line = {CONTENDERS[turn.contender].title: (samples["time"].to_numpy(), busy_pct(samples))}
+            panels.append(busy_panel(f"{CONTENDERS[turn.contender].title} (%)", line, epochs))
+    if not panels:
+        return Figure(name, title, "No samples were recorded, so there is nothing to show.")
+    sentence = (
+        "The first round of each input: the GPU, or the processor if there is no GPU. Smoothed in front of raw; dotted "
+        "lines are the ends of epochs. The time axes differ."
+    )
+    return Figure(name, title, sentence, tuple(panels), is_stacked=True)
+
+
+def times(folder: Path, found: Found) -> Figure:
+    """Draw the distributions of the times of batches and epochs of all contenders."""
+    steps: dict[str, list[Any]] = {}
+    epochs: dict[str, list[float]] = {}
+    for turn, measured in found:
+        batches = read(turn_folder(folder, turn) / "record", "batches")
+        steps.setdefault(turn.contender, []).append(batches["step/time_ms"].to_numpy(dtype=float)[is_steady(batches)])
+        epochs.setdefault(turn.contender, []).extend(measured.epoch_s[1:] or measured.epoch_s)
+    batch_plot = _outlines(
+        {name: np.concatenate(each) for name, each in steps.items()}, "Time of a batch", "ms", "steps"
+    )
+    epoch_plot = _epochs({name: np.asarray(each) for name, each in epochs.items()})
+    sentence = "Steady steps of all rounds; the slowest half percent is in the last bar. Epochs after the first one."
+    return Figure("times", "How long a batch and an epoch take", sentence, (batch_plot, epoch_plot))
+
+
+def _outlines(values: Mapping[str, Any], title: str, unit: str, noun: str) -> Any:
+    """Draw distributions over the same bins, as outlines that can be told apart where they overlap."""
+    plot = new_plot(title, unit, height=300)
+    _, edges = binned(np.concatenate(list(values.values())))
+    shown = []
+    for name, each in values.items():
+        color, dash = _LOOKS[name]
+        counts, _ = np.histogram(np.minimum(each, edges[-1]), bins=edges)
+        share = np.append(100 * counts / len(each), 0)
+        line = plot.step(edges, share, mode="after", color=color, line_width=2, line_dash=dash)
+        shown.append((CONTENDERS[name].title, [line]))
+    plot.y_range.start = 0
+    plot.yaxis.axis_label = f"% of {noun}"
+    add_legend(plot, shown)
+    return plot
+
+
+def _epochs(values: Mapping[str, Any]) -> Any:
+    """Draw each epoch as a dot, one line of dots for each contender, with a mark at the mean."""
+    names = list(reversed(list(values)))  # The first contender is at the top.
+    plot = new_plot("Time of an epoch", "s", height=300)
+    for place, name in enumerate(names):
+        each, (color, _) = values[name], _LOOKS[name]
+        plot.scatter(each, np.full(len(each), place), color=color, size=8, fill_alpha=0.4, name=CONTENDERS[name].title)
+        plot.scatter([each.mean()], [place], color=color, size=16, marker="dash", line_width=3, angle=np.pi / 2)
+    plot.yaxis.ticker = list(range(len(names)))
+    plot.yaxis.major_label_overrides = {place: CONTENDERS[name].title for place, name in enumerate(names)}
+    plot.x_range.start = 0
+    plot.add_tools(HoverTool(tooltips=[("epoch of", "$name"), ("time", "@x{0.00} s")]))
+    return plot
+
+
+def waits(found: Found, result: Result) -> Figure:
+    """Draw the share of data wait against the time of a step: predicted as lines, measured as dots."""
+    longest = max(pace.step_ms for _, measured in found for pace in measured.paces)
+    steps_ms = np.linspace(longest / 200, longest, 200)
+    plot = new_plot(
+        "Data wait against the time of a step", f"time of a step of {result.batch_size} images (ms)", height=340
+    )
+    shown = []
+    for row in result.rows:
+        color, dash = _LOOKS[row.name]
+        line = plot.line(
+            steps_ms, 100 * predicted_wait(row, steps_ms, result.batch_size), color=color, line_dash=dash, line_width=2
+        )
+        paces = [pace for turn, measured in found if turn.contender == row.name for pace in measured.paces]
+        dots = plot.scatter(
+            [pace.step_ms for pace in paces], [100 * pace.wait_fraction for pace in paces], color=color, size=6
+        )
+        shown.append((row.title, [line, dots]))
+    for accelerator in ACCELERATORS.values():
+        step_ms = accelerator.step_ms(result.batch_size)
+        if step_ms <= longest:
+            mark(plot, step_ms, "2 4")
+    plot.y_range.start, plot.x_range.start = 0, 0
+    plot.yaxis.axis_label = "% of the time waiting for data"
+    add_legend(plot, shown)
+    error = max(row.crossing.largest_error for row in result.rows)
+    sentence = (
+        "Lines are predicted from the rates of the inputs alone, dots are measured with steps that only wait. Times of "
+        f"steps differ from the prediction by at most {percent(error)}."
+    )
+    return Figure("waits", "What this host can feed", sentence, (plot,), is_stacked=True)
+
+
+def predicted_wait(row: Row, steps_ms: Any, batch_size: int) -> Any:
+    """Return the share of the time that steps of these times wait for an input, 0 to 1."""
+    making_ms = 1000 * batch_size / row.warm_per_s
+    if not CONTENDERS[row.name].parallel:
+        return making_ms / (making_ms + steps_ms)
+    return np.maximum(0.0, 1 - steps_ms / making_ms)

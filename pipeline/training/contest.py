@@ -1,0 +1,259 @@
+"""One model that trains from several inputs in turn, and the times of each: the measuring half of a comparison."""
+
+import shutil
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from pipeline.config import Settings
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
+from pipeline.errors import Preempted
+from pipeline.input import numbered_batches, one_ahead, steps_per_epoch
+from pipeline.input.options import batch_options
+from pipeline.input.raw_files import RawFiles, raw_batches, raw_files_of
+from pipeline.monitor import open_monitor, read
+from pipeline.monitor.load import load_of
+from pipeline.system.malloc import keep_large_blocks
+from pipeline.system.page_cache import cached_fraction, drop_page_cache
+from pipeline.training.loop import EpochLoop, NumberedBatch
+from pipeline.training.models import build_model
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.phases import build_steps
+from pipeline.training.strategy import on_devices, open_strategy
+from pipeline.tuning.contenders import Contender
+from pipeline.tuning.measurement import Measurement, Pace
+
+MIN_INPUT_S = 2.0
+"""Seconds for which an input is measured alone. Shorter times vary too much."""
+MIN_STEP_S = 1.0
+"""Seconds for which the step is measured alone."""
+PACES = (0.5, 0.8, 1.25, 2.0)
+"""Step times of the simulated accelerator, as multiples of the time in which the input makes a batch."""
+MIN_PACE_S = 1.5
+"""Seconds for which each step time is measured."""
+MIN_PACED_STEPS = 12
+"""Number of steps for which each step time is measured at least."""
+MANY_EPOCHS = 1_000_000
+"""More epochs than a measurement reads. It stops when it has seen enough."""
+Batches = Generator[NumberedBatch, None, None]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A contender that can be read."""
+
+    contender: Contender
+    paths: Sequence[Path]
+    """The files that it reads."""
+    examples: int
+    """Training examples in an epoch."""
+    steps: int
+    """Batches in an epoch."""
+    batches: Callable[[int], Batches]
+    """Returns the batches of this number of epochs. Closing them ends their threads."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """An input without a model."""
+
+    cold_per_s: float
+    warm_per_s: float
+    paces: Sequence[Pace]
+
+
+class Contest:
+    """The model and its steps, which are traced once and then serve every contender.
+
+    Args:
+        settings: Settings of the trainings.
+        folders: Folders of the datasets by the setting `prepare`.
+        source_root: Folder that the keys of the raw images are relative to.
+        should_stop: Returns whether a stop is requested.
+    """
+
+    def __init__(
+        self, settings: Settings, folders: Mapping[str, Path], source_root: str, should_stop: Callable[[], bool]
+    ) -> None:
+        self._settings, self._folders, self._source_root = settings, folders, source_root
+        self._should_stop = should_stop
+        self._raw: RawFiles | None = None
+        self._strategy = open_strategy(None)
+        dataset = datasets.load(next(iter(folders.values())))
+        steps = steps_per_epoch(dataset, settings.batch_size, 1)
+        keras.utils.set_random_seed(settings.seed)
+        with self._strategy.scope():
+            model = build_model(settings, len(dataset.labels))
+            optimizer = build_optimizer(settings, model, steps)
+            optimizer.build(model.trainable_variables)
+        self._steps = build_steps(
+            settings,
+            strategy=self._strategy,
+            model=model,
+            optimizer=optimizer,
+            dataset=dataset,
+            steps_per_epoch=steps,
+        )
+        self._variables = [*model.variables, *optimizer.variables]
+        self._first_values = [keras.ops.convert_to_numpy(variable) for variable in self._variables]
+
+    def input_of(self, contender: Contender) -> Input:
+        """Return a contender that can be read."""
+        folder = self._folders[contender.prepare]
+        dataset = datasets.load(folder)
+        options = replace(batch_options(self._settings), cache=contender.cache)
+        if contender.reads_files:
+            files = self._raw_files(folder, dataset)
+            paths = [Path(path) for path in files.paths]
+
+            def batches(epochs: int) -> Batches:
+                # An iterator for each epoch, as in every tutorial: its buffers are empty at the start.
+                for epoch in range(1, epochs + 1):
+                    yield from self._on_devices(raw_batches(files, options, epoch, contender.parallel))
+
+        else:
+            paths = [folder / shard.name for shard in dataset.splits["train"].shards]
+
+            def batches(epochs: int) -> Batches:
+                # As in a training: one iterator for all epochs, and a thread that takes the next batch.
+                all_epochs = iter(self._on_devices(numbered_batches(folder, options, epochs=epochs)))
+                keep_large_blocks()
+                return one_ahead(all_epochs)
+
+        steps = steps_per_epoch(dataset, options.batch_size, 1)
+        return Input(contender, paths, dataset.splits["train"].examples, steps, batches)
+
+    def measure(self, source: Input, round_number: int, folder: Path, repeated: int) -> Measurement:
+        """Measure a contender once, and write its record into `folder`.
+
+        Args:
+            source: The contender.
+            round_number: From 0.
+            folder: Folder of this measurement. What a stopped attempt left there is removed.
+            repeated: Number of earlier attempts that were disturbed.
+
+        Raises:
+            Preempted: If a stop is requested.
+            tf.errors.InvalidArgumentError: If TensorFlow cannot decode a raw image.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        step_alone_ms = self._step_alone(source)  # It also traces the step, so that no epoch contains the tracing.
+        cached = self._forget(source)
+        epochs = self._train(source, folder)
+        alone = self._alone(source)
+        return Measurement(
+            contender=source.contender.name,
+            round=round_number,
+            examples=source.examples,
+            epoch_s=[time_s for time_s, _ in epochs],
+            epoch_wait_s=[wait_s for _, wait_s in epochs],
+            cached_fraction=cached,
+            cold_per_s=alone.cold_per_s,
+            warm_per_s=alone.warm_per_s,
+            step_alone_ms=step_alone_ms,
+            paces=alone.paces,
+            other_cores=load_of(read(folder / "record", "samples")).other_cores,
+            repeated=repeated,
+        )
+
+    def _train(self, source: Input, folder: Path) -> list[tuple[float, float]]:
+        """Train all epochs from the first weights. Return the seconds and the seconds of data wait of each."""
+        for variable, value in zip(self._variables, self._first_values, strict=True):
+            variable.assign(value)
+        epochs, times = self._settings.epochs, []
+        with open_monitor(folder, self._settings.sample_hz) as monitor, closing(source.batches(epochs)) as batches:
+            loop = EpochLoop(
+                steps=self._steps,
+                monitor=monitor,
+                should_stop=self._should_stop,
+                is_simulated=bool(self._settings.simulated_step_ms),
+            )
+            for epoch in range(1, epochs + 1):
+                sums = loop.train(epoch, batches, epoch * source.steps, _no_progress)
+                values = {
+                    "loss": sums.mean_loss,
+                    "epoch/time_s": sums.time_s,
+                    "input/wait_fraction": sums.wait_fraction,
+                    "input/examples_per_s": sums.examples / sums.time_s,
+                }
+                monitor.epoch(epoch=epoch, step=loop.step, values=values)
+                times.append((sums.time_s, sums.wait_s))
+        return times
+
+    def _step_alone(self, source: Input) -> float:
+        """Return the median time of a step, in ms, on one batch that is in memory."""
+        with closing(source.batches(1)) as batches:
+            images, labels, weights, mirrored, _ = next(batches)
+        stop = tf.constant(0.0)
+        self._steps.train(images, labels, weights, mirrored, stop).numpy()
+        times: list[float] = []
+        while sum(times) < MIN_STEP_S or len(times) < 5:
+            begin = time.perf_counter()
+            self._steps.train(images, labels, weights, mirrored, stop).numpy()
+            times.append(time.perf_counter() - begin)
+        return 1000 * float(np.median(times))
+
+    def _alone(self, source: Input) -> Alone:
+        """Measure an input without a model: its first epoch from the disk, later ones, and each pace."""
+        self._forget(source)
+        with closing(source.batches(MANY_EPOCHS)) as batches:
+            cold_s = self._seconds_of(batches, source.steps)
+            epochs = max(1, round(MIN_INPUT_S / cold_s))
+            warm_s = self._seconds_of(batches, epochs * source.steps) / epochs
+            period_s = warm_s / source.steps
+            paces = [self._pace(batches, factor * period_s, period_s) for factor in PACES]
+        return Alone(source.examples / cold_s, source.examples / warm_s, paces)
+
+    def _seconds_of(self, batches: Batches, steps: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(steps):
+            self._require_no_stop()
+            next(batches)
+        return time.perf_counter() - begin
+
+    def _pace(self, batches: Batches, step_s: float, period_s: float) -> Pace:
+        """Measure an input in front of steps that only wait."""
+        # Batches that are ready at the start are not counted.
+        for _ in range(self._settings.prefetch_batches + 2):
+            next(batches)
+            time.sleep(step_s)
+        steps = max(MIN_PACED_STEPS, round(MIN_PACE_S / max(step_s, period_s)))
+        waited, begin = 0.0, time.perf_counter()
+        for _ in range(steps):
+            self._require_no_stop()
+            before = time.perf_counter()
+            next(batches)
+            waited += time.perf_counter() - before
+            time.sleep(step_s)
+        total = time.perf_counter() - begin
+        return Pace(1000 * step_s, 1000 * total / steps, waited / total)
+
+    def _forget(self, source: Input) -> float:
+        """Empty the page cache of the files of a contender, and return the share that the kernel kept."""
+        drop_page_cache(source.paths)
+        return cached_fraction(source.paths)
+
+    def _require_no_stop(self) -> None:
+        if self._should_stop():
+            raise Preempted("the comparison was stopped: run it again, and it continues after the last measurement")
+
+    def _raw_files(self, folder: Path, dataset: Dataset) -> RawFiles:
+        if self._raw is None:
+            self._raw = raw_files_of(folder, dataset, self._source_root)
+        return self._raw
+
+    def _on_devices(self, batches: tf.data.Dataset) -> Any:
+        return on_devices(batches, self._settings.batch_size, self._strategy)
+
+
+def _no_progress(_count: int, _size: int = 0) -> None:
+    """Show nothing: the progress is that of the measurements."""

@@ -1,0 +1,128 @@
+"""The inputs that a comparison measures, from the one that most tutorials show to the fastest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.config import Settings
+from pipeline.errors import SettingsError
+
+PREPARED_PER_CROP = 8 / 7
+"""Ratio of the side of a prepared image to the side of the crop that training takes from it (pipeline/input)."""
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """An accelerator that trains ResNet-50, as MLPerf Storage simulates it.
+
+    Source of the step times: the workload files of MLPerf Storage (resnet50_h100, resnet50_a100), batches of 400 images
+    of 114,660 bytes on average.
+    """
+
+    title: str
+    batch_ms: float
+    """Time of a step of MLPERF_BATCH images."""
+
+    def step_ms(self, batch_size: int) -> float:
+        """Return the time of a step of so many images."""
+        return self.batch_ms * batch_size / MLPERF_BATCH
+
+    @property
+    def per_s(self) -> float:
+        """Images per second that keep it busy."""
+        return 1000 * MLPERF_BATCH / self.batch_ms
+
+
+MLPERF_BATCH = 400
+MIN_UTILIZATION = 0.9
+"""MLPerf Storage accepts a storage system if its accelerators compute at least this share of the time."""
+ACCELERATORS = {"h100": Accelerator("H100", 224.0), "a100": Accelerator("A100", 435.0)}
+"""Accelerators by the setting `accelerator`."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to bring images to the accelerator."""
+
+    name: str
+    title: str
+    what: str
+    """What an image goes through, for the page."""
+    prepare: str
+    """The setting `prepare` of the dataset that it needs. Raw files take only the list of examples from it."""
+    reads_files: bool = False
+    """Whether it reads the raw images of the source, instead of shards."""
+    parallel: bool = True
+    """Whether images are read and decoded in parallel, and batches are prefetched."""
+    cache: str = "off"
+    """The setting `cache`."""
+
+
+CONTENDERS = {
+    each.name: each
+    for each in (
+        Contender(
+            "files",
+            "raw files",
+            "list, read, decode, crop, batch: one image after another, as most tutorials show it",
+            "keep",
+            reads_files=True,
+            parallel=False,
+        ),
+        Contender(
+            "files_parallel",
+            "raw files in parallel",
+            "the same with a parallel map and prefetched batches",
+            "keep",
+            reads_files=True,
+        ),
+        Contender("shards", "shards", "images as they are, read from several shards in turn", "keep"),
+        Contender("resized", "resized once", "shards of JPEG images near the training size", "resize"),
+        Contender("pixels", "pixels", "shards of pixels near the training size: nothing is decoded", "raw"),
+        Contender(
+            "cached", "cached", "shards of images as they are; decoded images stay in memory", "keep", cache="memory"
+        ),
+    )
+}
+"""All contenders by name. pipeline/config.py lists the same names."""
+
+
+def contenders_of(settings: Settings) -> Sequence[Contender]:
+    """Return the contenders that the settings name, in their order."""
+    return [CONTENDERS[name] for name in settings.contenders.split(",")]
+
+
+def dataset_settings(settings: Settings) -> dict[str, Settings]:
+    """Return the settings of each dataset that the contenders need, by the setting `prepare`.
+
+    A dataset that differs from the user's own settings has a dataset name of its own (`flowers-resize`), so that the
+    partitions and the label map of the user's dataset stay as they are.
+    """
+    size = round(settings.image_size * PREPARED_PER_CROP)
+    datasets = {}
+    for prepare in dict.fromkeys(each.prepare for each in contenders_of(settings)):
+        changed = {"prepare": prepare} | ({} if prepare == "keep" else {"prepare_size": size})
+        differs = any(getattr(settings, name) != value for name, value in changed.items())
+        name = f"{settings.dataset_name}-{prepare}" if differs else settings.dataset_name
+        datasets[prepare] = settings.model_copy(update={**changed, "dataset_name": name[-100:]})
+    return datasets
+
+
+def require_comparable(settings: Settings) -> None:
+    """Refuse settings that not all contenders can follow.
+
+    Raises:
+        SettingsError: The crop or the number of servers does not suit a comparison.
+    """
+    if settings.crop == "random_resized":
+        raise SettingsError(
+            "crop must be random or whole for a comparison of inputs, got 'random_resized': cached images cannot"
+            " follow it"
+        )
+    if settings.balanced:
+        raise SettingsError(
+            "balanced must be false for a comparison of inputs, got true: raw files are read once an epoch"
+        )
+    if settings.num_training_servers != 1:
+        raise SettingsError(
+            f"num_training_servers must be 1 for a comparison of inputs, got {settings.num_training_servers}"
+        )

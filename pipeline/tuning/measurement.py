@@ -1,0 +1,156 @@
+"""The files of a comparison of inputs: what is measured, and what was measured.
+
+COMPARISON/
+  comparison.json      what is compared (`Comparison`)
+  measurements/N-NAME/ one measurement of one contender: its record, and `measurement.json`, written last
+  result.json          the table, the ratios and the verdict (pipeline/tuning/result.py)
+  inputs.html          the page
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.storage import write_whole
+
+COMPARISON, MEASUREMENTS, MEASUREMENT, RESULT, PAGE = (
+    "comparison.json",
+    "measurements",
+    "measurement.json",
+    "result.json",
+    "inputs.html",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared."""
+
+    settings: Mapping[str, Any]
+    """Settings of the trainings."""
+    datasets: Mapping[str, str]
+    """Place of the dataset for each setting `prepare`."""
+    source_root: str
+    """Folder that the keys of the raw images are relative to."""
+    host: Mapping[str, Any]
+    """Facts about this machine: name, cores, system."""
+    created: float
+    """Unix time in seconds."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One measurement in the order of a comparison."""
+
+    number: int
+    """From 0."""
+    round: int
+    """From 0."""
+    contender: str
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A contender in front of steps of a fixed time."""
+
+    step_ms: float
+    """Time that each step waits, in place of computing."""
+    period_ms: float
+    """Mean time from one step to the next."""
+    wait_fraction: float
+    """Share of the time that the steps waited for data, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured of a contender in one round."""
+
+    contender: str
+    round: int
+    examples: int
+    """Training examples in an epoch."""
+    epoch_s: Sequence[float]
+    """Seconds of each epoch. The first one reads from the disk."""
+    epoch_wait_s: Sequence[float]
+    """Seconds of each epoch in which the training waited for data."""
+    cached_fraction: float
+    """Share of the files that the kernel kept in the page cache when it was asked to forget them, 0 to 1."""
+    cold_per_s: float
+    """Examples per second of the input alone, from the disk."""
+    warm_per_s: float
+    """Examples per second of the input alone, from the page cache."""
+    step_alone_ms: float
+    """Time of a step on one batch that is in memory."""
+    paces: Sequence[Pace]
+    other_cores: float | None
+    """Cores that other programs kept busy in the meantime."""
+    repeated: int = 0
+    """Number of earlier tries that were thrown away because other programs disturbed them."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a contender could not be measured."""
+
+    contender: str
+    why: str
+
+
+def turns(contenders: Sequence[str], rounds: int) -> list[Turn]:
+    """Return the order of all measurements: a b c, then c b a, and so on.
+
+    A slow minute of the machine then meets each contender alike, and no contender always comes after the same one.
+    """
+    order = [
+        (number, name)
+        for number in range(rounds)
+        for name in (contenders if number % 2 == 0 else list(reversed(contenders)))
+    ]
+    return [Turn(place, number, name) for place, (number, name) in enumerate(order)]
+
+
+def turn_folder(folder: Path, turn: Turn) -> Path:
+    """Return the folder of one measurement."""
+    return folder / MEASUREMENTS / f"{turn.number:03}-{turn.contender}"
+
+
+def save_comparison(folder: Path, comparison: Comparison) -> None:
+    """Write what is compared."""
+    _save(folder / COMPARISON, asdict(comparison))
+
+
+def load_comparison(folder: Path) -> Comparison:
+    """Return what is compared."""
+    return Comparison(**json.loads((folder / COMPARISON).read_bytes()))
+
+
+def save_measurement(folder: Path, measured: Measurement | Failure) -> None:
+    """Write a measurement into its own folder. From then on, it is not measured again."""
+    _save(folder / MEASUREMENT, asdict(measured))
+
+
+def load_measurement(folder: Path) -> Measurement | Failure | None:
+    """Return the measurement in a folder of its own; None if it is not complete."""
+    try:
+        content = json.loads((folder / MEASUREMENT).read_bytes())
+    except FileNotFoundError:
+        return None
+    if "why" in content:
+        return Failure(**content)
+    return Measurement(**{**content, "paces": [Pace(**each) for each in content["paces"]]})
+
+
+def describe_progress(folder: Path) -> str:
+    """Say how many measurements of a comparison are complete."""
+    settings = load_comparison(folder).settings
+    total = len(settings["contenders"].split(",")) * settings["rounds"]
+    done = sum(1 for _ in folder.glob(f"{MEASUREMENTS}/*/{MEASUREMENT}"))
+    return f"{done} of {total} measurements of the comparison of inputs are complete."
+
+
+def _save(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with write_whole(path) as file:
+        file.write(json.dumps(content, indent=1).encode())

@@ -1,0 +1,320 @@
+"""The result of a comparison of inputs: the table, the ratios to the first contender, and what is worth changing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.monitor import read
+from pipeline.monitor.diagnosis import Spread, is_steady, mean_of, percent, spread, three_digits
+from pipeline.monitor.gpu_columns import busy_pct, columns_of_gpus
+from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, MIN_UTILIZATION, Contender
+from pipeline.tuning.measurement import (
+    Comparison,
+    Failure,
+    Measurement,
+    load_measurement,
+    turn_folder,
+    turns,
+)
+
+T_975 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""The 97.5th percentile of Student's t distribution for 1 to 30 degrees of freedom."""
+NORMAL_975 = 1.96
+"""The same of the normal distribution, for more degrees of freedom."""
+MIN_GAIN = 1.05
+"""An input is worth a change if the whole interval of its gain is above this."""
+ARTICLE_S = (271.0, 215.0)
+"""Mean epoch times of the article that started this: raw files, and TFRecord (Heartbeat, TensorFlow data pipelines,
+part 2; Stanford Cars, InceptionResNetV2, 10 epochs)."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two rates, with its 95% interval over the rounds."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The step time above which an input no longer makes the steps wait, in ms; None if they always wait."""
+
+    predicted_ms: float | None
+    """From the rate of the input alone."""
+    observed_ms: float | None
+    """From steps of several fixed times."""
+    largest_error: float
+    """Largest difference between predicted and observed time of a step, over the observed time."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender in the table."""
+
+    name: str
+    title: str
+    first_epoch_s: float
+    """Mean time of the first epoch, which reads from the disk."""
+    cached_fraction: float
+    """Largest share of the files that stayed in the page cache before a first epoch."""
+    epoch_s: Spread
+    """Times of the later epochs of all rounds; of the first ones if there are no later ones."""
+    step_ms: Spread
+    """Times of the steady steps of all rounds."""
+    examples_per_s: float
+    """In the later epochs."""
+    wait_fraction: float
+    """Share of the time of the later epochs that the training waited for data."""
+    utilization: float
+    """Share of the time of the later epochs in which the accelerator, real or simulated, computed."""
+    cpu_pct: float | None
+    gpu_pct: float | None
+    ratio: Ratio | None
+    """Rate of this contender over that of the first contender; None for the first one."""
+    cold_per_s: float
+    warm_per_s: float
+    accelerators: Mapping[str, float]
+    """How many simulated accelerators the input can feed, by name."""
+    crossing: Crossing
+    repeated: int
+    """Number of measurements that other programs disturbed and that were made again."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a comparison."""
+
+    verdict: str
+    rows: Sequence[Row]
+    left_out: Sequence[Failure]
+    step_alone_ms: float
+    """Median time of a step on one batch that is in memory."""
+    batch_size: int
+    rounds: int
+    notes: Sequence[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """All measurements of a contender, in the order of the rounds, and their records."""
+
+    contender: Contender
+    measurements: Sequence[Measurement]
+    steps_ms: NDArray[np.float64]
+    cpu_pct: float | None
+    gpu_pct: float | None
+
+    def rates(self) -> NDArray[np.float64]:
+        """Return the examples per second of each round, in the later epochs."""
+        return np.array(
+            [len(_later(each.epoch_s)) * each.examples / sum(_later(each.epoch_s)) for each in self.measurements]
+        )
+
+
+def load_result(folder: Path, comparison: Comparison) -> Result:
+    """Return the result of all measurements in the folder of a comparison.
+
+    Raises:
+        ValueError: If fewer than two contenders were measured.
+    """
+    settings = comparison.settings
+    names = settings["contenders"].split(",")
+    order = turns(names, settings["rounds"])
+    found = [(turn, load_measurement(turn_folder(folder, turn))) for turn in order]
+    failures = {each.contender: each for _, each in found if isinstance(each, Failure)}
+    measured = []
+    for name in names:
+        own = [(turn, each) for turn, each in found if isinstance(each, Measurement) and each.contender == name]
+        if own and name not in failures:
+            measured.append(
+                _measured(CONTENDERS[name], [each for _, each in own], [turn_folder(folder, turn) for turn, _ in own])
+            )
+    if len(measured) < 2:
+        raise ValueError("fewer than two contenders could be measured")
+    rows = [_row(each, measured[0], settings["batch_size"]) for each in measured]
+    return Result(
+        verdict=verdict(rows, bool(settings["simulated_step_ms"])),
+        rows=rows,
+        left_out=list(failures.values()),
+        step_alone_ms=float(np.median([one.step_alone_ms for each in measured for one in each.measurements])),
+        batch_size=settings["batch_size"],
+        rounds=settings["rounds"],
+        notes=notes(rows, settings),
+    )
+
+
+def _measured(contender: Contender, measurements: Sequence[Measurement], folders: Sequence[Path]) -> _Measured:
+    steps, cpu, gpu = [], [], []
+    for folder in folders:
+        batches, samples = (read(folder / "record", kind) for kind in ("batches", "samples"))
+        steps.append(batches["step/time_ms"].to_numpy(dtype=float)[is_steady(batches)])
+        everything = np.ones(len(samples), bool)
+        cpu.append(mean_of(samples, "sys/cpu_pct", everything))
+        has_gpu = bool(columns_of_gpus(samples, "util_pct"))
+        gpu.append(float(np.nanmean(busy_pct(samples))) if has_gpu else None)
+    return _Measured(contender, measurements, np.concatenate(steps), _mean(cpu), _mean(gpu))
+
+
+def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
+    one = each.measurements
+    later = [seconds for measurement in one for seconds in _later(measurement.epoch_s)]
+    waits = [seconds for measurement in one for seconds in _later(measurement.epoch_wait_s)]
+    wait_fraction = sum(waits) / sum(later)
+    cold, warm = (float(np.median([getattr(m, name) for m in one])) for name in ("cold_per_s", "warm_per_s"))
+    return Row(
+        name=each.contender.name,
+        title=each.contender.title,
+        first_epoch_s=float(np.mean([measurement.epoch_s[0] for measurement in one])),
+        cached_fraction=max(measurement.cached_fraction for measurement in one),
+        epoch_s=_spread(later),
+        step_ms=_spread(each.steps_ms),
+        examples_per_s=float(np.mean(each.rates())),
+        wait_fraction=wait_fraction,
+        utilization=1 - wait_fraction,
+        cpu_pct=each.cpu_pct,
+        gpu_pct=each.gpu_pct,
+        ratio=None if each is first else ratio(each.rates(), first.rates()),
+        cold_per_s=cold,
+        warm_per_s=warm,
+        accelerators={name: warm / accelerator.per_s for name, accelerator in ACCELERATORS.items()},
+        crossing=crossing(each, warm, batch_size),
+        repeated=sum(measurement.repeated for measurement in one),
+    )
+
+
+def ratio(rates: NDArray[np.float64], base: NDArray[np.float64]) -> Ratio:
+    """Return the ratio of two rates that were measured in the same rounds, with its 95% interval.
+
+    The ratio of each round is one observation, because a slow minute of the machine slows all steps of a round. The
+    interval is that of Student's t for the mean of the logarithms.
+    """
+    logs = np.log(rates / base)
+    count = len(logs)
+    value = float(np.exp(logs.mean()))
+    if count < 2:
+        return Ratio(value, 0.0, float("inf"))
+    factor = T_975[count - 2] if count - 1 <= len(T_975) else NORMAL_975
+    margin = factor * logs.std(ddof=1) / count**0.5
+    return Ratio(value, float(np.exp(logs.mean() - margin)), float(np.exp(logs.mean() + margin)))
+
+
+def crossing(each: _Measured, warm_per_s: float, batch_size: int) -> Crossing:
+    """Return the step time above which an input no longer makes the steps wait, predicted and observed."""
+    making_ms = 1000 * batch_size / warm_per_s
+    paces = [pace for measurement in each.measurements for pace in measurement.paces]
+    overlaps = each.contender.parallel  # Without prefetched batches, a batch is made while the accelerator waits.
+    predicted = [max(making_ms, pace.step_ms) if overlaps else making_ms + pace.step_ms for pace in paces]
+    errors = [abs(ms - pace.period_ms) / pace.period_ms for ms, pace in zip(predicted, paces, strict=True)]
+    if not overlaps:
+        return Crossing(None, None, max(errors))
+    waiting = [pace.period_ms for pace in paces if pace.step_ms < making_ms]
+    return Crossing(making_ms, float(np.mean(waiting)) if waiting else None, max(errors))
+
+
+def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
+    """Say which input is worth a change on this host, or that none is."""
+    first = rows[0]
+    gains = [row for row in rows[1:] if row.ratio and row.ratio.low > MIN_GAIN]
+    step = "simulated steps" if is_simulated else "steps of this model"
+    if not gains:
+        return (
+            f"Nothing is worth changing: with the {step}, no input is faster than {first.title} by more than "
+            f"{percent(MIN_GAIN - 1)} for sure. The accelerator waits for data {percent(first.wait_fraction)} of "
+            "the time."
+        )
+    best = max(gains, key=lambda row: row.examples_per_s)
+    # A cheaper input that is as fast, as far as the intervals tell, is the better choice. They come first in the table.
+    choice = next(row for row in gains if row.ratio and best.ratio and row.ratio.high >= best.ratio.value)
+    assert choice.ratio is not None
+    return (
+        f"Use {choice.title}: with the {step}, it trains {choice.ratio.value:.3g} times as many images per second as "
+        f"{first.title} (95% interval {choice.ratio.low:.3g} to {choice.ratio.high:.3g}). The accelerator then waits "
+        f"{percent(choice.wait_fraction)} of the time, instead of {percent(first.wait_fraction)}."
+    )
+
+
+def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know to trust the table."""
+    by_name = {row.name: row for row in rows}
+    sentences = [
+        "Contenders took turns in alternating order (a b c, then c b a), so that a slow minute of the machine meets "
+        f"all of them. Intervals hold 95% over {settings['rounds']} rounds.",
+        "Raw files come in another random order than shards, and TensorFlow draws their crops. Number of examples, "
+        "image size, batch size, kind of crop, flips, model and initial weights are the same for all.",
+    ]
+    if (kept := max(row.cached_fraction for row in rows)) > 0.05:
+        sentences.append(
+            f"Up to {percent(kept)} of the files stayed in the page cache before a first epoch, so first epochs did "
+            "not read everything from the disk."
+        )
+    if repeated := sum(row.repeated for row in rows):
+        sentences.append(f"{repeated} measurements were disturbed by other programs and made again.")
+    if {"files", "shards"} <= set(by_name):
+        shards = by_name["shards"].ratio or ratio(np.ones(2), np.ones(2))
+        sentences.append(
+            f"Shards against raw files: {shards} here. The article that compared them first had 271 s against 215 s, "
+            f"1.26: it decoded whole images to float32 in one thread in both cases, on another machine."
+        )
+    if settings["simulated_step_ms"]:
+        passed = [row.title for row in rows if row.utilization >= MIN_UTILIZATION]
+        which = ", ".join(passed) or "no input"
+        sentences.append(
+            f"Accelerator utilization of at least {percent(MIN_UTILIZATION)}, the mark of MLPerf Storage: {which}."
+        )
+    return sentences
+
+
+def format_result(result: Mapping[str, Any]) -> str:
+    """Return the table as lines for a terminal."""
+    head = ("input", "first epoch", "later epochs", "images/s", "data wait", "ratio (95% interval)", "H100s", "A100s")
+    table = [head, *(_cells(row) for row in result["rows"])]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    left_out = [f"left out: {each['contender']}, because {each['why']}" for each in result["left_out"]]
+    return "\n".join([*lines, "", result["verdict"], *left_out, "", f"page: {result['page']}"])
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    of = row["ratio"]
+    return (
+        row["title"],
+        f"{three_digits(row['first_epoch_s'])} s",
+        f"{three_digits(row['epoch_s']['mean'])} s",
+        three_digits(row["examples_per_s"]),
+        percent(row["wait_fraction"]),
+        f"{of['value']:.3g} ({of['low']:.3g} to {of['high']:.3g})" if of else "1",
+        *(f"{row['accelerators'][name]:.2g}" for name in ("h100", "a100")),
+    )
+
+
+def _later(values: Sequence[float]) -> Sequence[float]:
+    """Return the values of the epochs after the first one; of the first one if it is the only one."""
+    return values[1:] or values
+
+
+def _spread(values: Any) -> Spread:
+    found = spread(np.asarray(values, dtype=float))
+    assert found is not None
+    return found
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

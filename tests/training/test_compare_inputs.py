@@ -1,0 +1,104 @@
+"""Inputs are compared from the command line: every contender trains, is stopped and continued, and is told apart."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pipeline.dataset.manifest import load
+from pipeline.system.process import environment_of_tensorflow
+from tests.conftest import MakeImages
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+
+
+def command(source: Path, workspace: Path, *settings: str) -> list[str]:
+    given = [
+        *(f"source_uri={source}", f"workspace={workspace}", "epochs=2", "rounds=2", "image_size=32", "batch_size=8"),
+        *settings,
+    ]
+    sets = [part for setting in given for part in ("--set", setting)]
+    return [sys.executable, "-m", "pipeline", "compare-inputs", *sets, "--json"]
+
+
+def run(arguments: Sequence[str]) -> tuple[dict, str]:
+    done = subprocess.run(arguments, env=environment_of_tensorflow(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@pytest.fixture
+def source(make_images: MakeImages) -> Path:
+    return make_images({"cats": 20, "dogs": 20})
+
+
+def test_every_contender_trains_on_the_same_examples(source: Path, tmp_path: Path):
+    result, _ = run(command(source, tmp_path / "workspace"))
+    rows = {row["name"]: row for row in result["rows"]}
+    assert list(rows) == ["files", "files_parallel", "shards", "resized", "pixels", "cached"]
+    assert result["left_out"] == []
+    assert rows["files"]["ratio"] is None
+    for row in list(rows.values())[1:]:
+        assert row["ratio"]["low"] <= row["ratio"]["value"] <= row["ratio"]["high"]
+        assert row["warm_per_s"] > 0
+    folder = Path(result["comparison"])
+    assert len(list(folder.glob("measurements/*/measurement.json"))) == 12
+    assert Path(result["page"]).read_text().startswith("<!doctype html>")
+    examples = {json.loads(path.read_bytes())["examples"] for path in folder.glob("measurements/*/measurement.json")}
+    names = {path.parent.parent.name for path in (tmp_path / "workspace" / "datasets").glob("*/*/dataset.json")}
+    assert names == {"source", "source-resize", "source-raw"}
+    published = [path.parent for path in (tmp_path / "workspace" / "datasets").glob("*/*/dataset.json")]
+    assert examples == {load(each).splits["train"].examples for each in published}
+
+
+def test_a_stopped_comparison_keeps_what_is_measured(source: Path, tmp_path: Path):
+    arguments = command(source, tmp_path / "workspace", "contenders=files,shards", "simulated_step_ms=5")
+    with subprocess.Popen(arguments, env=environment_of_tensorflow(), stderr=subprocess.PIPE, text=True) as process:
+        pattern = "runs/manual/inputs-*/measurements/*/measurement.json"
+        while not list((tmp_path / "workspace").glob(pattern)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGTERM)
+        words = process.communicate()[1]
+    assert process.returncode == 75, words
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "workspace").glob(pattern)}
+    assert 1 <= len(kept) < 4
+    result, _ = run(arguments)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert [row["name"] for row in result["rows"]] == ["files", "shards"]
+    assert "simulated steps" in result["verdict"]
+
+
+def test_images_that_tensorflow_cannot_read_leave_only_raw_files_out(source: Path, tmp_path: Path):
+    """A WebP file is an image for the shards, and none for TensorFlow."""
+    from PIL import Image
+
+    for number in range(10):
+        Image.new("RGB", (40, 30), (20 * number, 0, 0)).save(source / "cats" / f"odd-{number}.webp")
+    result, _ = run(command(source, tmp_path / "workspace", "contenders=files,shards,resized"))
+    assert [each["contender"] for each in result["left_out"]] == ["files"]
+    assert "TensorFlow cannot read a raw image" in result["left_out"][0]["why"]
+    assert [row["name"] for row in result["rows"]] == ["shards", "resized"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("crop=random_resized", "crop must be random or whole"),
+        ("workspace=gs://bucket/tenfold", "workspace must be a local folder"),
+    ],
+)
+def test_settings_that_cannot_be_compared_are_refused_before_anything_is_written(
+    setting: str, words: str, source: Path, tmp_path: Path
+):
+    arguments = command(source, tmp_path / "workspace", setting)
+    done = subprocess.run(arguments, env=environment_of_tensorflow(), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert not (tmp_path / "workspace").exists()

@@ -1,0 +1,69 @@
+"""Which inputs are compared, and which datasets they need."""
+
+import pytest
+
+from pipeline import config
+from pipeline.config import settings_from
+from pipeline.errors import SettingsError
+from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, contenders_of, dataset_settings, require_comparable
+
+
+def test_the_setting_lists_all_contenders():
+    assert tuple(CONTENDERS) == config.CONTENDERS
+    assert [each.name for each in contenders_of(settings_from({}))] == list(CONTENDERS)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("files", "at least two contenders"),
+        ("shards,shards", "each once"),
+        ("shards,webdataset", "'webdataset' is none of them"),
+        ("", "'' is none of them"),
+    ],
+)
+def test_a_list_that_cannot_be_compared_is_refused(value: str, words: str):
+    with pytest.raises(SettingsError, match=words):
+        settings_from({"contenders": value})
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, {"keep": ("flowers", 256), "resize": ("flowers-resize", 110), "raw": ("flowers-raw", 110)}),
+        ({"contenders": "files, shards"}, {"keep": ("flowers", 256)}),
+        # The dataset that the user has anyway keeps its name.
+        (
+            {"prepare": "resize", "prepare_size": 110, "contenders": "shards,resized"},
+            {"keep": ("flowers-keep", 110), "resize": ("flowers", 110)},
+        ),
+        (
+            {"prepare": "resize", "contenders": "resized,pixels"},
+            {"resize": ("flowers-resize", 110), "raw": ("flowers-raw", 110)},
+        ),
+    ],
+)
+def test_each_kind_of_shards_is_a_dataset_of_its_own(values: dict, expected: dict):
+    found = dataset_settings(settings_from({"dataset_name": "flowers", "image_size": 96, **values}))
+    assert {name: (own.dataset_name, own.prepare_size) for name, own in found.items()} == expected
+    assert {name: own.prepare for name, own in found.items()} == {name: name for name in expected}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"crop": "random_resized"}, "crop must be random or whole"),
+        ({"balanced": True}, "balanced must be false"),
+        ({"num_training_servers": 2}, "num_training_servers must be 1"),
+    ],
+)
+def test_settings_that_not_all_contenders_follow_are_refused(values: dict, words: str):
+    with pytest.raises(SettingsError, match=words):
+        require_comparable(settings_from(values))
+
+
+def test_an_accelerator_takes_batches_at_one_rate():
+    h100 = ACCELERATORS["h100"]
+    assert h100.step_ms(400) == 224
+    assert h100.step_ms(32) == pytest.approx(17.92)
+    assert h100.per_s == pytest.approx(1785.7, abs=0.1)

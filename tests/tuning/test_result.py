@@ -1,0 +1,102 @@
+"""The numbers of a comparison of inputs, from invented times whose result is known."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.tuning.measurement import load_comparison, turns
+from pipeline.tuning.result import Result, format_result, load_result, ratio
+from tests.tuning.compared import BATCH, compared, left_out
+
+
+def result_of(folder: Path) -> Result:
+    return load_result(folder, load_comparison(folder))
+
+
+def test_the_order_alternates():
+    order = turns(["a", "b", "c"], 3)
+    assert "".join(turn.contender for turn in order) == "abccbaabc"
+    assert [turn.round for turn in order] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert [turn.number for turn in order] == list(range(9))
+
+
+def test_the_interval_of_a_ratio_is_that_of_student():
+    base = np.array([100.0, 200.0, 50.0])
+    found = ratio(base * np.exp([0.1, 0.2, 0.3]), base)
+    # Mean 0.2, standard deviation 0.1, three rounds: 0.2 -+ 4.303 x 0.1 / sqrt(3).
+    assert found.value == pytest.approx(np.exp(0.2))
+    assert (found.low, found.high) == pytest.approx((np.exp(0.2 - 0.24843), np.exp(0.2 + 0.24843)), rel=1e-4)
+
+
+def test_a_slow_minute_of_the_machine_does_not_change_a_ratio():
+    base = np.array([100.0, 40.0, 90.0])
+    found = ratio(2.5 * base, base)
+    assert (found.value, found.low, found.high) == pytest.approx((2.5, 2.5, 2.5))
+
+
+def test_a_fast_accelerator_gains_what_the_inputs_differ_by(tmp_path: Path):
+    result = result_of(compared(tmp_path, step_ms=1.0))
+    rows = {row.name: row for row in result.rows}
+    assert rows["files"].ratio is None
+    for name, expected in (("shards", 81 / 40), ("resized", 81 / 16), ("cached", 81 / 5)):
+        found = rows[name].ratio
+        assert found is not None
+        assert found.value == pytest.approx(expected, rel=0.05)
+        assert found.low < expected < found.high
+    assert rows["files"].wait_fraction == pytest.approx(80 / 81, abs=0.01)
+    assert result.verdict.startswith("Use cached: with the steps of this model, it trains 15.8")
+    assert result.step_alone_ms == 1.0
+
+
+def test_a_slow_accelerator_makes_nothing_worth_a_change(tmp_path: Path):
+    """Raw files that are read one after another are left out: they make every accelerator wait."""
+    result = result_of(compared(tmp_path, step_ms=500.0, contenders="files_parallel,shards,resized,pixels,cached"))
+    assert result.verdict.startswith("Nothing is worth changing")
+    assert all(row.ratio is None or row.ratio.value == pytest.approx(1) for row in result.rows)
+    assert all(row.wait_fraction == pytest.approx(0, abs=1e-9) for row in result.rows)
+
+
+def test_the_cheaper_of_two_equal_inputs_is_named(tmp_path: Path):
+    # At 16 ms a step, `resized`, `pixels` and `cached` are all hidden behind the steps.
+    verdict = result_of(compared(tmp_path, step_ms=17.0)).verdict
+    assert verdict.startswith("Use resized once")
+
+
+def test_crossings_follow_from_the_rates(tmp_path: Path):
+    rows = {row.name: row for row in result_of(compared(tmp_path, noise=0.0)).rows}
+    assert rows["shards"].crossing.predicted_ms == pytest.approx(40)
+    assert rows["shards"].crossing.observed_ms == pytest.approx(40)
+    assert rows["shards"].crossing.largest_error == pytest.approx(0)
+    assert rows["files"].crossing.predicted_ms is None
+    assert rows["files"].crossing.largest_error == pytest.approx(0)
+    assert rows["shards"].warm_per_s == pytest.approx(1000 * BATCH / 40)
+    # 800 images per second against the 1,786 of an H100.
+    assert rows["shards"].accelerators["h100"] == pytest.approx(800 / 1785.7, abs=0.001)
+
+
+def test_the_first_epoch_counts_apart(tmp_path: Path):
+    row = next(row for row in result_of(compared(tmp_path, noise=0.0)).rows if row.name == "shards")
+    assert (row.first_epoch_s, row.epoch_s.mean) == pytest.approx((1.2, 0.8))
+
+
+def test_a_simulated_accelerator_is_judged_by_the_mark_of_mlperf(tmp_path: Path):
+    result = result_of(compared(tmp_path, step_ms=30.0, simulated_step_ms=30.0))
+    [sentence] = [note for note in result.notes if "MLPerf" in note]
+    assert sentence.endswith("the mark of MLPerf Storage: resized once, pixels, cached.")
+    assert "simulated steps" in result.verdict
+
+
+def test_a_contender_that_cannot_be_measured_is_named(tmp_path: Path):
+    result = result_of(left_out(tmp_path, "files"))
+    assert [row.name for row in result.rows] == ["files_parallel", "shards", "resized", "pixels", "cached"]
+    assert [each.contender for each in result.left_out] == ["files"]
+    text = format_result({**result.as_json(), "page": "inputs.html"})
+    assert "left out: files, because its images are in a bucket" in text
+    assert "page: inputs.html" in text
+
+
+def test_one_contender_alone_is_no_comparison(tmp_path: Path):
+    left_out(tmp_path, "files", contenders="files,shards")
+    with pytest.raises(ValueError, match="fewer than two"):
+        result_of(tmp_path)
