@@ -40,6 +40,11 @@ def settings_of_training() -> list[str]:
     return settings_used_by(UsedBy.TRAIN | UsedBy.RETRAIN)
 
 
+def settings_of_comparison() -> list[str]:
+    """Return the settings of a run that compares inputs."""
+    return settings_used_by(UsedBy.BUILD | UsedBy.TRAIN | UsedBy.COMPARE)
+
+
 def form(defaults: Settings, names: Iterable[str], first: Iterable[str]) -> dict[str, Param]:
     """Return a parameter for each setting, with its default, title, description, range and section of the form.
 

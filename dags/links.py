@@ -31,6 +31,12 @@ class CardLink(_Page):
     name, page = "Dataset card", "card"
 
 
+class InputsLink(_Page):
+    """The page of a comparison of inputs."""
+
+    name, page = "Inputs", "inputs"
+
+
 class TrainingLink(BaseOperatorLink):
     """The tab of the run that shows its training."""
 

@@ -57,20 +57,20 @@ def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}"
         settings=settings,
         dataset=dataset,
         training=training,
-        **_on_training_workers(priority=1),
+        **on_training_workers(priority=1),
         **training_retries(),
         multiple_outputs=True,
         execution_timeout=timedelta(days=7),
         map_index_template="server {{ task.server }}",
         doc_md=TRAIN_DOC,
     ).expand(server=servers(settings, dataset))
-    promoted = promote.override(**_on_training_workers(priority=2))(settings, trained.output["run"])
+    promoted = promote.override(**on_training_workers(priority=2))(settings, trained.output["run"])
     reported = report(trained.output["run"])
     reported.operator.operator_extra_links = (ReportLink(),)
     promoted >> reported  # The report shows the promotion.
 
 
-def _on_training_workers(priority: int) -> dict[str, Any]:
+def on_training_workers(priority: int) -> dict[str, Any]:
     """Return the arguments that send a task to the workers that train. Other workers have no TensorFlow.
 
     The waiting task of the highest priority gets the next free slot. So the promotion takes the slot of its training,

@@ -22,6 +22,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from pipeline.errors import StorageError, TenfoldError
 from pipeline.storage import Place
+from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
 from plugins.training_monitor.links import Link, log_link
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, list_trainings, zone_of
@@ -122,6 +123,7 @@ def build() -> FastAPI:
     app.get("/data", dependencies=_OF_THE_RUN)(bounded(data))
     app.get("/report", dependencies=_OF_THE_RUN)(bounded(report))
     app.get("/card", dependencies=_OF_THE_RUN)(bounded(card))
+    app.get("/inputs", dependencies=_OF_THE_RUN)(bounded(inputs))
     return app
 
 
@@ -284,6 +286,8 @@ def _links_of_run(questions: "Questions", run: AirflowRun) -> Iterator[Link]:
         yield link
     if run.dataset and _exists(questions, run.dataset / CARD):
         yield "Dataset card", f"card?{_query(run)}"
+    if run.comparison and _exists(questions, run.comparison / INPUTS_PAGE):
+        yield "Inputs", f"inputs?{_query(run)}"
 
 
 def _exists(questions: "Questions", place: Place) -> bool:
@@ -303,6 +307,8 @@ def _query(run: AirflowRun) -> str:
 def _status_without_training(run: AirflowRun | None) -> dict[str, str]:
     if run is None:
         return {"state": "unknown", "words": "There is no run with this id."}
+    if isinstance(run.comparison, Path) and not run.failure:
+        return {"state": "none", "words": _comparison_words(run.comparison)}
     if not run.has_training_task:
         return {"state": "none", "words": "No task of this DAG trains a model."}
     if run.is_over and run.failure:
@@ -328,6 +334,22 @@ def card(request: Request, dag_id: str, run_id: str) -> Response:
 
     run = find_run(dag_id, run_id)
     return _document(request.app.state.questions, run and run.dataset and run.dataset / CARD, "dataset card")
+
+
+def inputs(request: Request, dag_id: str, run_id: str) -> Response:
+    """Return the page of a run's comparison of inputs. Raises 404 if there is none yet."""
+    run = find_run(dag_id, run_id)
+    place = run and run.comparison and run.comparison / INPUTS_PAGE
+    return _document(request.app.state.questions, place, "comparison of inputs")
+
+
+def _comparison_words(folder: Path) -> str:
+    from pipeline.tuning.measurement import describe_progress
+
+    try:
+        return describe_progress(folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        return "This run compares inputs, but its files cannot be read."
 
 
 def _document(questions: "Questions", place: Place | None, what: str) -> Response:

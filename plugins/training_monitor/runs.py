@@ -13,7 +13,7 @@ from airflow.utils.state import DagRunState, State, TaskInstanceState
 from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from dags.places import DATASET_PLACE, FAILURE, GPU_POOL, TRAINING_PLACE, pool_command
+from dags.places import COMPARISON_PLACE, DATASET_PLACE, FAILURE, GPU_POOL, TRAINING_PLACE, pool_command
 from pipeline.storage import Place, place_of
 
 MAX_MESSAGE = 2000
@@ -57,6 +57,8 @@ class AirflowRun(NamedTuple):
     """What its training task waits for; empty if no training task waits. Only `find_run` sets it."""
     has_training_task: bool = True
     """Whether a task of it trains a model. Only `find_run` sets it."""
+    comparison: Place | None = None
+    """The folder of its comparison of inputs; None if it has none."""
 
     @property
     def is_over(self) -> bool:
@@ -119,7 +121,8 @@ class Trainings:
 def _load_runs(session: Session, runs: Select[Any]) -> Iterator[AirflowRun]:
     dag_runs = session.scalars(runs).all()
     numbers = [run.id for run in dag_runs]
-    trainings, datasets = (_places(session, numbers, key) for key in (TRAINING_PLACE, DATASET_PLACE))
+    keys = (TRAINING_PLACE, DATASET_PLACE, COMPARISON_PLACE)
+    trainings, datasets, comparisons = (_places(session, numbers, key) for key in keys)
     failures = _failures(session, numbers)
     for run in dag_runs:
         yield AirflowRun(
@@ -130,6 +133,7 @@ def _load_runs(session: Session, runs: Select[Any]) -> Iterator[AirflowRun]:
             start=run.start_date,
             training=trainings.get(run.id),
             dataset=datasets.get(run.id),
+            comparison=comparisons.get(run.id),
             failure=failures.get(run.id),
         )
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from dags.form import form, settings_of_all, settings_of_dataset, settings_of_training
+from dags.form import form, settings_of_all, settings_of_comparison, settings_of_dataset, settings_of_training
 from pipeline.config import Settings, settings_from, settings_of_command_line
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
-ALL = ["image_training", "image_dataset", "retrain"]
+ALL = ["image_training", "image_dataset", "retrain", "input_comparison"]
 DATED = ["image_training", "image_dataset"]
 
 
@@ -55,8 +55,10 @@ def test_the_environment_decides_where_training_runs(
 
 def test_every_setting_is_in_its_forms():
     settings = set(Settings.model_fields) - {"dataset"}
-    assert set(settings_of_all()) == settings - {"window"}
-    assert set(settings_of_dataset()) | set(settings_of_training()) == settings
+    of_comparison = {"contenders", "rounds", "accelerator"}
+    assert set(settings_of_all()) == settings - {"window"} - of_comparison
+    assert set(settings_of_comparison()) == settings - {"window"}
+    assert set(settings_of_dataset()) | set(settings_of_training()) == settings - of_comparison
     assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(settings_of_dataset())
     assert {"model", "weights", "comet_project", "read_shards", "window"} <= set(settings_of_training())
     assert {"on_leak", "max_leaked_fraction"} <= set(settings_of_dataset()) & set(settings_of_training())
@@ -196,7 +198,7 @@ def test_every_task_has_a_timeout(dags: dict[str, Any], dag_id: str):
 def test_only_training_and_its_gate_use_the_gpu_pool(dags: dict[str, Any]):
     pools = {(dag_id, task.task_id): task.pool for dag_id in ALL for task in dags[dag_id].tasks}
     of_gpus = {(dag_id, task) for dag_id in ("image_training", "retrain") for task in ("train", "promote")}
-    assert {task for task, pool in pools.items() if pool == "gpu"} == of_gpus
+    assert {task for task, pool in pools.items() if pool == "gpu"} == of_gpus | {("input_comparison", "measure")}
 
 
 def test_gates_have_priority_over_trainings(dags: dict[str, Any]):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dags.links import CardLink, CometLink, ReportLink, TrainingLink
+from dags.links import CardLink, CometLink, InputsLink, ReportLink, TrainingLink
 
 OF_RUN = SimpleNamespace(dag_id="image_training", run_id="manual__2026-01-01T00:00:00+00:00&x=1/..", task_id="train")
 
@@ -13,6 +13,7 @@ OF_RUN = SimpleNamespace(dag_id="image_training", run_id="manual__2026-01-01T00:
     ("link", "address"),
     [
         (ReportLink(), "tenfold/report?dag_id=image_training&run_id="),
+        (InputsLink(), "tenfold/inputs?dag_id=image_training&run_id="),
         (CardLink(), "tenfold/card?dag_id=image_training&run_id="),
     ],
 )
