@@ -48,10 +48,11 @@ CHANGES = {
     Decides.DATASET | Decides.TRAINING: "the version of the dataset, and the identity of the training",
 }
 DAGS = {
-    UsedBy.BUILD: "`image_training`, `image_dataset`",
-    UsedBy.TRAIN: "`image_training`, `retrain`",
+    UsedBy.BUILD: "`image_training`, `image_dataset`, `input_comparison`",
+    UsedBy.TRAIN: "`image_training`, `retrain`, `input_comparison`",
     UsedBy.RETRAIN: "`retrain`",
-    UsedBy.BUILD | UsedBy.TRAIN: "`image_training`, `image_dataset`, `retrain`",
+    UsedBy.COMPARE: "`input_comparison`",
+    UsedBy.BUILD | UsedBy.TRAIN: "`image_training`, `image_dataset`, `retrain`, `input_comparison`",
 }
 
 
