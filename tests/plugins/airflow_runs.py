@@ -14,7 +14,7 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import delete, insert, update
 
-from dags.places import FAILURE, GPU_POOL, TRAINING_PLACE
+from dags.places import COMPARISON_PLACE, FAILURE, GPU_POOL, TRAINING_PLACE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -38,6 +38,7 @@ def add_run(
     pool: str = GPU_POOL,
     failed: Mapping[str, int] = NOTHING,
     words: str = "",
+    comparison: str = "",
 ) -> None:
     """Add a run, which starts one minute after the previous one.
 
@@ -49,6 +50,7 @@ def add_run(
         pool: Pool of the task `train`.
         failed: The minute of the failure for each failed task.
         words: The error message that each failed task stored.
+        comparison: Location of the comparison of inputs, which the task stored. Empty: nothing was stored.
     """
     with create_session() as session:
         values = {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "state": state, "run_after": START}
@@ -66,9 +68,9 @@ def add_run(
             if words:
                 left = {"key": FAILURE, "value": words}
                 session.execute(insert(XComModel).values(**of_task, **left, dag_run_id=number))
-        if training is not None:
-            value = {"key": TRAINING_PLACE, "value": training}
-            session.execute(insert(XComModel).values(**task, **value, dag_run_id=number))
+        for key, place in ((TRAINING_PLACE, training), (COMPARISON_PLACE, comparison or None)):
+            if place is not None:
+                session.execute(insert(XComModel).values(**task, key=key, value=place, dag_run_id=number))
 
 
 def remove_all() -> None:

@@ -425,7 +425,7 @@ def addresses(ui: Ui) -> list[str]:
     environ = {**os.environ, "AIRFLOW_HOME": str(ui.layout.home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
     found = done.stdout.splitlines()[-1].split()  # a warning of Airflow may come first
-    assert {"/run", "/data", "/report", "/card", *OF_NO_RUN} <= {*found}
+    assert {"/run", "/data", "/report", "/card", "/inputs", *OF_NO_RUN} <= {*found}
     return found
 
 
@@ -436,7 +436,7 @@ def test_pages_require_a_login_and_permission_for_the_dag(ui: Ui, rich: str, add
 
     assert answers("") == dict.fromkeys(addresses, 401)
     assert answers("stranger") == {path: 200 if path in OF_NO_RUN else 403 for path in addresses}
-    assert answers("reader") == {path: 404 if path == "/card" else 200 for path in addresses}
+    assert answers("reader") == {path: 404 if path in ("/card", "/inputs") else 200 for path in addresses}
 
 
 def test_an_expired_login_shows_a_message(logged_in: LoggedIn, rich: str) -> None:

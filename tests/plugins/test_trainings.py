@@ -18,6 +18,7 @@ from pipeline.storage import place_of
 from pipeline.watch.summary import GONE, READERS, UNANSWERED, Summaries, Summary, Training, summary
 from tests.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
+from tests.tuning.compared import compared
 from tests.waiting import until
 
 # Airflow imports Starlette's test client, which warns that it prefers another HTTP library.
@@ -352,6 +353,23 @@ def test_a_run_without_a_training_shows_the_reason(
     add_run("ours", "run 6", None, state=state, pool=pool)
     answer = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()
     assert answer["status"] == {"state": expected, "words": words, "links": []}
+
+
+def test_a_comparison_of_inputs_shows_its_progress_and_its_page(client: Client, runs: None, tmp_path: Path) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    folder = compared(tmp_path / "comparison", contenders="files,shards", rounds=2)
+    [*_, last] = sorted(folder.glob("measurements/*/measurement.json"))
+    last.unlink()
+    add_run("ours", "run 6", None, state="running", comparison=str(folder))
+    who, query = logged_in("viewer", "us"), "dag_id=ours&run_id=run+6"
+    status = client.get(f"/data?{query}", headers=who).json()["status"]
+    assert status["words"] == "3 of 4 measurements of the comparison of inputs are complete."
+    assert status["links"] == []
+    assert client.get(f"/inputs?{query}", headers=who).status_code == 404
+    (folder / "inputs.html").write_text("the page")
+    assert client.get(f"/data?{query}", headers=who).json()["status"]["links"] == [["Inputs", f"inputs?{query}"]]
+    assert client.get(f"/inputs?{query}", headers=who).text == "the page"
 
 
 @pytest.mark.parametrize(("slots", "says"), [(2, True), (3, False), (-1, False)])
