@@ -8,7 +8,7 @@ import numpy as np
 from bokeh.models import HoverTool
 
 from pipeline.monitor import read
-from pipeline.monitor.diagnosis import Spread, is_steady, percent, three_digits
+from pipeline.monitor.diagnosis import Spread, percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.components import Table, fact_tables
 from pipeline.report.drawing import (
@@ -28,7 +28,7 @@ from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
 from pipeline.tuning.measurement import Comparison, Measurement, Turn, load_measurement, turn_folder, turns
-from pipeline.tuning.result import Ratio, Result, Row
+from pipeline.tuning.result import Ratio, Result, Row, steady_ms
 
 _COLORS = (GRAY, VERMILION, BLUE, GREEN, PURPLE, ORANGE)
 _DASHES = ("solid", "6 3", "solid", "6 3", "2 2", "8 3 2 3")
@@ -160,7 +160,7 @@ def times(folder: Path, found: Found) -> Figure:
     epochs: dict[str, list[float]] = {}
     for turn, measured in found:
         batches = read(turn_folder(folder, turn) / "record", "batches")
-        steps.setdefault(turn.contender, []).append(batches["step/time_ms"].to_numpy(dtype=float)[is_steady(batches)])
+        steps.setdefault(turn.contender, []).append(steady_ms(batches))
         epochs.setdefault(turn.contender, []).extend(measured.epoch_s[1:] or measured.epoch_s)
     batch_plot = _outlines(
         {name: np.concatenate(each) for name, each in steps.items()}, "Time of a batch", "ms", "steps"

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config import settings_from
+from pipeline.dataset.manifest import load
 from pipeline.errors import Preempted, TenfoldError
 from pipeline.monitor.limits import OTHERS
-from pipeline.runs.run import EXIT_PREEMPTED, save_failure
+from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
 from pipeline.storage import is_bucket
 from pipeline.system.cores import usable_cores
 from pipeline.system.process import end_with_parent
@@ -50,7 +51,8 @@ def main(folder: Path, parent: int) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     end_with_parent(parent, signal.SIGTERM)
     try:
-        _measure_all(folder, stop)
+        with run_lock(folder, stop.is_set):  # Two processes would write into the same folders.
+            _measure_all(folder, stop)
     except Preempted as reason:
         _log.warning("%s", reason)
         return EXIT_PREEMPTED
@@ -87,8 +89,12 @@ def _measure_all(folder: Path, stop: threading.Event) -> None:
 
 def why_not(contender: str, comparison: Comparison) -> Failure | None:
     """Return why a contender cannot take part; None if it can."""
-    if CONTENDERS[contender].reads_files and is_bucket(comparison.source_root):
+    if not CONTENDERS[contender].reads_files:
+        return None
+    if is_bucket(comparison.source_root):
         return Failure(contender, "its images are in a bucket, and raw files are only read from a disk")
+    if load(Path(comparison.datasets[CONTENDERS[contender].prepare])).records.multi_label:
+        return Failure(contender, "its images have several labels, and raw files are only read with one")
     return None
 
 

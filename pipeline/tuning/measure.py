@@ -14,9 +14,11 @@ from typing import Any
 
 import psutil
 
+from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset.manifest import load
 from pipeline.errors import Preempted, SettingsError, TenfoldError, TrainingError
+from pipeline.preflight import require_weights
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
 from pipeline.system.process import environment_of_tensorflow
@@ -32,9 +34,11 @@ def require_measurable(settings: Settings) -> None:
     """Refuse settings that a comparison cannot follow, before anything is built.
 
     Raises:
-        SettingsError: A setting does not suit a comparison.
+        SettingsError: A setting does not suit a comparison, or the administrator does not allow its value.
     """
+    require_allowed(settings)
     require_comparable(settings)
+    require_weights(settings)
     for name in ("workspace", "publish_uri"):
         if is_bucket(value := getattr(settings, name)):
             raise SettingsError(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
 from pipeline.monitor import read
@@ -164,12 +165,19 @@ def _measured(contender: Contender, measurements: Sequence[Measurement], folders
     steps, cpu, gpu = [], [], []
     for folder in folders:
         batches, samples = (read(folder / "record", kind) for kind in ("batches", "samples"))
-        steps.append(batches["step/time_ms"].to_numpy(dtype=float)[is_steady(batches)])
+        steps.append(steady_ms(batches))
         everything = np.ones(len(samples), bool)
         cpu.append(mean_of(samples, "sys/cpu_pct", everything))
         has_gpu = bool(columns_of_gpus(samples, "util_pct"))
         gpu.append(float(np.nanmean(busy_pct(samples))) if has_gpu else None)
     return _Measured(contender, measurements, np.concatenate(steps), _mean(cpu), _mean(gpu))
+
+
+def steady_ms(batches: pandas.DataFrame) -> NDArray[np.float64]:
+    """Return the times of the steady steps in ms; of all steps if an epoch has only one, which is never steady."""
+    times = batches["step/time_ms"].to_numpy(dtype=float)
+    steady = is_steady(batches)
+    return times[steady] if steady.any() else times
 
 
 def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:

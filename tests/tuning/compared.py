@@ -25,7 +25,7 @@ STEPS = 20
 BATCH = 32
 
 
-def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, **values: object) -> Path:
+def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, steps: int = STEPS, **values: object) -> Path:
     """Write a comparison of two rounds and more, in which each step of the model takes `step_ms`. Returns `folder`."""
     settings = settings_from({"dataset_name": "flowers", "batch_size": BATCH, "epochs": 3, **values})
     save_comparison(folder, Comparison(settings.model_dump(), {"keep": "/data"}, "/images", {"cores": 2}, 0.0))
@@ -36,8 +36,8 @@ def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, **values:
         overlaps = CONTENDERS[turn.contender].parallel
         period = max(making, step_ms) if overlaps else making + step_ms
         wait = period - step_ms
-        _record(own, period, wait, settings.epochs)
-        epoch_s = STEPS * period / 1000
+        _record(own, period, wait, settings.epochs, steps)
+        epoch_s = steps * period / 1000
         paces = []
         for factor in (0.5, 0.8, 1.25, 2.0):
             paced = factor * making
@@ -46,9 +46,9 @@ def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, **values:
         measured = Measurement(
             contender=turn.contender,
             round=turn.round,
-            examples=STEPS * BATCH,
+            examples=steps * BATCH,
             epoch_s=[1.5 * epoch_s, *[epoch_s] * (settings.epochs - 1)],
-            epoch_wait_s=[1.5 * epoch_s - STEPS * step_ms / 1000, *[STEPS * wait / 1000] * (settings.epochs - 1)],
+            epoch_wait_s=[1.5 * epoch_s - steps * step_ms / 1000, *[steps * wait / 1000] * (settings.epochs - 1)],
             cached_fraction=0.0,
             cold_per_s=500 * BATCH / making,
             warm_per_s=1000 * BATCH / making,
@@ -68,14 +68,14 @@ def left_out(folder: Path, contender: str, **values: object) -> Path:
     return folder
 
 
-def _record(folder: Path, period_ms: float, wait_ms: float, epochs: int) -> None:
+def _record(folder: Path, period_ms: float, wait_ms: float, epochs: int, steps: int) -> None:
     sink, now, step = RecordSink(folder / "record"), 1e9, 0
     for epoch in range(1, epochs + 1):
-        for _ in range(STEPS):
+        for _ in range(steps):
             step, now = step + 1, now + period_ms / 1000
             times = {"input/wait_ms": wait_ms, "step/compute_ms": period_ms - wait_ms, "step/time_ms": period_ms}
             facts = {"input/examples": BATCH, "epoch": epoch, "first": float(step == 1)}
             sink.write(Row("batches", now, step, {**times, **facts}))
             sink.write(Row("samples", now, step, {"sys/cpu_pct": 60.0 + step % 5, "sys/cores": 2.0}))
-        sink.write(Row("epochs", now, epoch, {"loss": 1 / epoch, "epoch/time_s": STEPS * period_ms / 1000}))
+        sink.write(Row("epochs", now, epoch, {"loss": 1 / epoch, "epoch/time_s": steps * period_ms / 1000}))
     sink.close()

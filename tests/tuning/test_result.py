@@ -96,6 +96,13 @@ def test_a_contender_that_cannot_be_measured_is_named(tmp_path: Path):
     assert "page: inputs.html" in text
 
 
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_epochs_of_one_step_have_a_result_too(tmp_path: Path, epochs: int):
+    """The first step of an epoch is never steady."""
+    rows = result_of(compared(tmp_path, noise=0.0, steps=1, epochs=epochs)).rows
+    assert next(row for row in rows if row.name == "shards").step_ms.mean == pytest.approx(40)
+
+
 def test_one_contender_alone_is_no_comparison(tmp_path: Path):
     left_out(tmp_path, "files", contenders="files,shards")
     with pytest.raises(ValueError, match="fewer than two"):
