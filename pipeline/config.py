@@ -914,6 +914,16 @@ class Settings(BaseModel):
         "narrower.",
     )
 
+    measure_seconds: Annotated[float, Decides.NOTHING, UsedBy.COMPARE] = Field(
+        2.0,
+        title="Seconds per measurement",
+        ge=0.1,
+        le=600,
+        allow_inf_nan=False,
+        json_schema_extra=COMPARISON,
+        description="How long each input is measured without a model, at least. Longer times give more exact rates.",
+    )
+
     accelerator: Annotated[Literal["own", "h100", "a100"], Decides.NOTHING, UsedBy.COMPARE] = Field(
         "own",
         title="Accelerator",

@@ -105,6 +105,7 @@ CHANGED = {
     "callbacks": "mine.callbacks:make",
     "contenders": "files,shards",
     "rounds": 5,
+    "measure_seconds": 0.5,
     "accelerator": "h100",
     "sample_hz": 1.0,
     "tensorboard": True,

@@ -31,14 +31,10 @@ from pipeline.training.strategy import on_devices, open_strategy
 from pipeline.tuning.contenders import Contender
 from pipeline.tuning.measurement import Measurement, Pace
 
-MIN_INPUT_S = 2.0
-"""Seconds for which an input is measured alone. Shorter times vary too much."""
-MIN_STEP_S = 1.0
-"""Seconds for which the step is measured alone."""
+STEP_SHARE, PACE_SHARE = 0.5, 0.75
+"""The step alone, and each pace, are measured for these shares of `measure_seconds`."""
 PACES = (0.5, 0.8, 1.25, 2.0)
 """Step times of the simulated accelerator, as multiples of the time in which the input makes a batch."""
-MIN_PACE_S = 1.5
-"""Seconds for which each step time is measured."""
 MIN_PACED_STEPS = 12
 """Number of steps for which each step time is measured at least."""
 MANY_EPOCHS = 1_000_000
@@ -196,7 +192,7 @@ class Contest:
         stop = tf.constant(0.0)
         self._steps.train(images, labels, weights, mirrored, stop).numpy()
         times: list[float] = []
-        while sum(times) < MIN_STEP_S or len(times) < 5:
+        while sum(times) < STEP_SHARE * self._settings.measure_seconds or len(times) < 5:
             begin = time.perf_counter()
             self._steps.train(images, labels, weights, mirrored, stop).numpy()
             times.append(time.perf_counter() - begin)
@@ -207,7 +203,7 @@ class Contest:
         self._forget(source)
         with closing(source.batches(MANY_EPOCHS)) as batches:
             cold_s = self._seconds_of(batches, source.steps)
-            epochs = max(1, round(MIN_INPUT_S / cold_s))
+            epochs = max(1, round(self._settings.measure_seconds / cold_s))
             warm_s = self._seconds_of(batches, epochs * source.steps) / epochs
             period_s = warm_s / source.steps
             paces = [self._pace(batches, factor * period_s, period_s) for factor in PACES]
@@ -226,7 +222,7 @@ class Contest:
         for _ in range(self._settings.prefetch_batches + 2):
             next(batches)
             time.sleep(step_s)
-        steps = max(MIN_PACED_STEPS, round(MIN_PACE_S / max(step_s, period_s)))
+        steps = max(MIN_PACED_STEPS, round(PACE_SHARE * self._settings.measure_seconds / max(step_s, period_s)))
         waited, begin = 0.0, time.perf_counter()
         for _ in range(steps):
             self._require_no_stop()

@@ -61,7 +61,18 @@ def comparison_folder(settings: Settings, run_id: str, datasets: Mapping[str, st
     decisive = {
         name: getattr(settings, name)
         for name in (
-            *("contenders", "rounds", "accelerator", "model", "epochs", "batch_size", "image_size", "crop", "flip"),
+            *(
+                "contenders",
+                "rounds",
+                "measure_seconds",
+                "accelerator",
+                "model",
+                "epochs",
+                "batch_size",
+                "image_size",
+                "crop",
+                "flip",
+            ),
             *("seed", "simulated_step_ms", "precision", "xla", "prefetch_batches", "shuffle_megabytes"),
         )
     }

@@ -55,7 +55,7 @@ def test_the_environment_decides_where_training_runs(
 
 def test_every_setting_is_in_its_forms():
     settings = set(Settings.model_fields) - {"dataset"}
-    of_comparison = {"contenders", "rounds", "accelerator"}
+    of_comparison = {"contenders", "rounds", "measure_seconds", "accelerator"}
     assert set(settings_of_all()) == settings - {"window"} - of_comparison
     assert set(settings_of_comparison()) == settings - {"window"}
     assert set(settings_of_dataset()) | set(settings_of_training()) == settings - of_comparison

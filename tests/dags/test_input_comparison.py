@@ -31,6 +31,7 @@ def test_from_images_to_a_page(run_dag: RunDag, make_images: MakeImages):
         "image_size": 32,
         "batch_size": 8,
         "simulated_step_ms": 2,
+        "measure_seconds": 0.1,
     }
     ran = run_dag("input_comparison", form)
     assert ran.state == "success"

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 def command(source: Path, workspace: Path, *settings: str) -> list[str]:
     given = [
         *(f"source_uri={source}", f"workspace={workspace}", "epochs=2", "rounds=2", "image_size=32", "batch_size=8"),
+        "measure_seconds=0.1",
         *settings,
     ]
     sets = [part for setting in given for part in ("--set", setting)]
