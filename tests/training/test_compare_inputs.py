@@ -77,11 +77,11 @@ def test_a_stopped_comparison_keeps_what_is_measured(source: Path, tmp_path: Pat
 
 
 def test_images_that_tensorflow_cannot_read_leave_only_raw_files_out(source: Path, tmp_path: Path):
-    """A WebP file is an image for the shards, and none for TensorFlow."""
+    """A TIFF file is an image for the shards, and none for TensorFlow."""
     from PIL import Image
 
     for number in range(10):
-        Image.new("RGB", (40, 30), (20 * number, 0, 0)).save(source / "cats" / f"odd-{number}.webp")
+        Image.new("RGB", (40, 30), (20 * number, 0, 0)).save(source / "cats" / f"odd-{number}.tiff")
     result, _ = run(command(source, tmp_path / "workspace", "contenders=files,shards,resized"))
     assert [each["contender"] for each in result["left_out"]] == ["files"]
     assert "TensorFlow cannot read a raw image" in result["left_out"][0]["why"]
