@@ -106,7 +106,7 @@ def raw_batches(files: RawFiles, options: BatchOptions, epoch: int, parallel: bo
     )
     shuffled = table.shuffle(count, options.seed + epoch, reshuffle_each_iteration=False)
     weights = tf.data.Dataset.from_tensor_slices([1.0] * count + [0.0] * padding)
-    weighed = tf.data.Dataset.zip(shuffled.concatenate(table.take(padding)), weights)
+    weighed = tf.data.Dataset.zip(shuffled.concatenate(table.repeat().take(padding)), weights)
 
     def load(row: tuple[tf.Tensor, tf.Tensor, tf.Tensor], weight: tf.Tensor) -> tuple[tf.Tensor, ...]:
         path, label, number = row

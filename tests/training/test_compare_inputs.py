@@ -53,7 +53,7 @@ def test_every_contender_trains_on_the_same_examples(source: Path, tmp_path: Pat
     assert Path(result["page"]).read_text().startswith("<!doctype html>")
     examples = {json.loads(path.read_bytes())["examples"] for path in folder.glob("measurements/*/measurement.json")}
     names = {path.parent.parent.name for path in (tmp_path / "workspace" / "datasets").glob("*/*/dataset.json")}
-    assert names == {"source", "source-resize", "source-raw"}
+    assert names == {"source-inputs-keep", "source-inputs-resize", "source-inputs-raw"}
     published = [path.parent for path in (tmp_path / "workspace" / "datasets").glob("*/*/dataset.json")]
     assert examples == {load(each).splits["train"].examples for each in published}
 

@@ -30,16 +30,22 @@ def test_a_list_that_cannot_be_compared_is_refused(value: str, words: str):
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({}, {"keep": ("flowers", 256), "resize": ("flowers-resize", 110), "raw": ("flowers-raw", 110)}),
-        ({"contenders": "files, shards"}, {"keep": ("flowers", 256)}),
-        # The dataset that the user has anyway keeps its name.
+        (
+            {},
+            {
+                "keep": ("flowers-inputs-keep", 256),
+                "resize": ("flowers-inputs-resize", 110),
+                "raw": ("flowers-inputs-raw", 110),
+            },
+        ),
+        ({"contenders": "files, shards"}, {"keep": ("flowers-inputs-keep", 256)}),
         (
             {"prepare": "resize", "prepare_size": 110, "contenders": "shards,resized"},
-            {"keep": ("flowers-keep", 110), "resize": ("flowers", 110)},
+            {"keep": ("flowers-inputs-keep", 110), "resize": ("flowers-inputs-resize", 110)},
         ),
         (
             {"prepare": "resize", "contenders": "resized,pixels"},
-            {"resize": ("flowers-resize", 110), "raw": ("flowers-raw", 110)},
+            {"resize": ("flowers-inputs-resize", 110), "raw": ("flowers-inputs-raw", 110)},
         ),
     ],
 )
