@@ -94,15 +94,16 @@ def contenders_of(settings: Settings) -> Sequence[Contender]:
 def dataset_settings(settings: Settings) -> dict[str, Settings]:
     """Return the settings of each dataset that the contenders need, by the setting `prepare`.
 
-    All of them have dataset names of their own (`flowers-inputs-resize`), so that the versions, partitions and label map
-    of the user's dataset stay as they are.
+    All of them have dataset names of their own (`flowers-inputs-resize`), so that the versions, partitions and label
+    map of the user's dataset stay as they are.
     """
     size = round(settings.image_size * PREPARED_PER_CROP)
     datasets = {}
     for prepare in dict.fromkeys(each.prepare for each in contenders_of(settings)):
         name = f"{settings.dataset_name[:80]}-inputs-{prepare}"
         sizes = {} if prepare == "keep" else {"prepare_size": size}
-        datasets[prepare] = settings.model_copy(update={"prepare": prepare, "dataset_name": name, **sizes})
+        changed = {"prepare": prepare, "dataset_name": name, **sizes}
+        datasets[prepare] = settings.model_copy(update=changed)
     return datasets
 
 
