@@ -122,6 +122,11 @@ def require_comparable(settings: Settings) -> None:
         raise SettingsError(
             "balanced must be false for a comparison of inputs, got true: raw files are read once an epoch"
         )
+    if settings.freeze_epochs:
+        raise SettingsError(
+            f"freeze_epochs must be 0 for a comparison of inputs, got {settings.freeze_epochs}: only the first "
+            "contender would train with a frozen base"
+        )
     if settings.num_training_servers != 1:
         raise SettingsError(
             f"num_training_servers must be 1 for a comparison of inputs, got {settings.num_training_servers}"

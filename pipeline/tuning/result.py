@@ -237,14 +237,21 @@ def crossing(each: _Measured, warm_per_s: float, batch_size: int) -> Crossing:
 
 
 def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
-    """Say which input is worth a change on this host, or that none is."""
+    """Say which input is worth a change on this host, that none is, or that the rounds cannot decide."""
     first = rows[0]
+    open_rows = [row for row in rows[1:] if row.ratio and row.ratio.value > MIN_GAIN]
     gains = [row for row in rows[1:] if row.ratio and row.ratio.low > MIN_GAIN]
     step = "simulated steps" if is_simulated else "steps of this model"
+    if not gains and open_rows:
+        likely = max(open_rows, key=lambda row: row.examples_per_s)
+        return (
+            f"Not decided: {likely.title} may be faster than {first.title}, with a ratio of {likely.ratio} in images "
+            "per second, but the interval is too wide to be sure. Set more rounds, on a machine with nothing else to do."
+        )
     if not gains:
         return (
-            f"Nothing is worth changing: with the {step}, no input is faster than {first.title} by more than "
-            f"{percent(MIN_GAIN - 1)} for sure. The accelerator waits for data {percent(first.wait_fraction)} of "
+            f"Nothing is worth changing: with the {step}, no input was faster than {first.title} by more than "
+            f"{percent(MIN_GAIN - 1)}. The accelerator waits for data {percent(first.wait_fraction)} of "
             "the time."
         )
     best = max(gains, key=lambda row: row.examples_per_s)

@@ -61,6 +61,10 @@ def test_each_kind_of_shards_is_a_dataset_of_its_own(values: dict, expected: dic
         ({"crop": "random_resized"}, "crop must be random or whole"),
         ({"balanced": True}, "balanced must be false"),
         ({"num_training_servers": 2}, "num_training_servers must be 1"),
+        (
+            {"freeze_epochs": 1, "model": "MobileNetV2", "weights": "/w_no_top.h5"},
+            "freeze_epochs must be 0 for a comparison",
+        ),
     ],
 )
 def test_settings_that_not_all_contenders_follow_are_refused(values: dict, words: str):

@@ -57,6 +57,13 @@ def test_a_slow_accelerator_makes_nothing_worth_a_change(tmp_path: Path):
     assert all(row.wait_fraction == pytest.approx(0, abs=1e-9) for row in result.rows)
 
 
+def test_rounds_that_differ_too_much_decide_nothing(tmp_path: Path):
+    """Two rounds whose ratios are far apart have an interval that reaches below 1."""
+    verdict = result_of(compared(tmp_path, step_ms=1.0, noise=0.5, contenders="files,shards", rounds=2)).verdict
+    assert verdict.startswith("Not decided: shards may be faster than raw files")
+    assert "Set more rounds" in verdict
+
+
 def test_the_cheaper_of_two_equal_inputs_is_named(tmp_path: Path):
     # At 16 ms a step, `resized`, `pixels` and `cached` are all hidden behind the steps.
     verdict = result_of(compared(tmp_path, step_ms=17.0)).verdict
