@@ -246,7 +246,8 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
         likely = max(open_rows, key=lambda row: row.examples_per_s)
         return (
             f"Not decided: {likely.title} may be faster than {first.title}, with a ratio of {likely.ratio} in images "
-            "per second, but the interval is too wide to be sure. Set more rounds, on a machine with nothing else to do."
+            "per second, but the interval is too wide to be sure. Set more rounds, and stop other programs on the "
+            "machine."
         )
     if not gains:
         return (
