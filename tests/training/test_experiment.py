@@ -166,7 +166,7 @@ def test_an_online_experiment_sends_all_results_to_the_server(run: Run):
     assert b'"matrix"' in files
     assert all(image in received["/clientlib/visualizations/upload"] for _, image in sampled(Path(run.dataset)))
     assert b"evaluation/accuracy" in received[METRICS]
-    assert b"Not enough steps to say" in received["/api/rest/v2/write/experiment/log-other"]
+    assert b"Not enough steps for a verdict" in received["/api/rest/v2/write/experiment/log-other"]
     assert json.loads((run.folder / LOGGED).read_text()) == {"comet": f"http://127.0.0.1/workspace/project/{key(run)}"}
     assert list((run.folder / "comet").iterdir()) == [run.folder / LOGGED]
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in run.folder.rglob("*") if path.is_file())
