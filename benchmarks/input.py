@@ -116,6 +116,15 @@ IN_MEMORY = Pipeline(
 RAW_FILES = Pipeline(
     "article: raw JPEG files", "read_raw_files", FILES, "whole image, not antialiased, float32", DECODING, epochs=2
 )
+COMPARED_FILES = (
+    Pipeline(
+        "raw files in turn", "read_files_in_turn", KEEP, "whole image, random crop, flip, uint8", DECODING, epochs=2
+    ),
+    Pipeline(
+        "raw files in parallel", "read_files_in_parallel", KEEP, "whole image, random crop, flip, uint8", DECODING
+    ),
+)
+"""As `tenfold compare-inputs` reads them."""
 ARTICLE_TFRECORD = Pipeline("article: TFRecord", "read_article_tfrecord", KEEP, RAW_FILES.does, DECODING)
 BEST_CROP = Pipeline("best plain tf.data, random-resized crop", "read_tfdata_crop", KEEP, CROP, DECODING)
 PLAIN_TENSORFLOW = (
@@ -147,7 +156,7 @@ LIMITS = (
     ),
     Pipeline(COPYING, "limit_of_copying", RAW, MIDDLE, COPYING, told={"pixels": "raw"}, epochs=50),
 )
-ALL = (*OURS, IN_MEMORY, *PLAIN_TENSORFLOW, TFDS, *LOADERS, *LIMITS)
+ALL = (*OURS, IN_MEMORY, *COMPARED_FILES, *PLAIN_TENSORFLOW, TFDS, *LOADERS, *LIMITS)
 
 
 def main() -> None:
@@ -257,6 +266,7 @@ def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **mo
     count = len(rows_of(source))
     job = {"folder": str(folder), "image_size": size, "batch_size": BATCH, "images": count, "epochs": pipeline.epochs}
     job |= {
+        "source": str(source),
         "measure": "whole_epochs",
         "cache": "off",
         "pixels": "encoded",

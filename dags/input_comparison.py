@@ -5,7 +5,7 @@ from typing import Any
 
 from airflow.sdk import dag, get_current_context, task
 
-from dags.defaults import form_defaults, ownership, task_defaults
+from dags.defaults import form_defaults, ownership, task_defaults, training_retries
 from dags.document import document
 from dags.form import form, settings_of_comparison
 from dags.links import InputsLink
@@ -63,13 +63,14 @@ def measure(settings: dict[str, Any], built: list[dict[str, str]]) -> str:
     *Cost*: the GPU for contenders x rounds x epochs, and about ten seconds for each measurement. If other programs
     disturb a measurement, it is made again, up to twice.
 
-    *A failure* keeps all complete measurements: clear this task, and it continues.
+    *A failure* keeps all complete measurements. If the machine is preempted, a retry continues on its own; otherwise,
+    clear this task. On another machine, all is measured again, because measurements of two machines cannot be compared.
     """
+    from pipeline.tuning.measure import comparison_of, start_comparison
     from pipeline.tuning.measure import measure as measure_inputs
-    from pipeline.tuning.measure import start_comparison
 
     context = get_current_context()
-    folder = start_comparison(settings_from(settings), list(built), context["run_id"])
+    folder = start_comparison(comparison_of(settings_from(settings), list(built)), context["run_id"])
     context["ti"].xcom_push(key=COMPARISON_PLACE, value=str(folder))  # The tab shows the progress from here on.
     measure_inputs(folder, output=1)  # 1 is the task's own stdout.
     return str(folder)
@@ -113,7 +114,7 @@ def input_comparison() -> None:
     """
     chosen = choose()
     built = build.override(doc_md=build.function.__doc__).expand(settings=chosen)
-    measured = measure.override(**on_training_workers(priority=1))(chosen["settings"], built)
+    measured = measure.override(**on_training_workers(priority=1), **training_retries())(chosen["settings"], built)
     shown = page(measured)
     shown.operator.operator_extra_links = (InputsLink(),)
 

@@ -267,12 +267,19 @@ def _compare_inputs(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import build_input
     from pipeline.report import write_inputs_page
     from pipeline.tuning.contenders import dataset_settings
-    from pipeline.tuning.measure import measure, require_measurable, start_comparison
+    from pipeline.tuning.measure import (
+        comparison_of,
+        measure,
+        require_measurable,
+        start_another_comparison,
+        start_comparison,
+    )
 
     settings = _settings(options)
     require_measurable(settings)
-    built = [build_input(own) for own in dataset_settings(settings).values()]
-    folder = start_comparison(settings, built, RUN_ID)
+    comparison = comparison_of(settings, [build_input(own) for own in dataset_settings(settings).values()])
+    start = start_another_comparison if options.again else start_comparison
+    folder = start(comparison, RUN_ID)
     measure(folder, sys.stderr.fileno())
     return write_inputs_page(folder)
 
@@ -519,7 +526,9 @@ def _add_stages(commands: Any) -> None:
 
 def _add_checks(commands: Any) -> None:
     inputs = "Train the same model from raw files and from shards in turn, and say what is worth changing on this host."
-    _add(commands, "compare-inputs", _compare_inputs, inputs).set_defaults(format=_format_inputs)
+    comparison = _add(commands, "compare-inputs", _compare_inputs, inputs)
+    comparison.add_argument("--again", action="store_true", help="measure a complete comparison once more")
+    comparison.set_defaults(format=_format_inputs)
     _add(commands, "verify", _verify, "Check every byte and record of a dataset.", _DATASET)
     order = "Measure how close the training order is to a perfect shuffle, and how shuffle_megabytes would change that."
     quality = _add(commands, "shuffle-quality", _shuffle_quality, order, _DATASET)

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.report import write_card
+from pipeline.runs.launch import require_trainable
 from pipeline.sharding.gate import Ask, ask_terminal
 from pipeline.sharding.plan_files import Plan, load_plan, make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
@@ -39,8 +40,12 @@ def build_input(settings: Settings) -> dict[str, str]:
     Returns:
         {"prepare", "dataset", "source_root"}: the setting, the place of the dataset, and the folder that the keys of
         the raw images are relative to.
+
+    Raises:
+        SettingsError: If the model, or a setting of the training, does not fit the images.
     """
     ask, snapshot = ask_terminal(), take_snapshot(settings)
+    require_trainable(settings, snapshot)
     dataset = publish(write_shards(settings, snapshot, ask), settings, ask)["dataset"]
     return {"prepare": settings.prepare, "dataset": dataset, "source_root": load_snapshot(snapshot).origin.root}
 

@@ -984,7 +984,8 @@ class Settings(BaseModel):
             raise ValueError(f"must list {', '.join(CONTENDERS)}, separated by commas: {unknown[0]!r} is none of them")
         if len(set(names)) < max(2, len(names)):
             raise ValueError("must list at least two contenders, each once")
-        return ",".join(names)
+        # In one order: the first one is the base of all ratios, and of two equal ones the cheaper comes first.
+        return ",".join(sorted(names, key=CONTENDERS.index))
 
     @field_validator("weights")
     @classmethod

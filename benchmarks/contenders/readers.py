@@ -76,6 +76,35 @@ def read_raw_files(job: Job) -> Batches:
     return _again(raw_file_batches(Path(job["folder"]), image_size=job["image_size"], batch_size=job["batch_size"]))
 
 
+def read_files_in_turn(job: Job) -> Batches:
+    """Return raw files as `tenfold compare-inputs` reads them: one after another."""
+    return _compared_files(job, parallel=False)
+
+
+def read_files_in_parallel(job: Job) -> Batches:
+    """Return raw files as `tenfold compare-inputs` reads them: with a parallel map and prefetched batches."""
+    return _compared_files(job, parallel=True)
+
+
+def _compared_files(job: Job, parallel: bool) -> Batches:
+    import numpy as np
+
+    from pipeline.dataset.manifest import load
+    from pipeline.input import BatchOptions
+    from pipeline.input.raw_files import raw_batches, raw_files_of
+
+    folder = Path(job["folder"])
+    options = BatchOptions(image_size=job["image_size"], batch_size=job["batch_size"])
+    of_epoch = raw_batches(raw_files_of(folder, load(folder), job["source"]), options, parallel)
+
+    def batches(epochs: int) -> Iterator[int]:
+        for _ in range(epochs):
+            for _, _, weights, *_ in of_epoch:
+                yield int(np.count_nonzero(weights))
+
+    return batches
+
+
 def read_article_tfrecord(job: Job) -> Batches:
     """Return the article's TFRecord: a serial map, and a shuffle of decoded float32."""
     import tensorflow as tf

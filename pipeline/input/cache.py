@@ -48,6 +48,11 @@ def cached_bytes(
     return sum(dataset.splits[split].examples * of_image[split] for split in splits) // servers
 
 
+def usable_memory() -> int:
+    """Return how many bytes of memory decoded images may take."""
+    return int(available_memory() * _USABLE)
+
+
 @contextmanager
 def open_cache(
     choice: Choice, folder: Path, dataset: Dataset, options: BatchOptions, server: Server, epochs: int
@@ -68,7 +73,7 @@ def open_cache(
 def _in_memory_or_off(
     choice: Choice, dataset: Dataset, options: BatchOptions, server: Server, epochs: int
 ) -> Literal["memory", "off"]:
-    needed, usable = cached_bytes(dataset, options, server.count), int(available_memory() * _USABLE)
+    needed, usable = cached_bytes(dataset, options, server.count), usable_memory()
     if choice == "memory" and needed > usable:
         raise BadInput(_too_much("memory", needed, usable) + "set cache=disk or cache=off")
     if choice == "memory" or (choice == "auto" and _helps(options, epochs) and needed <= usable):

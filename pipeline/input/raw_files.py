@@ -7,6 +7,7 @@ uint8 on their way to the accelerator.
 """
 
 import glob
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,10 @@ import tensorflow as tf
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SourceError
 from pipeline.input import decode
+from pipeline.input.images import tf_options
 from pipeline.input.options import CENTER, BatchOptions
+from pipeline.storage import is_bucket
+from pipeline.system.cores import usable_cores
 
 SUFFIXES = ("jpg", "jpeg", "JPG", "JPEG")
 
@@ -61,7 +65,8 @@ def load_image(path: tf.Tensor, classes: list[str], image_size: int) -> tuple[tf
 class RawFiles:
     """The raw files of the training examples of a dataset."""
 
-    paths: Sequence[str]
+    paths: Sequence[bytes]
+    """As the system stores them: a name may not be UTF-8."""
     labels: Sequence[int]
     """Ids of the labels, from 0."""
 
@@ -73,6 +78,9 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
         folder: Folder of the dataset.
         dataset: The dataset. Each image has one label.
         root: Folder that the keys of the source are relative to.
+
+    Raises:
+        SourceError: If an image is in a bucket.
     """
     form = dataset.records
     compression = "GZIP" if form.compression == "gzip" else ""
@@ -83,20 +91,21 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
         return tf.io.parse_single_example(record, name)[form.keys.filename], decode.parse_label(record, form)
 
     rows = list(tf.data.TFRecordDataset(shards, compression).map(row).as_numpy_iterator())
-    paths = [str(Path(root) / key.decode("utf-8", "surrogateescape")) for key, _ in rows]
-    return RawFiles(paths, [int(label) for _, label in rows])
+    keys = [os.fsdecode(key) for key, _ in rows]
+    if remote := next(filter(is_bucket, [root, *keys]), None):
+        raise SourceError(f"{remote} is in a bucket, and raw files are only read from a disk")
+    return RawFiles([os.fsencode(Path(root) / key) for key in keys], [int(label) for _, label in rows])
 
 
-def raw_batches(files: RawFiles, options: BatchOptions, epoch: int, parallel: bool) -> tf.data.Dataset:
-    """Return the batches of one epoch from raw files, in the form of `numbered_batches`.
+def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool) -> tf.data.Dataset:
+    """Return the batches of an epoch from raw files, in the form of `numbered_batches`.
 
-    The files come in a new order in each epoch. The last batch is filled up with the first files, with weight 0. The
-    numbers of the examples are their positions in `files`, from 0.
+    Each iterator over it is an epoch, with its own order, crops and flips. The last batch is filled up with the first
+    files, with weight 0. The numbers of the examples are their positions in `files`, from 0.
 
     Args:
         files: The files.
         options: Image size, batch size, crop ("random" or "whole"), flip, seed and prefetched batches.
-        epoch: Number of the epoch, from 1.
         parallel: Whether several images are read and decoded at once, and batches are prefetched.
     """
     count, size = len(files.paths), options.batch_size
@@ -104,22 +113,29 @@ def raw_batches(files: RawFiles, options: BatchOptions, epoch: int, parallel: bo
     table = tf.data.Dataset.from_tensor_slices(
         (tf.constant(files.paths), tf.constant(files.labels, tf.int32), tf.range(count, dtype=tf.int64))
     )
-    shuffled = table.shuffle(count, options.seed + epoch, reshuffle_each_iteration=False)
+    shuffled = table.shuffle(count, options.seed, reshuffle_each_iteration=True)
     weights = tf.data.Dataset.from_tensor_slices([1.0] * count + [0.0] * padding)
-    weighed = tf.data.Dataset.zip(shuffled.concatenate(table.repeat().take(padding)), weights)
+    numbers = tf.data.Dataset.random(options.seed, rerandomize_each_iteration=True)
+    examples = tf.data.Dataset.zip(shuffled.concatenate(table.repeat().take(padding)), weights, numbers)
 
-    def load(row: tuple[tf.Tensor, tf.Tensor, tf.Tensor], weight: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def load(
+        row: tuple[tf.Tensor, tf.Tensor, tf.Tensor], weight: tf.Tensor, random: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         path, label, number = row
         # Stateless: with a seed for the whole process, every epoch would get the same crops again.
-        place = tf.stack([tf.constant(options.seed + epoch, tf.int64), number])
+        place = tf.stack([random, number])
         image = _cropped(_decoded(tf.io.read_file(path)), options, place)
         mirrored = (tf.random.stateless_uniform([], place) < 0.5) & options.flip
         return image, label, weight, mirrored, number
 
-    if not parallel:
-        return weighed.map(load).batch(size, drop_remainder=True)
-    loaded = weighed.map(load, num_parallel_calls=tf.data.AUTOTUNE)
-    return loaded.batch(size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    # The options, threads and prefetched batches of the shards: a ratio then says what the raw files cost, and not what
+    # TensorFlow's autotuning costs in short epochs.
+    if parallel:
+        loaded = examples.map(load, num_parallel_calls=2 * usable_cores(), deterministic=True)
+        batches = loaded.batch(size, drop_remainder=True).prefetch(options.prefetch_batches)
+    else:
+        batches = examples.map(load).batch(size, drop_remainder=True)
+    return batches.with_options(tf_options())
 
 
 def _decoded(content: tf.Tensor) -> tf.Tensor:

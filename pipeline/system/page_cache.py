@@ -26,14 +26,16 @@ def drop_page_cache(paths: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def cached_fraction(paths: Sequence[Path]) -> float:
-    """Return the share of the pages of files that are in the page cache, 0 to 1.
+def cached_fraction(paths: Sequence[Path]) -> float | None:
+    """Return the share of the pages of files that are in the page cache, 0 to 1; None if the kernel does not tell.
 
-    Of many files, every n-th is looked at. The kernel answers only for files that this process owns or may write. For
-    others, it says that all pages are cached.
+    Of many files, every n-th is looked at. The kernel answers only for files that this process owns or may write.
     """
     step = max(1, len(paths) // MAX_LOOKED_AT)
-    counts = [_pages_of(path) for path in islice(paths, 0, None, step)]
+    looked_at = list(islice(paths, 0, None, step))
+    if not all(path.stat().st_uid == os.geteuid() or os.access(path, os.W_OK) for path in looked_at):
+        return None  # The kernel would say that all pages are cached.
+    counts = [_pages_of(path) for path in looked_at]
     pages = sum(total for _, total in counts)
     return sum(cached for cached, _ in counts) / pages if pages else 0.0
 

@@ -2,6 +2,7 @@
 
 FOLDER has `comparison.json` (pipeline/tuning/measurement.py), and PARENT is a process id. The same model trains from
 each contender in turn. Complete measurements are not repeated, so a process that was stopped is simply started again.
+A contender that failed in an earlier process is tried again.
 
 Exit codes: 0 all is measured; 75 stopped on request; 1 failed, and failure.json says why.
 """
@@ -10,15 +11,14 @@ import logging
 import signal
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import settings_from
+from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
-from pipeline.errors import Preempted, TenfoldError
-from pipeline.monitor.limits import OTHERS
+from pipeline.errors import BadInput, Preempted, SourceError, TenfoldError
 from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
-from pipeline.storage import is_bucket
 from pipeline.system.cores import usable_cores
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
@@ -37,6 +37,8 @@ from pipeline.tuning.measurement import (
 )
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from pipeline.training.contest import Contest
 
 MAX_ATTEMPTS = 3
@@ -77,9 +79,14 @@ def _measure_all(folder: Path, stop: threading.Event) -> None:
     with progress("measure", len(order), "measurements") as advance:
         for turn in order:
             own = turn_folder(folder, turn)
-            measured = load_measurement(own) or failures.get(turn.contender)
-            if measured is None:
-                measured = why_not(turn.contender, comparison) or _measure(contest, turn, own)
+            measured = load_measurement(own)
+            # A failure of an earlier attempt may have been repaired since.
+            if not isinstance(measured, Measurement):
+                measured = (
+                    failures.get(turn.contender)
+                    or why_not(turn.contender, comparison, settings)
+                    or _measure(contest, turn, own)
+                )
                 save_measurement(own, measured)
             if isinstance(measured, Failure) and turn.contender not in failures:
                 failures[turn.contender] = measured
@@ -87,36 +94,77 @@ def _measure_all(folder: Path, stop: threading.Event) -> None:
             advance(1)
 
 
-def why_not(contender: str, comparison: Comparison) -> Failure | None:
+def why_not(contender: str, comparison: Comparison, settings: Settings) -> Failure | None:
     """Return why a contender cannot take part; None if it can."""
-    if not CONTENDERS[contender].reads_files:
-        return None
-    if is_bucket(comparison.source_root):
-        return Failure(contender, "its images are in a bucket, and raw files are only read from a disk")
-    if load(Path(comparison.datasets[CONTENDERS[contender].prepare])).records.multi_label:
-        return Failure(contender, "its images have several labels, and raw files are only read with one")
+    from pipeline.input.cache import GIGABYTE, cached_bytes, usable_memory
+    from pipeline.input.options import batch_options
+
+    dataset = load(Path(comparison.datasets[CONTENDERS[contender].prepare]))
+    if CONTENDERS[contender].reads_files:
+        if dataset.records.multi_label:
+            return Failure(contender, "its images have several labels, and raw files are only read with one")
+        if settings.crop_to_box:
+            return Failure(contender, "crop_to_box is set, and raw files are not cropped to a box")
+    if CONTENDERS[contender].cache == "memory":
+        needed, usable = cached_bytes(dataset, batch_options(settings), splits=("train",)), usable_memory()
+        if needed > usable:
+            return Failure(
+                contender,
+                f"its decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of "
+                "memory can be used for them",
+            )
     return None
 
 
 def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Failure:
-    """Measure one contender once. A measurement that other programs disturb is made again."""
+    """Measure one contender once. A measurement that other programs disturb is made again.
+
+    Raises:
+        TenfoldError: If the reason for an error is not the contender alone: full memory, or a damaged shard.
+    """
     import tensorflow as tf
 
-    title = CONTENDERS[turn.contender].title
+    from pipeline.input.damage import damage_named
+
+    contender = CONTENDERS[turn.contender]
     try:
-        source = contest.input_of(CONTENDERS[turn.contender])
-        for repeated in range(MAX_ATTEMPTS):
-            measured = contest.measure(source, turn.round, folder, repeated)
-            others = measured.other_cores or 0.0
-            if others <= OTHERS * usable_cores():
-                break
-            _log.warning(
-                "%s: other programs kept %.1f of %d cores busy during round %d", title, others, usable_cores(),
-                turn.round + 1,
-            )  # fmt: skip
-        return measured
-    except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+        with nullcontext() if contender.reads_files else damage_named(contest.folder_of(contender)):
+            return _undisturbed(contest, turn, folder)
+    except tf.errors.OpError as error:
+        _raise_if_exhausted(error)
+        if not contender.reads_files:
+            raise
         return Failure(turn.contender, f"TensorFlow cannot read a raw image: {str(error).splitlines()[0][:300]}")
+    except (OSError, SourceError) as error:
+        if not contender.reads_files:
+            raise
+        return Failure(turn.contender, f"a raw image cannot be read: {error}")
+
+
+def _undisturbed(contest: "Contest", turn: Turn, folder: Path) -> Measurement:
+    """Measure a contender until other programs disturb it no longer, at most MAX_ATTEMPTS times."""
+    source = contest.input_of(CONTENDERS[turn.contender])
+    for repeated in range(MAX_ATTEMPTS):
+        measured = contest.measure(source, turn.round, folder, repeated)
+        if not measured.disturbed:
+            break
+        _log.warning(
+            "%s: other programs kept %.1f of %d cores busy during round %d", source.contender.title,
+            measured.other_cores, usable_cores(), turn.round + 1,
+        )  # fmt: skip
+    return measured
+
+
+def _raise_if_exhausted(error: "tf.errors.OpError") -> None:
+    """Raise an error with advice if TensorFlow ran out of memory, of room on a disk, or of open files."""
+    from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files_error
+
+    if is_out_of_files(error):
+        raise out_of_files_error(error) from error
+    if is_out_of_memory(error):
+        raise BadInput(
+            "out of memory: set a larger micro_batches, a smaller batch_size, or leave out the contender cached"
+        ) from error
 
 
 if __name__ == "__main__":

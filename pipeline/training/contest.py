@@ -1,5 +1,6 @@
 """One model that trains from several inputs in turn, and the times of each: the measuring half of a comparison."""
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,23 +21,29 @@ from pipeline.input import numbered_batches, one_ahead, steps_per_epoch
 from pipeline.input.options import batch_options
 from pipeline.input.raw_files import RawFiles, raw_batches, raw_files_of
 from pipeline.monitor import open_monitor, read
+from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import load_of
+from pipeline.system.cores import usable_cores
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.page_cache import cached_fraction, drop_page_cache
+from pipeline.training.device_memory import require_divisible
 from pipeline.training.loop import EpochLoop, NumberedBatch
 from pipeline.training.models import build_model
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.phases import build_steps
-from pipeline.training.strategy import on_devices, open_strategy
+from pipeline.training.strategy import on_devices, open_strategy, share_of_device
 from pipeline.tuning.contenders import Contender
 from pipeline.tuning.measurement import Measurement, Pace
 
 STEP_SHARE, PACE_SHARE = 0.5, 0.75
 """The step alone, and each pace, are measured for these shares of `measure_seconds`."""
-PACES = (0.5, 0.8, 1.25, 2.0)
-"""Step times of the simulated accelerator, as multiples of the time in which the input makes a batch."""
-MIN_PACED_STEPS = 12
-"""Number of steps for which each step time is measured at least."""
+PACES = (0.5, 0.8, 1.0, 1.25, 2.0)
+"""Step times of the simulated accelerator, as multiples of the time in which the input makes a batch. The utilization
+crosses 90% between two of the first four, also if the machine became a little slower or faster."""
+MIN_PACED_STEPS, MAX_PACED_S = 12, 20.0
+"""Each step time is measured for so many steps at least, unless they take longer than this."""
+ALONE = "alone"
+"""Folder of the record beside the inputs without a model, in the folder of a measurement."""
 MANY_EPOCHS = 1_000_000
 """More epochs than a measurement reads. It stops when it has seen enough."""
 Batches = Generator[NumberedBatch, None, None]
@@ -74,6 +81,9 @@ class Contest:
         folders: Folders of the datasets by the setting `prepare`.
         source_root: Folder that the keys of the raw images are relative to.
         should_stop: Returns whether a stop is requested.
+
+    Raises:
+        BadInput: If the settings do not fit the model or the devices.
     """
 
     def __init__(
@@ -85,6 +95,7 @@ class Contest:
         self._strategy = open_strategy(None)
         dataset = datasets.load(next(iter(folders.values())))
         steps = steps_per_epoch(dataset, settings.batch_size, 1)
+        require_divisible(settings, share_of_device(settings.batch_size, self._strategy))
         keras.utils.set_random_seed(settings.seed)
         with self._strategy.scope():
             model = build_model(settings, len(dataset.labels))
@@ -97,23 +108,36 @@ class Contest:
             optimizer=optimizer,
             dataset=dataset,
             steps_per_epoch=steps,
+            micro_batches=settings.micro_batches,
         )
         self._variables = [*model.variables, *optimizer.variables]
         self._first_values = [keras.ops.convert_to_numpy(variable) for variable in self._variables]
 
+    def folder_of(self, contender: Contender) -> Path:
+        """Return the folder of the dataset that a contender needs."""
+        return self._folders[contender.prepare]
+
     def input_of(self, contender: Contender) -> Input:
-        """Return a contender that can be read."""
-        folder = self._folders[contender.prepare]
+        """Return a contender that can be read.
+
+        Raises:
+            SourceError: If it reads raw files, and one of them is in a bucket.
+        """
+        folder = self.folder_of(contender)
         dataset = datasets.load(folder)
         options = replace(batch_options(self._settings), cache=contender.cache)
         if contender.reads_files:
             files = self._raw_files(folder, dataset)
-            paths = [Path(path) for path in files.paths]
+            paths = [Path(os.fsdecode(path)) for path in files.paths]
 
             def batches(epochs: int) -> Batches:
+                of_epoch: Any = raw_batches(files, options, contender.parallel)
+                # The step itself sends batches that are made in turn to one device: `on_devices` would send them ahead.
+                if contender.parallel or self._strategy.num_replicas_in_sync > 1:
+                    of_epoch = self._on_devices(of_epoch)
                 # An iterator for each epoch, as in every tutorial: its buffers are empty at the start.
-                for epoch in range(1, epochs + 1):
-                    yield from self._on_devices(raw_batches(files, options, epoch, contender.parallel))
+                for _ in range(epochs):
+                    yield from of_epoch
 
         else:
             paths = [folder / shard.name for shard in dataset.splits["train"].shards]
@@ -138,14 +162,18 @@ class Contest:
 
         Raises:
             Preempted: If a stop is requested.
-            tf.errors.InvalidArgumentError: If TensorFlow cannot decode a raw image.
+            tf.errors.OpError: If TensorFlow cannot read a file or decode an image, or runs out of memory.
+            OSError: If a file is missing or cannot be opened.
         """
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         step_alone_ms = self._step_alone(source)  # It also traces the step, so that no epoch contains the tracing.
         cached = self._forget(source)
         epochs = self._train(source, folder)
-        alone = self._alone(source)
+        with open_monitor(folder / ALONE, self._settings.sample_hz):
+            alone = self._alone(source)
+        loads = [load_of(read(each / "record", "samples")).other_cores for each in (folder, folder / ALONE)]
+        other_cores = max((each for each in loads if each is not None), default=None)
         return Measurement(
             contender=source.contender.name,
             round=round_number,
@@ -157,7 +185,8 @@ class Contest:
             warm_per_s=alone.warm_per_s,
             step_alone_ms=step_alone_ms,
             paces=alone.paces,
-            other_cores=load_of(read(folder / "record", "samples")).other_cores,
+            other_cores=other_cores,
+            disturbed=(other_cores or 0.0) > OTHERS * usable_cores(),
             repeated=repeated,
         )
 
@@ -202,39 +231,43 @@ class Contest:
         """Measure an input without a model: its first epoch from the disk, later ones, and each pace."""
         self._forget(source)
         with closing(source.batches(MANY_EPOCHS)) as batches:
-            cold_s = self._seconds_of(batches, source.steps)
-            epochs = max(1, round(self._settings.measure_seconds / cold_s))
-            warm_s = self._seconds_of(batches, epochs * source.steps) / epochs
-            period_s = warm_s / source.steps
-            paces = [self._pace(batches, factor * period_s, period_s) for factor in PACES]
-        return Alone(source.examples / cold_s, source.examples / warm_s, paces)
+            cold_s = self._epoch_s(batches, source.steps)
+            warm_s: list[float] = []
+            while sum(warm_s) < self._settings.measure_seconds:
+                warm_s.append(self._epoch_s(batches, source.steps))
+            period_s = sum(warm_s) / len(warm_s) / source.steps
+            paces = [self._pace(batches, factor * period_s) for factor in PACES]
+        return Alone(source.examples / cold_s, source.examples * len(warm_s) / sum(warm_s), paces)
 
-    def _seconds_of(self, batches: Batches, steps: int) -> float:
+    def _epoch_s(self, batches: Batches, steps: int) -> float:
         begin = time.perf_counter()
         for _ in range(steps):
             self._require_no_stop()
             next(batches)
         return time.perf_counter() - begin
 
-    def _pace(self, batches: Batches, step_s: float, period_s: float) -> Pace:
+    def _pace(self, batches: Batches, step_s: float) -> Pace:
         """Measure an input in front of steps that only wait."""
         # Batches that are ready at the start are not counted.
         for _ in range(self._settings.prefetch_batches + 2):
             next(batches)
             time.sleep(step_s)
-        steps = max(MIN_PACED_STEPS, round(PACE_SHARE * self._settings.measure_seconds / max(step_s, period_s)))
-        waited, begin = 0.0, time.perf_counter()
-        for _ in range(steps):
+        min_s = PACE_SHARE * self._settings.measure_seconds
+        steps, waited_s, slept_s = 0, 0.0, 0.0
+        while (total_s := waited_s + slept_s) < min_s or steps < MIN_PACED_STEPS:
+            if steps and total_s > MAX_PACED_S:
+                break
             self._require_no_stop()
-            before = time.perf_counter()
+            begin = time.perf_counter()
             next(batches)
-            waited += time.perf_counter() - before
+            waited = time.perf_counter()
             time.sleep(step_s)
-        total = time.perf_counter() - begin
-        return Pace(1000 * step_s, 1000 * total / steps, waited / total)
+            waited_s, slept_s = waited_s + waited - begin, slept_s + time.perf_counter() - waited
+            steps += 1
+        return Pace(1000 * slept_s / steps, 1000 * total_s / steps, waited_s / total_s)
 
-    def _forget(self, source: Input) -> float:
-        """Empty the page cache of the files of a contender, and return the share that the kernel kept."""
+    def _forget(self, source: Input) -> float | None:
+        """Empty the page cache of the files of a contender, and return the share that the kernel kept, if it tells."""
         drop_page_cache(source.paths)
         return cached_fraction(source.paths)
 

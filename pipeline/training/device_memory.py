@@ -1,5 +1,6 @@
 """How many examples a device takes at once, and what follows if its memory is too small for them."""
 
+from pipeline.config import Settings
 from pipeline.errors import BadInput, OutOfMemory, TenfoldError
 from pipeline.runs.run import Run, load_micro_batch_limit, save_micro_batch_limit
 
@@ -14,14 +15,23 @@ def micro_batches_of(run: Run, batch: int) -> int:
         BadInput: If the setting does not divide the batch.
     """
     micro_batches = run.settings.micro_batches
-    if batch % micro_batches:
-        raise BadInput(
-            f"micro_batches must divide {batch}, the examples of each device in a batch of {run.settings.batch_size}, "
-            f"got {micro_batches}"
-        )
+    require_divisible(run.settings, batch)
     # The setting may have been changed since, and the smaller part of both fits into the memory.
     limit = load_micro_batch_limit(run.folder)
     return micro_batches if limit is None else min_micro_batches(batch, min(limit, batch // micro_batches))
+
+
+def require_divisible(settings: Settings, batch: int) -> None:
+    """Refuse micro-batches that do not divide the `batch` examples of a device.
+
+    Raises:
+        BadInput: If they do not.
+    """
+    if batch % settings.micro_batches:
+        raise BadInput(
+            f"micro_batches must divide {batch}, the examples of each device in a batch of {settings.batch_size}, "
+            f"got {settings.micro_batches}"
+        )
 
 
 def min_micro_batches(batch: int, at_most: int) -> int:

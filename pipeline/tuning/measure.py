@@ -9,21 +9,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from pipeline.allowed import require_allowed
-from pipeline.config import Settings
+from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
-from pipeline.errors import Preempted, SettingsError, TenfoldError, TrainingError
+from pipeline.errors import Preempted, SettingsError, SourceError, TenfoldError, TrainingError
 from pipeline.preflight import require_weights
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
 from pipeline.system.process import environment_of_tensorflow
 from pipeline.tuning.contenders import ACCELERATORS, require_comparable
-from pipeline.tuning.measurement import COMPARISON, Comparison, save_comparison
+from pipeline.tuning.measurement import COMPARISON, RESULT, Comparison, save_comparison
 from pipeline.workspace import run_folder
 
 GRACE_S = 30.0
@@ -55,53 +57,57 @@ def training_settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"simulated_step_ms": accelerator.step_ms(settings.batch_size)})
 
 
-def comparison_folder(settings: Settings, run_id: str, datasets: Mapping[str, str]) -> Path:
-    """Return the folder of a comparison. Other settings or other datasets have another one."""
-    versions = {prepare: load(place_of(place)).version for prepare, place in datasets.items()}
-    decisive = {
-        name: getattr(settings, name)
-        for name in (
-            *(
-                "contenders",
-                "rounds",
-                "measure_seconds",
-                "accelerator",
-                "model",
-                "epochs",
-                "batch_size",
-                "image_size",
-                "crop",
-                "flip",
-            ),
-            *("seed", "simulated_step_ms", "precision", "xla", "prefetch_batches", "shuffle_megabytes"),
-        )
-    }
-    digest = hashlib.blake2b(json.dumps([versions, decisive], sort_keys=True).encode(), digest_size=6).hexdigest()
-    return Path(str(run_folder(settings, run_id))) / f"inputs-{digest}"
-
-
-def start_comparison(settings: Settings, built: Sequence[Mapping[str, str]], run_id: str) -> Path:
-    """Write what is compared, unless it is written, and return the folder of the comparison.
+def comparison_of(settings: Settings, built: Sequence[Mapping[str, str]]) -> Comparison:
+    """Return what is compared on this machine.
 
     Args:
         settings: Settings of the comparison.
         built: What `build_input` returned for each dataset that the contenders need.
-        run_id: Id of the run.
+
+    Raises:
+        SourceError: If the datasets hold different images.
     """
     datasets = {each["prepare"]: each["dataset"] for each in built}
-    folder = comparison_folder(settings, run_id, datasets)
-    if not (folder / COMPARISON).exists():
-        save_comparison(
-            folder,
-            Comparison(
-                settings=training_settings(settings).model_dump(),
-                datasets=datasets,
-                source_root=built[0]["source_root"],
-                host=host_facts(),
-                created=time.time(),
-            ),
+    contents = [load(place_of(place)) for place in datasets.values()]
+    if len({(each.source["fingerprint"], each.splits["train"].examples, each.labels) for each in contents}) > 1:
+        raise SourceError(
+            f"the images of {settings.source_uri} changed while the datasets of the comparison were built: run it again"
         )
+    return Comparison(
+        settings=training_settings(settings).model_dump(),
+        datasets=datasets,
+        source_root=built[0]["source_root"],
+        host=host_facts(),
+        created=time.time(),
+    )
+
+
+def start_comparison(comparison: Comparison, run_id: str) -> Path:
+    """Return the folder of a comparison, with what is compared in it. It may be complete already.
+
+    Other settings, datasets, machines or software have another folder, so that their measurements never mix.
+    """
+    folder = _folder_of(comparison, run_id)
+    if not (folder / COMPARISON).exists():
+        save_comparison(folder, comparison)
     return folder
+
+
+def start_another_comparison(comparison: Comparison, run_id: str) -> Path:
+    """Do the same as `start_comparison`, but never return a complete one: all is measured once more."""
+    first = _folder_of(comparison, run_id)
+    folders = (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1))
+    folder = next(each for each in folders if not (each / RESULT).exists())
+    if not (folder / COMPARISON).exists():
+        save_comparison(folder, comparison)
+    return folder
+
+
+def _folder_of(comparison: Comparison, run_id: str) -> Path:
+    versions = {prepare: load(place_of(place)).version for prepare, place in comparison.datasets.items()}
+    decisive = [versions, comparison.settings, comparison.source_root, comparison.host]
+    digest = hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=6).hexdigest()
+    return Path(str(run_folder(settings_from(dict(comparison.settings)), run_id))) / f"inputs-{digest}"
 
 
 def measure(folder: Path, output: int) -> None:
@@ -135,12 +141,15 @@ def measure(folder: Path, output: int) -> None:
 
 
 def host_facts() -> dict[str, Any]:
-    """Return what the page says about this machine."""
+    """Return what the page says about this machine and its software."""
     return {
         "name": platform.node(),
         "system": platform.platform(),
         "cores": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
+        "python": platform.python_version(),
+        "tensorflow": version("tensorflow"),
+        "keras": version("keras"),
     }
 
 

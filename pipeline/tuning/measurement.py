@@ -35,7 +35,7 @@ class Comparison:
     source_root: str
     """Folder that the keys of the raw images are relative to."""
     host: Mapping[str, Any]
-    """Facts about this machine: name, cores, system."""
+    """Facts about this machine and its software: name, cores, system, versions."""
     created: float
     """Unix time in seconds."""
 
@@ -56,7 +56,7 @@ class Pace:
     """A contender in front of steps of a fixed time."""
 
     step_ms: float
-    """Time that each step waits, in place of computing."""
+    """Mean time that a step waited in place of computing, by the clock: a process sleeps longer than it asks for."""
     period_ms: float
     """Mean time from one step to the next."""
     wait_fraction: float
@@ -75,8 +75,9 @@ class Measurement:
     """Seconds of each epoch. The first one reads from the disk."""
     epoch_wait_s: Sequence[float]
     """Seconds of each epoch in which the training waited for data."""
-    cached_fraction: float
-    """Share of the files that the kernel kept in the page cache when it was asked to forget them, 0 to 1."""
+    cached_fraction: float | None
+    """Share of the files that the kernel kept in the page cache when it was asked to forget them, 0 to 1; None if it
+    does not tell, because the files belong to another user."""
     cold_per_s: float
     """Examples per second of the input alone, from the disk."""
     warm_per_s: float
@@ -85,14 +86,16 @@ class Measurement:
     """Time of a step on one batch that is in memory."""
     paces: Sequence[Pace]
     other_cores: float | None
-    """Cores that other programs kept busy in the meantime."""
+    """Cores that other programs kept busy, in the training or beside the input alone, whichever is more."""
+    disturbed: bool = False
+    """Whether other programs kept too many cores busy, also in the last try."""
     repeated: int = 0
     """Number of earlier tries that were thrown away because other programs disturbed them."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a contender could not be measured."""
+    """Why a contender could not be measured. If the comparison is started again, it is tried again."""
 
     contender: str
     why: str
@@ -127,7 +130,7 @@ def load_comparison(folder: Path) -> Comparison:
 
 
 def save_measurement(folder: Path, measured: Measurement | Failure) -> None:
-    """Write a measurement into its own folder. From then on, it is not measured again."""
+    """Write a measurement into its own folder. From then on, it is not measured again, unless it is a failure."""
     _save(folder / MEASUREMENT, asdict(measured))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pipeline.tuning.measurement import (
     Comparison,
     Failure,
     Measurement,
+    Pace,
     load_measurement,
     turn_folder,
     turns,
@@ -32,9 +34,9 @@ NORMAL_975 = 1.96
 """The same of the normal distribution, for more degrees of freedom."""
 MIN_GAIN = 1.05
 """An input is worth a change if the whole interval of its gain is above this."""
-ARTICLE_S = (271.0, 215.0)
+ARTICLE_FILES_S, ARTICLE_SHARDS_S = 271.0, 215.0
 """Mean epoch times of the article that started this: raw files, and TFRecord (Heartbeat, TensorFlow data pipelines,
-part 2; Stanford Cars, InceptionResNetV2, 10 epochs)."""
+part 2; Stanford Cars, InceptionResNetV2 at 299 pixels, 10 epochs)."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,20 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Crossing:
-    """The step time above which an input no longer makes the steps wait, in ms; None if they always wait."""
+    """The shortest step with which the accelerator computes MIN_UTILIZATION of the time, as mean over the rounds in ms.
+
+    None for raw files that are read one after another, because they make steps of any time wait.
+    """
 
     predicted_ms: float | None
     """From the rate of the input alone."""
     observed_ms: float | None
-    """From steps of several fixed times."""
+    """Interpolated between steps of several times, in front of which the input was measured; None if the utilization
+    did not cross MIN_UTILIZATION between two of them in each round."""
+    error: float | None
+    """Predicted over observed, less 1, as mean over the rounds."""
     largest_error: float
-    """Largest difference between predicted and observed time of a step, over the observed time."""
+    """Largest difference between predicted and observed time from one step to the next, over the observed time."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,8 @@ class Row:
     title: str
     first_epoch_s: float
     """Mean time of the first epoch, which reads from the disk."""
-    cached_fraction: float
-    """Largest share of the files that stayed in the page cache before a first epoch."""
+    cached_fraction: float | None
+    """Largest share of the files that stayed in the page cache before a first epoch; None if it is not known."""
     epoch_s: Spread
     """Times of the later epochs of all rounds; of the first ones if there are no later ones."""
     step_ms: Spread
@@ -82,16 +90,24 @@ class Row:
     utilization: float
     """Share of the time of the later epochs in which the accelerator, real or simulated, computed."""
     cpu_pct: float | None
+    """Use of all cores in the later epochs."""
     gpu_pct: float | None
+    """Use of the GPUs in the later epochs."""
     ratio: Ratio | None
     """Rate of this contender over that of the first contender; None for the first one."""
     cold_per_s: float
     warm_per_s: float
     accelerators: Mapping[str, float]
-    """How many simulated accelerators the input can feed, by name."""
+    """How many simulated accelerators the input can feed from memory, by name."""
+    cold_accelerators: Mapping[str, float]
+    """The same from the disk."""
     crossing: Crossing
+    other_cores: float | None
+    """Cores that other programs kept busy, as mean over the measurements."""
+    disturbed: int
+    """Number of measurements in which other programs kept too many cores busy, also in the last try."""
     repeated: int
-    """Number of measurements that other programs disturbed and that were made again."""
+    """Number of earlier tries that other programs disturbed, and that were thrown away."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +180,12 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
 def _measured(contender: Contender, measurements: Sequence[Measurement], folders: Sequence[Path]) -> _Measured:
     steps, cpu, gpu = [], [], []
     for folder in folders:
-        batches, samples = (read(folder / "record", kind) for kind in ("batches", "samples"))
+        batches, samples, epochs = (read(folder / "record", kind) for kind in ("batches", "samples", "epochs"))
         steps.append(steady_ms(batches))
-        everything = np.ones(len(samples), bool)
-        cpu.append(mean_of(samples, "sys/cpu_pct", everything))
-        has_gpu = bool(columns_of_gpus(samples, "util_pct"))
-        gpu.append(float(np.nanmean(busy_pct(samples))) if has_gpu else None)
+        later = np.ones(len(samples), bool) if len(epochs) < 2 else samples["time"].to_numpy() > epochs["time"].iloc[0]
+        cpu.append(mean_of(samples, "sys/cpu_pct", later))
+        has_gpu = bool(columns_of_gpus(samples, "util_pct")) and later.any()
+        gpu.append(float(np.nanmean(busy_pct(samples)[later])) if has_gpu else None)
     return _Measured(contender, measurements, np.concatenate(steps), _mean(cpu), _mean(gpu))
 
 
@@ -190,7 +206,7 @@ def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
         name=each.contender.name,
         title=each.contender.title,
         first_epoch_s=float(np.mean([measurement.epoch_s[0] for measurement in one])),
-        cached_fraction=max(measurement.cached_fraction for measurement in one),
+        cached_fraction=_largest([measurement.cached_fraction for measurement in one]),
         epoch_s=_spread(later),
         step_ms=_spread(each.steps_ms),
         examples_per_s=float(np.mean(each.rates())),
@@ -202,7 +218,10 @@ def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
         cold_per_s=cold,
         warm_per_s=warm,
         accelerators={name: warm / accelerator.per_s for name, accelerator in ACCELERATORS.items()},
-        crossing=crossing(each, warm, batch_size),
+        cold_accelerators={name: cold / accelerator.per_s for name, accelerator in ACCELERATORS.items()},
+        crossing=crossing(each.contender, one, batch_size),
+        other_cores=_mean([measurement.other_cores for measurement in one]),
+        disturbed=sum(measurement.disturbed for measurement in one),
         repeated=sum(measurement.repeated for measurement in one),
     )
 
@@ -223,17 +242,36 @@ def ratio(rates: NDArray[np.float64], base: NDArray[np.float64]) -> Ratio:
     return Ratio(value, float(np.exp(logs.mean() - margin)), float(np.exp(logs.mean() + margin)))
 
 
-def crossing(each: _Measured, warm_per_s: float, batch_size: int) -> Crossing:
-    """Return the step time above which an input no longer makes the steps wait, predicted and observed."""
-    making_ms = 1000 * batch_size / warm_per_s
-    paces = [pace for measurement in each.measurements for pace in measurement.paces]
-    overlaps = each.contender.parallel  # Without prefetched batches, a batch is made while the accelerator waits.
-    predicted = [max(making_ms, pace.step_ms) if overlaps else making_ms + pace.step_ms for pace in paces]
-    errors = [abs(ms - pace.period_ms) / pace.period_ms for ms, pace in zip(predicted, paces, strict=True)]
+def crossing(contender: Contender, measurements: Sequence[Measurement], batch_size: int) -> Crossing:
+    """Return the shortest step with which the accelerator computes MIN_UTILIZATION of the time.
+
+    Each round has a prediction and an observation of its own, because a slow minute of the machine changes both.
+    """
+    overlaps = contender.parallel  # Without prefetched batches, a batch is made while the accelerator waits.
+    period_errors, crossings = [], []
+    for measurement in measurements:
+        making_ms = 1000 * batch_size / measurement.warm_per_s
+        for pace in measurement.paces:
+            period_ms = max(making_ms, pace.step_ms) if overlaps else making_ms + pace.step_ms
+            period_errors.append(abs(period_ms - pace.period_ms) / pace.period_ms)
+        crossings.append((MIN_UTILIZATION * making_ms, _observed_crossing(measurement.paces)))
     if not overlaps:
-        return Crossing(None, None, max(errors))
-    waiting = [pace.period_ms for pace in paces if pace.step_ms < making_ms]
-    return Crossing(making_ms, float(np.mean(waiting)) if waiting else None, max(errors))
+        return Crossing(None, None, None, max(period_errors))
+    predicted = float(np.mean([ms for ms, _ in crossings]))
+    pairs = [(ms, seen) for ms, seen in crossings if seen is not None]
+    if len(pairs) < len(crossings):
+        return Crossing(predicted, None, None, max(period_errors))
+    error = float(np.mean([ms / seen - 1 for ms, seen in pairs]))
+    return Crossing(predicted, float(np.mean([seen for _, seen in pairs])), error, max(period_errors))
+
+
+def _observed_crossing(paces: Sequence[Pace]) -> float | None:
+    """Return the step time at which the utilization rises to MIN_UTILIZATION, interpolated between two paces."""
+    points = sorted((pace.step_ms, 1 - pace.wait_fraction) for pace in paces)
+    for (low_ms, low), (high_ms, high) in pairwise(points):
+        if low < MIN_UTILIZATION <= high:
+            return low_ms + (high_ms - low_ms) * (MIN_UTILIZATION - low) / (high - low)
+    return None
 
 
 def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
@@ -245,9 +283,9 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
     if not gains and open_rows:
         likely = max(open_rows, key=lambda row: row.examples_per_s)
         return (
-            f"Not decided: {likely.title} may be faster than {first.title}, with a ratio of {likely.ratio} in images "
-            "per second, but the interval is too wide to be sure. Set more rounds, and stop other programs on the "
-            "machine."
+            f"Not decided: with the {step}, {likely.title} may be faster than {first.title}, with a ratio of "
+            f"{likely.ratio} in images per second, but the interval is too wide to be sure. Set more rounds, and stop "
+            "other programs on the machine."
         )
     if not gains:
         return (
@@ -268,26 +306,33 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
 
 def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
     """Return what a reader must know to trust the table."""
-    by_name = {row.name: row for row in rows}
     sentences = [
         "Contenders took turns in alternating order (a b c, then c b a), so that a slow minute of the machine meets "
         f"all of them. Intervals hold 95% over {settings['rounds']} rounds.",
         "Raw files come in another random order than shards, and TensorFlow draws their crops. Number of examples, "
         "image size, batch size, kind of crop, flips, model and initial weights are the same for all.",
     ]
-    if (kept := max(row.cached_fraction for row in rows)) > 0.05:
+    if settings["epochs"] == 1:
+        sentences.append("There is one epoch, so all rates are those of the first epoch, which reads from the disk.")
+    kept = _largest([row.cached_fraction for row in rows])
+    if kept is None:
+        sentences.append(
+            "How much of the files stayed in the page cache before a first epoch could not be checked, because some "
+            "files belong to another user. First epochs may not have read everything from the disk."
+        )
+    elif kept > 0.05:
         sentences.append(
             f"Up to {percent(kept)} of the files stayed in the page cache before a first epoch, so first epochs did "
             "not read everything from the disk."
         )
     if repeated := sum(row.repeated for row in rows):
-        sentences.append(f"{repeated} measurements were disturbed by other programs and made again.")
-    if {"files", "shards"} <= set(by_name):
-        shards = by_name["shards"].ratio or ratio(np.ones(2), np.ones(2))
+        sentences.append(f"Measurements that other programs disturbed and that were made again: {repeated}.")
+    if disturbed := sum(row.disturbed for row in rows):
         sentences.append(
-            f"Shards against raw files: {shards} here. The article that compared them first had 271 s against 215 s, "
-            f"1.26: it decoded whole images to float32 in one thread in both cases, on another machine."
+            f"Measurements that were still disturbed in the last try: {disturbed}. Their times are in the table, and "
+            "may be too long."
         )
+    sentences.append(feeds(rows))
     if settings["simulated_step_ms"]:
         passed = [row.title for row in rows if row.utilization >= MIN_UTILIZATION]
         which = ", ".join(passed) or "no input"
@@ -295,6 +340,13 @@ def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
             f"Accelerator utilization of at least {percent(MIN_UTILIZATION)}, the mark of MLPerf Storage: {which}."
         )
     return sentences
+
+
+def feeds(rows: Sequence[Row]) -> str:
+    """Say how many accelerators each input can feed from this host."""
+    accelerator = ACCELERATORS["h100"].title
+    each = ", ".join(f"{row.accelerators['h100']:.2g} from {row.title}" for row in rows)
+    return f"Number of {accelerator}s that this host feeds, if the files are in memory: {each}."
 
 
 def format_result(result: Mapping[str, Any]) -> str:
@@ -329,6 +381,12 @@ def _spread(values: Any) -> Spread:
     found = spread(np.asarray(values, dtype=float))
     assert found is not None
     return found
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    """Return the largest value; None if one is not known."""
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -1,3 +1,4 @@
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -69,11 +70,12 @@ def test_batches_have_the_training_examples_of_the_dataset_once(folder: Path, tm
     files = raw_files_of(published, dataset, str(folder))
     count = dataset.splits["train"].examples
     assert len(files.paths) == len(set(files.paths)) == count
-    assert [dataset.labels[label] for label in files.labels] == [Path(path).parent.name for path in files.paths]
+    paths = [Path(os.fsdecode(path)) for path in files.paths]
+    assert [dataset.labels[label] for label in files.labels] == [path.parent.name for path in paths]
 
-    orders = []
-    for epoch in (1, 2):
-        batches = list(raw_batches(files, BatchOptions(image_size=16, batch_size=4), epoch, parallel))
+    orders, of_epoch = [], raw_batches(files, BatchOptions(image_size=16, batch_size=4), parallel)
+    for _ in range(2):
+        batches = list(of_epoch)
         assert {images.shape for images, *_ in batches} == {(4, 16, 16, 3)}
         images, labels, weights, mirrored, numbers = (np.concatenate(each) for each in zip(*batches, strict=True))
         assert (images.dtype, labels.dtype, weights.dtype, mirrored.dtype) == (np.uint8, np.int32, np.float32, bool)
@@ -81,10 +83,38 @@ def test_batches_have_the_training_examples_of_the_dataset_once(folder: Path, tm
         assert weights[real].size == count
         assert sorted(numbers[real]) == list(range(count))
         assert [files.labels[number] for number in numbers] == labels.tolist()
-        reds = [int(Path(files.paths[number]).stem) * 20 for number in numbers]
+        reds = [int(paths[number].stem) * 20 for number in numbers]
         assert np.abs(images[:, 8, 8, 0] - np.array(reds, int)).max() <= 3
         orders.append(numbers[real].tolist())
     assert orders[0] != orders[1]
+
+
+def test_equal_seeds_give_equal_epochs_and_later_epochs_differ(folder: Path, tmp_path: Path):
+    published = publish(folder, tmp_path / "workspace")
+    files = raw_files_of(published, load(published), str(folder))
+
+    def epochs(seed: int) -> list[list[int]]:
+        of_epoch = raw_batches(files, BatchOptions(image_size=16, batch_size=4, seed=seed), parallel=True)
+        return [[int(number) for *_, numbers in of_epoch for number in numbers] for _ in range(3)]
+
+    assert epochs(1) == epochs(1) != epochs(2)
+    assert len({tuple(epoch) for epoch in epochs(1)}) == 3
+
+
+def test_a_file_whose_name_is_not_utf_8_is_read(folder: Path, tmp_path: Path):
+    first = next(folder.glob("*/*.jpg"))
+    first.rename(first.with_name(os.fsdecode(b"caf\xe9.jpg")))
+    published = publish(folder, tmp_path / "workspace")
+    dataset = load(published)
+    files = raw_files_of(published, dataset, str(folder))
+    batches = raw_batches(files, BatchOptions(image_size=16, batch_size=1), parallel=False)
+    assert sum(1 for _ in batches) == dataset.splits["train"].examples
+
+
+def test_images_in_a_bucket_are_refused(folder: Path, tmp_path: Path):
+    published = publish(folder, tmp_path / "workspace")
+    with pytest.raises(SourceError, match="is in a bucket, and raw files are only read from a disk"):
+        raw_files_of(published, load(published), "gs://bucket/images")
 
 
 def test_a_crop_is_seven_eighths_of_the_shorter_side(tmp_path: Path):
@@ -98,10 +128,8 @@ def test_a_crop_is_seven_eighths_of_the_shorter_side(tmp_path: Path):
         Image.fromarray(pixels).save(path, quality=95)
     published = publish(tmp_path / "halves", tmp_path / "workspace")
     files = raw_files_of(published, load(published), str(tmp_path / "halves"))
-    seen = []
-    for epoch in range(1, 30):
-        options = BatchOptions(image_size=56, batch_size=1, crop="random")
-        seen += [images[0, 28, :, 0].numpy() for images, *_ in raw_batches(files, options, epoch, parallel=True)]
+    of_epoch = raw_batches(files, BatchOptions(image_size=56, batch_size=1, crop="random"), parallel=True)
+    seen = [images[0, 28, :, 0].numpy() for _ in range(29) for images, *_ in of_epoch]
     borders = [int(np.argmax(row > 127)) for row in seen]
     assert min(borders) >= 24 - 1  # 56 of 64 pixels, beginning at 0 to 8
     assert max(borders) <= 32 + 1

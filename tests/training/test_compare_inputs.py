@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.dataset.manifest import load
 from pipeline.system.process import environment_of_tensorflow
+from pipeline.tuning.measurement import Failure, save_measurement
 from tests.conftest import MakeImages
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
@@ -86,6 +87,20 @@ def test_images_that_tensorflow_cannot_read_leave_only_raw_files_out(source: Pat
     assert [each["contender"] for each in result["left_out"]] == ["files"]
     assert "TensorFlow cannot read a raw image" in result["left_out"][0]["why"]
     assert [row["name"] for row in result["rows"]] == ["shards", "resized"]
+
+
+def test_a_failure_is_tried_again_and_a_complete_comparison_only_on_request(source: Path, tmp_path: Path):
+    arguments = command(source, tmp_path / "workspace", "contenders=files,shards")
+    first, _ = run(arguments)
+    folder = Path(first["comparison"])
+    failed = sorted(folder.glob("measurements/*-files"))
+    for each in failed:
+        save_measurement(each, Failure("files", "the disk was away"))
+    second, _ = run(arguments)
+    assert second["comparison"] == first["comparison"]
+    assert second["left_out"] == []
+    third, _ = run([*arguments, "--again"])
+    assert third["comparison"] == f"{folder}-2"
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,10 @@ def test_a_list_that_cannot_be_compared_is_refused(value: str, words: str):
         settings_from({"contenders": value})
 
 
+def test_contenders_come_in_one_order_because_the_first_is_the_base():
+    assert settings_from({"contenders": "cached, shards,files"}).contenders == "files,shards,cached"
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

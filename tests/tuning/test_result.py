@@ -1,5 +1,6 @@
 """The numbers of a comparison of inputs, from invented times whose result is known."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_a_slow_accelerator_makes_nothing_worth_a_change(tmp_path: Path):
 def test_rounds_that_differ_too_much_decide_nothing(tmp_path: Path):
     """Two rounds whose ratios are far apart have an interval that reaches below 1."""
     verdict = result_of(compared(tmp_path, step_ms=1.0, noise=0.5, contenders="files,shards", rounds=2)).verdict
-    assert verdict.startswith("Not decided: shards may be faster than raw files")
+    assert verdict.startswith("Not decided: with the steps of this model, shards may be faster than raw files")
     assert "Set more rounds" in verdict
 
 
@@ -72,8 +73,10 @@ def test_the_cheaper_of_two_equal_inputs_is_named(tmp_path: Path):
 
 def test_crossings_follow_from_the_rates(tmp_path: Path):
     rows = {row.name: row for row in result_of(compared(tmp_path, noise=0.0)).rows}
-    assert rows["shards"].crossing.predicted_ms == pytest.approx(40)
-    assert rows["shards"].crossing.observed_ms == pytest.approx(40)
+    # At 90% of 40 ms, the accelerator waits for a tenth of the time.
+    assert rows["shards"].crossing.predicted_ms == pytest.approx(36)
+    assert rows["shards"].crossing.observed_ms == pytest.approx(36)
+    assert rows["shards"].crossing.error == pytest.approx(0, abs=1e-9)
     assert rows["shards"].crossing.largest_error == pytest.approx(0)
     assert rows["files"].crossing.predicted_ms is None
     assert rows["files"].crossing.largest_error == pytest.approx(0)
@@ -82,9 +85,42 @@ def test_crossings_follow_from_the_rates(tmp_path: Path):
     assert rows["shards"].accelerators["h100"] == pytest.approx(800 / 1785.7, abs=0.001)
 
 
+def test_steps_that_never_stop_waiting_have_no_observed_crossing(tmp_path: Path):
+    compared(tmp_path, contenders="files,shards", rounds=2)
+    for path in tmp_path.glob("measurements/*-shards/measurement.json"):
+        content = json.loads(path.read_bytes())
+        content["paces"] = [{**pace, "wait_fraction": 0.5} for pace in content["paces"]]
+        path.write_text(json.dumps(content))
+    crossing = next(row for row in result_of(tmp_path).rows if row.name == "shards").crossing
+    assert (crossing.observed_ms, crossing.error) == (None, None)
+    assert crossing.predicted_ms == pytest.approx(36, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("disturbed", True, "still disturbed in the last try: 4. Their times"),
+        ("repeated", 2, "Measurements that other programs disturbed and that were made again: 8."),
+        ("cached_fraction", None, "could not be checked, because some files belong to another user"),
+        ("cached_fraction", 0.4, "Up to 40% of the files stayed in the page cache"),
+    ],
+)
+def test_what_makes_a_table_doubtful_is_said(tmp_path: Path, field: str, value: object, sentence: str):
+    compared(tmp_path, contenders="files,shards", rounds=2)
+    for path in tmp_path.glob("measurements/*/measurement.json"):
+        path.write_text(json.dumps({**json.loads(path.read_bytes()), field: value}))
+    assert sentence in " ".join(result_of(tmp_path).notes)
+
+
+def test_one_epoch_is_the_first_one(tmp_path: Path):
+    notes = " ".join(result_of(compared(tmp_path, epochs=1)).notes)
+    assert "all rates are those of the first epoch, which reads from the disk" in notes
+
+
 def test_the_first_epoch_counts_apart(tmp_path: Path):
     row = next(row for row in result_of(compared(tmp_path, noise=0.0)).rows if row.name == "shards")
     assert (row.first_epoch_s, row.epoch_s.mean) == pytest.approx((1.2, 0.8))
+    assert row.cpu_pct == pytest.approx(62)  # It is 95% in the first epoch.
 
 
 def test_a_simulated_accelerator_is_judged_by_the_mark_of_mlperf(tmp_path: Path):

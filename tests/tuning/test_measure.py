@@ -1,0 +1,65 @@
+"""Where a comparison of inputs is measured: one folder for equal ones, and another for all that cannot be mixed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from pipeline.build import build_input
+from pipeline.config import Settings, settings_from
+from pipeline.errors import SourceError
+from pipeline.tuning.contenders import dataset_settings
+from pipeline.tuning.measure import comparison_of, start_another_comparison, start_comparison
+from pipeline.tuning.measurement import RESULT, Comparison, load_comparison
+from tests.conftest import MakeImages
+
+
+@pytest.fixture
+def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
+    source = make_images({"cats": 6, "dogs": 6})
+    return settings_from(
+        {"source_uri": str(source), "workspace": str(tmp_path / "w"), "contenders": "shards,resized", "image_size": 32}
+    )
+
+
+@pytest.fixture
+def comparison(settings: Settings) -> Comparison:
+    return comparison_of(settings, [build_input(own) for own in dataset_settings(settings).values()])
+
+
+def test_a_comparison_has_the_same_folder_again(comparison: Comparison):
+    folder = start_comparison(comparison, "manual")
+    assert load_comparison(folder) == comparison
+    (folder / RESULT).touch()
+    assert start_comparison(replace(comparison, created=1.0), "manual") == folder
+    assert load_comparison(folder) == comparison
+
+
+def test_another_machine_software_or_setting_has_another_folder(comparison: Comparison):
+    others = [
+        replace(comparison, host={**comparison.host, "name": "another"}),
+        replace(comparison, host={**comparison.host, "tensorflow": "3.0"}),
+        replace(comparison, source_root="/elsewhere"),
+        replace(comparison, settings={**comparison.settings, "learning_rate": 0.5}),
+    ]
+    assert len({start_comparison(each, "manual") for each in (comparison, *others)}) == 5
+
+
+def test_a_complete_comparison_is_measured_again_in_a_folder_beside_it(comparison: Comparison):
+    first = start_another_comparison(comparison, "manual")
+    assert first == start_comparison(comparison, "manual")
+    (first / RESULT).touch()
+    second = start_another_comparison(comparison, "manual")
+    assert second.name == f"{first.name}-2"
+    assert start_another_comparison(comparison, "manual") == second  # A stopped one continues.
+    (second / RESULT).touch()
+    assert start_another_comparison(comparison, "manual").name == f"{first.name}-3"
+
+
+def test_images_that_change_between_two_datasets_are_refused(settings: Settings):
+    keep, resize = dataset_settings(settings).values()
+    before = build_input(keep)
+    Image.new("RGB", (40, 30), (1, 2, 3)).save(Path(settings.source_uri) / "cats" / "new.png")
+    with pytest.raises(SourceError, match="changed while the datasets of the comparison were built: run it again"):
+        comparison_of(settings, [before, build_input(resize)])
