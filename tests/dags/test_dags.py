@@ -151,7 +151,7 @@ def test_retries_of_every_task_depend_on_the_error(dags: dict[str, Any], dag_id:
     from pipeline import errors
 
     for task in dags[dag_id].tasks:
-        assert task.retries == (20 if task.task_id == "train" else 2)
+        assert task.retries == (20 if task.task_id in ("train", "measure") else 2)
         for hopeless in (errors.SettingsError(), errors.GateError(), errors.AccessError()):
             assert task.retry_policy.evaluate(hopeless, 1, 2).action == RetryAction.FAIL
         for passing in (
