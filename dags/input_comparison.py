@@ -64,7 +64,7 @@ def measure(settings: dict[str, Any], built: list[dict[str, str]]) -> str:
     disturb a measurement, it is made again, up to twice.
 
     *A failure* keeps all complete measurements. If the machine is preempted, a retry continues on its own; otherwise,
-    clear this task. On another machine, all is measured again, because measurements of two machines cannot be compared.
+    clear this task. On hardware of another kind, all is measured again, because such measurements cannot be compared.
     """
     from pipeline.tuning.measure import comparison_of, start_comparison
     from pipeline.tuning.measure import measure as measure_inputs

@@ -49,7 +49,7 @@ def rate(row: dict[str, Any]) -> float:
 
 
 def keep(results: Path) -> None:
-    """Keep the titles, numbers of images and seconds of each round of a benchmark. The rest names files of a machine."""
+    """Keep titles, numbers of images and seconds of each round of a benchmark. The rest names files of a machine."""
     content = json.loads(results.read_text("utf-8"))
     rates = {
         size: [{name: row[name] for name in ("title", "images", "work_s")} for row in rows]

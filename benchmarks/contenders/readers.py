@@ -90,17 +90,20 @@ def _compared_files(job: Job, parallel: bool) -> Batches:
     import numpy as np
 
     from pipeline.dataset.manifest import load
-    from pipeline.input import BatchOptions
+    from pipeline.input import BatchOptions, one_ahead
     from pipeline.input.raw_files import raw_batches, raw_files_of
 
     folder = Path(job["folder"])
     options = BatchOptions(image_size=job["image_size"], batch_size=job["batch_size"])
-    of_epoch = raw_batches(raw_files_of(folder, load(folder), job["source"]), options, parallel)
+    files = raw_files_of(folder, load(folder), job["source"])
+
+    @cache  # a training makes it once, too
+    def dataset(epochs: int) -> Any:
+        return raw_batches(files, options, parallel, epochs)
 
     def batches(epochs: int) -> Iterator[int]:
-        for _ in range(epochs):
-            for _, _, weights, *_ in of_epoch:
-                yield int(np.count_nonzero(weights))
+        for _, _, weights, *_ in one_ahead(dataset(epochs)) if parallel else dataset(epochs):
+            yield int(np.count_nonzero(weights))
 
     return batches
 

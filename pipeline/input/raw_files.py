@@ -97,16 +97,18 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
     return RawFiles([os.fsencode(Path(root) / key) for key in keys], [int(label) for _, label in rows])
 
 
-def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool) -> tf.data.Dataset:
-    """Return the batches of an epoch from raw files, in the form of `numbered_batches`.
+def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: int) -> tf.data.Dataset:
+    """Return the batches of all epochs from raw files, in the form of `numbered_batches`.
 
-    Each iterator over it is an epoch, with its own order, crops and flips. The last batch is filled up with the first
-    files, with weight 0. The numbers of the examples are their positions in `files`, from 0.
+    Each epoch has its own order, crops and flips. Its last batch is filled up with the first files, with weight 0. The
+    numbers of the examples are their positions in `files`, from 0.
 
     Args:
         files: The files.
         options: Image size, batch size, crop ("random" or "whole"), flip, seed and prefetched batches.
-        parallel: Whether several images are read and decoded at once, and batches are prefetched.
+        parallel: Whether several images are read and decoded at once, and batches are prefetched. Otherwise, one image
+            is read after another, and a batch is made only when it is asked for.
+        epochs: How many epochs there are.
     """
     count, size = len(files.paths), options.batch_size
     padding = -count % size
@@ -116,7 +118,9 @@ def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool) -> tf.da
     shuffled = table.shuffle(count, options.seed, reshuffle_each_iteration=True)
     weights = tf.data.Dataset.from_tensor_slices([1.0] * count + [0.0] * padding)
     numbers = tf.data.Dataset.random(options.seed, rerandomize_each_iteration=True)
-    examples = tf.data.Dataset.zip(shuffled.concatenate(table.repeat().take(padding)), weights, numbers)
+    of_epoch = tf.data.Dataset.zip(shuffled.concatenate(table.repeat().take(padding)), weights, numbers)
+    # As with shards, one iterator for all epochs: with one for each, every epoch would begin with empty buffers.
+    examples = of_epoch.repeat(epochs)
 
     def load(
         row: tuple[tf.Tensor, tf.Tensor, tf.Tensor], weight: tf.Tensor, random: tf.Tensor
@@ -130,12 +134,15 @@ def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool) -> tf.da
 
     # The options, threads and prefetched batches of the shards: a ratio then says what the raw files cost, and not what
     # TensorFlow's autotuning costs in short epochs.
+    own_options = tf_options()
     if parallel:
         loaded = examples.map(load, num_parallel_calls=2 * usable_cores(), deterministic=True)
         batches = loaded.batch(size, drop_remainder=True).prefetch(options.prefetch_batches)
     else:
         batches = examples.map(load).batch(size, drop_remainder=True)
-    return batches.with_options(tf_options())
+        # By default, TensorFlow fuses the two, and the fused form makes the next batch while the model computes.
+        own_options.experimental_optimization.map_and_batch_fusion = False
+    return batches.with_options(own_options)
 
 
 def _decoded(content: tf.Tensor) -> tf.Tensor:

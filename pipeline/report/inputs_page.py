@@ -87,9 +87,10 @@ def table(result: Result) -> Table:
         )
         for row in result.rows
     ]
+    epochs = "Without the first epoch, which reads from the disk." if result.epochs > 1 else "Of the only epoch."
     note = (
-        f"Over {result.rounds} rounds. Without the first epoch, which reads from the disk. A step on one batch in "
-        f"memory takes {three_digits(result.step_alone_ms)} ms."
+        f"Over {result.rounds} rounds. {epochs} A step on one batch in memory takes "
+        f"{three_digits(result.step_alone_ms)} ms."
     )
     return Table(head, rows, note)
 

@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +21,10 @@ def drop_page_cache(paths: Iterable[Path]) -> None:
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fdatasync(descriptor)  # Pages that are not written yet cannot be dropped.
+            # Pages that are not written yet cannot be dropped. File systems that are read-only by nature have none, and
+            # refuse the call.
+            with suppress(OSError):
+                os.fdatasync(descriptor)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)

@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,24 +75,36 @@ def _measure_all(folder: Path, stop: threading.Event) -> None:
     settings = settings_from(dict(comparison.settings))
     folders = {prepare: Path(place) for prepare, place in comparison.datasets.items()}
     contest = Contest(settings, folders, comparison.source_root, stop.is_set)
-    order = turns(settings.contenders.split(","), settings.rounds)
-    failures: dict[str, Failure] = {}
+    contenders = settings.contenders.split(",")
+    order = turns(contenders, settings.rounds)
+    # Before the first measurement: decoded images of an earlier one may still take memory in this process.
+    failures = {name: why for name in contenders if (why := why_not(name, comparison, settings))}
+    _require_two(contenders, failures)
     with progress("measure", len(order), "measurements") as advance:
         for turn in order:
             own = turn_folder(folder, turn)
             measured = load_measurement(own)
             # A failure of an earlier attempt may have been repaired since.
             if not isinstance(measured, Measurement):
-                measured = (
-                    failures.get(turn.contender)
-                    or why_not(turn.contender, comparison, settings)
-                    or _measure(contest, turn, own)
-                )
+                measured = failures.get(turn.contender) or _measure(contest, turn, own)
                 save_measurement(own, measured)
             if isinstance(measured, Failure) and turn.contender not in failures:
                 failures[turn.contender] = measured
-                _log.warning("%s: left out, because %s", CONTENDERS[turn.contender].title, measured.why)
+                _require_two(contenders, failures)
             advance(1)
+    for failure in failures.values():
+        _log.warning("%s: left out, because %s", CONTENDERS[failure.contender].title, failure.why)
+
+
+def _require_two(contenders: Sequence[str], failures: Mapping[str, Failure]) -> None:
+    """Refuse a comparison of which fewer than two contenders are left.
+
+    Raises:
+        BadInput: With the reason of each contender that is left out.
+    """
+    if len(contenders) - len(failures) < 2:
+        reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
+        raise BadInput(f"fewer than two contenders can be measured ({reasons}): set other contenders")
 
 
 def why_not(contender: str, comparison: Comparison, settings: Settings) -> Failure | None:
@@ -132,13 +145,21 @@ def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Fail
             return _undisturbed(contest, turn, folder)
     except tf.errors.OpError as error:
         _raise_if_exhausted(error)
-        if not contender.reads_files:
+        # Others come from the step or the devices.
+        of_images = (
+            *(tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError),
+            *(tf.errors.FailedPreconditionError, tf.errors.DataLossError),
+        )
+        if not contender.reads_files or not isinstance(error, of_images):
             raise
         return Failure(turn.contender, f"TensorFlow cannot read a raw image: {str(error).splitlines()[0][:300]}")
-    except (OSError, SourceError) as error:
-        if not contender.reads_files:
+    except OSError as error:
+        # Raw files are opened to empty their page cache. Other files belong to the measurement itself.
+        if not contender.reads_files or str(folder) in str(error.filename) or not error.filename:
             raise
         return Failure(turn.contender, f"a raw image cannot be read: {error}")
+    except SourceError as error:
+        return Failure(turn.contender, str(error))
 
 
 def _undisturbed(contest: "Contest", turn: Turn, folder: Path) -> Measurement:

@@ -1,9 +1,10 @@
 """One model that trains from several inputs in turn, and the times of each: the measuring half of a comparison."""
 
+import gc
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,6 @@ from pipeline.input.raw_files import RawFiles, raw_batches, raw_files_of
 from pipeline.monitor import open_monitor, read
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import load_of
-from pipeline.system.cores import usable_cores
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.page_cache import cached_fraction, drop_page_cache
 from pipeline.training.device_memory import require_divisible
@@ -70,6 +70,8 @@ class Alone:
 
     cold_per_s: float
     warm_per_s: float
+    kept_fraction: float | None
+    """Share of the files in the page cache after the epochs from memory: less than 1 if they do not fit."""
     paces: Sequence[Pace]
 
 
@@ -126,27 +128,24 @@ class Contest:
         folder = self.folder_of(contender)
         dataset = datasets.load(folder)
         options = replace(batch_options(self._settings), cache=contender.cache)
-        if contender.reads_files:
-            files = self._raw_files(folder, dataset)
+        files = self._raw_files(folder, dataset) if contender.reads_files else None
+        if files:
             paths = [Path(os.fsdecode(path)) for path in files.paths]
-
-            def batches(epochs: int) -> Batches:
-                of_epoch: Any = raw_batches(files, options, contender.parallel)
-                # The step itself sends batches that are made in turn to one device: `on_devices` would send them ahead.
-                if contender.parallel or self._strategy.num_replicas_in_sync > 1:
-                    of_epoch = self._on_devices(of_epoch)
-                # An iterator for each epoch, as in every tutorial: its buffers are empty at the start.
-                for _ in range(epochs):
-                    yield from of_epoch
-
         else:
             paths = [folder / shard.name for shard in dataset.splits["train"].shards]
 
-            def batches(epochs: int) -> Batches:
-                # As in a training: one iterator for all epochs, and a thread that takes the next batch.
-                all_epochs = iter(self._on_devices(numbered_batches(folder, options, epochs=epochs)))
-                keep_large_blocks()
-                return one_ahead(all_epochs)
+        def batches(epochs: int) -> Batches:
+            if files:
+                all_epochs = raw_batches(files, options, contender.parallel, epochs)
+            else:
+                all_epochs = numbered_batches(folder, options, epochs=epochs)
+            if not contender.parallel and self._strategy.num_replicas_in_sync == 1:
+                return _in_turn(iter(all_epochs))
+            # As in a training: batches are sent to the devices, and a thread takes the next one. Several GPUs get
+            # batches that are made in turn in this way, too, because their strategy divides them ahead.
+            sent = iter(self._on_devices(all_epochs))
+            keep_large_blocks()
+            return one_ahead(sent)
 
         steps = steps_per_epoch(dataset, options.batch_size, 1)
         return Input(contender, paths, dataset.splits["train"].examples, steps, batches)
@@ -165,6 +164,7 @@ class Contest:
             tf.errors.OpError: If TensorFlow cannot read a file or decode an image, or runs out of memory.
             OSError: If a file is missing or cannot be opened.
         """
+        gc.collect()  # The decoded images of an earlier contender may be in a cycle of references.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         step_alone_ms = self._step_alone(source)  # It also traces the step, so that no epoch contains the tracing.
@@ -172,8 +172,8 @@ class Contest:
         epochs = self._train(source, folder)
         with open_monitor(folder / ALONE, self._settings.sample_hz):
             alone = self._alone(source)
-        loads = [load_of(read(each / "record", "samples")).other_cores for each in (folder, folder / ALONE)]
-        other_cores = max((each for each in loads if each is not None), default=None)
+        loads = [load_of(read(each / "record", "samples")) for each in (folder, folder / ALONE)]
+        other_cores = max((each.other_cores for each in loads if each.other_cores is not None), default=None)
         return Measurement(
             contender=source.contender.name,
             round=round_number,
@@ -181,12 +181,13 @@ class Contest:
             epoch_s=[time_s for time_s, _ in epochs],
             epoch_wait_s=[wait_s for _, wait_s in epochs],
             cached_fraction=cached,
+            kept_fraction=alone.kept_fraction,
             cold_per_s=alone.cold_per_s,
             warm_per_s=alone.warm_per_s,
             step_alone_ms=step_alone_ms,
             paces=alone.paces,
             other_cores=other_cores,
-            disturbed=(other_cores or 0.0) > OTHERS * usable_cores(),
+            disturbed=any((each.other_cores or 0.0) > OTHERS * (each.cores or 1.0) for each in loads),
             repeated=repeated,
         )
 
@@ -235,9 +236,15 @@ class Contest:
             warm_s: list[float] = []
             while sum(warm_s) < self._settings.measure_seconds:
                 warm_s.append(self._epoch_s(batches, source.steps))
+            kept = cached_fraction(source.paths)
             period_s = sum(warm_s) / len(warm_s) / source.steps
             paces = [self._pace(batches, factor * period_s) for factor in PACES]
-        return Alone(source.examples / cold_s, source.examples * len(warm_s) / sum(warm_s), paces)
+        return Alone(
+            cold_per_s=source.examples / cold_s,
+            warm_per_s=source.examples * len(warm_s) / sum(warm_s),
+            kept_fraction=kept,
+            paces=paces,
+        )
 
     def _epoch_s(self, batches: Batches, steps: int) -> float:
         begin = time.perf_counter()
@@ -282,6 +289,11 @@ class Contest:
 
     def _on_devices(self, batches: tf.data.Dataset) -> Any:
         return on_devices(batches, self._settings.batch_size, self._strategy)
+
+
+def _in_turn(batches: Iterator[NumberedBatch]) -> Batches:
+    """Yield the same batches. The step itself sends them to its device, so none is on its way ahead."""
+    yield from batches
 
 
 def _no_progress(_count: int, _size: int = 0) -> None:

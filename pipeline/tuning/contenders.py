@@ -1,4 +1,4 @@
-"""The inputs that a comparison measures, from the one that most tutorials show to the fastest."""
+"""The inputs that a comparison measures, from raw files that are read one after another to the fastest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +63,8 @@ CONTENDERS = {
         Contender(
             "files",
             "raw files",
-            "list, read, decode, crop, batch: one image after another, as most tutorials show it",
+            "list, read, decode the whole image, crop, resize, batch: one image after another, as tutorials with "
+            "Python functions do",
             "keep",
             reads_files=True,
             parallel=False,
@@ -71,11 +72,16 @@ CONTENDERS = {
         Contender(
             "files_parallel",
             "raw files in parallel",
-            "the same with a parallel map and prefetched batches",
+            "the same with a parallel map and prefetched batches, as TensorFlow's guide to performance shows it",
             "keep",
             reads_files=True,
         ),
-        Contender("shards", "shards", "images as they are, read from several shards in turn", "keep"),
+        Contender(
+            "shards",
+            "shards",
+            "images as they are, read from several shards in turn; only the crop is decoded, and no larger than needed",
+            "keep",
+        ),
         Contender("resized", "resized once", "shards of JPEG images near the training size", "resize"),
         Contender("pixels", "pixels", "shards of pixels near the training size: nothing is decoded", "raw"),
         Contender(

@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from pipeline import __version__
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
@@ -23,11 +24,14 @@ from pipeline.errors import Preempted, SettingsError, SourceError, TenfoldError,
 from pipeline.preflight import require_weights
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
+from pipeline.system.cores import usable_cores
 from pipeline.system.process import environment_of_tensorflow
 from pipeline.tuning.contenders import ACCELERATORS, require_comparable
 from pipeline.tuning.measurement import COMPARISON, RESULT, Comparison, save_comparison
 from pipeline.workspace import run_folder
 
+NVIDIA = Path("/proc/driver/nvidia/gpus")
+"""The driver of NVIDIA lists the GPUs of the machine here."""
 GRACE_S = 30.0
 """Seconds that the process has to end when a stop is requested."""
 
@@ -69,9 +73,14 @@ def comparison_of(settings: Settings, built: Sequence[Mapping[str, str]]) -> Com
     """
     datasets = {each["prepare"]: each["dataset"] for each in built}
     contents = [load(place_of(place)) for place in datasets.values()]
-    if len({(each.source["fingerprint"], each.splits["train"].examples, each.labels) for each in contents}) > 1:
+    if len({each.source["fingerprint"] for each in contents}) > 1:
         raise SourceError(
             f"the images of {settings.source_uri} changed while the datasets of the comparison were built: run it again"
+        )
+    if len({(each.splits["train"].examples, each.labels) for each in contents}) > 1:
+        raise SourceError(
+            f"some images of {settings.source_uri} can be copied, but not decoded, so the datasets of the comparison "
+            "differ: set check=strict, which rejects these images everywhere"
         )
     return Comparison(
         settings=training_settings(settings).model_dump(),
@@ -83,31 +92,37 @@ def comparison_of(settings: Settings, built: Sequence[Mapping[str, str]]) -> Com
 
 
 def start_comparison(comparison: Comparison, run_id: str) -> Path:
-    """Return the folder of a comparison, with what is compared in it. It may be complete already.
+    """Return the folder of the newest equal comparison, which may be complete, or a new one with what is compared.
 
-    Other settings, datasets, machines or software have another folder, so that their measurements never mix.
+    Other settings, datasets, software or hardware have another folder, so that their measurements never mix.
     """
-    folder = _folder_of(comparison, run_id)
-    if not (folder / COMPARISON).exists():
-        save_comparison(folder, comparison)
-    return folder
+    folders = _equal_comparisons(comparison, run_id)
+    begun = list(takewhile(lambda folder: (folder / COMPARISON).exists(), folders))
+    return begun[-1] if begun else _begun(next(_equal_comparisons(comparison, run_id)), comparison)
 
 
 def start_another_comparison(comparison: Comparison, run_id: str) -> Path:
     """Do the same as `start_comparison`, but never return a complete one: all is measured once more."""
-    first = _folder_of(comparison, run_id)
-    folders = (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1))
-    folder = next(each for each in folders if not (each / RESULT).exists())
-    if not (folder / COMPARISON).exists():
-        save_comparison(folder, comparison)
+    incomplete = next(each for each in _equal_comparisons(comparison, run_id) if not (each / RESULT).exists())
+    return incomplete if (incomplete / COMPARISON).exists() else _begun(incomplete, comparison)
+
+
+def _begun(folder: Path, comparison: Comparison) -> Path:
+    save_comparison(folder, comparison)
     return folder
 
 
-def _folder_of(comparison: Comparison, run_id: str) -> Path:
+def _equal_comparisons(comparison: Comparison, run_id: str) -> Iterator[Path]:
+    """Yield the folders of the first, second, ... equal comparison, without end."""
     versions = {prepare: load(place_of(place)).version for prepare, place in comparison.datasets.items()}
-    decisive = [versions, comparison.settings, comparison.source_root, comparison.host]
+    # Not the name of the host: each pod has another one.
+    machine = {name: value for name, value in comparison.host.items() if name not in ("name", "system")}
+    decisive = [versions, comparison.settings, comparison.source_root, machine]
     digest = hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=6).hexdigest()
-    return Path(str(run_folder(settings_from(dict(comparison.settings)), run_id))) / f"inputs-{digest}"
+    first = Path(str(run_folder(settings_from(dict(comparison.settings)), run_id))) / f"inputs-{digest}"
+    yield first
+    for number in count(2):
+        yield first.with_name(f"{first.name}-{number}")
 
 
 def measure(folder: Path, output: int) -> None:
@@ -145,12 +160,27 @@ def host_facts() -> dict[str, Any]:
     return {
         "name": platform.node(),
         "system": platform.platform(),
+        "processor": _first_value(Path("/proc/cpuinfo"), "model name"),
         "cores": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
+        "usable_cores": usable_cores(),
+        # As whole GB, because a kernel reserves a little more or less with each start.
+        "memory_gb": round(psutil.virtual_memory().total / 1e9),
+        "gpus": [_first_value(path, "Model") for path in sorted(NVIDIA.glob("*/information"))],
+        "visible_gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "python": platform.python_version(),
         "tensorflow": version("tensorflow"),
         "keras": version("keras"),
+        "tenfold": __version__,
     }
+
+
+def _first_value(path: Path, name: str) -> str:
+    """Return the first value of a name in a file with lines of `name: value`; empty if there is none."""
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

@@ -78,6 +78,8 @@ class Measurement:
     cached_fraction: float | None
     """Share of the files that the kernel kept in the page cache when it was asked to forget them, 0 to 1; None if it
     does not tell, because the files belong to another user."""
+    kept_fraction: float | None
+    """Share of the files in the page cache after the epochs from memory: less than 1 if they do not fit."""
     cold_per_s: float
     """Examples per second of the input alone, from the disk."""
     warm_per_s: float

@@ -10,6 +10,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
+from pipeline.errors import BadInput
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, is_steady, mean_of, percent, spread, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, columns_of_gpus
@@ -95,6 +96,8 @@ class Row:
     """Use of the GPUs in the later epochs."""
     ratio: Ratio | None
     """Rate of this contender over that of the first contender; None for the first one."""
+    kept_fraction: float | None
+    """Smallest share of the files that was in the page cache after the epochs from memory; None if it is not known."""
     cold_per_s: float
     warm_per_s: float
     accelerators: Mapping[str, float]
@@ -120,6 +123,7 @@ class Result:
     step_alone_ms: float
     """Median time of a step on one batch that is in memory."""
     batch_size: int
+    epochs: int
     rounds: int
     notes: Sequence[str]
 
@@ -149,7 +153,7 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
     """Return the result of all measurements in the folder of a comparison.
 
     Raises:
-        ValueError: If fewer than two contenders were measured.
+        BadInput: If fewer than two contenders were measured.
     """
     settings = comparison.settings
     names = settings["contenders"].split(",")
@@ -164,7 +168,8 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
                 _measured(CONTENDERS[name], [each for _, each in own], [turn_folder(folder, turn) for turn, _ in own])
             )
     if len(measured) < 2:
-        raise ValueError("fewer than two contenders could be measured")
+        reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
+        raise BadInput(f"fewer than two contenders could be measured ({reasons}): set other contenders")
     rows = [_row(each, measured[0], settings["batch_size"]) for each in measured]
     return Result(
         verdict=verdict(rows, bool(settings["simulated_step_ms"])),
@@ -172,6 +177,7 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
         left_out=list(failures.values()),
         step_alone_ms=float(np.median([one.step_alone_ms for each in measured for one in each.measurements])),
         batch_size=settings["batch_size"],
+        epochs=settings["epochs"],
         rounds=settings["rounds"],
         notes=notes(rows, settings),
     )
@@ -190,10 +196,14 @@ def _measured(contender: Contender, measurements: Sequence[Measurement], folders
 
 
 def steady_ms(batches: pandas.DataFrame) -> NDArray[np.float64]:
-    """Return the times of the steady steps in ms; of all steps if an epoch has only one, which is never steady."""
-    times = batches["step/time_ms"].to_numpy(dtype=float)
-    steady = is_steady(batches)
-    return times[steady] if steady.any() else times
+    """Return the times of the steady steps of the later epochs, in ms.
+
+    Of the only epoch if there is one; of all its steps if an epoch has only one, which is never steady.
+    """
+    times, epochs = (batches[name].to_numpy(dtype=float) for name in ("step/time_ms", "epoch"))
+    later = epochs > 1 if (epochs > 1).any() else np.ones(len(times), bool)
+    steady = is_steady(batches) & later
+    return times[steady] if steady.any() else times[later]
 
 
 def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
@@ -215,6 +225,7 @@ def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
         cpu_pct=each.cpu_pct,
         gpu_pct=each.gpu_pct,
         ratio=None if each is first else ratio(each.rates(), first.rates()),
+        kept_fraction=_smallest([measurement.kept_fraction for measurement in one]),
         cold_per_s=cold,
         warm_per_s=warm,
         accelerators={name: warm / accelerator.per_s for name, accelerator in ACCELERATORS.items()},
@@ -311,6 +322,8 @@ def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
         f"all of them. Intervals hold 95% over {settings['rounds']} rounds.",
         "Raw files come in another random order than shards, and TensorFlow draws their crops. Number of examples, "
         "image size, batch size, kind of crop, flips, model and initial weights are the same for all.",
+        "Raw files are decoded whole, then cropped and resized. From shards, only the crop is decoded, at the smallest "
+        "scale of libjpeg that the image size allows. A part of their ratio comes from this, and not from the files.",
     ]
     if settings["epochs"] == 1:
         sentences.append("There is one epoch, so all rates are those of the first epoch, which reads from the disk.")
@@ -324,6 +337,11 @@ def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
         sentences.append(
             f"Up to {percent(kept)} of the files stayed in the page cache before a first epoch, so first epochs did "
             "not read everything from the disk."
+        )
+    if too_large := [row.title for row in rows if row.kept_fraction is not None and row.kept_fraction < 0.9]:
+        sentences.append(
+            f"The files of these inputs do not fit in memory: {', '.join(too_large)}. Their rates from memory include "
+            "reads from the disk."
         )
     if repeated := sum(row.repeated for row in rows):
         sentences.append(f"Measurements that other programs disturbed and that were made again: {repeated}.")
@@ -387,6 +405,12 @@ def _largest(values: Sequence[float | None]) -> float | None:
     """Return the largest value; None if one is not known."""
     known = [value for value in values if value is not None]
     return max(known) if len(known) == len(values) else None
+
+
+def _smallest(values: Sequence[float | None]) -> float | None:
+    """Return the smallest value; None if one is not known."""
+    known = [value for value in values if value is not None]
+    return min(known) if len(known) == len(values) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -1,4 +1,5 @@
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -73,9 +74,11 @@ def test_batches_have_the_training_examples_of_the_dataset_once(folder: Path, tm
     paths = [Path(os.fsdecode(path)) for path in files.paths]
     assert [dataset.labels[label] for label in files.labels] == [path.parent.name for path in paths]
 
-    orders, of_epoch = [], raw_batches(files, BatchOptions(image_size=16, batch_size=4), parallel)
-    for _ in range(2):
-        batches = list(of_epoch)
+    steps = -(-count // 4)
+    both = list(raw_batches(files, BatchOptions(image_size=16, batch_size=4), parallel, epochs=2))
+    assert len(both) == 2 * steps
+    orders = []
+    for batches in (both[:steps], both[steps:]):
         assert {images.shape for images, *_ in batches} == {(4, 16, 16, 3)}
         images, labels, weights, mirrored, numbers = (np.concatenate(each) for each in zip(*batches, strict=True))
         assert (images.dtype, labels.dtype, weights.dtype, mirrored.dtype) == (np.uint8, np.int32, np.float32, bool)
@@ -94,8 +97,12 @@ def test_equal_seeds_give_equal_epochs_and_later_epochs_differ(folder: Path, tmp
     files = raw_files_of(published, load(published), str(folder))
 
     def epochs(seed: int) -> list[list[int]]:
-        of_epoch = raw_batches(files, BatchOptions(image_size=16, batch_size=4, seed=seed), parallel=True)
-        return [[int(number) for *_, numbers in of_epoch for number in numbers] for _ in range(3)]
+        batches = list(raw_batches(files, BatchOptions(image_size=16, batch_size=4, seed=seed), True, epochs=3))
+        steps = len(batches) // 3
+        return [
+            [int(number) for *_, numbers in batches[begin : begin + steps] for number in numbers]
+            for begin in range(0, len(batches), steps)
+        ]
 
     assert epochs(1) == epochs(1) != epochs(2)
     assert len({tuple(epoch) for epoch in epochs(1)}) == 3
@@ -107,8 +114,21 @@ def test_a_file_whose_name_is_not_utf_8_is_read(folder: Path, tmp_path: Path):
     published = publish(folder, tmp_path / "workspace")
     dataset = load(published)
     files = raw_files_of(published, dataset, str(folder))
-    batches = raw_batches(files, BatchOptions(image_size=16, batch_size=1), parallel=False)
+    batches = raw_batches(files, BatchOptions(image_size=16, batch_size=1), parallel=False, epochs=1)
     assert sum(1 for _ in batches) == dataset.splits["train"].examples
+
+
+def test_without_parallel_reading_no_batch_is_made_ahead(folder: Path, tmp_path: Path):
+    """The second batch needs a file that is removed while the first one is in use."""
+    published = publish(folder, tmp_path / "workspace")
+    files = raw_files_of(published, load(published), str(folder))
+    batches = iter(raw_batches(files, BatchOptions(image_size=16, batch_size=1), parallel=False, epochs=1))
+    next(batches)
+    time.sleep(0.3)
+    for path in folder.glob("*/*.*"):
+        path.unlink()
+    with pytest.raises(tf.errors.NotFoundError):
+        next(batches)
 
 
 def test_images_in_a_bucket_are_refused(folder: Path, tmp_path: Path):
@@ -128,8 +148,8 @@ def test_a_crop_is_seven_eighths_of_the_shorter_side(tmp_path: Path):
         Image.fromarray(pixels).save(path, quality=95)
     published = publish(tmp_path / "halves", tmp_path / "workspace")
     files = raw_files_of(published, load(published), str(tmp_path / "halves"))
-    of_epoch = raw_batches(files, BatchOptions(image_size=56, batch_size=1, crop="random"), parallel=True)
-    seen = [images[0, 28, :, 0].numpy() for _ in range(29) for images, *_ in of_epoch]
+    batches = raw_batches(files, BatchOptions(image_size=56, batch_size=1, crop="random"), parallel=True, epochs=29)
+    seen = [images[0, 28, :, 0].numpy() for images, *_ in batches]
     borders = [int(np.argmax(row > 127)) for row in seen]
     assert min(borders) >= 24 - 1  # 56 of 64 pixels, beginning at 0 to 8
     assert max(borders) <= 32 + 1

@@ -103,6 +103,16 @@ def test_a_failure_is_tried_again_and_a_complete_comparison_only_on_request(sour
     assert third["comparison"] == f"{folder}-2"
 
 
+def test_a_comparison_that_only_one_contender_can_take_part_in_is_refused(source: Path, tmp_path: Path):
+    rows = [f"{path.relative_to(source)},{path.parent.name}|all" for path in source.glob("*/*")]
+    listing = source / "list.csv"
+    listing.write_text("\n".join(["path,label", *rows]))
+    arguments = command(listing, tmp_path / "workspace", "contenders=files,shards")
+    done = subprocess.run(arguments, env=environment_of_tensorflow(), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "fewer than two contenders can be measured (raw files: its images have several labels" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [

@@ -50,6 +50,7 @@ def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, steps: in
             epoch_s=[1.5 * epoch_s, *[epoch_s] * (settings.epochs - 1)],
             epoch_wait_s=[1.5 * epoch_s - steps * step_ms / 1000, *[steps * wait / 1000] * (settings.epochs - 1)],
             cached_fraction=0.0,
+            kept_fraction=1.0,
             cold_per_s=500 * BATCH / making,
             warm_per_s=1000 * BATCH / making,
             step_alone_ms=step_ms,

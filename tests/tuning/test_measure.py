@@ -38,12 +38,18 @@ def test_a_comparison_has_the_same_folder_again(comparison: Comparison):
 
 def test_another_machine_software_or_setting_has_another_folder(comparison: Comparison):
     others = [
-        replace(comparison, host={**comparison.host, "name": "another"}),
+        replace(comparison, host={**comparison.host, "usable_cores": 999}),
         replace(comparison, host={**comparison.host, "tensorflow": "3.0"}),
         replace(comparison, source_root="/elsewhere"),
         replace(comparison, settings={**comparison.settings, "learning_rate": 0.5}),
     ]
     assert len({start_comparison(each, "manual") for each in (comparison, *others)}) == 5
+
+
+def test_a_pod_continues_the_comparison_of_the_pod_before(comparison: Comparison):
+    """Each pod has a host name of its own."""
+    later = replace(comparison, host={**comparison.host, "name": "another"})
+    assert start_comparison(later, "manual") == start_comparison(comparison, "manual")
 
 
 def test_a_complete_comparison_is_measured_again_in_a_folder_beside_it(comparison: Comparison):
@@ -54,6 +60,7 @@ def test_a_complete_comparison_is_measured_again_in_a_folder_beside_it(compariso
     assert second.name == f"{first.name}-2"
     assert start_another_comparison(comparison, "manual") == second  # A stopped one continues.
     (second / RESULT).touch()
+    assert start_comparison(comparison, "manual") == second  # The newest one is shown.
     assert start_another_comparison(comparison, "manual").name == f"{first.name}-3"
 
 
@@ -63,3 +70,15 @@ def test_images_that_change_between_two_datasets_are_refused(settings: Settings)
     Image.new("RGB", (40, 30), (1, 2, 3)).save(Path(settings.source_uri) / "cats" / "new.png")
     with pytest.raises(SourceError, match="changed while the datasets of the comparison were built: run it again"):
         comparison_of(settings, [before, build_input(resize)])
+
+
+def test_images_that_only_some_datasets_can_hold_are_refused(settings: Settings):
+    """Only the first bytes of this image are checked, and it is copied as it is."""
+    photo = Path(settings.source_uri) / "cats" / "cut.jpg"
+    Image.effect_noise((200, 150), 50).convert("RGB").save(photo)
+    content = photo.read_bytes()
+    middle = len(content) // 2
+    photo.write_bytes(content[:middle] + b"\xff\xc4" * 40 + content[middle + 80 :])
+    loose = settings.model_copy(update={"check": "header", "on_rejected": "continue"})
+    with pytest.raises(SourceError, match=r"can be copied, but not decoded.*set check=strict"):
+        comparison_of(loose, [build_input(own) for own in dataset_settings(loose).values()])

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.errors import BadInput
 from pipeline.tuning.measurement import load_comparison, turns
 from pipeline.tuning.result import Result, format_result, load_result, ratio
 from tests.tuning.compared import BATCH, compared, left_out
@@ -102,6 +103,7 @@ def test_steps_that_never_stop_waiting_have_no_observed_crossing(tmp_path: Path)
         ("disturbed", True, "still disturbed in the last try: 4. Their times"),
         ("repeated", 2, "Measurements that other programs disturbed and that were made again: 8."),
         ("cached_fraction", None, "could not be checked, because some files belong to another user"),
+        ("kept_fraction", 0.4, "do not fit in memory: raw files, shards. Their rates from memory include reads"),
         ("cached_fraction", 0.4, "Up to 40% of the files stayed in the page cache"),
     ],
 )
@@ -148,5 +150,5 @@ def test_epochs_of_one_step_have_a_result_too(tmp_path: Path, epochs: int):
 
 def test_one_contender_alone_is_no_comparison(tmp_path: Path):
     left_out(tmp_path, "files", contenders="files,shards")
-    with pytest.raises(ValueError, match="fewer than two"):
+    with pytest.raises(BadInput, match=r"fewer than two contenders could be measured \(raw files: its images are in"):
         result_of(tmp_path)
