@@ -17,7 +17,7 @@ from pipeline.config import settings_from
 
 FIRST = (
     *("source_uri", "dataset_name", "contenders", "rounds"),
-    *("model", "image_size", "epochs", "batch_size"),
+    *("model", "image_size", "epochs", "batch_size", "accelerator", "simulated_step_ms"),
 )
 WITHOUT_EFFECT = frozenset(
     {"num_training_servers", "server_wait_minutes", "learning_rate", "learning_rate_scaling", "promote", "max_worse"}

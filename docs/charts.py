@@ -52,7 +52,7 @@ def keep(results: Path) -> None:
     """Keep titles, numbers of images and seconds of each round of a benchmark. The rest names files of a machine."""
     content = json.loads(results.read_text("utf-8"))
     rates = {
-        size: [{name: row[name] for name in ("title", "images", "work_s")} for row in rows]
+        size: [{name: row[name] for name in ("title", "images", "work_s")} for row in rows if not row["error"]]
         for size, rows in content["rates"].items()
     }
     kept = {"machine": content["machine"], "rates": rates}

@@ -518,6 +518,8 @@ READERS = {
         read_tenfold,
         read_tenfold_cached,
         read_raw_files,
+        read_files_in_turn,
+        read_files_in_parallel,
         read_article_tfrecord,
         read_keras_imagenet,
         read_tfdata_whole,

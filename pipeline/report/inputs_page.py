@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bokeh.models import HoverTool
+from bokeh.models import HoverTool, Span
 
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, percent, three_digits
@@ -28,7 +28,7 @@ from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, MIN_UTILIZATION
 from pipeline.tuning.measurement import Comparison, Measurement, Turn, load_measurement, turn_folder, turns
-from pipeline.tuning.result import ARTICLE_FILES_S, ARTICLE_SHARDS_S, Ratio, Result, Row, steady_ms
+from pipeline.tuning.result import ARTICLE_FILES_S, ARTICLE_SHARDS_S, Estimate, Result, Row, steady_ms
 
 _COLORS = (GRAY, VERMILION, BLUE, GREEN, PURPLE, ORANGE)
 _DASHES = ("solid", "6 3", "solid", "6 3", "2 2", "8 3 2 3")
@@ -69,14 +69,14 @@ def render(folder: Path, comparison: Comparison, result: Result) -> str:
 def table(result: Result) -> Table:
     """Return the times of epochs and batches of all contenders."""
     head = (
-        *("input", "images per second", "ratio (95% interval)", "data wait", "first epoch"),
+        *("input", "images per second (95% interval)", "ratio (95% interval)", "data wait", "first epoch"),
         *("epoch: mean", "median", "std", "p95", "batch: mean", "median", "std", "p95", "CPU", "GPU"),
         "other programs",
     )
     rows = [
         (
             row.title,
-            three_digits(row.examples_per_s),
+            str(row.examples_per_s),
             ratio_text(row.ratio),
             percent(row.wait_fraction),
             f"{three_digits(row.first_epoch_s)} s",
@@ -95,7 +95,7 @@ def table(result: Result) -> Table:
     return Table(head, rows, note)
 
 
-def ratio_text(ratio: Ratio | None) -> str:
+def ratio_text(ratio: Estimate | None) -> str:
     """Return a ratio with its interval, or 1 for the first contender."""
     return "1" if ratio is None else str(ratio)
 
@@ -249,13 +249,15 @@ def waits(found: Found, result: Result) -> Figure:
         step_ms = accelerator.step_ms(result.batch_size)
         if step_ms <= longest:
             mark(plot, step_ms, "2 4")
+    plot.add_layout(Span(location=100 * (1 - MIN_UTILIZATION), dimension="width", line_color=GRAY, line_dash="2 4"))
     plot.y_range.start, plot.x_range.start = 0, 0
     plot.yaxis.axis_label = "% of the time waiting for data"
     add_legend(plot, shown)
     error = max(row.crossing.largest_error for row in result.rows)
     sentence = (
-        "Lines are predicted from the rates of the inputs alone, dots are measured with steps that only wait. Times of "
-        f"steps differ from the prediction by at most {percent(error)}."
+        "Lines are predicted from the rates of the inputs alone, dots are measured with steps that only wait. They "
+        f"differ by at most {percent(error)} of the time of a step. A line meets the dotted one at its crossing. "
+        "Dotted vertical lines are the steps of an H100 and an A100, if they are short enough to be shown."
     )
     return Figure("waits", "What this host can feed", sentence, (plot,), is_stacked=True)
 

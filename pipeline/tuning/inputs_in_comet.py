@@ -14,8 +14,9 @@ LOGGED = "comet/logged.json"
 """Exists once the result is logged. Writing the page again does not log it again."""
 LOGGED_WITHIN_S = 120.0
 COLUMNS = (
-    *("input", "images_per_s", "ratio", "ratio_low", "ratio_high", "wait_fraction", "first_epoch_s", "epoch_mean_s"),
-    *("epoch_median_s", "epoch_std_s", "epoch_p95_s", "batch_mean_ms", "batch_p95_ms", "cold_per_s", "warm_per_s"),
+    *("input", "images_per_s", "images_per_s_low", "images_per_s_high", "ratio", "ratio_low", "ratio_high"),
+    *("wait_fraction", "first_epoch_s", "epoch_mean_s", "epoch_median_s", "epoch_std_s", "epoch_p95_s"),
+    *("batch_mean_ms", "batch_p95_ms", "cold_per_s", "warm_per_s"),
 )
 
 
@@ -33,7 +34,7 @@ def table(result: Result) -> list[list[object]]:
     return [
         [
             row.title,
-            row.examples_per_s,
+            *(row.examples_per_s.value, row.examples_per_s.low, row.examples_per_s.high),
             *((row.ratio.value, row.ratio.low, row.ratio.high) if row.ratio else (1.0, 1.0, 1.0)),
             *(row.wait_fraction, row.first_epoch_s, row.epoch_s.mean, row.epoch_s.median, row.epoch_s.std),
             *(row.epoch_s.p95, row.step_ms.mean, row.step_ms.p95, row.cold_per_s, row.warm_per_s),

@@ -41,15 +41,16 @@ part 2; Stanford Cars, InceptionResNetV2 at 299 pixels, 10 epochs)."""
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """A ratio of two rates, with its 95% interval over the rounds."""
+class Estimate:
+    """A mean over the rounds, with its 95% interval."""
 
     value: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+        value, low, high = (three_digits(each) for each in (self.value, self.low, self.high))
+        return f"{value} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Row:
     """Times of the later epochs of all rounds; of the first ones if there are no later ones."""
     step_ms: Spread
     """Times of the steady steps of all rounds."""
-    examples_per_s: float
+    examples_per_s: Estimate
     """In the later epochs."""
     wait_fraction: float
     """Share of the time of the later epochs that the training waited for data."""
@@ -94,7 +95,7 @@ class Row:
     """Use of all cores in the later epochs."""
     gpu_pct: float | None
     """Use of the GPUs in the later epochs."""
-    ratio: Ratio | None
+    ratio: Estimate | None
     """Rate of this contender over that of the first contender; None for the first one."""
     kept_fraction: float | None
     """Smallest share of the files that was in the page cache after the epochs from memory; None if it is not known."""
@@ -219,7 +220,7 @@ def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
         cached_fraction=_largest([measurement.cached_fraction for measurement in one]),
         epoch_s=_spread(later),
         step_ms=_spread(each.steps_ms),
-        examples_per_s=float(np.mean(each.rates())),
+        examples_per_s=geometric_mean(each.rates()),
         wait_fraction=wait_fraction,
         utilization=1 - wait_fraction,
         cpu_pct=each.cpu_pct,
@@ -237,20 +238,26 @@ def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
     )
 
 
-def ratio(rates: NDArray[np.float64], base: NDArray[np.float64]) -> Ratio:
+def ratio(rates: NDArray[np.float64], base: NDArray[np.float64]) -> Estimate:
     """Return the ratio of two rates that were measured in the same rounds, with its 95% interval.
 
-    The ratio of each round is one observation, because a slow minute of the machine slows all steps of a round. The
-    interval is that of Student's t for the mean of the logarithms.
+    The ratio of each round is one observation, because a slow minute of the machine slows all steps of a round.
     """
-    logs = np.log(rates / base)
-    count = len(logs)
-    value = float(np.exp(logs.mean()))
+    return geometric_mean(rates / base)
+
+
+def geometric_mean(values: NDArray[np.float64]) -> Estimate:
+    """Return the geometric mean of one value for each round, with its 95% interval.
+
+    The interval is that of Student's t for the mean of the logarithms. It has no end if there is only one round.
+    """
+    logs, count = np.log(values), len(values)
+    mean = float(np.exp(logs.mean()))
     if count < 2:
-        return Ratio(value, 0.0, float("inf"))
+        return Estimate(mean, 0.0, float("inf"))
     factor = T_975[count - 2] if count - 1 <= len(T_975) else NORMAL_975
     margin = factor * logs.std(ddof=1) / count**0.5
-    return Ratio(value, float(np.exp(logs.mean() - margin)), float(np.exp(logs.mean() + margin)))
+    return Estimate(mean, float(np.exp(logs.mean() - margin)), float(np.exp(logs.mean() + margin)))
 
 
 def crossing(contender: Contender, measurements: Sequence[Measurement], batch_size: int) -> Crossing:
@@ -292,7 +299,7 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
     gains = [row for row in rows[1:] if row.ratio and row.ratio.low > MIN_GAIN]
     step = "simulated steps" if is_simulated else "steps of this model"
     if not gains and open_rows:
-        likely = max(open_rows, key=lambda row: row.examples_per_s)
+        likely = max(open_rows, key=lambda row: row.examples_per_s.value)
         return (
             f"Not decided: with the {step}, {likely.title} may be faster than {first.title}, with a ratio of "
             f"{likely.ratio} in images per second, but the interval is too wide to be sure. Set more rounds, and stop "
@@ -304,7 +311,7 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
             f"{percent(MIN_GAIN - 1)}. The accelerator waits for data {percent(first.wait_fraction)} of "
             "the time."
         )
-    best = max(gains, key=lambda row: row.examples_per_s)
+    best = max(gains, key=lambda row: row.examples_per_s.value)
     # A cheaper input that is as fast, as far as the intervals tell, is the better choice. They come first in the table.
     choice = next(row for row in gains if row.ratio and best.ratio and row.ratio.high >= best.ratio.value)
     assert choice.ratio is not None
@@ -378,14 +385,14 @@ def format_result(result: Mapping[str, Any]) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    of = row["ratio"]
+    of = Estimate(**row["ratio"]) if row["ratio"] else None
     return (
         row["title"],
         f"{three_digits(row['first_epoch_s'])} s",
         f"{three_digits(row['epoch_s']['mean'])} s",
-        three_digits(row["examples_per_s"]),
+        three_digits(row["examples_per_s"]["value"]),
         percent(row["wait_fraction"]),
-        f"{of['value']:.3g} ({of['low']:.3g} to {of['high']:.3g})" if of else "1",
+        str(of) if of else "1",
         *(f"{row['accelerators'][name]:.2g}" for name in ("h100", "a100")),
     )
 
