@@ -21,8 +21,9 @@ FIRST = (
 )
 WITHOUT_EFFECT = frozenset(
     {"num_training_servers", "server_wait_minutes", "learning_rate", "learning_rate_scaling", "promote", "max_worse"}
+    | {"cache", "prepare", "prepare_size"}
 )
-"""Settings that the form leaves out, because a comparison has one server and its model is not kept."""
+"""Settings that the form leaves out: there is one server, the model is not kept, and contenders set the other three."""
 
 
 @task(execution_timeout=timedelta(minutes=30))
@@ -46,7 +47,7 @@ def choose() -> list[dict[str, Any]]:
 def build(settings: dict[str, Any]) -> dict[str, str]:
     """Build one dataset that a contender needs. A complete dataset is reused.
 
-    *Cost*: all cores of one worker, a second for about 1,000 photographs and core.
+    *Cost*: all cores of one worker, about one second per 1,000 photographs on each core.
 
     *A failure* comes from the source or from the data gate; the message names it. Clear this task after the repair.
     """

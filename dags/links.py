@@ -34,7 +34,7 @@ class CardLink(_Page):
 class InputsLink(_Page):
     """The page of a comparison of inputs."""
 
-    name, page = "Inputs", "inputs"
+    name, page = "Comparison of inputs", "inputs"
 
 
 class TrainingLink(BaseOperatorLink):

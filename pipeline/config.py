@@ -910,18 +910,19 @@ class Settings(BaseModel):
         ge=2,
         le=50,
         json_schema_extra=COMPARISON,
-        description="How often each contender is measured, in alternating order. More rounds make the intervals "
+        description="How many times each contender is measured, in alternating order. More rounds make the intervals "
         "narrower.",
     )
 
     measure_seconds: Annotated[float, Decides.NOTHING, UsedBy.COMPARE] = Field(
         2.0,
-        title="Seconds per measurement",
+        title="Measuring time without a model (seconds)",
         ge=0.1,
         le=600,
         allow_inf_nan=False,
         json_schema_extra=COMPARISON,
-        description="How long each input is measured without a model, at least. Longer times give more exact rates.",
+        description="How long each input is read from memory without a model, at least. Longer times give more exact "
+        "rates.",
     )
 
     accelerator: Annotated[Literal["own", "h100", "a100"], Decides.NOTHING, UsedBy.COMPARE] = Field(
@@ -929,7 +930,7 @@ class Settings(BaseModel):
         title="Accelerator",
         json_schema_extra=COMPARISON,
         description="own trains on the devices of this machine. h100 and a100 simulate ResNet-50 on one such GPU, as "
-        "MLPerf Storage does: each step waits for 224 or 435 ms for each 400 images of the batch.",
+        "MLPerf Storage does: each step waits 224 ms (h100) or 435 ms (a100) per 400 images of the batch.",
     )
 
     sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(

@@ -1,9 +1,9 @@
-"""Raw image files -> batches: kept for the comparison with shards, never used for training.
+"""Batches from raw image files, for comparisons with shards only.
 
-What is slow about it: each file is opened on its own, and every image is decoded whole, however small the model sees
-it. Without a parallel map, one core does all of it. `raw_file_batches` reads files as the articles show it, which is
-slower still: the label comes from Python, one image at a time under its lock, and float32 is four times the bytes of
-uint8 on their way to the accelerator.
+Raw files are slow because each file is opened separately, and each image is decoded whole even if the model sees a
+small crop. Without a parallel map, one core does all of it. `raw_file_batches` reads files as the Heartbeat article
+does, which is slower still: the label comes from Python, one image at a time under its lock, and float32 takes four
+times as many bytes as uint8 on their way to the accelerator.
 """
 
 import glob
@@ -33,7 +33,7 @@ def raw_file_batches(folder: Path, *, image_size: int, batch_size: int) -> tf.da
     shape (batch,). Ids of labels begin at 0, in the order of the names of the sub-folders. The last batch may be
     smaller.
 
-    For the comparison only; the module says what is slow about it.
+    Only the benchmarks use this function. `tenfold compare-inputs` uses `raw_batches`.
 
     Raises:
         SourceError: If the sub-folders hold no JPEG.

@@ -69,9 +69,9 @@ def render(folder: Path, comparison: Comparison, result: Result) -> str:
 def table(result: Result) -> Table:
     """Return the times of epochs and batches of all contenders."""
     head = (
-        *("input", "images per second (95% interval)", "ratio (95% interval)", "data wait", "first epoch"),
-        *("epoch: mean", "median", "std", "p95", "batch: mean", "median", "std", "p95", "CPU", "GPU"),
-        "other programs",
+        *("input", "images/s (95% interval)", "ratio (95% interval)", "data wait", "first epoch"),
+        *(f"{what} {name}" for what in ("epoch", "step") for name in ("mean", "median", "std", "p95")),
+        *("CPU use", "GPU use", "cores of other programs"),
     )
     rows = [
         (
@@ -83,13 +83,17 @@ def table(result: Result) -> Table:
             *_spread_cells(row.epoch_s, "s"),
             *_spread_cells(row.step_ms, "ms"),
             *("-" if each is None else f"{each:.0f}%" for each in (row.cpu_pct, row.gpu_pct)),
-            "-" if row.other_cores is None else f"{row.other_cores:.1f} cores",
+            "-" if row.other_cores is None else f"{row.other_cores:.1f}",
         )
         for row in result.rows
     ]
-    epochs = "Without the first epoch, which reads from the disk." if result.epochs > 1 else "Of the only epoch."
+    epochs = (
+        "All but the first column of times leave out the first epoch, which reads from the disk."
+        if result.epochs > 1
+        else "There is only one epoch, and it reads from the disk."
+    )
     note = (
-        f"Over {result.rounds} rounds. {epochs} A step on one batch in memory takes "
+        f"Values are over {result.rounds} rounds. {epochs} A step on a batch that is already in memory takes "
         f"{three_digits(result.step_alone_ms)} ms."
     )
     return Table(head, rows, note)
@@ -109,11 +113,11 @@ def alone(result: Result) -> Table:
     titles = [each.title for each in ACCELERATORS.values()]
     head = (
         "input alone",
-        "from the disk",
-        "from memory",
-        *(f"{each}s it feeds, from {place}" for each in titles for place in ("the disk", "memory")),
-        "crossing, predicted",
-        "observed",
+        "rate from the disk",
+        "rate from memory",
+        *(f"{each}s fed from {place}" for each in titles for place in ("the disk", "memory")),
+        "predicted crossing",
+        "observed crossing",
     )
     rows = [
         (
@@ -128,9 +132,10 @@ def alone(result: Result) -> Table:
     rates = ", ".join(f"{each.title} {each.per_s:,.0f}" for each in ACCELERATORS.values())
     note = (
         f"Accelerators train ResNet-50 as MLPerf Storage simulates it, at these images per second: {rates}. The "
-        f"crossing is the shortest step of {result.batch_size} images with which the accelerator computes at least "
-        f"{percent(MIN_UTILIZATION)} of the time: predicted from the rate in memory, and observed with steps that only "
-        "wait. Raw files that are read one after another make steps of any time wait."
+        f"crossing is the shortest compute time of a step of {result.batch_size} images with which the accelerator "
+        f"computes at least {percent(MIN_UTILIZATION)} of the time: predicted from the rate in memory, and observed "
+        "with steps that only wait. It is not given for raw files that are read one after another, because each step "
+        "waits until its whole batch is made."
     )
     return Table(head, rows, note)
 
@@ -150,9 +155,10 @@ def beside_article(result: Result) -> Table | None:
     note = (
         "The article (Heartbeat, TensorFlow data pipelines, part 2) trained InceptionResNetV2 at 299 pixels on "
         "Stanford Cars with a GPU. Its ratio differs from this one because it decoded whole images to float32 in one "
-        "thread in both cases, because it counts first epochs, and because its steps took another time."
+        "thread in both cases, because it counts first epochs, and because the time of its steps hid another part of "
+        "the input's time."
     )
-    return Table(("", "raw files, mean epoch", "shards, mean epoch", "ratio (95% interval)"), rows, note)
+    return Table(("measured", "raw files, mean epoch", "shards, mean epoch", "ratio (95% interval)"), rows, note)
 
 
 def _ms(value: float | None) -> str:
@@ -173,8 +179,8 @@ def utilization(folder: Path, found: Found) -> Figure:
     if not panels:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
     sentence = (
-        "The first round of each input: the GPU, or the processor if there is no GPU. Smoothed in front of raw; dotted "
-        "lines are the ends of epochs. The time axes differ."
+        "Use of the GPU, or of the processor if there is no GPU, in the first round. The strong line is smoothed, and "
+        "the pale line behind it is raw. Dotted lines mark the ends of epochs. Each panel has its own time axis."
     )
     return Figure(name, title, sentence, tuple(panels), is_stacked=True)
 
@@ -188,11 +194,14 @@ def times(folder: Path, found: Found) -> Figure:
         steps.setdefault(turn.contender, []).append(steady_ms(batches))
         epochs.setdefault(turn.contender, []).extend(measured.epoch_s[1:] or measured.epoch_s)
     batch_plot = _outlines(
-        {name: np.concatenate(each) for name, each in steps.items()}, "Time of a batch", "ms", "steps"
+        {name: np.concatenate(each) for name, each in steps.items()}, "Time of a step", "ms", "steps"
     )
     epoch_plot = _epochs({name: np.asarray(each) for name, each in epochs.items()})
-    sentence = "Steady steps of all rounds; the slowest half percent is in the last bar. Epochs after the first one."
-    return Figure("times", "How long a batch and an epoch take", sentence, (batch_plot, epoch_plot))
+    sentence = (
+        "Steps of all rounds, without the first step of each epoch. The last bin also holds the slowest half percent. "
+        "Each dot is an epoch after the first one, or the only epoch."
+    )
+    return Figure("times", "Times of steps and epochs", sentence, (batch_plot, epoch_plot))
 
 
 def _outlines(values: Mapping[str, Any], title: str, unit: str, noun: str) -> Any:
@@ -209,6 +218,7 @@ def _outlines(values: Mapping[str, Any], title: str, unit: str, noun: str) -> An
     plot.y_range.start = 0
     plot.yaxis.axis_label = f"% of {noun}"
     add_legend(plot, shown)
+    plot.legend.ncols = 3  # In one row, six contenders are wider than this plot.
     return plot
 
 
@@ -232,7 +242,9 @@ def waits(found: Found, result: Result) -> Figure:
     longest = max(pace.step_ms for _, measured in found for pace in measured.paces)
     steps_ms = np.linspace(longest / 200, longest, 200)
     plot = new_plot(
-        "Data wait against the time of a step", f"time of a step of {result.batch_size} images (ms)", height=340
+        "Data wait against the compute time of a step",
+        f"compute time of a step of {result.batch_size} images (ms)",
+        height=340,
     )
     shown = []
     for row in result.rows:
@@ -255,9 +267,10 @@ def waits(found: Found, result: Result) -> Figure:
     add_legend(plot, shown)
     error = max(row.crossing.largest_error for row in result.rows)
     sentence = (
-        "Lines are predicted from the rates of the inputs alone, dots are measured with steps that only wait. They "
-        f"differ by at most {percent(error)} of the time of a step. A line meets the dotted one at its crossing. "
-        "Dotted vertical lines are the steps of an H100 and an A100, if they are short enough to be shown."
+        "Lines are predicted from the rates of the inputs alone, dots are measured with steps that only wait. The "
+        f"predicted and the measured time from one step to the next differ by at most {percent(error)}. The crossing "
+        "of an input is the point at which its line meets the dotted horizontal line. Dotted vertical lines are the "
+        "steps of an H100 and an A100, if they are short enough to be shown."
     )
     return Figure("waits", "What this host can feed", sentence, (plot,), is_stacked=True)
 

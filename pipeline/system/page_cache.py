@@ -35,7 +35,7 @@ def cached_fraction(paths: Sequence[Path]) -> float | None:
 
     Of many files, every n-th is looked at. The kernel answers only for files that this process owns or may write.
     """
-    step = max(1, len(paths) // MAX_LOOKED_AT)
+    step = max(1, -(-len(paths) // MAX_LOOKED_AT))
     looked_at = list(islice(paths, 0, None, step))
     if not all(path.stat().st_uid == os.geteuid() or os.access(path, os.W_OK) for path in looked_at):
         return None  # The kernel would say that all pages are cached.

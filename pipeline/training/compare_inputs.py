@@ -20,7 +20,6 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, Preempted, SourceError, TenfoldError
 from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
-from pipeline.system.cores import usable_cores
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
 from pipeline.training.tensorflow_start import hold_back_stderr
@@ -115,7 +114,9 @@ def why_not(contender: str, comparison: Comparison, settings: Settings) -> Failu
     dataset = load(Path(comparison.datasets[CONTENDERS[contender].prepare]))
     if CONTENDERS[contender].reads_files:
         if dataset.records.multi_label:
-            return Failure(contender, "its images have several labels, and raw files are only read with one")
+            return Failure(
+                contender, "the images have several labels, and this comparison reads raw files with one label only"
+            )
         if settings.crop_to_box:
             return Failure(contender, "crop_to_box is set, and raw files are not cropped to a box")
     if CONTENDERS[contender].cache == "memory":
@@ -123,7 +124,7 @@ def why_not(contender: str, comparison: Comparison, settings: Settings) -> Failu
         if needed > usable:
             return Failure(
                 contender,
-                f"its decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of "
+                f"the decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of "
                 "memory can be used for them",
             )
     return None
@@ -170,8 +171,8 @@ def _undisturbed(contest: "Contest", turn: Turn, folder: Path) -> Measurement:
         if not measured.disturbed:
             break
         _log.warning(
-            "%s: other programs kept %.1f of %d cores busy during round %d", source.contender.title,
-            measured.other_cores, usable_cores(), turn.round + 1,
+            "%s: other programs kept %.1f cores busy during round %d", source.contender.title, measured.other_cores,
+            turn.round + 1,
         )  # fmt: skip
     return measured
 
@@ -184,7 +185,7 @@ def _raise_if_exhausted(error: "tf.errors.OpError") -> None:
         raise out_of_files_error(error) from error
     if is_out_of_memory(error):
         raise BadInput(
-            "out of memory: set a larger micro_batches, a smaller batch_size, or leave out the contender cached"
+            "out of memory: set a larger micro_batches or a smaller batch_size, or remove cached from contenders"
         ) from error
 
 

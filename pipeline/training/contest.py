@@ -41,7 +41,7 @@ PACES = (0.5, 0.8, 1.0, 1.25, 2.0)
 """Step times of the simulated accelerator, as multiples of the time in which the input makes a batch. The utilization
 crosses 90% between two of the first four, also if the machine became a little slower or faster."""
 MIN_PACED_STEPS, MAX_PACED_S = 12, 20.0
-"""Each step time is measured for so many steps at least, unless they take longer than this."""
+"""Each step time is measured for at least MIN_PACED_STEPS steps, but no longer than MAX_PACED_S seconds."""
 ALONE = "alone"
 """Folder of the record beside the inputs without a model, in the folder of a measurement."""
 MANY_EPOCHS = 1_000_000
@@ -280,7 +280,7 @@ class Contest:
 
     def _require_no_stop(self) -> None:
         if self._should_stop():
-            raise Preempted("the comparison was stopped: run it again, and it continues after the last measurement")
+            raise Preempted("the comparison was stopped: run the same command again, or clear the task measure")
 
     def _raw_files(self, folder: Path, dataset: Dataset) -> RawFiles:
         if self._raw is None:

@@ -23,7 +23,7 @@ class Accelerator:
     """Time of a step of MLPERF_BATCH images."""
 
     def step_ms(self, batch_size: int) -> float:
-        """Return the time of a step of so many images."""
+        """Return the time of a step of `batch_size` images, in ms."""
         return self.batch_ms * batch_size / MLPERF_BATCH
 
     @property
@@ -56,6 +56,13 @@ class Contender:
     cache: str = "off"
     """The setting `cache`."""
 
+    @property
+    def choice(self) -> str:
+        """What a user sets to train from this input; empty for raw files, from which no training reads."""
+        if self.reads_files:
+            return ""
+        return f"cache={self.cache}" if self.cache != "off" else f"prepare={self.prepare}"
+
 
 CONTENDERS = {
     each.name: each
@@ -63,8 +70,8 @@ CONTENDERS = {
         Contender(
             "files",
             "raw files",
-            "list, read, decode the whole image, crop, resize, batch: one image after another, as tutorials with "
-            "Python functions do",
+            "read, decode the whole image, crop, resize, batch: one image after another, as in tutorials with Python "
+            "functions",
             "keep",
             reads_files=True,
             parallel=False,
@@ -72,7 +79,8 @@ CONTENDERS = {
         Contender(
             "files_parallel",
             "raw files in parallel",
-            "the same with a parallel map and prefetched batches, as TensorFlow's guide to performance shows it",
+            "read, decode the whole image, crop, resize, batch: with a parallel map and prefetched batches, as in "
+            "TensorFlow's performance guide",
             "keep",
             reads_files=True,
         ),
@@ -82,10 +90,14 @@ CONTENDERS = {
             "images as they are, read from several shards in turn; only the crop is decoded, and no larger than needed",
             "keep",
         ),
-        Contender("resized", "resized once", "shards of JPEG images near the training size", "resize"),
+        Contender("resized", "resized images", "shards of JPEG images near the training size", "resize"),
         Contender("pixels", "pixels", "shards of pixels near the training size: nothing is decoded", "raw"),
         Contender(
-            "cached", "cached", "shards of images as they are; decoded images stay in memory", "keep", cache="memory"
+            "cached",
+            "cached images",
+            "shards of images as they are; decoded images stay in memory",
+            "keep",
+            cache="memory",
         ),
     )
 }
@@ -117,8 +129,13 @@ def require_comparable(settings: Settings) -> None:
     """Refuse settings that not all contenders can follow.
 
     Raises:
-        SettingsError: The crop or the number of servers does not suit a comparison.
+        SettingsError: A setting does not suit a comparison.
     """
+    if settings.accelerator != "own" and settings.simulated_step_ms:
+        raise SettingsError(
+            f"simulated_step_ms must be 0 with accelerator={settings.accelerator}, which sets the time of a step, got "
+            f"{settings.simulated_step_ms:g}"
+        )
     if settings.crop == "random_resized":
         raise SettingsError(
             "crop must be random or whole for a comparison of inputs, got 'random_resized': cached images cannot"

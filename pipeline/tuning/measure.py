@@ -150,7 +150,7 @@ def measure(folder: Path, output: int) -> None:
     finally:
         _stop(process)
     if code == EXIT_PREEMPTED:
-        raise Preempted("the comparison was stopped: run it again, and it continues after the last measurement")
+        raise Preempted("the comparison was stopped: run the same command again, or clear the task measure")
     if code:
         raise take_failure(folder) or _unexplained(code)
 

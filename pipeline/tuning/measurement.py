@@ -90,9 +90,9 @@ class Measurement:
     other_cores: float | None
     """Cores that other programs kept busy, in the training or beside the input alone, whichever is more."""
     disturbed: bool = False
-    """Whether other programs kept too many cores busy, also in the last try."""
+    """Whether other programs kept too many cores busy, also in the last attempt."""
     repeated: int = 0
-    """Number of earlier tries that were thrown away because other programs disturbed them."""
+    """Number of earlier attempts that were discarded because other programs disturbed them."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,9 @@ def load_measurement(folder: Path) -> Measurement | Failure | None:
 
 
 def describe_progress(folder: Path) -> str:
-    """Say how many measurements of a comparison are complete."""
+    """Return the verdict of a comparison, or how many of its measurements are complete."""
+    if (folder / RESULT).exists():
+        return str(json.loads((folder / RESULT).read_bytes())["verdict"])
     settings = load_comparison(folder).settings
     total = len(settings["contenders"].split(",")) * settings["rounds"]
     done = sum(1 for _ in folder.glob(f"{MEASUREMENTS}/*/{MEASUREMENT}"))

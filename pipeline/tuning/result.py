@@ -57,7 +57,7 @@ class Estimate:
 class Crossing:
     """The shortest step with which the accelerator computes MIN_UTILIZATION of the time, as mean over the rounds in ms.
 
-    None for raw files that are read one after another, because they make steps of any time wait.
+    None for raw files that are read one after another, because each step waits until its batch is made.
     """
 
     predicted_ms: float | None
@@ -109,9 +109,9 @@ class Row:
     other_cores: float | None
     """Cores that other programs kept busy, as mean over the measurements."""
     disturbed: int
-    """Number of measurements in which other programs kept too many cores busy, also in the last try."""
+    """Number of measurements in which other programs kept too many cores busy, also in the last attempt."""
     repeated: int
-    """Number of earlier tries that other programs disturbed, and that were thrown away."""
+    """Number of earlier attempts that other programs disturbed, and that were discarded."""
 
 
 @dataclass(frozen=True)
@@ -315,10 +315,11 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
     # A cheaper input that is as fast, as far as the intervals tell, is the better choice. They come first in the table.
     choice = next(row for row in gains if row.ratio and best.ratio and row.ratio.high >= best.ratio.value)
     assert choice.ratio is not None
+    setting = f" ({CONTENDERS[choice.name].choice})" if CONTENDERS[choice.name].choice else ""
     return (
-        f"Use {choice.title}: with the {step}, it trains {choice.ratio.value:.3g} times as many images per second as "
-        f"{first.title} (95% interval {choice.ratio.low:.3g} to {choice.ratio.high:.3g}). The accelerator then waits "
-        f"{percent(choice.wait_fraction)} of the time, instead of {percent(first.wait_fraction)}."
+        f"Use {choice.title}{setting}: with the {step}, it trains {choice.ratio.value:.3g} times as many images per "
+        f"second as {first.title} (95% interval {choice.ratio.low:.3g} to {choice.ratio.high:.3g}). The accelerator "
+        f"then waits {percent(choice.wait_fraction)} of the time, instead of {percent(first.wait_fraction)}."
     )
 
 
@@ -326,11 +327,12 @@ def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
     """Return what a reader must know to trust the table."""
     sentences = [
         "Contenders took turns in alternating order (a b c, then c b a), so that a slow minute of the machine meets "
-        f"all of them. Intervals hold 95% over {settings['rounds']} rounds.",
-        "Raw files come in another random order than shards, and TensorFlow draws their crops. Number of examples, "
-        "image size, batch size, kind of crop, flips, model and initial weights are the same for all.",
+        f"all of them. All intervals are 95% intervals over {settings['rounds']} rounds.",
+        "Raw files are read in a different random order than shards, and TensorFlow chooses their crops. Number of "
+        "examples, image size, batch size, kind of crop, flips, model and initial weights are the same for all.",
         "Raw files are decoded whole, then cropped and resized. From shards, only the crop is decoded, at the smallest "
-        "scale of libjpeg that the image size allows. A part of their ratio comes from this, and not from the files.",
+        "scale of libjpeg that the image size allows. Part of the ratio comes from this, and not from how the images "
+        "are stored.",
     ]
     if settings["epochs"] == 1:
         sentences.append("There is one epoch, so all rates are those of the first epoch, which reads from the disk.")
@@ -351,18 +353,18 @@ def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
             "reads from the disk."
         )
     if repeated := sum(row.repeated for row in rows):
-        sentences.append(f"Measurements that other programs disturbed and that were made again: {repeated}.")
+        sentences.append(f"Attempts that were discarded because other programs disturbed them: {repeated}.")
     if disturbed := sum(row.disturbed for row in rows):
         sentences.append(
-            f"Measurements that were still disturbed in the last try: {disturbed}. Their times are in the table, and "
-            "may be too long."
+            f"Measurements that were still disturbed in the last attempt: {disturbed}. Their times are in the table, "
+            "and may be too long."
         )
     sentences.append(feeds(rows))
     if settings["simulated_step_ms"]:
         passed = [row.title for row in rows if row.utilization >= MIN_UTILIZATION]
-        which = ", ".join(passed) or "no input"
         sentences.append(
-            f"Accelerator utilization of at least {percent(MIN_UTILIZATION)}, the mark of MLPerf Storage: {which}."
+            f"Inputs with which the accelerator computes at least {percent(MIN_UTILIZATION)} of the time, as MLPerf "
+            f"Storage requires: {', '.join(passed) or 'none'}."
         )
     return sentences
 
@@ -376,11 +378,22 @@ def feeds(rows: Sequence[Row]) -> str:
 
 def format_result(result: Mapping[str, Any]) -> str:
     """Return the table as lines for a terminal."""
-    head = ("input", "first epoch", "later epochs", "images/s", "data wait", "ratio (95% interval)", "H100s", "A100s")
+    head = (
+        "input",
+        "first epoch",
+        "later epochs",
+        "images/s",
+        "data wait",
+        "ratio (95% interval)",
+        "H100s fed",
+        "A100s fed",
+    )
     table = [head, *(_cells(row) for row in result["rows"])]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    left_out = [f"left out: {each['contender']}, because {each['why']}" for each in result["left_out"]]
+    left_out = [
+        f"left out: {CONTENDERS[each['contender']].title}, because {each['why']}" for each in result["left_out"]
+    ]
     return "\n".join([*lines, "", result["verdict"], *left_out, "", f"page: {result['page']}"])
 
 

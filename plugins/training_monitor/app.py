@@ -287,7 +287,7 @@ def _links_of_run(questions: "Questions", run: AirflowRun) -> Iterator[Link]:
     if run.dataset and _exists(questions, run.dataset / CARD):
         yield "Dataset card", f"card?{_query(run)}"
     if run.comparison and _exists(questions, run.comparison / INPUTS_PAGE):
-        yield "Inputs", f"inputs?{_query(run)}"
+        yield "Comparison of inputs", f"inputs?{_query(run)}"
 
 
 def _exists(questions: "Questions", place: Place) -> bool:

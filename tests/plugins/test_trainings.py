@@ -368,7 +368,10 @@ def test_a_comparison_of_inputs_shows_its_progress_and_its_page(client: Client, 
     assert status["links"] == []
     assert client.get(f"/inputs?{query}", headers=who).status_code == 404
     (folder / "inputs.html").write_text("the page")
-    assert client.get(f"/data?{query}", headers=who).json()["status"]["links"] == [["Inputs", f"inputs?{query}"]]
+    (folder / "result.json").write_text('{"verdict": "Use shards."}')
+    status = client.get(f"/data?{query}", headers=who).json()["status"]
+    assert status["words"] == "Use shards."
+    assert status["links"] == [["Comparison of inputs", f"inputs?{query}"]]
     assert client.get(f"/inputs?{query}", headers=who).text == "the page"
 
 

@@ -110,7 +110,7 @@ def test_a_comparison_that_only_one_contender_can_take_part_in_is_refused(source
     arguments = command(listing, tmp_path / "workspace", "contenders=files,shards")
     done = subprocess.run(arguments, env=environment_of_tensorflow(), capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "fewer than two contenders can be measured (raw files: its images have several labels" in done.stderr
+    assert "fewer than two contenders can be measured (raw files: the images have several labels" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def test_each_kind_of_shards_is_a_dataset_of_its_own(values: dict, expected: dic
     [
         ({"crop": "random_resized"}, "crop must be random or whole"),
         ({"balanced": True}, "balanced must be false"),
+        ({"accelerator": "h100", "simulated_step_ms": 5}, "simulated_step_ms must be 0 with accelerator=h100"),
         ({"num_training_servers": 2}, "num_training_servers must be 1"),
         (
             {"freeze_epochs": 1, "model": "MobileNetV2", "weights": "/w_no_top.h5"},

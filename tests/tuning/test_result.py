@@ -47,7 +47,7 @@ def test_a_fast_accelerator_gains_what_the_inputs_differ_by(tmp_path: Path):
         assert found.value == pytest.approx(expected, rel=0.05)
         assert found.low < expected < found.high
     assert rows["files"].wait_fraction == pytest.approx(80 / 81, abs=0.01)
-    assert result.verdict.startswith("Use cached: with the steps of this model, it trains 15.8")
+    assert result.verdict.startswith("Use cached images (cache=memory): with the steps of this model, it trains 15.8")
     assert result.step_alone_ms == 1.0
 
 
@@ -69,7 +69,7 @@ def test_rounds_that_differ_too_much_decide_nothing(tmp_path: Path):
 def test_the_cheaper_of_two_equal_inputs_is_named(tmp_path: Path):
     # At 16 ms a step, `resized`, `pixels` and `cached` are all hidden behind the steps.
     verdict = result_of(compared(tmp_path, step_ms=17.0)).verdict
-    assert verdict.startswith("Use resized once")
+    assert verdict.startswith("Use resized images (prepare=resize)")
 
 
 def test_crossings_follow_from_the_rates(tmp_path: Path):
@@ -100,8 +100,8 @@ def test_steps_that_never_stop_waiting_have_no_observed_crossing(tmp_path: Path)
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("disturbed", True, "still disturbed in the last try: 4. Their times"),
-        ("repeated", 2, "Measurements that other programs disturbed and that were made again: 8."),
+        ("disturbed", True, "still disturbed in the last attempt: 4. Their times"),
+        ("repeated", 2, "Attempts that were discarded because other programs disturbed them: 8."),
         ("cached_fraction", None, "could not be checked, because some files belong to another user"),
         ("kept_fraction", 0.4, "do not fit in memory: raw files, shards. Their rates from memory include reads"),
         ("cached_fraction", 0.4, "Up to 40% of the files stayed in the page cache"),
@@ -128,7 +128,7 @@ def test_the_first_epoch_counts_apart(tmp_path: Path):
 def test_a_simulated_accelerator_is_judged_by_the_mark_of_mlperf(tmp_path: Path):
     result = result_of(compared(tmp_path, step_ms=30.0, simulated_step_ms=30.0))
     [sentence] = [note for note in result.notes if "MLPerf" in note]
-    assert sentence.endswith("the mark of MLPerf Storage: resized once, pixels, cached.")
+    assert sentence.endswith("as MLPerf Storage requires: resized images, pixels, cached images.")
     assert "simulated steps" in result.verdict
 
 
@@ -137,7 +137,7 @@ def test_a_contender_that_cannot_be_measured_is_named(tmp_path: Path):
     assert [row.name for row in result.rows] == ["files_parallel", "shards", "resized", "pixels", "cached"]
     assert [each.contender for each in result.left_out] == ["files"]
     text = format_result({**result.as_json(), "page": "inputs.html"})
-    assert "left out: files, because its images are in a bucket" in text
+    assert "left out: raw files, because its images are in a bucket" in text
     assert "page: inputs.html" in text
 
 
