@@ -37,7 +37,9 @@ def read_tenfold(job: Job) -> Batches:
     import numpy as np
 
     from pipeline.input import BatchOptions, one_ahead, training_batches
+    from pipeline.system.malloc import keep_large_blocks
 
+    keep_large_blocks()  # As a training does: otherwise, malloc returns the memory of each batch to the system.
     names = ("image_size", "batch_size", "crop", "min_crop_area", "cache")
     options = BatchOptions(**{name: job[name] for name in names if name in job})
 
@@ -92,7 +94,9 @@ def _compared_files(job: Job, parallel: bool) -> Batches:
     from pipeline.dataset.manifest import load
     from pipeline.input import BatchOptions, one_ahead
     from pipeline.input.raw_files import raw_batches, raw_files_of
+    from pipeline.system.malloc import keep_large_blocks
 
+    keep_large_blocks()
     folder = Path(job["folder"])
     options = BatchOptions(image_size=job["image_size"], batch_size=job["batch_size"])
     files = raw_files_of(folder, load(folder), job["source"])
