@@ -88,7 +88,7 @@ def table(result: Result) -> Table:
         for row in result.rows
     ]
     epochs = (
-        "All but the first column of times leave out the first epoch, which reads from the disk."
+        "The first epoch reads from the disk. It has its own column, and no other time or rate contains it."
         if result.epochs > 1
         else "There is only one epoch, and it reads from the disk."
     )

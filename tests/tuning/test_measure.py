@@ -1,4 +1,4 @@
-"""Where a comparison of inputs is measured: one folder for equal ones, and another for all that cannot be mixed."""
+"""The folder of a comparison of inputs: equal comparisons share one, and other settings or machines have another."""
 
 from dataclasses import replace
 from pathlib import Path
