@@ -100,8 +100,9 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
 def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: int) -> tf.data.Dataset:
     """Return the batches of all epochs from raw files, in the form of `numbered_batches`.
 
-    Each epoch has its own order, crops and flips. Its last batch is filled up with the first files, with weight 0. The
-    numbers of the examples are their positions in `files`, from 0.
+    Each epoch has its own order, crops and flips, which follow from the seed and TensorFlow's global seed.
+    Its last batch is filled up with the first files, with weight 0. The numbers of the examples are their positions in
+    `files`, from 0.
 
     Args:
         files: The files.

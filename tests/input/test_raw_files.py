@@ -15,6 +15,9 @@ from pipeline.input.raw_files import load_image, raw_batches, raw_file_batches, 
 from tests.published import publish
 
 CLASSES = ["cat", "dog", "red rose"]
+EPOCHS = 6
+"""Few images have few orders, and the order also follows from TensorFlow's global seed, which other tests set. Two
+epochs of them were equal once."""
 
 
 @pytest.fixture
@@ -75,10 +78,11 @@ def test_batches_have_the_training_examples_of_the_dataset_once(folder: Path, tm
     assert [dataset.labels[label] for label in files.labels] == [path.parent.name for path in paths]
 
     steps = -(-count // 4)
-    both = list(raw_batches(files, BatchOptions(image_size=16, batch_size=4), parallel, epochs=2))
-    assert len(both) == 2 * steps
-    orders = []
-    for batches in (both[:steps], both[steps:]):
+    of_all_epochs = list(raw_batches(files, BatchOptions(image_size=16, batch_size=4), parallel, epochs=EPOCHS))
+    assert len(of_all_epochs) == EPOCHS * steps
+    orders = set()
+    for begin in range(0, len(of_all_epochs), steps):
+        batches = of_all_epochs[begin : begin + steps]
         assert {images.shape for images, *_ in batches} == {(4, 16, 16, 3)}
         images, labels, weights, mirrored, numbers = (np.concatenate(each) for each in zip(*batches, strict=True))
         assert (images.dtype, labels.dtype, weights.dtype, mirrored.dtype) == (np.uint8, np.int32, np.float32, bool)
@@ -88,8 +92,8 @@ def test_batches_have_the_training_examples_of_the_dataset_once(folder: Path, tm
         assert [files.labels[number] for number in numbers] == labels.tolist()
         reds = [int(paths[number].stem) * 20 for number in numbers]
         assert np.abs(images[:, 8, 8, 0] - np.array(reds, int)).max() <= 3
-        orders.append(numbers[real].tolist())
-    assert orders[0] != orders[1]
+        orders.add(tuple(numbers[real]))
+    assert len(orders) > 1
 
 
 def test_equal_seeds_give_equal_epochs_and_later_epochs_differ(folder: Path, tmp_path: Path):
@@ -97,15 +101,15 @@ def test_equal_seeds_give_equal_epochs_and_later_epochs_differ(folder: Path, tmp
     files = raw_files_of(published, load(published), str(folder))
 
     def epochs(seed: int) -> list[list[int]]:
-        batches = list(raw_batches(files, BatchOptions(image_size=16, batch_size=4, seed=seed), True, epochs=3))
-        steps = len(batches) // 3
+        batches = list(raw_batches(files, BatchOptions(image_size=16, batch_size=4, seed=seed), True, epochs=EPOCHS))
+        steps = len(batches) // EPOCHS
         return [
             [int(number) for *_, numbers in batches[begin : begin + steps] for number in numbers]
             for begin in range(0, len(batches), steps)
         ]
 
     assert epochs(1) == epochs(1) != epochs(2)
-    assert len({tuple(epoch) for epoch in epochs(1)}) == 3
+    assert len({tuple(epoch) for epoch in epochs(1)}) > 1
 
 
 def test_a_file_whose_name_is_not_utf_8_is_read(folder: Path, tmp_path: Path):
