@@ -9,8 +9,10 @@ SIGTERM means: write a checkpoint and leave.
 
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,7 +27,7 @@ from pipeline.rendezvous import Cluster, join_cluster
 from pipeline.rendezvous.servers import CLUSTER
 from pipeline.runs.mirror import mirrored
 from pipeline.runs.run import EXIT_PREEMPTED, load_run, result_of, run_lock, save_failure
-from pipeline.storage.local import FULL
+from pipeline.storage.local import FULL, make_temporary_folder
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
 from pipeline.training.experiment import log_results
@@ -40,8 +42,12 @@ _log = logging.getLogger("pipeline.training")
 
 def end(folder: Path, parent: int, attempt: str = "") -> NoReturn:
     """Call `main`, and end this process with its exit code."""
+    # TensorFlow writes a file for each function that it compiles, and removes them only in an ordinary exit. If this
+    # process is killed, the next training removes the folder.
+    tempfile.tempdir = str(make_temporary_folder())
     code = main(folder, parent, attempt)
     logging.shutdown()
+    shutil.rmtree(tempfile.tempdir, ignore_errors=True)
     # All files are written. An ordinary exit would wait for all threads, and one of them may wait for a stalled bucket.
     os._exit(code)
 

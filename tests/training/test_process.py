@@ -79,9 +79,13 @@ def test_a_process_stopped_by_sigterm_leaves_a_checkpoint_and_can_be_continued(s
 def test_a_stopped_train_command_waits_for_its_training_process(settings: Settings, dataset: Path, tmp_path: Path):
     (tmp_path / "settings.json").write_text(json.dumps({**settings.model_dump(), "dataset": str(dataset)}))
     command = [sys.executable, "-m", "pipeline", "train", "--config", str(tmp_path / "settings.json")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         folder = training_folder(settings, "manual", dataset.name)
         until(lambda: last_row(folder / "record", "epochs"))
+        assert list(temporary.rglob("__autograph_generated_file*.py"))
         [trainer] = psutil.Process(process.pid).children()
         process.terminate()
         words = process.communicate(timeout=300)[1]
@@ -89,6 +93,7 @@ def test_a_stopped_train_command_waits_for_its_training_process(settings: Settin
     assert words.endswith("stopped: run the same command to continue from here\n")
     assert not trainer.is_running()
     assert list((folder / "checkpoints").glob("*.npz"))
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.long
