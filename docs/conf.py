@@ -6,7 +6,6 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from docs.generate import write_generated_pages  # noqa: E402
 from pipeline import __version__  # noqa: E402
 from pipeline.training.tensorflow_start import hold_back_stderr  # noqa: E402
 
@@ -47,8 +46,3 @@ html_theme_options = {
     # System fonts: the pages load nothing from elsewhere.
     "footer_icons": [],
 }
-
-
-def setup(app: object) -> None:
-    """Write the pages that are generated from the code, before Sphinx looks for pages."""
-    write_generated_pages(DOCS / "reference")

@@ -1,8 +1,13 @@
-"""Pages of the reference that are generated from the code, so that they cannot contradict it."""
+"""Write the pages of the reference that are generated from the code: `python -m docs.generate`.
+
+A test fails if a page contradicts the code. The pages are committed, because readers of the repository follow links to
+them.
+"""
 
 import argparse
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +15,8 @@ from typing import Any
 from pipeline.__main__ import EXAMPLES, command_line
 from pipeline.config import AllowedBy, Decides, Settings, UsedBy
 
-SCHEMA = Path(__file__).parent / "reference" / "dataset.schema.json"
+REFERENCE = Path(__file__).parent / "reference"
+SCHEMA = REFERENCE / "dataset.schema.json"
 FIRST_SECTION = "First in the form"
 
 SETTINGS = """\
@@ -56,13 +62,9 @@ DAGS = {
 }
 
 
-def write_generated_pages(folder: Path) -> None:
-    """Write all generated pages into a folder. Pages that did not change keep their time, for a quick second build."""
-    pages = {"settings.md": settings_page(), "commands.md": commands_page(), "dataset-json.md": dataset_json_page()}
-    for name, text in pages.items():
-        path = folder / name
-        if not path.exists() or path.read_text("utf-8") != text:
-            path.write_text(text, "utf-8")
+def generated_pages() -> dict[str, str]:
+    """Return the text of each generated page by its file name."""
+    return {"settings.md": settings_page(), "commands.md": commands_page(), "dataset-json.md": dataset_json_page()}
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -138,7 +140,9 @@ def commands(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[tupl
 
 
 def _command(name: str, parser: argparse.ArgumentParser) -> str:
-    usage = parser.format_usage().removeprefix("usage: ").replace(parser.prog, f"tenfold {name}")
+    # Wrapped here, because argparse wraps by the width of the terminal.
+    words = " ".join(parser.format_usage().removeprefix("usage: ").split()).replace(parser.prog, f"tenfold {name}")
+    usage = textwrap.fill(words, 100, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
     rows = [
         f"| `{', '.join(action.option_strings) or action.metavar or action.dest}` | {_cell(_help(parser, action))} |"
         for action in parser._actions
@@ -147,7 +151,7 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
     description = _markdown(parser.description or "")
     table = "\n".join(["| argument | meaning |", "|---|---|", *rows])
     example = f"```bash\n.venv/bin/tenfold {name} {EXAMPLES[name]}\n```"
-    return f"\n## {name}\n\n{description}\n\n{example}\n\n```text\n{usage}```\n\n{table}\n"
+    return f"\n## {name}\n\n{description}\n\n{example}\n\n```text\n{usage}\n```\n\n{table}\n"
 
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
@@ -199,3 +203,8 @@ def _cell(text: str) -> str:
 def _markdown(text: str) -> str:
     """Return text of the code as Markdown: placeholders such as {date} and <name> are no markup there."""
     return re.sub(r"(?<!`)(\{\w+\}|<\w+>)(?!`)", r"`\1`", " ".join(text.split()))
+
+
+if __name__ == "__main__":
+    for page, content in generated_pages().items():
+        (REFERENCE / page).write_text(content, "utf-8")

@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 import textwrap
@@ -119,7 +120,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _prog() -> str:
-    return "tenfold" if Path(sys.argv[0]).name == "tenfold" else "python -m pipeline"
+    """Return the name of this program as a person can type it."""
+    typed = sys.argv[0]
+    if Path(typed).name != "tenfold":
+        return "python -m pipeline"
+    # Without an activated environment, a shell finds `.venv/bin/tenfold` only by its path.
+    return "tenfold" if shutil.which("tenfold") else typed
 
 
 def _overview(parser: argparse.ArgumentParser) -> str:
@@ -468,8 +474,8 @@ def _report_of(run: Place) -> str:
             raise
         _log.warning(
             "the training is complete, but its report cannot be written (%s): free some disk space, then write it "
-            "with `python -m pipeline report %s`",
-            *(error, run),
+            "with `%s report %s`",
+            *(error, _prog(), run),
         )
         return ""
 

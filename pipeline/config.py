@@ -238,7 +238,7 @@ class Settings(BaseModel):
         title="Published dataset",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
-        description="Folder of a published dataset, local or gs://bucket/prefix, for `python -m pipeline train`.",
+        description="Folder of a published dataset, local or gs://bucket/prefix, for the command `tenfold train`.",
     )
 
     local_folder: Annotated[str, Decides.NOTHING, UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(

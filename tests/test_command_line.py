@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,25 @@ def test_the_version_option_prints_the_version(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"tenfold {__version__}\n"
+
+
+@pytest.mark.parametrize(("on_the_path", "name"), [(True, "tenfold"), (False, "./bin/tenfold")])
+def test_the_help_names_the_program_as_a_shell_finds_it(
+    on_the_path: bool,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    program = tmp_path / "bin" / "tenfold"
+    program.parent.mkdir()
+    program.write_text("")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(program.parent if on_the_path else tmp_path))
+    monkeypatch.setattr("sys.argv", ["./bin/tenfold"])
+    main([])
+    assert f"\n  {name} samples shapes\n" in capsys.readouterr().out
 
 
 def test_every_command_has_a_valid_example():

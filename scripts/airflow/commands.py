@@ -43,7 +43,7 @@ def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
     """Run the DAG once and show it until it ends, in the named Airflow, in that of `up`, or else in a temporary one."""
     begin = time.monotonic()
     if not conf.get("source_uri"):
-        say("This draws 900 sample images and trains a small model on them, in 2 to 4 minutes on 2 cores")
+        say("This draws 900 sample images and trains a small model on them, in 1 to 4 minutes on 2 cores")
     with _airflow(layout, dag_id, signals) as (airflow, client):
         lines = _run(airflow, client, or_sample_images(conf, layout.samples), signals)
     say("\n".join(["", *lines, f"Done in {clock(time.monotonic() - begin)}", NEXT]))
@@ -68,6 +68,7 @@ def up(layout: Layout, dag_id: str, signals: Signals) -> int:
             draw_samples_once(layout.samples)
             airflow = _start_to_stay(layout, dag_id, signals)
             say(f"Sample images: {layout.samples}")
+            say("Airflow runs until you stop it with `make down`. `make status` lists its processes")
     say(f"Airflow: {airflow.url}/dags/{dag_id}   user: {USER}   password: {airflow.password}")
     return 0
 
@@ -83,7 +84,7 @@ def status(layout: Layout) -> int:
     """Say what runs. 0 if Airflow is usable, else 1."""
     airflow = recorded_airflow(layout)
     if airflow is None:
-        say("Airflow is not running")
+        say("Airflow is not running. `make up` starts it")
         return 1
     dead = airflow.dead()
     for name, process in airflow.record.processes.items():
@@ -125,6 +126,9 @@ def _start_to_stay(layout: Layout, dag_id: str, signals: Signals) -> Embedded:
     try:
         with closing(_client(airflow, dag_id, signals)) as client:
             _start(airflow, client, signals)
+            # Not for a temporary Airflow: only the user of this command has its password.
+            if warning := open_warning():
+                say(warning)
     # The processes have sessions of their own, so they would outlive this command.
     except BaseException:
         airflow.stop()
@@ -139,8 +143,6 @@ def _start(airflow: Embedded, client: Client, signals: Signals) -> None:
     airflow.start(signals)
     wait_until_ready(airflow, client, since, signals)
     say(f"Airflow is ready after {time.monotonic() - begin:.0f} s")
-    if warning := open_warning():
-        say(warning)
 
 
 def _run(airflow: Running, client: Client, conf: Conf, signals: Signals) -> list[str]:

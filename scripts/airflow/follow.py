@@ -1,10 +1,9 @@
 """Trigger a run, show its progress, and return its results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -171,9 +170,9 @@ def results(client: Client, run_id: str) -> list[str]:
         "Card": _link(f"{dataset['dataset']}/card.html") if dataset else None,
         "Rejected": _rejected(dataset),
         "Model": train.get("model"),
-        "Comet archive": train.get("comet"),
+        "Comet": _comet(train.get("comet", "")),
         "Report": _link(report["report"]) if report.get("report") else None,
-        "Validation": _score(train.get("metrics") or {}),
+        "Validation": _score(train),
         "Verdict": train.get("verdict"),
         "Promotion": task_result(client, run_id, "promote").get("verdict"),
     }
@@ -197,9 +196,19 @@ def task_result(client: Client, run_id: str, task_id: str) -> Json:
     return next((value for value in values if isinstance(value, dict)), {})
 
 
-def _score(metrics: Mapping[str, Any]) -> str:
+def _comet(experiment: str) -> str:
+    """Return the address of the experiment, or the folder of its archives with what to do with them."""
+    is_online = not experiment or experiment.startswith(("http://", "https://"))
+    return experiment if is_online else f"{experiment} (not sent: docs/how-to/comet.md explains how to upload it)"
+
+
+def _score(train: Json) -> str:
     """Return the score of a model. If images have several labels, accuracy is the exact match, which says little."""
+    metrics = train.get("metrics") or {}
+    best, last = metrics.get("best_epoch"), train.get("epochs")
+    of_epoch = f" (the best epoch, {best} of {last})" if best and last else ""
     scores = ((name, metrics.get(f"val_{name}")) for name in ("mean_average_precision", "accuracy"))
     return next(
-        (f"{value:.1%} {name.replace('_', ' ')}" for name, value in scores if isinstance(value, int | float)), ""
+        (f"{value:.1%} {name.replace('_', ' ')}{of_epoch}" for name, value in scores if isinstance(value, int | float)),
+        "",
     )
