@@ -199,7 +199,7 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
         "shards": shard_counts,
         **settings_of_bytes(settings),
         "writer": WRITER_VERSION,
-        "codecs": codec_versions(gzip=settings.compression == "gzip", perceptual_hash=settings.near_duplicates),
+        "codecs": _codecs(settings),
     }
     # The order of the settings in the code must not matter.
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -264,6 +264,7 @@ def _write_plan_files(
                 shards=list(specs),
                 written=str(shards_folder(settings, version)),
                 published=str(dataset_folder(settings, version)),
+                codecs=_codecs(settings),
             )
             end = start + header.images
             path = work_folder(settings, version) / "plans" / f"{specs[0].name}--{specs[-1].name}.jsonl"
@@ -274,6 +275,10 @@ def _write_plan_files(
             start = end
     # `plan.json` names these files and is written next, so their names must be on the disk first.
     storage.sync_folder(work_folder(settings, version) / "plans")
+
+
+def _codecs(settings: Settings) -> dict[str, str]:
+    return codec_versions(gzip=settings.compression == "gzip", perceptual_hash=settings.near_duplicates)
 
 
 def rules_of(settings: Settings) -> Rules:

@@ -5,7 +5,7 @@ This module is light to import, like all modules of a shard task, which starts i
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO
 
 from pipeline.errors import SettingsError
@@ -44,6 +44,8 @@ class RangePlan:
     """Folder in which shards are written."""
     published: str
     """Folder in which shards are published; the same folder if it is in the workspace."""
+    codecs: dict[str, str] = field(default_factory=dict)
+    """The `codec_versions` of the version. Empty in plans of earlier releases."""
 
     @property
     def images(self) -> int:

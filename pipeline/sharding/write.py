@@ -1,5 +1,6 @@
 """Plan file -> shards. Images are read, examined and written one by one, so that only one is in memory."""
 
+import platform
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
@@ -9,7 +10,8 @@ import google_crc32c
 
 from pipeline import storage
 from pipeline.dataset.content_hashes import content_hash
-from pipeline.errors import SourceError
+from pipeline.errors import SettingsError, SourceError
+from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Examiner, UsableImage, is_misnamed
 from pipeline.images.rejection import ABSENT, Rejection
 from pipeline.records.format import ImageEncoder
@@ -27,11 +29,14 @@ from pipeline.system.progress import Advance
 def write_range(plan_path: Place, advance: Advance) -> None:
     """Write the shards of one plan file that are not finished yet. Calls `advance` for every image.
 
-    Raises SourceError if an image vanished or changed since the snapshot, ConflictError if another file has the name of
-    a shard.
+    Raises:
+        SourceError: If an image vanished or changed since the snapshot.
+        ConflictError: If another file has the name of a shard.
+        SettingsError: If this machine has other codecs than the one that made the plan.
     """
     with plan_path.open("rb") as file:
         range_plan = read_range(file)
+        _require_codecs(range_plan)
         # An attempt that was killed may have left temporary files.
         storage.sweep(results_folder(plan_path))
         finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
@@ -43,6 +48,26 @@ def write_range(plan_path: Place, advance: Advance) -> None:
             if spec not in finished:
                 _remove_torn(plan_path, range_plan, spec)
                 save_result(plan_path, writer.write(spec, islice(images, spec.images), advance))
+
+
+def _require_codecs(range_plan: RangePlan) -> None:
+    """Refuse to write with codecs that may give other bytes than the version promises."""
+    planned = range_plan.codecs
+    if not planned:  # An earlier release made the plan.
+        return
+    here = codec_versions(gzip=range_plan.records.compression == "gzip", perceptual_hash="imagehash" in planned)
+    different = [
+        f"{name} is {here.get(name, 'missing')} instead of {planned.get(name, 'missing')}"
+        for name in sorted({*planned, *here})
+        if planned.get(name) != here.get(name)
+    ]
+    if different:
+        raise SettingsError(
+            f"this machine ({platform.node()}) would write other bytes than version {range_plan.version} promises, "
+            f"because its codecs differ from those of the machine that made the plan ({'; '.join(different)}): install "
+            "the same packages on all machines, and run the `shard` stage again, from its plan (in Airflow: clear "
+            "`shard.plan` and all tasks after it)"
+        )
 
 
 def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bool:

@@ -99,6 +99,25 @@ def test_shards_planned_by_another_release_are_not_written(settings: Settings):
             write_range(path, no_progress)
 
 
+@pytest.mark.parametrize("planned", ["another version", "missing here"])
+def test_shards_planned_with_other_codecs_are_not_written(settings: Settings, planned: str):
+    """The version of such a plan promises bytes that these codecs may not give."""
+    path = Path(load_plan(make_plan(settings, take_snapshot(settings))).ranges[0])
+    header, _, rows = path.read_bytes().partition(b"\n")
+    content = json.loads(header)
+    before = content["codecs"]
+    assert before["pillow"]
+    changed_codecs = {"pillow": "1.0"} if planned == "another version" else {"jpeg-2030": "1.0"}
+    path.write_bytes(json.dumps({**content, "codecs": before | changed_codecs}).encode() + b"\n" + rows)
+    with pytest.raises(SettingsError, match=r"(pillow|jpeg-2030) is \S+ instead of 1\.0.*install the same packages"):
+        write_range(path, no_progress)
+    assert not list(Path(content["written"]).glob("*.tfrecord"))
+    # A plan of an earlier release has no codecs.
+    path.write_bytes(json.dumps({**content, "codecs": {}}).encode() + b"\n" + rows)
+    write_range(path, no_progress)
+    assert list(Path(content["written"]).glob("*.tfrecord"))
+
+
 def test_a_person_is_asked_once_even_if_another_run_adds_labels_in_between(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ):
