@@ -1,6 +1,6 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev run backfill up down status test test-long docs check lock clean bench-env bench-sharding \
+.PHONY: help env env-dev env-engines run backfill up down status test test-long docs check lock clean bench-env bench-sharding \
 	bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts demo-gcs docker-up \
 	docker-check docker-down
 
@@ -60,7 +60,7 @@ PYTEST_BESIDE := $(VENV_PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 test: env-dev ## run the tests that a change needs (minutes)
 	$(PYTEST_BESIDE) -n 3 -m "not long and not alone"
 
-test-long: env-dev ## run the other tests
+test-long: env-dev env-engines ## run the other tests
 	$(PYTEST_BESIDE) -n 4 -m "long and not alone"
 	$(VENV_PYTHON) -m pytest -m alone
 
@@ -83,7 +83,9 @@ UV = $(or $(shell command -v uv),.tools/bin/uv)
 LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --quiet
 lock: ## compile the lock files from pyproject.toml (needs uv)
-	$(LOCK) --all-extras pyproject.toml -o requirements.txt
+	$(LOCK) --extra airflow --extra training pyproject.toml -o requirements.txt
+	grep -oE '^(imagehash|pillow|simplejpeg)==[0-9.]+' requirements.txt | \
+		$(LOCK) --extra spark --extra beam --override - pyproject.toml -o $(ENGINES)
 	$(LOCK) --extra airflow -c requirements.txt pyproject.toml -o docker/requirements-airflow.txt
 	$(LOCK) docker/uv.in -o docker/requirements-uv.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
@@ -91,8 +93,20 @@ lock: ## compile the lock files from pyproject.toml (needs uv)
 	$(LOCK) benchmarks/peers.in -o $(PEERS)
 	$(LOCK) -c requirements.txt benchmarks/storage.in -o $(STORAGE_PEERS)
 
+ENGINES := requirements-engines.txt
+env-engines: env .engines/installed ## create .engines with Spark and Beam (1 GB)
+
+.engines/installed: $(ENGINES)
+	$(call make-peers,.engines,$(ENGINES))
+
 PEERS := benchmarks/requirements-peers.txt
-STORAGE_PEERS := benchmarks/requirements-storage.txt
+STORAGE_ENGINES := requirements-engines.txt
+env-engines: env .engines/installed ## create .engines with Spark and Beam (1 GB)
+
+.engines/installed: $(ENGINES)
+	$(call make-peers,.engines,$(ENGINES))
+
+PEERS := benchmarks/requirements-storage.txt
 bench-env: env .bench/env/installed ## install other writers and readers for comparison (8 GB: one needs PyTorch with CUDA)
 
 .bench/env/installed: $(PEERS)
@@ -101,13 +115,14 @@ bench-env: env .bench/env/installed ## install other writers and readers for com
 .bench/storage/installed: $(STORAGE_PEERS)
 	$(call make-peers,.bench/storage,$(STORAGE_PEERS))
 
+# Without the dependencies that packages state: the lock is complete, and one of Beam's is overridden.
 define make-peers
 	rm -rf $(1)
 	if $(UV) --version >/dev/null 2>&1; then \
 		$(UV) venv --quiet --python $(VENV_PYTHON) $(1) && \
-		$(UV) pip install --quiet --python $(1)/bin/python --require-hashes -r $(2); \
+		$(UV) pip install --quiet --python $(1)/bin/python --no-deps --require-hashes -r $(2); \
 	else \
-		$(VENV_PYTHON) -m venv $(1) && $(1)/bin/python -m pip install --quiet --require-hashes -r $(2); \
+		$(VENV_PYTHON) -m venv $(1) && $(1)/bin/python -m pip install --quiet --no-deps --require-hashes -r $(2); \
 	fi
 	touch $(1)/installed
 endef
@@ -137,5 +152,5 @@ bench-plugin: env-dev ## measure how fast a training opens in Airflow's UI, and 
 	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH
 
 clean: ## remove the environment and the caches of tools; data in workspace/ stays
-	rm -rf .venv .tools .bench .airflow docs/_build tenfold.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .engines .tools .bench .airflow docs/_build tenfold.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

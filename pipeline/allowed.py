@@ -109,6 +109,32 @@ def _variables_by_field() -> dict[str, list[str]]:
     return dict(sorted(by_field.items(), key=lambda item: ALL.index(item[1][-1])))
 
 
+def allowlists(settings: "Settings") -> dict[str, str]:
+    """Return the variables of this process with their values, for processes on other machines.
+
+    The workspaces include those of the environment itself, because the other machine may have another environment.
+    """
+    values = {setting: os.environ[setting] for setting in ALL if setting in os.environ}
+    workspaces = _with_defaults(allowed_places(WORKSPACES), settings)
+    if workspaces.prefixes is not None:
+        values[WORKSPACES] = ",".join(map(str, workspaces.prefixes))
+    return values
+
+
+def require_plan_file(source: str, written: str) -> None:
+    """Refuse a plan file that reads or writes a place that the administrator does not allow on this machine.
+
+    Raises:
+        SettingsError: It names the place and the variable.
+    """
+    sources = allowed_places(SOURCES)
+    if not _allows(sources, source):
+        raise SettingsError(_refusal(f"the source {source!r} of the plan file", sources))
+    outputs = [allowed_places(setting) for setting in (WORKSPACES, PUBLISH)]
+    if not any(_allows(each, written) for each in outputs):
+        raise SettingsError(_refusal(f"the folder {written!r} of the plan file", *outputs))
+
+
 def may_read(place: Place) -> bool:
     """Return whether a file or folder of a source may be read. A link in a source may lead anywhere."""
     return allowed_places(SOURCES).allows(place)

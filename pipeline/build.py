@@ -1,28 +1,26 @@
 """Extract, shard and upload on all cores of this machine, without Airflow."""
 
-import multiprocessing
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from pipeline.allowed import allowlists
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
+from pipeline.engines import engine_named
+from pipeline.engines.task import Task
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
 from pipeline.sharding.gate import Ask, ask_terminal
 from pipeline.sharding.plan_files import Plan, load_plan, make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
 from pipeline.sharding.ranges import load_range
-from pipeline.sharding.write import write_range
+from pipeline.sharding.write import write_plan_file
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import Place, place_of
-from pipeline.system.cores import usable_cores
 from pipeline.system.parallel import ordered_map
-from pipeline.system.process import start_worker
-from pipeline.system.progress import progress
+from pipeline.system.progress import Advance, progress
 
 FEW_IMAGES = 64
 """Up to this number, images are written in this process, because the start of others would take longer."""
@@ -54,14 +52,13 @@ def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = Non
     """Plan and write all shards of a snapshot; return the file of the plan."""
     # Tasks cost nothing here, and ranges of one shard give the finest progress.
     plan_path = make_plan(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
-    ranges = [place_of(path) for path in load_plan(plan_path).ranges]
-    if not ranges:
-        return plan_path
-    images = {path: load_range(path).images for path in ranges}
-    write = _write_here if sum(images.values()) <= FEW_IMAGES else _write_on_all_cores
-    with progress("shard", sum(images.values())) as advance:
-        for path in write(ranges):
-            advance(images[path])
+    ranges = load_plan(plan_path).ranges
+    if ranges:
+        images = sum(load_range(place_of(path)).images for path in ranges)
+        is_small = images <= FEW_IMAGES and settings.engine == "airflow"
+        engine = _in_this_process if is_small else engine_named(settings.engine)
+        with progress("shard", images) as advance:
+            engine(Task(write_plan_file, allowlists(settings)), ranges, advance)
     return plan_path
 
 
@@ -93,27 +90,10 @@ def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _write_here(ranges: Sequence[Place]) -> Iterator[Place]:
-    """Write the ranges in this process, and yield each when it is complete."""
-    for path in ranges:
-        write_range(path, _no_progress)
-        yield path
-
-
-def _write_on_all_cores(ranges: Sequence[Place]) -> Iterator[Place]:
-    """Write the ranges in several processes, and yield each when it is complete, in any order."""
-    # Spawned, because a fork of a process with threads may hang.
-    context = multiprocessing.get_context("spawn")
-    workers = min(usable_cores(), len(ranges))
-    with ProcessPoolExecutor(workers, context, start_worker, (os.getpid(),)) as pool:
-        under_way = {pool.submit(write_range, path, _no_progress): path for path in ranges}
-        try:
-            for future in as_completed(under_way):
-                future.result()
-                yield under_way[future]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # The first error ends the others at once.
-            raise
+def _in_this_process(task: Task, places: Sequence[str], advance: Advance) -> None:
+    """Call the task for each place: see `Engine`."""
+    for place in places:
+        advance(task(place))
 
 
 def _no_progress(_count: int, _size: int = 0) -> None:

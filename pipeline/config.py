@@ -382,6 +382,15 @@ class Settings(BaseModel):
         description="Number of shards that one mapped Airflow task writes.",
     )
 
+    engine: Annotated[Literal["airflow", "spark", "beam"], Decides.NOTHING, UsedBy.COMMAND_LINE] = Field(
+        "airflow",
+        title="Engine",
+        json_schema_extra=SHARDS,
+        description="Program that writes the shards of a build on the command line. airflow: all cores of this "
+        "machine, as a DAG writes them in mapped tasks. spark: a Spark cluster. beam: Apache Beam, on this machine or "
+        "on Dataflow.",
+    )
+
     validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(2)] = Field(
         0.2,
         title="Validation fraction",

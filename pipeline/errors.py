@@ -73,6 +73,10 @@ class FileSystemError(TenfoldError):
     """A file system failed with an error that may be temporary, and all retries failed. It may work later."""
 
 
+class EngineError(TenfoldError):
+    """An engine lost its processes or its cluster, and all retries failed. Finished work stays. It may work later."""
+
+
 def error_to_json(error: TenfoldError) -> dict[str, str]:
     """Return the content from which another process makes the same error, with `error_from_json`."""
     return {"kind": type(error).__name__, "message": str(error)}

@@ -9,6 +9,7 @@ from typing import IO
 import google_crc32c
 
 from pipeline import storage
+from pipeline.allowed import require_plan_file
 from pipeline.dataset.content_hashes import content_hash
 from pipeline.errors import SettingsError, SourceError
 from pipeline.images.codecs import codec_versions
@@ -16,7 +17,7 @@ from pipeline.images.examine import Examiner, UsableImage, is_misnamed
 from pipeline.images.rejection import ABSENT, Rejection
 from pipeline.records.format import ImageEncoder
 from pipeline.records.tfrecord import Writer, writer_of
-from pipeline.sharding.ranges import RangePlan, ShardSpec, read_range
+from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range, read_range
 from pipeline.sharding.results import ShardResult, WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.sharding.statistics import Statistics
 from pipeline.snapshot.raw_image import RawImage, from_lines, key_bytes, place_of_key, why_unread
@@ -48,6 +49,19 @@ def write_range(plan_path: Place, advance: Advance) -> None:
             if spec not in finished:
                 _remove_torn(plan_path, range_plan, spec)
                 save_result(plan_path, writer.write(spec, islice(images, spec.images), advance))
+
+
+def write_plan_file(path: str) -> int:
+    """Do the same as `write_range`, as the task of an engine, on any machine. Return the number of images.
+
+    Raises:
+        SettingsError: Also if the allowlists of this machine do not allow the source or the folder of the shards.
+    """
+    plan_path = place_of(path)
+    range_plan = load_range(plan_path)
+    require_plan_file(range_plan.origin.root, range_plan.written)
+    write_range(plan_path, lambda _count, _size=0: None)
+    return range_plan.images
 
 
 def _require_codecs(range_plan: RangePlan) -> None:

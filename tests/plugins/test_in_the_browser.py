@@ -31,8 +31,10 @@ SCREENSHOTS = os.environ.get("TENFOLD_SCREENSHOTS", "")
 """Folder for the screenshots of the README. Without it, no screenshot is taken."""
 WIDTH = 1400
 EPOCHS = 60 if SCREENSHOTS else 24
-"""With 12 epochs, a training once ended before a busy browser had looked at it twice. The screenshot shows a bottleneck,
-which appears after 20 seconds."""
+"""With 12 epochs, a training once ended before a busy browser had looked at it twice.
+
+The screenshot shows a bottleneck, which appears after 20 seconds.
+"""
 FIELDS = {"dataset_name": "shapes", "epochs": EPOCHS, "batch_size": 8, "learning_rate": 0.002}
 """Fields that are changed in the form."""
 OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for its sandbox"

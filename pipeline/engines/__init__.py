@@ -1,0 +1,48 @@
+"""Engines: each calls one function for many places, on the cores of this machine or on a cluster, and retries.
+
+The function is idempotent and writes its results into files, so an engine passes only places and counts around. A new
+engine is one module with a function `run` of the form of `Engine`, and one line in `ENGINES`.
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from pipeline.engines.task import Task
+from pipeline.errors import SettingsError
+from pipeline.system.progress import Advance
+
+ENGINES = {
+    "airflow": "pipeline.engines.local",  # On the command line. In a DAG, Airflow maps the tasks itself.
+    "spark": "pipeline.engines.spark",
+    "beam": "pipeline.engines.beam",
+}
+"""The module of each engine. It is imported only if the engine is chosen."""
+
+
+class Engine(Protocol):
+    """Calls a task for each place, in any order, and returns when all calls have succeeded."""
+
+    def __call__(self, task: Task, places: Sequence[str], advance: Advance) -> None:
+        """Call `task` for each place, and `advance` with the counts that it returns.
+
+        Raises:
+            TenfoldError: The error of a call: at once if no retry can repair it, otherwise after some retries.
+        """
+
+
+def engine_named(name: str) -> Engine:
+    """Return the engine of the setting `engine`.
+
+    Raises:
+        SettingsError: If its package is not installed.
+    """
+    try:
+        return cast(Engine, import_module(ENGINES[name]).run)
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("pipeline"):
+            raise
+        raise SettingsError(
+            f"engine={name} needs the package {error.name}, which is not installed: install tenfold[{name}] in an "
+            "environment of its own, as docs/how-to/engines.md shows, or set engine=airflow"
+        ) from error

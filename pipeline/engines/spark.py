@@ -1,0 +1,82 @@
+"""The engine of Apache Spark: one Spark task for each place.
+
+Only places and counts pass through the JVM. The cluster is that of the active session, of `spark-submit`, or of the
+variable TENFOLD_SPARK_MASTER in the environment. Without any of them, it is this machine. Seen in PySpark 4.3.
+"""
+
+import os
+import sys
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as StillRunning
+from contextlib import suppress
+
+from py4j.protocol import Py4JJavaError
+from pyspark import AccumulatorParam, SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from pipeline.engines.task import Outcome, Task, error_of_cluster
+from pipeline.system.parallel import start_in_thread
+from pipeline.system.progress import Advance
+
+MAX_TASKS = 100_000
+"""If there are more places than this, a Spark task calls several of them, so that the driver needs less memory."""
+POLL_S = 0.5
+MASTER = "TENFOLD_SPARK_MASTER"
+THIS_MACHINE = "local[*,4]"
+"""All cores, and at most four attempts of each Spark task, as on a cluster."""
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+"""On one machine, nothing needs to reach Spark from elsewhere, and its pages have no login."""
+
+
+class _Outcomes(AccumulatorParam):  # type: ignore[misc]
+    """Adds up the counts of all calls, and keeps the error of one that no retry can repair."""
+
+    def zero(self, _value: Outcome) -> Outcome:
+        return Outcome()
+
+    def addInPlace(self, one: Outcome, other: Outcome) -> Outcome:
+        return Outcome(one.count + other.count, one.failure or other.failure)
+
+
+def run(task: Task, places: Sequence[str], advance: Advance) -> None:
+    """Call the task for each place, on the cluster: see `Engine`. Spark repeats the tasks of a lost executor."""
+    context, group = _context(), uuid.uuid4().hex
+    outcomes = context.accumulator(Outcome(), _Outcomes())
+
+    def call_all() -> None:
+        context.setJobGroup(group, "Tenfold", interruptOnCancel=True)
+        each_place = context.parallelize(places, min(len(places), MAX_TASKS))
+        each_place.foreach(lambda place: outcomes.add(task.attempt(place)))
+
+    job, shown = start_in_thread(call_all, "spark"), 0
+    try:
+        while not job.done() and not outcomes.value.failure:
+            with suppress(StillRunning, Py4JJavaError):
+                job.result(POLL_S)
+            count = outcomes.value.count
+            advance(count - shown)
+            shown = count
+        outcomes.value.require_success()
+        job.result()
+    except Py4JJavaError as error:
+        raise error_of_cluster(error) from error
+    finally:
+        if not job.done():
+            context.cancelJobGroup(group)
+
+
+def _context() -> SparkContext:
+    if SparkSession.getActiveSession() or "PYSPARK_GATEWAY_PORT" in os.environ:  # The latter is set by `spark-submit`.
+        return SparkContext.getOrCreate()
+    # Spark's own default is `python3` of the PATH, which may lack the packages of this environment.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = os.environ.get(MASTER, THIS_MACHINE)
+    configuration = SparkConf().setMaster(master).setAppName("tenfold")
+    configuration.set("spark.ui.showConsoleProgress", "false")  # Tenfold shows its own.
+    if not master.startswith("local"):
+        return SparkContext.getOrCreate(configuration)
+    context = SparkContext.getOrCreate(configuration.setAll(LOOPBACK.items()))
+    # Spark writes a page of stack traces for a task that failed, and the error names the cause.
+    context.setLogLevel("FATAL")
+    return context

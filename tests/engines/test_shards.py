@@ -1,0 +1,161 @@
+"""Every engine writes the same shards, on one machine and on a cluster, also if its processes are killed."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import jpeg
+from tests.engines.environment import ROOT, python_of
+from tests.engines.spark_cluster import executors, spark_cluster
+from tests.listening import addresses
+
+pytestmark = pytest.mark.long
+
+IMAGES = 600
+KILLS = 20
+
+
+class Builds:
+    """A source of images, and builds of it in workspaces of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for number in range(IMAGES):
+            place = folder / "source" / f"class{number % 3}" / f"{number:04d}.jpg"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(jpeg(number, (320, 240)))
+        self.expected = self.built("airflow", "expected")
+
+    def start(self, engine: str, name: str, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+        """Start a build in the workspace `name`."""
+        values = {"source_uri": self.folder / "source", "workspace": self.folder / name, "engine": engine}
+        settings = [f"--set={key}={value}" for key, value in {**values, "num_shards": 60}.items()]
+        with (self.folder / f"{name}.log").open("w") as log:
+            return subprocess.Popen(
+                [python_of(engine), "-m", "pipeline", "build", *settings, "--json"],
+                env={**os.environ, **(environment or {})},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+
+    def built(self, engine: str, name: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Build the dataset and return its version, and a digest of each of its shards."""
+        with self.start(engine, name, environment) as process:
+            output = process.communicate(timeout=600)[0]
+        assert process.returncode == 0, (self.folder / f"{name}.log").read_text()
+        return self.digests(output)
+
+    def digests(self, output: str) -> dict[str, str]:
+        """Return the version of a dataset, and a digest of each of its shards, from the output of the build."""
+        result = json.loads(output.splitlines()[-1])
+        shards = Path(result["dataset"]).glob("*.tfrecord")
+        return {
+            "version": result["version"],
+            **{shard.name: hashlib.sha256(shard.read_bytes()).hexdigest() for shard in shards},
+        }
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
+    return Builds(tmp_path_factory.mktemp("engines"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the base package, as docs/how-to/engines.md says to make it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    # A copy, because the build leaves files in the folder.
+    shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    uv = shutil.which("uv") or ROOT / ".tools" / "bin" / "uv"
+    subprocess.run([uv, "build", "--wheel", "--quiet", "--out-dir", folder / "dist", folder], check=True)
+    return next((folder / "dist").glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with spark_cluster(tmp_path_factory.mktemp("cluster")) as address:
+        yield address
+
+
+@pytest.mark.parametrize("engine", ["spark", "beam"])
+def test_an_engine_on_one_machine_writes_the_same_bytes(engine: str, builds: Builds):
+    assert len(builds.expected) > 60
+    assert builds.built(engine, engine) == builds.expected
+
+
+def test_spark_on_one_machine_listens_on_loopback_only(builds: Builds):
+    seen: set[str] = set()
+    with builds.start("spark", "listening") as process:
+        while process.poll() is None:
+            with suppress(psutil.NoSuchProcess):
+                seen |= addresses([psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)])
+            time.sleep(0.05)
+    assert process.returncode == 0
+    assert seen
+    assert {address.removeprefix("::ffff:") for address in seen} == {"127.0.0.1"}
+
+
+def test_a_cluster_gets_the_code_as_a_wheel_and_writes_the_same_bytes(builds: Builds, wheel: Path, cluster: str):
+    assert builds.built("spark", "cluster", on_cluster(cluster, wheel)) == builds.expected
+
+
+def test_a_cluster_writes_the_same_bytes_although_its_processes_are_killed(builds: Builds, wheel: Path, cluster: str):
+    with builds.start("spark", "killed", on_cluster(cluster, wheel)) as process:
+        kills, chance = 0, random.Random(0)
+        while process.poll() is None:
+            if kills < KILLS and (found := executors()):
+                with suppress(psutil.NoSuchProcess):
+                    chance.choice(found).send_signal(signal.SIGKILL)
+                    kills += 1
+            time.sleep(0.2)
+        output = process.communicate()[0]
+    assert process.returncode == 0, (builds.folder / "killed.log").read_text()
+    assert kills
+    assert builds.digests(output) == builds.expected
+
+
+def test_a_build_with_beam_that_is_killed_continues(builds: Builds):
+    for number in range(3):
+        with builds.start("beam", "beam-killed") as process:
+            written = builds.folder / "beam-killed" / "datasets"
+            while process.poll() is None and len(list(written.rglob("*.tfrecord"))) < 10 * (number + 1):
+                time.sleep(0.02)
+            os.killpg(process.pid, signal.SIGKILL)
+    assert builds.built("beam", "beam-killed") == builds.expected
+
+
+def test_executors_obey_the_allowlists_of_their_own_machine(builds: Builds, wheel: Path, cluster: str):
+    environment = on_cluster(cluster, wheel)
+    environment["PYSPARK_SUBMIT_ARGS"] = (
+        f"--conf spark.executorEnv.TENFOLD_ALLOWED_SOURCES=/elsewhere {environment['PYSPARK_SUBMIT_ARGS']}"
+    )
+    with builds.start("spark", "refused", environment) as process:
+        process.communicate(timeout=600)
+    assert process.returncode == 1
+    words = (builds.folder / "refused.log").read_text()
+    assert "is outside what TENFOLD_ALLOWED_SOURCES allows (/elsewhere)" in words
+
+
+def on_cluster(address: str, wheel: Path) -> dict[str, str]:
+    """Return the environment of a build whose Spark tasks run on a cluster, with the code of the wheel."""
+    return {
+        "TENFOLD_SPARK_MASTER": address,
+        "PYSPARK_SUBMIT_ARGS": f"--py-files {wheel} pyspark-shell",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
