@@ -1,7 +1,7 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines run backfill up down status test test-long docs check lock clean bench-env bench-sharding \
-	bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts demo-gcs docker-up \
+	bench-engines bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
@@ -147,6 +147,9 @@ bench-monitoring: env ## measure the CPU time of the monitor, by source, and its
 
 bench-verdicts: env ## compare verdicts with known limits, alone and beside other programs; BENCH='--only slow --again'
 	$(VENV_PYTHON) -m benchmarks.verdicts $$BENCH
+
+bench-engines: env env-engines ## measure what Spark, Beam and multiprocessing add to the work itself; BENCH='--rounds 3'
+	$(VENV_PYTHON) -m benchmarks.engines $$BENCH
 
 bench-plugin: env-dev ## measure how fast a training opens in Airflow's UI, and the cost of ten open pages; BENCH='--quick'
 	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH

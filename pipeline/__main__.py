@@ -49,6 +49,7 @@ EXAMPLES = {
     "build": "--set source_uri=gs://bucket/flowers --set workspace=gs://bucket/tenfold --json",
     "extract": "--set source_uri=/data/flowers",
     "shard": "workspace/work/flowers/snapshots/SNAPSHOT.json --set source_uri=/data/flowers",
+    "write": "workspace/work/flowers/PLAN/plan.json --set engine=spark",
     "upload": "workspace/work/flowers/PLAN/plan.json --set source_uri=/data/flowers",
     "window": "--set dataset_name=flowers --set window=7",
     "partition": "2026-01-31 4766e75c17183005 --set dataset_name=flowers",
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     log_to_stderr()
     # A person who runs a command on their own machine is the administrator.
     open_unless_set()
-    if options.command in (_run, _build, _extract, _train, _compare_inputs) and (warning := open_warning()):
+    if options.command in (_run, _build, _extract, _write, _train, _compare_inputs) and (warning := open_warning()):
         _log.info("%s", warning)
     try:
         _require_packages(options.name)
@@ -175,6 +176,14 @@ def _shard(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.sharding.gate import ask_terminal
 
     return {"plan": str(write_shards(_settings(options), _file("snapshot", options.snapshot), ask_terminal()))}
+
+
+def _write(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.build import write_planned
+
+    plan = _file("plan", options.plan)
+    write_planned(plan, _settings(options))
+    return {"plan": str(plan)}
 
 
 def _upload(options: argparse.Namespace) -> dict[str, Any]:
@@ -512,6 +521,8 @@ def _add_stages(commands: Any) -> None:
     _add(commands, "extract", _extract, "List the source with its checksums, as a frozen snapshot.")
     _add(commands, "shard", _shard, "Write the shards of a snapshot.", ("snapshot", "the file that `extract` returned"))
     plan = "plan", "the file that `shard` returned for the same settings"
+    missing = "Write the missing shards of a plan, with another engine for instance (--set engine=spark)."
+    _add(commands, "write", _write, missing, ("plan", "the file that `shard` returned"))
     _add(commands, "upload", _upload, "Verify and publish the shards of a plan.", plan)
     newest = "Combine the newest dates of a dataset name into one dataset (--set window=7), without copying shards."
     _add(commands, "window", _window, newest)

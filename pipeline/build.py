@@ -52,14 +52,20 @@ def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = Non
     """Plan and write all shards of a snapshot; return the file of the plan."""
     # Tasks cost nothing here, and ranges of one shard give the finest progress.
     plan_path = make_plan(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
-    ranges = load_plan(plan_path).ranges
-    if ranges:
-        images = sum(load_range(place_of(path)).images for path in ranges)
-        is_small = images <= FEW_IMAGES and settings.engine == "airflow"
-        engine = _in_this_process if is_small else engine_named(settings.engine)
-        with progress("shard", images) as advance:
-            engine(Task(write_plan_file, allowlists(settings)), ranges, advance)
+    write_planned(plan_path, settings)
     return plan_path
+
+
+def write_planned(plan_path: Place, settings: Settings) -> None:
+    """Write the missing shards of a plan, with the engine of the settings."""
+    ranges = load_plan(plan_path).ranges
+    if not ranges:  # The dataset is complete.
+        return
+    images = sum(load_range(place_of(path)).images for path in ranges)
+    is_small = images <= FEW_IMAGES and settings.engine == "airflow"
+    engine = _in_this_process if is_small else engine_named(settings.engine)
+    with progress("shard", images) as advance:
+        engine(Task(write_plan_file, allowlists(settings)), ranges, advance)
 
 
 def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:

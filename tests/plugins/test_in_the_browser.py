@@ -210,7 +210,7 @@ def test_a_training_is_started_from_the_form_and_updates_on_the_tab(
         assert 0 < tab.frame.locator("progress").evaluate("bar => bar.value") < 1
         tab.wait_until_drawn()
         if SCREENSHOTS:
-            until(lambda: "of the step time is" in tab.words, 900, 0.2)
+            tab.frame.get_by_text("of the step time is").wait_for()
         screenshot(tab.page, "training")
         until(lambda: tab.state == "trained", 900, 0.2)
         assert "Trained" in tab.words
