@@ -100,13 +100,7 @@ env-engines: env .engines/installed ## create .engines with Spark and Beam (1 GB
 	$(call make-peers,.engines,$(ENGINES))
 
 PEERS := benchmarks/requirements-peers.txt
-STORAGE_ENGINES := requirements-engines.txt
-env-engines: env .engines/installed ## create .engines with Spark and Beam (1 GB)
-
-.engines/installed: $(ENGINES)
-	$(call make-peers,.engines,$(ENGINES))
-
-PEERS := benchmarks/requirements-storage.txt
+STORAGE_PEERS := benchmarks/requirements-storage.txt
 bench-env: env .bench/env/installed ## install other writers and readers for comparison (8 GB: one needs PyTorch with CUDA)
 
 .bench/env/installed: $(PEERS)

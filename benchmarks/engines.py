@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -91,10 +91,10 @@ def call(name: str, count: int, folder: str) -> None:
     run(Task(touch, {}), [f"{folder}/{number}" for number in range(count)], lambda _count, _size=0: None)
 
 
-def plain(task: Callable[[str], int], places: Sequence[str], advance: Advance) -> None:
+def plain(task: Task, places: Sequence[str], advance: Advance) -> None:
     """Call the task for each place with a pool of the standard library."""
     with multiprocessing.get_context("spawn").Pool(usable_cores()) as pool:
-        for count in pool.imap_unordered(task, places):
+        for count in pool.imap_unordered(task.function, places):
             advance(count)
 
 

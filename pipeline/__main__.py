@@ -265,10 +265,12 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     from pipeline.build import publish, write_shards
+    from pipeline.engines import engine_named
     from pipeline.runs.launch import require_shares, require_trainable
     from pipeline.sharding.gate import ask_terminal
     from pipeline.snapshot.extract import take_snapshot
 
+    engine_named(settings.engine)
     # What a training would refuse is refused here, before hours of sharding.
     require_shares(settings, settings.train_shards)
     snapshot = take_snapshot(settings)
@@ -521,7 +523,7 @@ def _add_stages(commands: Any) -> None:
     _add(commands, "extract", _extract, "List the source with its checksums, as a frozen snapshot.")
     _add(commands, "shard", _shard, "Write the shards of a snapshot.", ("snapshot", "the file that `extract` returned"))
     plan = "plan", "the file that `shard` returned for the same settings"
-    missing = "Write the missing shards of a plan, with another engine for instance (--set engine=spark)."
+    missing = "Write the shards of a plan that are still missing. Another engine may continue: --set engine=spark."
     _add(commands, "write", _write, missing, ("plan", "the file that `shard` returned"))
     _add(commands, "upload", _upload, "Verify and publish the shards of a plan.", plan)
     newest = "Combine the newest dates of a dataset name into one dataset (--set window=7), without copying shards."

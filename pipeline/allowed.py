@@ -110,29 +110,24 @@ def _variables_by_field() -> dict[str, list[str]]:
 
 
 def allowlists(settings: "Settings") -> dict[str, str]:
-    """Return the variables of this process with their values, for processes on other machines.
-
-    The workspaces include those of the environment itself, because the other machine may have another environment.
-    """
-    values = {setting: os.environ[setting] for setting in ALL if setting in os.environ}
-    workspaces = _with_defaults(allowed_places(WORKSPACES), settings)
-    if workspaces.prefixes is not None:
-        values[WORKSPACES] = ",".join(map(str, workspaces.prefixes))
-    return values
+    """Return the variables of this process that allow places, for processes on other machines."""
+    defaults = settings.model_validate({})
+    own = {"TENFOLD_WORKSPACE": defaults.workspace, "TENFOLD_LOCAL_FOLDER": defaults.local_folder}
+    return {**own, **{setting: os.environ[setting] for setting in ALL if setting in os.environ}}
 
 
-def require_plan_file(source: str, written: str) -> None:
-    """Refuse a plan file that reads or writes a place that the administrator does not allow on this machine.
+def require_output(place: Place) -> None:
+    """Refuse a folder of shards that this machine does not allow, neither as a workspace nor to publish in.
 
     Raises:
-        SettingsError: It names the place and the variable.
+        SettingsError: It names the variables.
     """
-    sources = allowed_places(SOURCES)
-    if not _allows(sources, source):
-        raise SettingsError(_refusal(f"the source {source!r} of the plan file", sources))
+    own = [os.environ.get(name) for name in ("TENFOLD_WORKSPACE", "TENFOLD_LOCAL_FOLDER")]
+    if any(is_inside(_real(place), _real(place_of(folder))) for folder in own if folder):
+        return
     outputs = [allowed_places(setting) for setting in (WORKSPACES, PUBLISH)]
-    if not any(_allows(each, written) for each in outputs):
-        raise SettingsError(_refusal(f"the folder {written!r} of the plan file", *outputs))
+    if not any(each.allows(place) for each in outputs):
+        raise SettingsError(_refusal(f"the folder '{place}' of a plan file", *outputs))
 
 
 def may_read(place: Place) -> bool:

@@ -15,7 +15,7 @@ from pipeline.sharding.gate import Ask, ask_terminal
 from pipeline.sharding.plan_files import Plan, load_plan, make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
 from pipeline.sharding.ranges import load_range
-from pipeline.sharding.write import write_plan_file
+from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import Place, place_of
@@ -28,6 +28,7 @@ FEW_IMAGES = 64
 
 def build(settings: Settings) -> dict[str, Any]:
     """Build the dataset of the settings, unless it is complete. Return the result that `build --json` prints."""
+    engine_named(settings.engine)  # A missing package is reported before hours of listing.
     ask = ask_terminal()
     return publish(write_shards(settings, take_snapshot(settings), ask), settings, ask)
 
@@ -62,10 +63,12 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     if not ranges:  # The dataset is complete.
         return
     images = sum(load_range(place_of(path)).images for path in ranges)
-    is_small = images <= FEW_IMAGES and settings.engine == "airflow"
-    engine = _in_this_process if is_small else engine_named(settings.engine)
+    is_here = settings.engine == "airflow"
+    engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
+    # Whoever starts this process is its administrator. A cluster may have another one.
+    function = write_plan_file if is_here else write_allowed_plan_file
     with progress("shard", images) as advance:
-        engine(Task(write_plan_file, allowlists(settings)), ranges, advance)
+        engine(Task(function, allowlists(settings)), ranges, advance)
 
 
 def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
 def _in_this_process(task: Task, places: Sequence[str], advance: Advance) -> None:
     """Call the task for each place: see `Engine`."""
     for place in places:
-        advance(task(place))
+        advance(task.function(place))
 
 
 def _no_progress(_count: int, _size: int = 0) -> None:

@@ -14,13 +14,14 @@ import psutil
 import pytest
 from PIL import Image
 
+from pipeline.__main__ import main
 from pipeline.build import build, publish, write_shards
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import checksum, load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
 from pipeline.records import tfrecord
-from pipeline.sharding.plan_files import load_plan
+from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.sharding.results import hashes_path
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
@@ -229,6 +230,17 @@ def test_write_range_writes_only_missing_shards(settings: Settings):
     assert sum(counted) == len(ranges[0].read_bytes().splitlines()) - 1
     again = writes(written)
     assert {path for path in written if again[path] != written[path]} == {victim}
+
+
+def test_the_command_write_continues_a_plan(settings: Settings, capsys: pytest.CaptureFixture[str]):
+    plan_path = make_plan(settings, take_snapshot(settings))
+    assert not list(Path(load_plan(plan_path).written).glob("*.tfrecord"))
+    told = [f"--set={name}={getattr(settings, name)}" for name in ("source_uri", "workspace", "dataset_name")]
+    assert main(["write", str(plan_path), *told, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"plan": str(plan_path)}
+    dataset = publish(plan_path, settings)
+    assert verify(Path(dataset["dataset"]))["ok"]
+    assert main(["write", str(plan_path), *told]) == 0  # Nothing is left to do.
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

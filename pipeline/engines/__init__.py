@@ -43,6 +43,6 @@ def engine_named(name: str) -> Engine:
         if str(error.name).startswith("pipeline"):
             raise
         raise SettingsError(
-            f"engine={name} needs the package {error.name}, which is not installed: install tenfold[{name}] in an "
-            "environment of its own, as docs/how-to/engines.md shows, or set engine=airflow"
+            f"engine={name} needs the package {error.name}, which is not installed here: run `make env-engines` and "
+            "start this command with .engines/bin/python, or set engine=airflow"
         ) from error

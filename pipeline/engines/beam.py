@@ -1,42 +1,54 @@
 """The engine of Apache Beam: a pipeline that maps the task over the places.
 
-The setting TENFOLD_BEAM_OPTIONS in the environment holds the options of the pipeline, such as a runner and its project.
-Without it, the pipeline runs in threads of this process. Seen in Beam 2.77.
+The variable TENFOLD_BEAM_OPTIONS in the environment holds the options of the pipeline, such as its runner. Without it,
+the pipeline runs in this process, one place after another. Seen in Beam 2.77.
 """
 
+import logging
 import os
 import shlex
 from collections.abc import Sequence
+from threading import Lock
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.engines.task import Task, error_of_cluster
-from pipeline.system.cores import usable_cores
+from pipeline.engines.task import Task, error_of_cluster, reported
+from pipeline.errors import TenfoldError
 from pipeline.system.progress import Advance
 
 OPTIONS = "TENFOLD_BEAM_OPTIONS"
 COUNT = Metrics.counter("tenfold", "count")
+_ONE_CALL = Lock()
+"""Pillow's limit of pixels and the environment belong to a whole process, and a worker of Beam has several threads."""
+_log = logging.getLogger(__name__)
 
 
 def run(task: Task, places: Sequence[str], advance: Advance) -> None:
     """Call the task for each place, by a pipeline: see `Engine`. The counts come at its end."""
-    pipeline = beam.Pipeline(options=_options())
-    # Without the reshuffle, one worker would call the task for all places.
-    pipeline | beam.Create(places) | beam.Reshuffle() | beam.Map(_call, task)
     try:
+        pipeline = beam.Pipeline(options=_options())
+        # As bytes, because a path may not be UTF-8. Without the reshuffle, one worker would get all places.
+        pipeline | beam.Create([os.fsencode(place) for place in places]) | beam.Reshuffle() | beam.Map(_call, task)
         result = pipeline.run()
         result.wait_until_finish()
     except Exception as error:  # Each runner has classes of its own.
         raise error_of_cluster(error) from error
-    counters = result.metrics().query(MetricsFilter().with_name(COUNT.metric_name.name))["counters"]
-    advance(sum(counter.result for counter in counters))
+    try:
+        counters = result.metrics().query(MetricsFilter().with_name(COUNT.metric_name.name))["counters"]
+        advance(sum(counter.result for counter in counters))
+    except Exception as error:  # noqa: BLE001 - the shards are written, whatever the runner says about its counters
+        _log.warning("the number of images is unknown, because the runner has no counters: %s", error)
 
 
-def _call(place: str, task: Task) -> None:
-    outcome = task.attempt(place)
-    outcome.require_success()
+def _call(place: bytes, task: Task) -> None:
+    with _ONE_CALL:
+        outcome = task.attempt(os.fsdecode(place))
+    try:
+        outcome.require_success()
+    except TenfoldError as error:
+        raise reported(error) from error
     COUNT.inc(outcome.count)
 
 
@@ -44,10 +56,6 @@ def _options() -> PipelineOptions:
     given = os.environ.get(OPTIONS)
     if given is not None:
         return PipelineOptions(shlex.split(given))
-    # Threads, because a pipeline of several processes waits forever if one of them is killed.
-    return PipelineOptions(
-        flags=[],  # Otherwise, Beam parses the arguments of this process.
-        runner="FnApiRunner",
-        direct_running_mode="multi_threading",
-        direct_num_workers=usable_cores(),
-    )
+    # In this process, because other modes open ports for everyone, and a pipeline of several processes waits forever if
+    # one of them is killed. Without `flags`, Beam would parse the arguments of this process.
+    return PipelineOptions(flags=[], runner="FnApiRunner", direct_running_mode="in_memory", direct_num_workers=1)

@@ -4,11 +4,11 @@ import logging
 import multiprocessing
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from pipeline.engines.task import MAX_RETRIES, Task
-from pipeline.errors import BadInput, EngineError
+from pipeline.errors import EngineError
 from pipeline.system.cores import usable_cores
 from pipeline.system.process import start_worker
 from pipeline.system.progress import Advance
@@ -19,40 +19,43 @@ _log = logging.getLogger(__name__)
 def run(task: Task, places: Sequence[str], advance: Advance) -> None:
     """Call the task for each place, in several processes: see `Engine`.
 
-    Calls that failed, or whose process was killed, are repeated together after all others.
+    If a process is killed, new processes make the calls that are left.
     """
     left, in_vain = list(places), 0
     while left:
-        errors = _call_all(task, left, advance)
-        in_vain = in_vain + 1 if len(errors) == len(left) else 0
+        remaining = _call_all(task, left, advance)
+        in_vain = in_vain + 1 if len(remaining) == len(left) else 0
         if in_vain > MAX_RETRIES:
-            raise next(iter(errors.values()))
-        left = list(errors)
+            raise EngineError(
+                f"processes that write shards were killed {in_vain} times in turn, perhaps because memory ran out: run "
+                "the same command to continue; finished shards stay"
+            )
+        if remaining:
+            _log.warning("a process that writes shards was killed: starting new ones for %d shards", len(remaining))
+        left = remaining
 
 
-def _call_all(task: Task, places: Sequence[str], advance: Advance) -> dict[str, Exception]:
-    """Call the task once for each place. Return the errors that a retry may repair, by place."""
-    errors: dict[str, Exception] = {}
+def _call_all(task: Task, places: Sequence[str], advance: Advance) -> list[str]:
+    """Call the task once for each place. Return the places that are left because a process was killed."""
+    done: set[str] = set()
     # Spawned, because a fork of a process with threads may hang.
     context = multiprocessing.get_context("spawn")
-    workers = min(usable_cores(), len(places))
-    with ProcessPoolExecutor(workers, context, start_worker, (os.getpid(),)) as pool:
-        under_way = {pool.submit(task, place): place for place in places}
+    with ProcessPoolExecutor(min(usable_cores(), len(places)), context, start_worker, (os.getpid(),)) as pool:
+        under_way: dict[Future[int], str] = {}
         try:
+            for place in places:
+                under_way[pool.submit(task.retried, place)] = place
             for future in as_completed(under_way):
-                try:
+                advance(future.result())
+                done.add(under_way[future])
+        except BrokenProcessPool:
+            # Calls that ended before the kill, and were not counted yet.
+            finished = [future for future in under_way if future.done() and not future.exception()]
+            for future in finished:
+                if under_way[future] not in done:
                     advance(future.result())
-                except BadInput:
-                    raise
-                except BrokenProcessPool:  # This also ends all calls that have not begun.
-                    errors[under_way[future]] = EngineError(
-                        "a process that writes shards was killed, perhaps because memory ran out: run the same command "
-                        "to continue; finished shards stay"
-                    )
-                except Exception as error:  # noqa: BLE001 - it is raised after the last retry
-                    _log.warning("%s will be tried again: %s", under_way[future], error)
-                    errors[under_way[future]] = error
+                    done.add(under_way[future])
         except BaseException:
             pool.shutdown(cancel_futures=True)  # The first error ends the others at once.
             raise
-    return errors
+    return [place for place in places if place not in done]

@@ -4,18 +4,20 @@ Only places and counts pass through the JVM. The cluster is that of the active s
 variable TENFOLD_SPARK_MASTER in the environment. Without any of them, it is this machine. Seen in PySpark 4.3.
 """
 
+import logging
 import os
 import sys
 import uuid
-from collections.abc import Sequence
-from concurrent.futures import TimeoutError as StillRunning
+from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark import AccumulatorParam, SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.engines.task import Outcome, Task, error_of_cluster
+from pipeline.engines.task import MAX_RETRIES, Outcome, Task, error_of_cluster
 from pipeline.system.parallel import start_in_thread
 from pipeline.system.progress import Advance
 
@@ -27,6 +29,12 @@ THIS_MACHINE = "local[*,4]"
 """All cores, and at most four attempts of each Spark task, as on a cluster."""
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
 """On one machine, nothing needs to reach Spark from elsewhere, and its pages have no login."""
+
+OF_LIBRARY = (Py4JError, PySparkException, ConnectionError)
+"""Errors of Spark, of the bridge to its JVM, and of a JVM that has ended."""
+LOST = ("ExecutorLostFailure", "exited unexpectedly", "ExecutorDeadException")
+"""Words of errors after which the job is repeated. A job that a person cancelled is not repeated."""
+_log = logging.getLogger(__name__)
 
 
 class _Outcomes(AccumulatorParam):  # type: ignore[misc]
@@ -40,30 +48,49 @@ class _Outcomes(AccumulatorParam):  # type: ignore[misc]
 
 
 def run(task: Task, places: Sequence[str], advance: Advance) -> None:
-    """Call the task for each place, on the cluster: see `Engine`. Spark repeats the tasks of a lost executor."""
-    context, group = _context(), uuid.uuid4().hex
-    outcomes = context.accumulator(Outcome(), _Outcomes())
+    """Call the task for each place, on the cluster: see `Engine`.
+
+    Spark repeats the tasks of a lost executor. If Spark gives up, the whole job is repeated. Calls that have finished
+    are quick then.
+    """
+    shown = 0
+
+    def show(count: int) -> None:
+        nonlocal shown
+        advance(max(0, count - shown))  # A repeated job counts from zero.
+        shown = max(shown, count)
+
+    for retries_left in range(MAX_RETRIES, -1, -1):
+        try:
+            return _run_job(_context(), task, places, show)
+        except OF_LIBRARY as error:
+            if retries_left and any(words in str(error) for words in LOST):
+                _log.warning("Spark lost too many executors. The job is repeated; finished shards stay")
+                continue
+            raise error_of_cluster(error) from error
+    return None
+
+
+def _run_job(context: SparkContext, task: Task, places: Sequence[str], show: Callable[[int], None]) -> None:
+    group, outcomes = uuid.uuid4().hex, context.accumulator(Outcome(), _Outcomes())
 
     def call_all() -> None:
         context.setJobGroup(group, "Tenfold", interruptOnCancel=True)
-        each_place = context.parallelize(places, min(len(places), MAX_TASKS))
+        each_place = context.parallelize(places, max(1, min(len(places), MAX_TASKS)))
         each_place.foreach(lambda place: outcomes.add(task.attempt(place)))
 
-    job, shown = start_in_thread(call_all, "spark"), 0
+    job = start_in_thread(call_all, "spark")
     try:
         while not job.done() and not outcomes.value.failure:
-            with suppress(StillRunning, Py4JJavaError):
-                job.result(POLL_S)
-            count = outcomes.value.count
-            advance(count - shown)
-            shown = count
+            wait([job], POLL_S)
+            show(outcomes.value.count)
         outcomes.value.require_success()
         job.result()
-    except Py4JJavaError as error:
-        raise error_of_cluster(error) from error
+        show(outcomes.value.count)
     finally:
         if not job.done():
-            context.cancelJobGroup(group)
+            with suppress(*OF_LIBRARY):  # The error that ends this function says more.
+                context.cancelJobGroup(group)
 
 
 def _context() -> SparkContext:

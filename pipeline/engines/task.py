@@ -1,58 +1,30 @@
 """A call of a function in another process: with the allowlists of its caller, and with errors that can travel."""
 
+import base64
 import json
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pipeline.errors import BadInput, EngineError, TenfoldError, error_from_json, error_to_json
 
 MAX_RETRIES = 2
-"""A call that failed is repeated this many times, as in the tasks of Airflow, unless a retry cannot help."""
+"""A call is repeated this many times after an error that may pass."""
 MAX_CAUSE = 500
 """An error of a cluster is cut to this many characters."""
-_OWN_ERROR = re.compile(r"^pipeline\.errors\.(\w+): (.*?)(?: \[while running .*)?$", re.MULTILINE)
-"""An error of this project in a traceback, without the words that Beam appends."""
+_REPORTED = re.compile(r"\(tenfold-error ([\w-]+=*)\)")
 _ANY_ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception): .*)$", re.MULTILINE)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Task:
-    """A function of this project that is called for one place. A cluster pickles it by its name.
-
-    Attributes:
-        function: Gets a place, and returns how many units it has finished, such as images.
-        allowlists: The variables of pipeline/allowed.py. If one of them is set on the other machine, that value holds.
-    """
-
-    function: Callable[[str], int]
-    allowlists: Mapping[str, str]
-
-    def __call__(self, place: str) -> int:
-        """Call the function. Its errors are raised unchanged."""
-        for name, value in self.allowlists.items():
-            os.environ.setdefault(name, value)
-        return self.function(place)
-
-    def attempt(self, place: str) -> "Outcome":
-        """Call the function, and repeat the call after an error that a retry may repair.
-
-        Returns:
-            The count, or the error that no retry can repair. It is not raised, because a cluster would call again.
-        """
-        for retries_left in range(MAX_RETRIES, -1, -1):
-            try:
-                return Outcome(self(place))
-            except BadInput as error:
-                return Outcome(failure=json.dumps(error_to_json(error)))
-            except Exception as error:
-                if not retries_left:
-                    raise
-                _log.warning("%s is tried again: %s", place, error)
-        raise AssertionError
+def reported(error: TenfoldError) -> Exception:
+    """Return an exception that carries an error of this project through a cluster, which keeps only texts."""
+    # Base64, because libraries quote, indent and cut the lines of a text.
+    encoded = base64.urlsafe_b64encode(json.dumps(error_to_json(error)).encode())
+    return RuntimeError(f"{error} (tenfold-error {encoded.decode()})")
 
 
 @dataclass(frozen=True)
@@ -68,11 +40,66 @@ class Outcome:
             raise error_from_json(**json.loads(self.failure))
 
 
+@dataclass(frozen=True)
+class Task:
+    """A function of this project that is called for one place. A cluster pickles it by its name.
+
+    Attributes:
+        function: Gets a place, and returns how many units it has finished, such as images.
+        environment: Variables for the calls on a cluster. If one of them is set on the other machine, that value holds.
+    """
+
+    function: Callable[[str], int]
+    environment: Mapping[str, str]
+
+    def retried(self, place: str) -> int:
+        """Call the function, and repeat the call after an error that may pass."""
+        for retries_left in range(MAX_RETRIES, -1, -1):
+            try:
+                return self.function(place)
+            except BadInput:
+                raise
+            except TenfoldError as error:
+                if not retries_left:
+                    raise
+                _log.warning("%s is tried again: %s", place, error)
+        raise AssertionError
+
+    def attempt(self, place: str) -> Outcome:
+        """Call the function on a cluster, as `retried` does.
+
+        Returns:
+            The count, or the error that no retry can repair. It is not raised, because a cluster would call again.
+
+        Raises:
+            RuntimeError: Any other error of this project, as `error_of_cluster` reads it.
+        """
+        with _defaults(self.environment):
+            try:
+                return Outcome(self.retried(place))
+            except BadInput as error:
+                return Outcome(failure=json.dumps(error_to_json(error)))
+            except TenfoldError as error:
+                raise reported(error) from error
+
+
+@contextmanager
+def _defaults(environment: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that are not set. Afterwards, remove them: the next task in this process may have others."""
+    missing = {name: value for name, value in environment.items() if name not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
+
+
 def error_of_cluster(error: Exception) -> TenfoldError:
     """Return the error of this project that a library reports as the text of a traceback, or else an EngineError."""
     text = str(error)
-    if own := _OWN_ERROR.findall(text):
-        return error_from_json(*own[-1])
+    if found := _REPORTED.findall(text):
+        return error_from_json(**json.loads(base64.urlsafe_b64decode(found[-1])))
     others = _ANY_ERROR.findall(text)
     cause = others[-1] if others else " ".join(text.partition("\n\tat ")[0].split())  # without the stack of a JVM
     return EngineError(

@@ -9,7 +9,7 @@ from typing import IO
 import google_crc32c
 
 from pipeline import storage
-from pipeline.allowed import require_plan_file
+from pipeline.allowed import require_output, require_source
 from pipeline.dataset.content_hashes import content_hash
 from pipeline.errors import SettingsError, SourceError
 from pipeline.images.codecs import codec_versions
@@ -52,16 +52,29 @@ def write_range(plan_path: Place, advance: Advance) -> None:
 
 
 def write_plan_file(path: str) -> int:
-    """Do the same as `write_range`, as the task of an engine, on any machine. Return the number of images.
+    """Do the same as `write_range`, as the task of an engine. Return the number of images."""
+    plan_path = place_of(path)
+    write_range(plan_path, lambda _count, _size=0: None)
+    return load_range(plan_path).images
+
+
+def write_allowed_plan_file(path: str) -> int:
+    """Do the same as `write_plan_file` on a machine whose administrator may allow other places.
 
     Raises:
-        SettingsError: Also if the allowlists of this machine do not allow the source or the folder of the shards.
+        SettingsError: If the machine does not allow a folder that is written.
+        SourceError: If it does not allow an image.
     """
     plan_path = place_of(path)
-    range_plan = load_range(plan_path)
-    require_plan_file(range_plan.origin.root, range_plan.written)
-    write_range(plan_path, lambda _count, _size=0: None)
-    return range_plan.images
+    with plan_path.open("rb") as file:
+        range_plan = read_range(file)
+        for folder in (plan_path.parent, range_plan.written, range_plan.origin.cache):
+            if folder:
+                require_output(place_of(str(folder)))
+        for rows in from_lines(file):
+            for row in rows:
+                require_source(place_of_key(range_plan.origin, row.key))
+    return write_plan_file(path)
 
 
 def _require_codecs(range_plan: RangePlan) -> None:

@@ -184,18 +184,9 @@ def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
 
 @contextmanager
 def temporary_for_upload(name: str) -> Iterator[Path]:
-    """Give a temporary file for an upload, in the system's folder for temporary files. It is removed at the end."""
-    folder = make_temporary_folder()
-    try:
-        yield folder / name
-    finally:
-        shutil.rmtree(folder)
+    """Give a temporary file for an upload, in the system's folder for temporary files. It is removed at the end.
 
-
-def make_temporary_folder() -> Path:
-    """Make a folder in the system's folder for temporary files.
-
-    This also removes the folders that killed processes left there.
+    The next call removes the files that a killed process left there.
     """
     system = Path(tempfile.gettempdir())
     for left in filter(_is_orphan, system.glob(".tenfold.*.tmp")):
@@ -203,7 +194,10 @@ def make_temporary_folder() -> Path:
     folder = system / (_temporary_name("tenfold") + ".tmp")
     # Other users may read the system's folder, but not the images of this one.
     folder.mkdir(mode=0o700)
-    return folder
+    try:
+        yield folder / name
+    finally:
+        shutil.rmtree(folder)
 
 
 def nearest(folder: Path) -> Path:

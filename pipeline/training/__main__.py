@@ -9,10 +9,8 @@ SIGTERM means: write a checkpoint and leave.
 
 import logging
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -27,12 +25,12 @@ from pipeline.rendezvous import Cluster, join_cluster
 from pipeline.rendezvous.servers import CLUSTER
 from pipeline.runs.mirror import mirrored
 from pipeline.runs.run import EXIT_PREEMPTED, load_run, result_of, run_lock, save_failure
-from pipeline.storage.local import FULL, make_temporary_folder
+from pipeline.storage.local import FULL
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
 from pipeline.training.experiment import log_results
 from pipeline.training.full_disk import explain_full_disk
-from pipeline.training.tensorflow_start import hold_back_stderr
+from pipeline.training.tensorflow_start import hold_back_stderr, remove_generated_files
 from pipeline.training.watchdog import watched
 
 FAIL_S = 300.0
@@ -42,13 +40,14 @@ _log = logging.getLogger("pipeline.training")
 
 def end(folder: Path, parent: int, attempt: str = "") -> NoReturn:
     """Call `main`, and end this process with its exit code."""
-    # TensorFlow writes a file for each function that it compiles, and removes them only in an ordinary exit. If this
-    # process is killed, the next training removes the folder.
-    tempfile.tempdir = str(make_temporary_folder())
     code = main(folder, parent, attempt)
-    logging.shutdown()
-    shutil.rmtree(tempfile.tempdir, ignore_errors=True)
     # All files are written. An ordinary exit would wait for all threads, and one of them may wait for a stalled bucket.
+    _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    remove_generated_files()
+    logging.shutdown()
     os._exit(code)
 
 
@@ -181,8 +180,7 @@ def _leave(folder: Path, attempt: str, error: TenfoldError) -> None:
     """End this process, although its main thread is stuck within TensorFlow or waits there for a lost server."""
     _save_failure(folder, error, attempt)
     _log.error("%s", error)
-    logging.shutdown()
-    os._exit(1)
+    _exit(1)
 
 
 if __name__ == "__main__":

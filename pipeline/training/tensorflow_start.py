@@ -1,10 +1,11 @@
-"""The start of TensorFlow, without the dozen lines that it writes."""
+"""The start of TensorFlow, without the dozen lines that it writes, and its end, without files that it leaves."""
 
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 @contextmanager
@@ -35,3 +36,15 @@ def leave_gpus_alone() -> None:
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")
+
+
+def remove_generated_files() -> None:
+    """Remove the files of the functions that TensorFlow compiled in this process.
+
+    AutoGraph writes a Python file for each function into the folder for temporary files, imports it as a module, and
+    removes it in an ordinary exit only. Seen in TensorFlow 2.21.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__autograph_generated_file"):
+            with suppress(OSError):
+                Path(str(module.__file__)).unlink(missing_ok=True)

@@ -35,7 +35,7 @@ def fail_always(place: str) -> int:
     if _number(place) == 1:
         with Path(f"{place}.calls").open("a") as file:
             file.write("x")
-        raise StorageError("the bucket did not answer")
+        raise StorageError("the bucket did not answer:\ntry again later")
     return write(place)
 
 

@@ -4,7 +4,8 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -16,9 +17,23 @@ WORKERS = 2
 ON_LOOPBACK = ("--host", "127.0.0.1", "--webui-port", "0")
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """The address of a master, and its workers."""
+
+    address: str
+    workers: list[psutil.Process]
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the processes that work for executors: their JVMs, and their Python workers."""
+        with suppress(psutil.NoSuchProcess):  # An executor may end in the meantime.
+            return [process for worker in self.workers for process in worker.children(recursive=True)]
+        return []
+
+
 @contextmanager
-def spark_cluster(folder: Path) -> Iterator[str]:
-    """Give the address of a master. The cluster ends with the block."""
+def spark_cluster(folder: Path) -> Iterator[Cluster]:
+    """Start a cluster, which ends with the block."""
     processes = []
     try:
         processes.append(_start(folder / "master", "master.Master", "--port", "0"))
@@ -29,7 +44,7 @@ def spark_cluster(folder: Path) -> Iterator[str]:
             name = f"worker{number}"
             processes.append(_start(folder / name, "worker.Worker", "--cores", "1", "--memory", "1g", address))
         until(lambda: log.read_text("utf-8").count("Registering worker") == WORKERS, 60)
-        yield address
+        yield Cluster(address, [psutil.Process(process.pid) for process in processes[1:]])
     finally:
         for process in processes:
             process.kill()
@@ -48,12 +63,3 @@ def _start(folder: Path, kind: str, *options: str) -> "subprocess.Popen[bytes]":
             stdout=log,
             stderr=log,
         )
-
-
-def executors() -> list[psutil.Process]:
-    """Return the Python workers of all executors."""
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "pyspark.daemon" in " ".join(process.info["cmdline"] or ())
-    ]

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines import ENGINES
+from pipeline.engines import ENGINES, engine_named
 from pipeline.engines.task import MAX_RETRIES
+from pipeline.errors import SettingsError
 from tests.engines.cases import COUNT
 from tests.engines.environment import python_of
 
@@ -26,8 +27,8 @@ def engines(but: str = "") -> list[Any]:
 class Call:
     """The result of an engine, and the files that its calls wrote."""
 
-    def __init__(self, engine: str, function: str, folder: Path, sources: str = "*") -> None:
-        command = [python_of(engine), "-m", "tests.engines.call", engine, function, str(folder), str(PLACES), sources]
+    def __init__(self, engine: str, function: str, folder: Path, sources: str = "*", places: int = PLACES) -> None:
+        command = [python_of(engine), "-m", "tests.engines.call", engine, function, str(folder), str(places), sources]
         # The allowlists of this process must not reach the engine by another way.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TENFOLD_ALLOWED")}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
@@ -47,6 +48,13 @@ def test_an_engine_calls_the_task_for_each_place_and_counts(engine: str, tmp_pat
 
 
 @pytest.mark.parametrize("engine", engines())
+@pytest.mark.parametrize("places", [0, 1])
+def test_an_engine_needs_few_places(engine: str, places: int, tmp_path: Path):
+    call = Call(engine, "write", tmp_path, places=places)
+    assert (call.kind, call.count, len(call.written)) == ("", COUNT * places, places)
+
+
+@pytest.mark.parametrize("engine", engines())
 def test_an_error_that_no_retry_repairs_is_raised_unchanged(engine: str, tmp_path: Path):
     call = Call(engine, "refuse_the_first", tmp_path)
     assert call.kind == "SourceError"
@@ -59,30 +67,31 @@ def test_a_call_that_failed_is_repeated(engine: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("engine", engines())
-def test_an_error_is_raised_after_the_last_retry_and_all_other_calls_have_ended(engine: str, tmp_path: Path):
+def test_an_error_that_does_not_pass_is_raised_after_the_last_retry(engine: str, tmp_path: Path):
     call = Call(engine, "fail_always", tmp_path)
-    assert call.kind in ("StorageError", "EngineError")
-    assert "the bucket did not answer" in call.message
-    assert len((tmp_path / "00001.txt.calls").read_text()) >= MAX_RETRIES + 1
-    if engine == HERE:
-        assert len(call.written) == PLACES - 1
+    assert (call.kind, call.message) == ("StorageError", "the bucket did not answer:\ntry again later")
+    calls = len((tmp_path / "00001.txt.calls").read_text())
+    # Spark gives a task four attempts, of which each makes all these calls.
+    assert calls == (MAX_RETRIES + 1) * (4 if engine == "spark" else 1)
 
 
-# A worker of Beam that is killed ends its pipeline: see test_kills.py.
-@pytest.mark.parametrize("engine", engines(but="beam"))
-def test_a_killed_call_is_repeated(engine: str, tmp_path: Path):
-    assert Call(engine, "be_killed_once", tmp_path).is_complete()
+# Beam has no other process here: see test_shards.py.
+@pytest.mark.parametrize(
+    ("engine", "places"), [(HERE, PLACES), (HERE, 3000), pytest.param("spark", PLACES, marks=pytest.mark.long)]
+)
+def test_a_killed_call_is_repeated(engine: str, places: int, tmp_path: Path):
+    call = Call(engine, "be_killed_once", tmp_path, places=places)
+    assert (call.kind, call.count, len(call.written)) == ("", COUNT * places, places)
 
 
-@pytest.mark.parametrize("engine", engines())
+# The processes of this machine inherit the environment.
+@pytest.mark.parametrize("engine", engines(but=HERE))
 def test_the_allowlists_of_the_caller_hold_in_the_processes_of_an_engine(engine: str, tmp_path: Path):
     assert set(Call(engine, "tell_sources", tmp_path, "/data,/more").written.values()) == {"/data,/more"}
 
 
-def test_an_engine_without_its_package_names_it(tmp_path: Path):
-    for engine in ("spark", "beam"):
-        package = {"spark": "pyspark", "beam": "apache_beam"}[engine]
-        hidden = f"import sys; sys.modules[{package!r}] = None\n"
-        script = f"{hidden}from pipeline.engines import engine_named\nengine_named({engine!r})"
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-        assert f"engine={engine} needs the package {package}, which is not installed" in done.stderr
+@pytest.mark.parametrize(("engine", "package"), [("spark", "pyspark"), ("beam", "apache_beam")])
+def test_an_engine_without_its_package_names_it(engine: str, package: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SettingsError, match=rf"engine={engine} needs the package \w+, .* run `make env-engines`"):
+        engine_named(engine)

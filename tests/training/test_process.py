@@ -85,7 +85,7 @@ def test_a_stopped_train_command_waits_for_its_training_process(settings: Settin
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         folder = training_folder(settings, "manual", dataset.name)
         until(lambda: last_row(folder / "record", "epochs"))
-        assert list(temporary.rglob("__autograph_generated_file*.py"))
+        assert list(temporary.glob("__autograph_generated_file*.py"))
         [trainer] = psutil.Process(process.pid).children()
         process.terminate()
         words = process.communicate(timeout=300)[1]
