@@ -47,6 +47,7 @@ CHANGED = {
     "label_map": "/data/labels.txt",
     "crop_to_box": True,
     "num_shards": 7,
+    "engine": "spark",
     "shards_per_task": 2,
     "validation_fraction": 0.5,
     "split_seed": 9,

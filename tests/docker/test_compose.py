@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
+OF_ENGINES = {"TENFOLD_SPARK_MASTER", "TENFOLD_BEAM_OPTIONS"}
+"""No DAG uses the setting `engine`."""
 OF_KUBERNETES = {"TENFOLD_GPU_POD_TEMPLATE"}
 OURS = ("tenfold-airflow", "tenfold-training", "tenfold-training-cuda")
 ONCE = ("init", "check")
@@ -119,7 +121,7 @@ def test_every_variable_that_the_code_reads_is_passed_on(name: str):
     code = [path.read_text() for folder in ("dags", "pipeline") for path in (ROOT / folder).rglob("*.py")]
     read = {found for text in code for found in re.findall(r'"(TENFOLD_[A-Z_]+)"', text)}
     assert "TENFOLD_WORKSPACE" in read
-    assert read - OF_KUBERNETES <= set(environment(name))
+    assert read - OF_KUBERNETES - OF_ENGINES <= set(environment(name))
 
 
 def test_cpu_and_gpu_trainers_share_a_queue_and_have_separate_profiles():

@@ -19,7 +19,7 @@ from unittest import mock
 import pytest
 
 from pipeline.dataset.manifest import load
-from pipeline.sharding import plan_files
+from pipeline.sharding import plan_files, write
 from pipeline.storage import place_of
 from tests.fixed_images import CMYK, GRAY, GRAYSCALE, TRUECOLOR_ALPHA, jpeg, png
 from tests.published import publish
@@ -150,7 +150,10 @@ def measured(collection: Collection, root: Path) -> tuple[str, str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     # The version must depend only on the collection and on our code.
-    with mock.patch.object(plan_files, "codec_versions", return_value=CODECS):
+    with (
+        mock.patch.object(plan_files, "codec_versions", return_value=CODECS),
+        mock.patch.object(write, "codec_versions", return_value=CODECS),
+    ):
         folder = publish(root / "source" / collection.source, root / "workspace", **collection.settings)
     hashed = hashlib.blake2b(digest_size=8)
     for split in load(folder).splits.values():
