@@ -106,7 +106,7 @@ def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: st
     """
     return [
         ShardSpec(
-            name=f"{split}-{index:05d}-of-{shards:05d}{ending}",
+            name=_shard_name(split, index, shards) + ending,
             split=split,
             # The differences of rounded multiples distribute the remainder evenly.
             images=images[split] * (index + 1) // shards - images[split] * index // shards,
@@ -114,6 +114,13 @@ def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: st
         for split, shards in counts.items()
         for index in range(shards)
     ]
+
+
+def _shard_name(split: str, index: int, shards: int) -> str:
+    # All numbers of a split have the same width, as TFDS 4.9 expects, so that the order of the names is that of the
+    # numbers.
+    width = max(5, len(str(shards)))
+    return f"{split}-{index:0{width}d}-of-{shards:0{width}d}"
 
 
 def shard_ranges(specs: Sequence[ShardSpec], shards_per_task: int) -> list[Sequence[ShardSpec]]:

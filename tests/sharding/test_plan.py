@@ -32,6 +32,19 @@ def test_shards_differ_by_at_most_one_image():
     ]
 
 
+@pytest.mark.parametrize("shards", [99_999, 100_000, 1_000_000])
+def test_names_of_many_shards_are_those_that_tfds_expects(shards: int):
+    from tensorflow_datasets.core import naming  # It takes seconds, and only this test needs it.
+
+    names = [spec.name for spec in plan.shard_specs({"train": 0}, {"train": shards}, ".tfrecord")]
+    assert names == sorted(names)
+    template = naming.ShardedFileTemplate(
+        data_dir="/", template="{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}", split="train", filetype_suffix="tfrecord"
+    )
+    for index in (0, shards // 3, shards - 1):
+        assert names[index] == template.relative_filepath(shard_index=index, num_shards=shards)
+
+
 @pytest.mark.parametrize(("images", "shards"), [(0, 10), (3, 10), (10, 10), (1_281_167, 1024)])
 def test_shards_hold_all_images(images: int, shards: int):
     counts = [spec.images for spec in plan.shard_specs({"train": images}, {"train": shards}, ".tfrecord")]
