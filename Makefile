@@ -86,6 +86,7 @@ lock: ## compile the lock files from pyproject.toml (needs uv)
 	$(LOCK) --extra airflow --extra training pyproject.toml -o requirements.txt
 	grep -oE '^(imagehash|pillow|simplejpeg)==[0-9.]+' requirements.txt | \
 		$(LOCK) --extra spark --extra beam --override - pyproject.toml -o $(ENGINES)
+	echo apache-airflow-providers-apache-spark | $(LOCK) --no-deps -c requirements.txt - -o $(SPARK_PROVIDER)
 	$(LOCK) --extra airflow -c requirements.txt pyproject.toml -o docker/requirements-airflow.txt
 	$(LOCK) docker/uv.in -o docker/requirements-uv.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
@@ -94,10 +95,17 @@ lock: ## compile the lock files from pyproject.toml (needs uv)
 	$(LOCK) -c requirements.txt benchmarks/storage.in -o $(STORAGE_PEERS)
 
 ENGINES := requirements-engines.txt
-env-engines: env .engines/installed ## create .engines with Spark and Beam (1 GB)
+# Airflow's side of Spark, in a folder of its own, because Airflow itself is in .venv.
+SPARK_PROVIDER := requirements-spark-provider.txt
+env-engines: env .engines/airflow/installed ## create .engines with Spark and Beam (1 GB)
 
 .engines/installed: $(ENGINES)
 	$(call make-peers,.engines,$(ENGINES))
+
+.engines/airflow/installed: $(SPARK_PROVIDER) .engines/installed
+	if $(UV) --version >/dev/null 2>&1; then pip="$(UV) pip"; else pip=".engines/bin/python -m pip"; fi; \
+		$$pip install --quiet --no-deps --require-hashes --target $(@D) -r $(SPARK_PROVIDER)
+	touch $@
 
 PEERS := benchmarks/requirements-peers.txt
 STORAGE_PEERS := benchmarks/requirements-storage.txt
@@ -109,7 +117,7 @@ bench-env: env .bench/env/installed ## install other writers and readers for com
 .bench/storage/installed: $(STORAGE_PEERS)
 	$(call make-peers,.bench/storage,$(STORAGE_PEERS))
 
-# Without the dependencies that packages state: the lock is complete, and one of Beam's is overridden.
+# `--no-deps`, because the lock is complete, and its Pillow is newer than Beam allows.
 define make-peers
 	rm -rf $(1)
 	if $(UV) --version >/dev/null 2>&1; then \

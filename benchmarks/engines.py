@@ -1,10 +1,10 @@
-"""What each engine adds to the work itself: its start, and its time for 1,000 plan files, beside multiprocessing.
+"""Measure the overhead of each engine: its start, and its time for 1,000 plan files, compared with multiprocessing.
 
     make bench-engines
     python -m benchmarks.engines [--rounds N] [--json FILE]
 
-The task of each engine only writes an empty file. In each round, each contender runs once with few and once with many
-places, in a new process. The difference is its time for each place, and the rest is its start.
+The task only writes an empty file. In each round, every contender runs in a new process, once with few and once with
+many places. The difference gives the time for each place. The remaining time is the start.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main() -> None:
     contenders = [Contender(name) for name in (PLAIN, *ENGINES)]
     for number in range(options.rounds):
         say(f"round {number + 1} of {options.rounds}")
-        # Each second round in the opposite order, so that what changes with the time affects all alike.
+        # Every second round is in the opposite order, so that slow changes of the machine affect all contenders alike.
         for contender in contenders[:: 1 if number % 2 == 0 else -1]:
             contender.few_s.append(seconds_of(contender.name, FEW))
             contender.many_s.append(seconds_of(contender.name, MANY))

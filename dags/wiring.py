@@ -28,7 +28,7 @@ def publish(for_training: bool, outlets: list[Asset]) -> Published:
     @task_group
     def shard(settings, snapshot):  # type: ignore[no-untyped-def]
         planned = plan(settings, snapshot)
-        return planned, _mapped(write, planned)
+        return planned, _mapped(write, planned, settings)
 
     @task_group
     def upload(planned, written, settings):  # type: ignore[no-untyped-def]
@@ -40,7 +40,7 @@ def publish(for_training: bool, outlets: list[Asset]) -> Published:
             trigger_rule="none_failed",
             doc_md=APPROVE_DOC,
         )
-        copied = _mapped(copy, planned)
+        copied = _mapped(copy, planned, settings)
         committed = commit.override(outlets=outlets)(planned["plan"], settings)
         committed.operator.operator_extra_links = (CardLink(),)
         written >> approved >> copied >> committed
@@ -86,6 +86,7 @@ def on_training_workers(priority: int) -> dict[str, Any]:
     }
 
 
-def _mapped(function: Any, plan_files: Any) -> Any:
+def _mapped(function: Any, plan_files: Any, settings: Any) -> Any:
     """Map a task function over the plan files. Airflow itself copies the docstring only if a task is not mapped."""
-    return function.override(doc_md=function.function.__doc__).expand(plan_file=plan_files)
+    task = function.override(doc_md=function.function.__doc__)
+    return task.partial(settings=settings).expand(plan_file=plan_files)

@@ -82,7 +82,7 @@ def _setting(name: str, schema: dict[str, Any]) -> str:
     field = Settings.model_fields[name]
     default = field.get_default(call_default_factory=True)
     facts = {
-        "In the form": schema["title"],
+        "In the form": schema["title"] if _marker(field.metadata, UsedBy) in DAGS else "",
         "Default": "empty" if default in (None, "") else f"`{json.dumps(default).strip(chr(34))}`",
         "Values": _values(schema),
         "Another value changes": CHANGES[_marker(field.metadata, Decides)],
@@ -192,6 +192,8 @@ def _type(schema: dict[str, Any]) -> str:
         return f"`{schema['$ref'].rpartition('/')[2]}`"
     if "const" in schema:
         return f"`{json.dumps(schema['const'])}`"
+    if "enum" in schema:
+        return " or ".join(f"`{json.dumps(choice)}`" for choice in schema["enum"])
     kind = schema.get("type", "any")
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 

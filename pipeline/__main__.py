@@ -49,7 +49,7 @@ EXAMPLES = {
     "build": "--set source_uri=gs://bucket/flowers --set workspace=gs://bucket/tenfold --json",
     "extract": "--set source_uri=/data/flowers",
     "shard": "workspace/work/flowers/snapshots/SNAPSHOT.json --set source_uri=/data/flowers",
-    "write": "workspace/work/flowers/PLAN/plan.json --set engine=spark",
+    "write": "workspace/work/flowers/PLAN/plan.json --set source_uri=/data/flowers",
     "upload": "workspace/work/flowers/PLAN/plan.json --set source_uri=/data/flowers",
     "window": "--set dataset_name=flowers --set window=7",
     "partition": "2026-01-31 4766e75c17183005 --set dataset_name=flowers",
@@ -523,8 +523,8 @@ def _add_stages(commands: Any) -> None:
     _add(commands, "extract", _extract, "List the source with its checksums, as a frozen snapshot.")
     _add(commands, "shard", _shard, "Write the shards of a snapshot.", ("snapshot", "the file that `extract` returned"))
     plan = "plan", "the file that `shard` returned for the same settings"
-    missing = "Write the shards of a plan that are still missing. Another engine may continue: --set engine=spark."
-    _add(commands, "write", _write, missing, ("plan", "the file that `shard` returned"))
+    missing = "Write the missing shards of a plan after `build` or `shard` was stopped. The engine can be another one."
+    _add(commands, "write", _write, missing, ("plan", "plan.json of the stopped command, in WORKSPACE/work/NAME/..."))
     _add(commands, "upload", _upload, "Verify and publish the shards of a plan.", plan)
     newest = "Combine the newest dates of a dataset name into one dataset (--set window=7), without copying shards."
     _add(commands, "window", _window, newest)

@@ -117,7 +117,7 @@ def allowlists(settings: "Settings") -> dict[str, str]:
 
 
 def require_output(place: Place) -> None:
-    """Refuse a folder of shards that this machine does not allow, neither as a workspace nor to publish in.
+    """Refuse a folder for shards that this machine allows neither as a workspace nor for publishing.
 
     Raises:
         SettingsError: It names the variables.

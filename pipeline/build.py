@@ -1,4 +1,4 @@
-"""Extract, shard and upload on all cores of this machine, without Airflow."""
+"""Extract, shard and upload without Airflow. The engine of the settings writes the shards."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -43,6 +43,7 @@ def build_input(settings: Settings) -> dict[str, str]:
     Raises:
         SettingsError: If the model, or a setting of the training, does not fit the images.
     """
+    settings = settings.model_copy(update={"engine": "airflow"})  # A comparison measures this machine.
     ask, snapshot = ask_terminal(), take_snapshot(settings)
     require_trainable(settings, snapshot)
     dataset = publish(write_shards(settings, snapshot, ask), settings, ask)["dataset"]
@@ -73,17 +74,20 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
 
 def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
     """Upload the shards of a plan and commit the dataset, unless it exceeds a threshold of the data gate."""
-    plan = load_plan(plan_path)
-    if plan.ranges:
-        # Copy and verify several ranges at once. Here, a range is one shard.
-        paths = [place_of(path) for path in plan.ranges]
+    copy_planned(plan_path)
+    return summary(load_plan(plan_path), commit(plan_path, settings, write_card, ask))
+
+
+def copy_planned(plan_path: Place) -> None:
+    """Copy the shards of a plan to the published folder, and verify every byte there, several ranges at once."""
+    paths = [place_of(path) for path in load_plan(plan_path).ranges]
+    if paths:
         sizes = list(ordered_map(copy_size, paths, COPIERS))
         shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
         with progress("upload", shards, "shards", total_bytes) as advance:
             copied = ordered_map(partial(copy_range, advance=_no_progress), paths, COPIERS)
             for (count, size), _ in zip(sizes, copied, strict=True):
                 advance(count, size)
-    return summary(plan, commit(plan_path, settings, write_card, ask))
 
 
 def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:

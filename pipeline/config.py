@@ -257,8 +257,8 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         json_schema_extra=PLACES,
         description="Maximum size of the copies of shards in the local folder, in gigabytes. The copies that were not "
-        "used for the longest time are removed first. A training whose 8 shards that are read at once "
-        "need more space is refused.",
+        "used for the longest time are removed first. A training is refused if the shards that it reads at the same "
+        "time need more space.",
     )
 
     read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -382,13 +382,13 @@ class Settings(BaseModel):
         description="Number of shards that one mapped Airflow task writes.",
     )
 
-    engine: Annotated[Literal["airflow", "spark", "beam"], Decides.NOTHING, UsedBy.COMMAND_LINE] = Field(
+    engine: Annotated[Literal["airflow", "spark", "beam"], Decides.NOTHING, UsedBy.BUILD] = Field(
         "airflow",
         title="Engine",
         json_schema_extra=SHARDS,
-        description="Program that writes the shards of a build on the command line. airflow: all cores of this "
-        "machine, as a DAG writes them in mapped tasks. spark: a Spark cluster. beam: Apache Beam, on this machine or "
-        "on Dataflow.",
+        description="Program that writes the shards. airflow: mapped tasks in a DAG, or all cores of this machine on "
+        "the command line. spark: Apache Spark, on this machine or on a cluster. beam: Apache Beam, on this machine or "
+        "on Dataflow. A comparison of inputs always uses airflow.",
     )
 
     validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(2)] = Field(

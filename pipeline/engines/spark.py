@@ -65,7 +65,7 @@ def run(task: Task, places: Sequence[str], advance: Advance) -> None:
             return _run_job(_context(), task, places, show)
         except OF_LIBRARY as error:
             if retries_left and any(words in str(error) for words in LOST):
-                _log.warning("Spark lost too many executors. The job is repeated; finished shards stay")
+                _log.warning("Spark lost too many executors: starting the job again. Finished shards are kept")
                 continue
             raise error_of_cluster(error) from error
     return None

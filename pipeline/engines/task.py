@@ -103,5 +103,5 @@ def error_of_cluster(error: Exception) -> TenfoldError:
     others = _ANY_ERROR.findall(text)
     cause = others[-1] if others else " ".join(text.partition("\n\tat ")[0].split())  # without the stack of a JVM
     return EngineError(
-        f"the engine failed ({cause[:MAX_CAUSE]}): run the same command to continue; finished shards stay"
+        f"the engine failed ({cause[:MAX_CAUSE]}): correct the cause, then run the same command to continue from here"
     )

@@ -194,7 +194,7 @@ def _drift(quality: Mapping[str, Any], threshold: float) -> str:
     # An approval stores the whole sentence. If the wording changes, the same finding becomes a new question.
     return (
         f"the images differ from those of version {against} in {numbers}, more than max_drift={threshold:g}: "
-        "look at the data set cards of both, and go on if the change is meant"
+        "look at the dataset cards of both, and go on if the change is meant"
     )
 
 

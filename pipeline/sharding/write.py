@@ -90,9 +90,9 @@ def _require_codecs(range_plan: RangePlan) -> None:
     ]
     if different:
         raise SettingsError(
-            f"this machine ({platform.node()}) would write other bytes than version {range_plan.version} promises, "
+            f"this machine ({platform.node()}) might write other bytes than version {range_plan.version} promises, "
             f"because its codecs differ from those of the machine that made the plan ({'; '.join(different)}): install "
-            "the same packages on all machines, and run the `shard` stage again, from its plan (in Airflow: clear "
+            "the same packages on all machines, then make the plan again with `build` or `shard` (in Airflow: clear "
             "`shard.plan` and all tasks after it)"
         )
 

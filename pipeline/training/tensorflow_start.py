@@ -1,4 +1,4 @@
-"""The start of TensorFlow, without the dozen lines that it writes, and its end, without files that it leaves."""
+"""The start of TensorFlow, without the dozen lines that it prints, and the removal of the files that it leaves."""
 
 import os
 import sys

@@ -54,7 +54,7 @@ def test_the_environment_decides_where_training_runs(
 
 
 def test_every_setting_is_in_its_forms():
-    settings = set(Settings.model_fields) - {"dataset", "engine"}  # only for the command line
+    settings = set(Settings.model_fields) - {"dataset"}
     of_comparison = {"contenders", "rounds", "measure_seconds", "accelerator"}
     assert set(settings_of_all()) == settings - {"window"} - of_comparison
     assert set(settings_of_comparison()) == settings - {"window"}

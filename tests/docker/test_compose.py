@@ -12,8 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
-OF_ENGINES = {"TENFOLD_SPARK_MASTER", "TENFOLD_BEAM_OPTIONS"}
-"""No DAG uses the setting `engine`."""
+OF_ENGINES = {
+    f"TENFOLD_{name}"
+    for name in ("SPARK_MASTER", "SPARK_CONNECTION", "SPARK_PACKAGE", "BEAM_OPTIONS", "ENGINES_PYTHON")
+}
+"""The images contain neither Spark nor Beam."""
 OF_KUBERNETES = {"TENFOLD_GPU_POD_TEMPLATE"}
 OURS = ("tenfold-airflow", "tenfold-training", "tenfold-training-cuda")
 ONCE = ("init", "check")

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PROVIDER = ROOT / ".engines" / "airflow"
+"""Folder of Airflow's package for Spark, which is not in the environment of Airflow."""
 PYTHON = ROOT / ".engines" / "bin" / "python"
 
 

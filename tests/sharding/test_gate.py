@@ -62,7 +62,7 @@ def settings(**values: Any) -> Settings:
             {"drift": {"against": "abc", "sizes": 0.3, "aspect": 0.01, "classes": 1.254}},
             {},
             "the images differ from those of version abc in classes by 1.25, sizes by 0.30, more than max_drift=0.25: "
-            "look at the data set cards of both, and go on if the change is meant",
+            "look at the dataset cards of both, and go on if the change is meant",
         ),
         ({"listed": 10, "rejected": 1}, {"max_rejected_fraction": 0.0}, "1 of 10 (10%) images were rejected, more"),
         ({"leaks": {"images": 1, "of": 3, "names": []}}, {}, "1 of 3 (33.3%) validation and test images are in train"),
