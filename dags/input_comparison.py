@@ -21,9 +21,10 @@ FIRST = (
 )
 WITHOUT_EFFECT = frozenset(
     {"num_training_servers", "server_wait_minutes", "learning_rate", "learning_rate_scaling", "promote", "max_worse"}
-    | {"cache", "prepare", "prepare_size"}
+    | {"cache", "prepare", "prepare_size", "engine"}
 )
-"""Settings that the form leaves out: there is one server, the model is not kept, and contenders set the other three."""
+"""Settings that the form leaves out: there is one server and one machine, the model is not kept, and contenders set
+`cache`, `prepare` and `prepare_size`."""
 
 
 @task(execution_timeout=timedelta(minutes=30))

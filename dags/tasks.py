@@ -52,13 +52,16 @@ def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
     from pipeline.sharding.gate import ask_later
     from pipeline.sharding.plan_files import load_plan, make_plan
 
-    path = make_plan(settings_from(settings), place_of(snapshot), ask_later)
+    is_mapped = engine_of(settings) == "airflow"
+    # Another engine balances its own tasks, so these may be small.
+    of_plan = settings if is_mapped else {**settings, "shards_per_task": 1}
+    path = make_plan(settings_from(of_plan), place_of(snapshot), ask_later)
     # In an XCom of its own, because Airflow maps over the returned value.
     get_current_context()["ti"].xcom_push(key="plan", value=str(path))
     # Ranges and not shards: Airflow maps at most 1,024 tasks, and ImageNet has 1,152 shards.
     ranges = load_plan(path).ranges
     # Another engine gets the whole plan, from one task.
-    return [str(path)] if ranges and engine_of(settings) != "airflow" else ranges
+    return ranges if is_mapped or not ranges else [str(path)]
 
 
 @task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
@@ -78,7 +81,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
         from dags.engines import write_with_engine
 
         get_current_context()["shards"] = f"all, with {engine}"
-        write_with_engine(plan_file, engine)
+        write_with_engine(plan_file, settings)
         return
     _name_after_range(plan_file)
     with progress("shard", load_range(place_of(plan_file)).images) as advance:
@@ -99,9 +102,10 @@ def copy(plan_file: str, settings: dict[str, Any]) -> None:
 
     if engine_of(settings) != "airflow":
         from pipeline.build import copy_planned
+        from pipeline.sharding.plan_files import load_plan
 
         get_current_context()["shards"] = "all"
-        copy_planned(place_of(plan_file))
+        copy_planned(load_plan(place_of(plan_file)))
         return
     _name_after_range(plan_file)
     shards, total_bytes = copy_size(place_of(plan_file))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import __version__
 from pipeline.allowed import open_unless_set, open_warning
 from pipeline.config import Settings, settings_of_command_line
-from pipeline.errors import Preempted, SettingsError, TenfoldError
+from pipeline.errors import ERROR_FILE, Preempted, SettingsError, TenfoldError, error_to_json
 from pipeline.preflight import require_buckets
 from pipeline.runs.run import EXIT_PREEMPTED
 from pipeline.storage import Place, is_bucket, place_of
@@ -107,6 +107,8 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_PREEMPTED
     except TenfoldError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        if file := os.environ.get(ERROR_FILE):
+            Path(file).write_text(json.dumps(error_to_json(error)), "utf-8")
         return EXIT_BAD
     except OSError as error:  # For example, a disk is full, or a folder has disappeared.
         later = ": run the same command to continue from here" if cause_of(error) == "transient" else ""

@@ -74,14 +74,14 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
 
 def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
     """Upload the shards of a plan and commit the dataset, unless it exceeds a threshold of the data gate."""
-    copy_planned(plan_path)
-    return summary(load_plan(plan_path), commit(plan_path, settings, write_card, ask))
+    plan = load_plan(plan_path)
+    copy_planned(plan)
+    return summary(plan, commit(plan_path, settings, write_card, ask))
 
 
-def copy_planned(plan_path: Place) -> None:
+def copy_planned(plan: Plan) -> None:
     """Copy the shards of a plan to the published folder, and verify every byte there, several ranges at once."""
-    paths = [place_of(path) for path in load_plan(plan_path).ranges]
-    if paths:
+    if paths := [place_of(path) for path in plan.ranges]:
         sizes = list(ordered_map(copy_size, paths, COPIERS))
         shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
         with progress("upload", shards, "shards", total_bytes) as advance:

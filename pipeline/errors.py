@@ -1,5 +1,8 @@
 """Errors written for the person who must act: what, what was given, what to do next."""
 
+ERROR_FILE = "TENFOLD_ERROR_FILE"
+"""If this variable of the environment is set, the command line also writes its error into this file, for its caller."""
+
 
 class TenfoldError(Exception):
     """Anything that stops a stage and that a person can do something about."""

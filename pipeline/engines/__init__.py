@@ -19,6 +19,13 @@ ENGINES = {
 }
 """The module of each engine. It is imported only if the engine is chosen."""
 
+SPARK_ON_LOOPBACK = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+"""Configuration of Spark on one machine: nothing needs to reach it from elsewhere, and its pages have no login."""
+
 
 class Engine(Protocol):
     """Calls a task for each place, in any order, and returns when all calls have succeeded."""

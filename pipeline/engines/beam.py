@@ -8,6 +8,7 @@ import logging
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from threading import Lock
 
 import apache_beam as beam
@@ -15,7 +16,7 @@ from apache_beam.metrics.metric import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.engines.task import Task, error_of_cluster, reported
-from pipeline.errors import TenfoldError
+from pipeline.errors import SettingsError, TenfoldError
 from pipeline.system.progress import Advance
 
 OPTIONS = "TENFOLD_BEAM_OPTIONS"
@@ -27,12 +28,18 @@ _log = logging.getLogger(__name__)
 
 def run(task: Task, places: Sequence[str], advance: Advance) -> None:
     """Call the task for each place, by a pipeline: see `Engine`. The counts come at its end."""
+    options = _options()
     try:
-        pipeline = beam.Pipeline(options=_options())
+        pipeline = beam.Pipeline(options=options)
         # As bytes, because a path may not be UTF-8. Without the reshuffle, one worker would get all places.
         pipeline | beam.Create([os.fsencode(place) for place in places]) | beam.Reshuffle() | beam.Map(_call, task)
         result = pipeline.run()
-        result.wait_until_finish()
+        try:
+            result.wait_until_finish()
+        except BaseException:  # For example, Ctrl-C: a job on Dataflow would go on, and cost money.
+            with suppress(Exception):
+                result.cancel()
+            raise
     except Exception as error:  # Each runner has classes of its own.
         raise error_of_cluster(error) from error
     try:
@@ -53,8 +60,11 @@ def _call(place: bytes, task: Task) -> None:
 
 
 def _options() -> PipelineOptions:
-    given = os.environ.get(OPTIONS)
-    if given is not None:
+    given = os.environ.get(OPTIONS, "").strip()
+    if given:
+        # Beam's own default would start a server program with open ports.
+        if "--runner" not in given:
+            raise SettingsError(f"{OPTIONS} must contain --runner=..., got {given!r}: name one, such as DataflowRunner")
         return PipelineOptions(shlex.split(given))
     # In this process, because other modes open ports for everyone, and a pipeline of several processes waits forever if
     # one of them is killed. Without `flags`, Beam would parse the arguments of this process.

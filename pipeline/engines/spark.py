@@ -17,6 +17,7 @@ from pyspark import AccumulatorParam, SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipeline.engines import SPARK_ON_LOOPBACK
 from pipeline.engines.task import MAX_RETRIES, Outcome, Task, error_of_cluster
 from pipeline.system.parallel import start_in_thread
 from pipeline.system.progress import Advance
@@ -27,9 +28,6 @@ POLL_S = 0.5
 MASTER = "TENFOLD_SPARK_MASTER"
 THIS_MACHINE = "local[*,4]"
 """All cores, and at most four attempts of each Spark task, as on a cluster."""
-LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
-"""On one machine, nothing needs to reach Spark from elsewhere, and its pages have no login."""
-
 OF_LIBRARY = (Py4JError, PySparkException, ConnectionError)
 """Errors of Spark, of the bridge to its JVM, and of a JVM that has ended."""
 LOST = ("ExecutorLostFailure", "exited unexpectedly", "ExecutorDeadException")
@@ -103,7 +101,7 @@ def _context() -> SparkContext:
     configuration.set("spark.ui.showConsoleProgress", "false")  # Tenfold shows its own.
     if not master.startswith("local"):
         return SparkContext.getOrCreate(configuration)
-    context = SparkContext.getOrCreate(configuration.setAll(LOOPBACK.items()))
+    context = SparkContext.getOrCreate(configuration.setAll(SPARK_ON_LOOPBACK.items()))
     # Spark writes a page of stack traces for a task that failed, and the error names the cause.
     context.setLogLevel("FATAL")
     return context

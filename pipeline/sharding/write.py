@@ -68,6 +68,11 @@ def write_allowed_plan_file(path: str) -> int:
     plan_path = place_of(path)
     with plan_path.open("rb") as file:
         range_plan = read_range(file)
+        if not range_plan.codecs:
+            raise SettingsError(
+                f"an earlier release planned version {range_plan.version}: make the plan again with `build` or `shard` "
+                "(in Airflow: clear `shard.plan` and all tasks after it)"
+            )
         for folder in (plan_path.parent, range_plan.written, range_plan.origin.cache):
             if folder:
                 require_output(place_of(str(folder)))

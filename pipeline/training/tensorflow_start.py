@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import cache_from_source
 from pathlib import Path
 
 
@@ -42,9 +43,12 @@ def remove_generated_files() -> None:
     """Remove the files of the functions that TensorFlow compiled in this process.
 
     AutoGraph writes a Python file for each function into the folder for temporary files, imports it as a module, and
-    removes it in an ordinary exit only. Seen in TensorFlow 2.21.
+    removes it in an ordinary exit only. Python adds a file of bytecode. Seen in TensorFlow 2.21.
     """
     for name, module in list(sys.modules.items()):
-        if name.startswith("__autograph_generated_file"):
+        if name.startswith("__autograph_generated_file") and (source := getattr(module, "__file__", None)):
+            bytecode = Path(cache_from_source(source))
             with suppress(OSError):
-                Path(str(module.__file__)).unlink(missing_ok=True)
+                Path(source).unlink(missing_ok=True)
+                bytecode.unlink(missing_ok=True)
+                bytecode.parent.rmdir()  # This fails while other trainings have files there.

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dags.engines import write_with_engine
+from pipeline.errors import SettingsError
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
 from tests.engines.environment import PROVIDER, python_of
@@ -50,7 +52,6 @@ def test_spark_writes_the_shards_of_a_dag(run_dag: RunDag, source: Path, tmp_pat
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,
             "PYTHONPATH": f"{PROVIDER}:{os.environ['PYTHONPATH']}",
-            "SPARK_LOCAL_IP": "127.0.0.1",
         },
         capture_output=True,
         text=True,
@@ -88,6 +89,13 @@ def test_a_worker_without_the_engine_is_refused(run_dag: RunDag, source: Path, e
     ran = run_dag("image_dataset", {"source_uri": str(source), "engine": engine})
     assert ran.state == "failed"
     assert words in ran.left("shard.write", "failure")
+    assert ran.tries["shard.write[0]"] == 1  # A retry cannot help.
+
+
+def test_the_error_of_the_process_is_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("TENFOLD_ENGINES_PYTHON", sys.executable)
+    with pytest.raises(SettingsError, match=r"plan\.json is not a file"):
+        write_with_engine(str(tmp_path / "plan.json"), {"engine": "beam"})
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
 OF_ENGINES = {
     f"TENFOLD_{name}"
-    for name in ("SPARK_MASTER", "SPARK_CONNECTION", "SPARK_PACKAGE", "BEAM_OPTIONS", "ENGINES_PYTHON")
+    for name in ("SPARK_MASTER", "SPARK_CONNECTION", "SPARK_PACKAGE", "BEAM_OPTIONS", "ERROR_FILE", "ENGINES_PYTHON")
 }
 """The images contain neither Spark nor Beam."""
 OF_KUBERNETES = {"TENFOLD_GPU_POD_TEMPLATE"}
