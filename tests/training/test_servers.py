@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -85,7 +87,7 @@ class Noted:
 def test_two_servers_read_each_example_once_and_write_one_model(settings: Settings, published: Path):
     noted = Noted(settings, published)
     processes = noted.start()
-    errors = [process.communicate()[1].decode() for process in processes]
+    errors = errors_of(processes)
     assert [process.returncode for process in processes] == [0, 0], errors
     for epoch in (1, 2):
         assert noted.seen(epoch) == Counter(range(EXAMPLES))
@@ -98,6 +100,13 @@ def test_two_servers_read_each_example_once_and_write_one_model(settings: Settin
     assert keras.models.load_model(result["model"]).count_params() > 0
     assert not list(noted.runs[1].folder.glob("*.keras"))
     assert TrainingProcess(noted.runs[1], output=1).wait() == result
+
+
+def errors_of(processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
+    """Return what the processes wrote to stderr, after their end."""
+    # All at once: if a process fills a pipe that nobody reads, it stops, and the others wait for it forever.
+    with ThreadPoolExecutor(len(processes)) as pool:
+        return [words.decode() for _, words in pool.map(lambda process: process.communicate(), processes)]
 
 
 @pytest.mark.long
@@ -119,7 +128,7 @@ def test_a_killed_server_stops_the_other_and_both_can_continue(settings: Setting
         described["settings"]["epochs"] = done + 2
         (run.folder / "run.json").write_text(json.dumps(described))
     processes = noted.start()
-    errors = [process.communicate()[1].decode() for process in processes]
+    errors = errors_of(processes)
     assert [process.returncode for process in processes] == [0, 0], errors
     for epoch in range(1, done + 3):
         assert noted.seen(epoch) == Counter(range(EXAMPLES)), epoch
