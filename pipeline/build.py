@@ -66,7 +66,7 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     images = sum(load_range(place_of(path)).images for path in ranges)
     is_here = settings.engine == "airflow"
     engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
-    # Whoever starts this process is its administrator. A cluster may have another one.
+    # The person who starts this process is its administrator. A cluster may have another administrator.
     function = write_plan_file if is_here else write_allowed_plan_file
     with progress("shard", images) as advance:
         engine(Task(function, allowlists(settings)), ranges, advance)

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Outcomes(AccumulatorParam):  # type: ignore[misc]
-    """Adds up the counts of all calls, and keeps the error of one that no retry can repair."""
+    """Adds up the counts of all calls, and keeps one error that no retry can repair."""
 
     def zero(self, _value: Outcome) -> Outcome:
         return Outcome()

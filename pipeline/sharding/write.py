@@ -33,7 +33,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
     Raises:
         SourceError: If an image vanished or changed since the snapshot.
         ConflictError: If another file has the name of a shard.
-        SettingsError: If this machine has other codecs than the one that made the plan.
+        SettingsError: If the codecs of this machine differ from those of the machine that made the plan.
     """
     with plan_path.open("rb") as file:
         range_plan = read_range(file)

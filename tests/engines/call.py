@@ -15,7 +15,7 @@ from tests.engines import cases
 
 
 def main(engine: str, function: str, folder: str, places: str, sources: str) -> None:
-    """Call the engine and print what came of it."""
+    """Call the engine and print the count and the error."""
     counts: list[int] = []
     result = {"kind": "", "message": ""}
     names = [str(Path(folder) / f"{number:05d}.txt") for number in range(int(places))]

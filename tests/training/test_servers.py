@@ -104,7 +104,7 @@ def test_two_servers_read_each_example_once_and_write_one_model(settings: Settin
 
 def errors_of(processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
     """Return what the processes wrote to stderr, after their end."""
-    # All at once: if a process fills a pipe that nobody reads, it stops, and the others wait for it forever.
+    # All pipes are read at once. A process that fills its pipe stops, and the other server would wait for it forever.
     with ThreadPoolExecutor(len(processes)) as pool:
         return [words.decode() for _, words in pool.map(lambda process: process.communicate(), processes)]
 
