@@ -64,7 +64,7 @@ Action = Literal["continue", "ask", "fail"]
 """The data gate does this if the images exceed a threshold."""
 
 
-OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "samples", "suffixes"})
+OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "key_range", "samples", "suffixes"})
 """Files of pipeline/sources that are no kind of source."""
 
 

@@ -1,20 +1,21 @@
 """Detect the kind of a source, and list its images."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from pipeline.config import Settings, source_kinds
 from pipeline.errors import SourceError
 from pipeline.sources import Found, Listed
+from pipeline.sources.key_range import EVERYTHING, MIN_IMAGES, KeyRange, bytes_of, ranges_between
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 
 
 class Source(Protocol):
-    """The interface of a file of pipeline/sources."""
+    """The interface of a file of pipeline/sources. It may also have the functions of `SourceInParts`."""
 
     __name__: str
     __doc__: str | None
@@ -26,14 +27,68 @@ class Source(Protocol):
         """Yield the content of `place`, in the order of the bytes of the keys."""
 
 
-def images_of(settings: Settings) -> Iterator[Found]:
+@runtime_checkable
+class SourceInParts(Source, Protocol):
+    """A kind of source that several tasks can list, each a range of its keys."""
+
+    def boundaries(self, place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+        """Return up to `most - 1` ascending keys that divide the images into ranges of about equal size.
+
+        A range should have at least `min_images` images. No image is read.
+        """
+
+    def list_range(self, place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+        """Yield the content of `place` whose keys are in a range, in the order of `list_images`. Classes come first."""
+
+
+@runtime_checkable
+class SourceWithLayout(Protocol):
+    """A kind of source that has more than one layout."""
+
+    def layout(self, place: Place, settings: Settings) -> str:
+        """Return a short text that changes if the source changes in a way that affects all of its images."""
+
+
+def images_of(settings: Settings, keys: KeyRange = EVERYTHING) -> Iterator[Found]:
     """Yield the content of the source: Classes first if the kind knows them, then images in the order of their keys.
+
+    With `keys`, only this range is listed. The lists of all ranges, one after another, equal the list of everything,
+    apart from Classes, which each range yields.
 
     Raises SourceError if no kind recognizes the source, if it cannot be read, or if a kind violates the order.
     """
     place = settings.source
     source = find_source(place, settings.source_kind)
-    return _require_order(source.list_images(place, settings), source.__name__)
+    if keys == EVERYTHING:
+        items = source.list_images(place, settings)
+    elif isinstance(source, SourceInParts):
+        items = source.list_range(place, settings, keys)
+    else:
+        raise SourceError(f"{source.__name__} has no function list_range: list its source in one part")
+    return _require_order(items, source.__name__, keys)
+
+
+def key_ranges(settings: Settings, most: int, min_images: int = MIN_IMAGES) -> list[KeyRange]:
+    """Return at most `most` ranges that divide the source into parts of about equal size, in their order.
+
+    Each has at least about `min_images` images. A source whose kind cannot list parts is one range.
+    """
+    place = settings.source
+    source = find_source(place, settings.source_kind)
+    if most < 2 or not isinstance(source, SourceInParts):
+        return [EVERYTHING]
+    try:
+        return ranges_between(source.boundaries(place, settings, most, min_images))
+    except OSError as error:
+        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+
+
+def layout_of(settings: Settings) -> str:
+    """Return a short text that is equal for all parts of a source, unless the source changed between them."""
+    place = settings.source
+    source = find_source(place, settings.source_kind)
+    layout = source.layout(place, settings) if isinstance(source, SourceWithLayout) else ""
+    return f"{source.__name__.rpartition('.')[2]} {layout}".rstrip()
 
 
 def find_source(place: Place, kind: str) -> Source:
@@ -72,16 +127,25 @@ def _source(kind: str) -> Source:
         raise SourceError(f"pipeline/sources/{kind}.py cannot be imported: {error!r}") from error
 
 
-def _require_order(items: Iterator[Found], kind: str) -> Iterator[Found]:
-    """Yield the items, and raise SourceError if two keys are not in order. Another order could give another version."""
+def _require_order(items: Iterator[Found], kind: str, keys: KeyRange) -> Iterator[Found]:
+    """Yield the items, and raise SourceError if two keys are not in order, or if a key is outside of the range.
+
+    Another order could give another version. A key outside of the range would be listed twice.
+    """
     last = b""
+    first, end = map(bytes_of, keys)
     for item in items:
         if isinstance(item, Listed):
-            key = item.key.encode("utf-8", "surrogateescape")
+            key = bytes_of(item.key)
             if key <= last:
                 raise SourceError(
                     f"pipeline/sources/{kind}.py lists {item.key!r} after {last.decode('utf-8', 'surrogateescape')!r}: "
-                    "its list_images must yield each key once, in the order of the keys as bytes"
+                    "it must yield each key once, in the order of the keys as bytes"
+                )
+            if key < first or (end and key >= end):
+                raise SourceError(
+                    f"pipeline/sources/{kind}.py lists {item.key!r}, which is not in the range from {keys.first!r} to "
+                    f"{keys.end!r}: its list_range must yield only keys of the range"
                 )
             last = key
         yield item

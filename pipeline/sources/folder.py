@@ -5,7 +5,7 @@ Files are listed in the order of the bytes of their keys, as in a bucket, with o
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from pipeline.allowed import SOURCES, may_read
 from pipeline.config import Settings
 from pipeline.errors import FileSystemError, SourceError, TenfoldError
 from pipeline.sources import Found, Listed, Skipped, measure_object
+from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of
 from pipeline.sources.suffixes import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.storage import ObjectStat, Place
 from pipeline.system.os_errors import cause_of, retried
@@ -50,21 +51,65 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
 
     Raises SourceError if `place` or a folder in it cannot be read, FileSystemError if one disappears meanwhile.
     """
+    return list_range(place, settings, EVERYTHING)
+
+
+def list_range(place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+    """Yield the files whose keys are in a range. Folders outside of the range are not read."""
+    has_splits = _read_layout(place)
+    for item in walk(place, keys=keys):
+        yield _classify(item, has_splits) if isinstance(item, Listed) else item
+
+
+def layout(place: Place, settings: Settings) -> str:
+    """Return whether there are folders of splits above the classes."""
+    return "with splits" if _read_layout(place) else "without splits"
+
+
+def boundaries(place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+    """Return keys that divide the files into ranges of about equal size."""
+    return boundaries_below(place, ("",), most, min_images)
+
+
+def boundaries_below(place: Place, prefixes: Sequence[str], most: int, min_images: int) -> Sequence[str]:
+    """Return keys that divide the files in some folders of `place` into ranges of about equal size.
+
+    `prefixes` are the ascending paths of the folders, with a slash at the end. On a disk, the files are counted, which
+    takes no request for a file. In a bucket, their number is estimated.
+    """
+    if not isinstance(place, Path):
+        return storage.boundaries(place, prefixes, most, min_images)
+    sample = OrderedSample(most)
+    for prefix in prefixes:
+        for key in _keys_below(place / prefix, prefix, frozenset()):
+            sample.add(key)
+    return sample.boundaries(most, min_images)
+
+
+def walk(folder: Place, prefix: str = "", keys: KeyRange = EVERYTHING) -> Iterator[Listed | Skipped]:
+    """Yield every file below `folder` without labels, ordered by the bytes of its key: `prefix` and its path.
+
+    Only keys in the range are yielded. A folder that is skipped as a whole has the position of its name with a slash.
+    """
+    below = keys.below(prefix)
+    if below is None:
+        return iter(())
+    if not isinstance(folder, Path):
+        objects = storage.objects(folder, below.first, below.end)
+        return (_object(prefix + key, status) for key, status in objects)
+    if may_read(folder):
+        return _walk(folder, prefix, frozenset(), below)
+    return iter([_outside(prefix.rstrip("/"))] if below.contains("") else ())
+
+
+def _read_layout(place: Place) -> bool:
+    """Return whether there are folders of splits above the classes. Raises SourceError if `place` cannot be read."""
     try:
-        has_splits = retried(partial(_has_splits, place), place)
+        return retried(partial(_has_splits, place), place)
     except OSError as error:
         if cause_of(error) == "absent":
             raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
         raise _unlisted(error, error.filename or place) from error
-    for item in walk(place):
-        yield _classify(item, has_splits) if isinstance(item, Listed) else item
-
-
-def walk(folder: Place, prefix: str = "") -> Iterator[Listed | Skipped]:
-    """Yield every file below `folder` without labels, ordered by the bytes of its key: `prefix` and its path."""
-    if isinstance(folder, Path):
-        return _walk(folder, prefix, frozenset()) if may_read(folder) else iter([_outside(prefix.rstrip("/"))])
-    return (_object(prefix + key, status) for key, status in storage.objects(folder))
 
 
 def _outside(key: str) -> Skipped:
@@ -136,29 +181,38 @@ def _has_folders(folder: Place) -> bool:
     return any(True for _ in storage.folders(folder))
 
 
-def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:
-    """Yield the files below `folder`. `above` has the identities of its parent folders, to end a loop of links."""
+def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]], keys: KeyRange) -> Iterator[Listed | Skipped]:
+    """Yield the files below `folder` whose paths, relative to it, are in a range.
+
+    `above` has the identities of its parent folders, to end a loop of links.
+    """
     try:
         status = retried(folder.stat, folder)
-        entries = retried(partial(_entries, folder), folder)
+        entries = retried(partial(_entries, folder, keys), folder)
     except OSError as error:
         key = prefix.rstrip("/")
         # A hidden folder is skipped anyway, and may be unreadable by design, such as lost+found.
         if why_no_image(key) != HIDDEN:
             raise _unlisted(error, folder) from error
-        yield Skipped(key, HIDDEN)
+        if keys.contains(""):
+            yield Skipped(key, HIDDEN)
         return
     identity = (status.st_dev, status.st_ino)
     if identity in above:
-        yield Skipped(prefix.rstrip("/"), "link to a folder above it")
+        if keys.contains(""):
+            yield Skipped(prefix.rstrip("/"), "link to a folder above it")
         return
     for entry in entries:
-        yield from _visit(entry, prefix + entry.name, above | {identity})
+        yield from _visit(entry, prefix, above | {identity}, keys)
 
 
-def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:
+def _visit(
+    entry: os.DirEntry[str], prefix: str, above: frozenset[tuple[int, int]], keys: KeyRange
+) -> Iterator[Listed | Skipped]:
+    key = prefix + entry.name
     if entry.is_symlink() and not may_read(Path(entry.path)):  # Never follow a link that is not allowed.
-        yield _outside(key)
+        if keys.contains(_position(entry)):
+            yield _outside(key)
         return
     try:
         status = retried(entry.stat, entry.path)
@@ -172,7 +226,8 @@ def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]])
         yield Skipped(key, reason)
         return
     if stat.S_ISDIR(status.st_mode):
-        yield from _walk(Path(entry.path), key + "/", above)
+        if below := keys.below(entry.name + "/"):
+            yield from _walk(Path(entry.path), key + "/", above, below)
     elif not is_regular:  # Opening a FIFO would wait forever for a writer.
         yield Skipped(key, "not a regular file")
     elif may_be_image:
@@ -182,9 +237,43 @@ def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]])
         yield Skipped(key, NOT_BY_NAME)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _entries(folder: Path, keys: KeyRange) -> list[os.DirEntry[str]]:
+    """Return the files of a folder whose names are in a range, and the folders that may have such files."""
     with os.scandir(folder) as entries:
-        return sorted(entries, key=_bucket_order)
+        chosen = entries if keys == EVERYTHING else filter(partial(_may_be_inside, keys), entries)
+        return sorted(chosen, key=_bucket_order)
+
+
+def _may_be_inside(keys: KeyRange, entry: os.DirEntry[str]) -> bool:
+    as_file, as_folder = keys.contains(entry.name), keys.intersects(entry.name + "/")
+    if as_file == as_folder:  # Most entries of a large folder need no further examination, which reads links.
+        return as_file
+    return as_folder if _is_folder(entry) else as_file
+
+
+def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
+    """Yield the keys below a folder in their order, without reading a file. Errors are ignored: `walk` reports them."""
+    try:
+        status = folder.stat()
+        with os.scandir(folder) as entries:
+            names = sorted(map(_position_to_count, entries), key=bytes_of)
+    except OSError:
+        return
+    identity = (status.st_dev, status.st_ino)
+    if identity in above:
+        return
+    for name in names:
+        if name.endswith("/"):
+            yield from _keys_below(folder / name, prefix + name, above | {identity})
+        else:
+            yield prefix + name
+
+
+def _position_to_count(entry: os.DirEntry[str]) -> str:
+    """Return the position of an entry. A link to a folder that is not allowed counts as a file, as in `walk`."""
+    position = _position(entry)
+    is_followed = not position.endswith("/") or not entry.is_symlink() or may_read(Path(entry.path))
+    return position if is_followed else entry.name
 
 
 def _unlisted(error: OSError, place: object) -> TenfoldError:
@@ -210,9 +299,17 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _bucket_order(entry: os.DirEntry[str]) -> bytes:
-    """Return a sort key. A folder sorts with a slash after its name, so that a walk yields keys in their order."""
+    """Return a sort key, so that a walk yields keys in the order of their bytes."""
+    return bytes_of(_position(entry))
+
+
+def _position(entry: os.DirEntry[str]) -> str:
+    """Return the name of an entry. A folder has a slash at its end, because all keys below it have one there."""
+    return entry.name + "/" if _is_folder(entry) else entry.name
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        is_folder = retried(entry.is_dir, entry.path)
+        return retried(entry.is_dir, entry.path)
     except OSError:  # `_visit` raises it.
-        is_folder = False
-    return os.fsencode(entry.name + "/" if is_folder else entry.name)
+        return False

@@ -14,7 +14,8 @@ from pipeline.allowed import may_read
 from pipeline.config import Settings
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file
-from pipeline.sources.folder import SPLITS, walk, why_no_image
+from pipeline.sources.folder import SPLITS, boundaries_below, walk, why_no_image
+from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.storage import Place, folders
 from pipeline.system.os_errors import retried
 
@@ -64,14 +65,27 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     `list_encoding` is the encoding of the words. No other setting is used. Raises SourceError if a list beside the
     images cannot be parsed.
     """
+    return list_range(place, settings, EVERYTHING)
+
+
+def list_range(place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+    """Yield the sorted synsets, and the images whose keys are in a range."""
     prefix = _prefix(place)
     lists = _read_lists(place, prefix)
     texts = _human_names(place, prefix, settings.list_encoding)
     yield Classes(tuple(sorted(lists.classes)), {name: texts[name] for name in lists.classes & texts.keys()})
-    for name in FOLDERS:
-        if (place / prefix / name).is_dir():
-            for item in walk(place / prefix / name, f"{prefix}{name}/"):
-                yield _classify(item, prefix, lists) if isinstance(item, Listed) else item
+    for folder in _image_folders(place, prefix):
+        for item in walk(place / folder, folder, keys):
+            yield _classify(item, prefix, lists) if isinstance(item, Listed) else item
+
+
+def boundaries(place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+    """Return keys that divide the images into ranges of about equal size."""
+    return boundaries_below(place, _image_folders(place, _prefix(place)), most, min_images)
+
+
+def _image_folders(place: Place, prefix: str) -> list[str]:
+    return [f"{prefix}{name}/" for name in FOLDERS if (place / prefix / name).is_dir()]
 
 
 def _classify(image: Listed, prefix: str, lists: Lists) -> Listed | Skipped:

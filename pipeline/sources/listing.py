@@ -20,6 +20,7 @@ from pipeline.errors import FileSystemError, SourceError
 from pipeline.sources import Box, Found, Listed, Skipped, measure
 from pipeline.sources.csv_quotes import require_quotes
 from pipeline.sources.folder import SPLITS
+from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, bytes_of
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.system.parallel import ordered_map
@@ -38,6 +39,9 @@ CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 Choose = Callable[[Sequence[str]], dict[str, str]]
 """Returns the name of the column of each role, from the names of all columns."""
+
+Keep = Callable[["pa.Table"], "pa.Table"]
+"""Returns the rows of a part of the list that are kept. Its columns have the names of their roles."""
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = ".parquet"
@@ -70,9 +74,18 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
 
     Raises SourceError if the list cannot be read, lacks a column, or has an invalid value.
     """
+    return list_range(place, settings, EVERYTHING)
+
+
+def list_range(place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+    """Yield the rows whose keys are in a range. Only these rows stay in memory; of JSON lines, all rows do.
+
+    A row without a path has an empty key.
+    """
     from pyarrow import compute
 
-    table = _with_keys(_read(place, settings), place)
+    choose = partial(_choose_columns, place=place, settings=settings)
+    table = _read(place, settings, choose, partial(_rows_of_range, place=place, keys=keys), keys != EVERYTHING)
     rows = _rows_by_path(table, place)
     if isinstance(place, BucketPath) or compute.any(compute.starts_with(table["path"], _GS)).as_py():
         # Each image takes a request of 30 ms or more.
@@ -82,16 +95,38 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     yield from _without_repeats(items, place)
 
 
-def _read(place: Place, settings: Settings) -> "pa.Table":
-    """Read the columns of the roles, and name each by its role."""
+def boundaries(place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+    """Return keys that divide the rows into ranges of about equal size. The column of paths is read once."""
+    sample = HashedSample(most)
+
+    def choose(names: Sequence[str]) -> dict[str, str]:
+        return {"path": _choose_columns(names, place, settings)["path"]}
+
+    def add_keys(table: "pa.Table") -> "pa.Table":
+        for keys in _with_keys(table, place)["path"].chunks:
+            for key in keys.to_pylist():
+                sample.add(key)
+        return table.slice(0, 0)
+
+    _read(place, settings, choose, add_keys, is_stream=True)
+    return sample.boundaries(most, min_images)
+
+
+def layout(place: Place, settings: Settings) -> str:
+    """Return the size of the list and its generation."""
+    measured = measure(place)
+    return f"of {measured.size} bytes, generation {measured.generation}"
+
+
+def _read(place: Place, settings: Settings, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
+    """Read the columns of the roles, name each by its role, and return the rows that `keep` keeps."""
     import pyarrow as pa
 
     try:
         with storage.local_copy(place) as file:
             suffix = file.suffix.lower()
             read = _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
-            choose = partial(_choose_columns, place=place, settings=settings)
-            return retried(partial(read, file, choose, settings.list_encoding), place)
+            return retried(partial(read, file, settings.list_encoding, choose, keep, is_stream), place)
     except MemoryError:  # Also raised by Arrow. The list itself may be valid.
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
@@ -101,7 +136,7 @@ def _read(place: Place, settings: Settings) -> "pa.Table":
         raise SourceError(f"{place} cannot be read as a {place.suffix} list of images: {reason}") from error
 
 
-def _read_csv(place: Path, choose: Choose, encoding: str) -> "pa.Table":
+def _read_csv(place: Path, encoding: str, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
     import pyarrow as pa
     from pyarrow import csv
 
@@ -118,20 +153,24 @@ def _read_csv(place: Path, choose: Choose, encoding: str) -> "pa.Table":
     types = dict.fromkeys(columns.values(), pa.dictionary(pa.int32(), pa.binary()))
     types[columns["path"]] = pa.large_binary()
     convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
-    return _by_role(csv.read_csv(place, block, parse, convert), columns)
+    if not is_stream:
+        return keep(_by_role(csv.read_csv(place, block, parse, convert), columns))
+    with csv.open_csv(place, block, parse, convert) as reader:
+        return _kept(reader, reader.schema, columns, keep)
 
 
-def _read_json_lines(place: Path, choose: Choose, _encoding: str) -> "pa.Table":
+def _read_json_lines(place: Path, _encoding: str, choose: Choose, keep: Keep, _is_stream: bool) -> "pa.Table":
     from pyarrow import json
 
     block = json.ReadOptions(block_size=_BLOCK)
+    # Not as a stream: Arrow would take the types from the first block, and fail if a later block differs.
     table = json.read_json(place, block)
     columns = choose(table.column_names)
     schema = _dates_as_text(table.schema)
     if schema != table.schema:
         # The file is parsed again: a value that was converted to a date has lost its text.
         table = json.read_json(place, block, json.ParseOptions(explicit_schema=schema))
-    return _by_role(table, columns)
+    return keep(_by_role(table, columns))
 
 
 def _dates_as_text(schema: "pa.Schema") -> "pa.Schema":
@@ -146,12 +185,54 @@ def _dates_as_text(schema: "pa.Schema") -> "pa.Schema":
     return pa.schema([(field.name, as_text(field.type)) for field in schema])
 
 
-def _read_parquet(place: Path, choose: Choose, _encoding: str) -> "pa.Table":
+def _read_parquet(place: Path, _encoding: str, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
     from pyarrow import parquet
 
     with parquet.ParquetFile(place) as file:
         columns = choose(file.schema_arrow.names)
-        return _by_role(file.read(list(dict.fromkeys(columns.values()))), columns)
+        names = list(dict.fromkeys(columns.values()))
+        if not is_stream:
+            return keep(_by_role(file.read(names), columns))
+        schema = file.read_row_groups([], names).schema
+        return _kept(file.iter_batches(_BATCH, columns=names), schema, columns, keep)
+
+
+def _kept(batches: Iterable["pa.RecordBatch"], schema: "pa.Schema", columns: dict[str, str], keep: Keep) -> "pa.Table":
+    """Return the rows of a stream that `keep` keeps."""
+    import pyarrow as pa
+
+    # The empty table keeps the types if there is no batch.
+    parts = [keep(_by_role(schema.empty_table(), columns))]
+    for batch in batches:
+        part = keep(_by_role(pa.Table.from_batches([batch]), columns))
+        if len(part):
+            parts.append(part)
+    return pa.concat_tables(parts)
+
+
+def _rows_of_range(table: "pa.Table", place: Place, keys: KeyRange) -> "pa.Table":
+    """Return the rows of a table whose keys are in a range, with keys in the place of paths."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    table = _with_keys(table, place)
+    first, end = (pa.scalar(bytes_of(key), pa.large_binary()) for key in keys)
+    if keys.first:
+        table = table.filter(compute.greater_equal(table["path"], first))
+    if keys.end:
+        table = table.filter(compute.less(table["path"], end))
+    return table if keys == EVERYTHING else _with_own_dictionaries(table)
+
+
+def _with_own_dictionaries(table: "pa.Table") -> "pa.Table":
+    """Remove the values of other rows from the dictionaries. Otherwise, all groups of the list would stay in memory."""
+    import pyarrow as pa
+
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            values = table.column(index).cast(field.type.value_type)
+            table = table.set_column(index, field, values.dictionary_encode().cast(field.type))
+    return table
 
 
 def _by_role(table: "pa.Table", columns: dict[str, str]) -> "pa.Table":

@@ -5,13 +5,14 @@ here write, copy and walk. A reader sees all of a file or none of it, and `write
 """
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from pipeline.errors import AccessError
-from pipeline.storage import local
+from pipeline.storage import local, object_ranges
 from pipeline.storage.bucket_client import bucket_client
 from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat, use_client
 from pipeline.storage.local import CHUNK_BYTES, nearest, temporary_beside
@@ -26,6 +27,7 @@ __all__ = [
     "BucketPath",
     "ObjectStat",
     "Place",
+    "boundaries",
     "copy_new",
     "crc32c_of",
     "file_of",
@@ -87,10 +89,22 @@ def crc32c_of(place: Place) -> int:
     return local.crc32c_of_file(place) if isinstance(place, Path) else place.stat().crc32c
 
 
-def objects(place: BucketPath) -> Iterator[Object]:
-    """Yield all objects below a place, in the order of their names' bytes, a page of a thousand in memory."""
-    for path, stat in bucket_client().objects(place):
+def objects(place: BucketPath, first: str = "", end: str = "") -> Iterator[Object]:
+    """Yield the objects below a place, in the order of their names' bytes, a page of a thousand in memory.
+
+    Only the keys from `first` up to `end` are listed. `end` is not included, and no end if it is empty.
+    """
+    for path, stat in bucket_client().objects(place, first=first, end=end):
         yield Object(path.key[len(place.key) + 1 if place.key else 0 :], stat)
+
+
+def boundaries(place: BucketPath, prefixes: Sequence[str], most: int, min_objects: int) -> list[str]:
+    """Return ascending keys that divide the objects below a place into at most `most` ranges of about equal size.
+
+    `prefixes` are the folders that count, each with a slash at its end, and "" is the whole place. A range has at least
+    about `min_objects` objects. The number of objects is estimated from a few requests for each range.
+    """
+    return object_ranges.boundaries(object_ranges.BucketLister(bucket_client(), place), prefixes, most, min_objects)
 
 
 def file_of(folder: Path, key: str) -> Path:
@@ -109,7 +123,9 @@ def folders(place: Place) -> Iterator[Place]:
         # `iterdir` and `is_dir` would not do: in a bucket, each `is_dir` is a request.
         yield from bucket_client().folders(place)
     else:
-        yield from (path for path in place.iterdir() if path.is_dir())
+        with os.scandir(place) as entries:
+            # A folder may have millions of files. Only of a link does this take a request to the file system.
+            yield from (Path(entry) for entry in entries if (Path(entry) if entry.is_symlink() else entry).is_dir())
 
 
 @contextmanager

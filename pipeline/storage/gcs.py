@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, Any
@@ -65,6 +65,7 @@ REPLACE_TRIES = 10
 SESSION_TRIES = 3
 """An upload whose session the server forgets is tried this many times."""
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
+_FIELDS_OF_NAMES = "items(name),prefixes,nextPageToken"
 _DENIED = (401, 403)
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
 _MAX_MESSAGE_LETTERS = 300
@@ -126,10 +127,15 @@ class Gcs:
             blob.reload(timeout=TIMEOUT_S, retry=self._retry(path))
         return _stat(blob)
 
-    def objects(self, path: BucketPath, limit: int | None = None) -> Iterator[tuple[BucketPath, ObjectStat]]:
-        """Yield the objects below a place, in the order of their names' bytes."""
+    def objects(
+        self, path: BucketPath, limit: int | None = None, first: str = "", end: str = ""
+    ) -> Iterator[tuple[BucketPath, ObjectStat]]:
+        """Yield the objects below a place, in the order of their names' bytes.
+
+        `first` and `end` (not included) are names relative to the place. An empty `end` is no end.
+        """
         with self._explained(path):
-            for blob in self._each(self._list(path, None, limit, self._retry(path))):
+            for blob in self._each(self._list(path, None, limit, self._retry(path), first=first, end=end)):
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
     def children(self, path: BucketPath) -> Iterator[BucketPath]:
@@ -152,6 +158,35 @@ class Gcs:
             for _ in self._each(listing):
                 pass  # The prefixes of a listing are complete only after its last page.
             yield from self._folders(path, listing)
+
+    def names(
+        self, path: BucketPath, limit: int, first: str = "", end: str = ""
+    ) -> tuple[Sequence[str], Sequence[str], bool]:
+        """Return names below a place, no folders, and whether there are no more names.
+
+        At most `limit` names are returned, and at least one if there is any. `first` and `end` are as in `objects`.
+        """
+        listing = self._list(path, None, limit, self._retry(path), first=first, end=end, fields=_FIELDS_OF_NAMES)
+        with self._explained(path):
+            names = self._names_of(self._each(listing))
+        return _relative(path, names), (), listing.next_page_token is None
+
+    def level(self, path: BucketPath, folder: str, max_folders: int) -> tuple[Sequence[str], Sequence[str], bool]:
+        """Return names and folders in a folder below a place, relative to the place, and whether these are all.
+
+        The listing ends with a page that has no folders, or when it has more than `max_folders`.
+        """
+        listing = self._list(path, "/", None, self._retry(path), below=folder, fields=_FIELDS_OF_NAMES)
+        names: list[str] = []
+        with self._explained(path):
+            folders = 0
+            for page in self._pages(listing):
+                names += self._names_of(page)
+                # The pages of millions of files without a folder would take minutes.
+                if len(listing.prefixes) == folders or len(listing.prefixes) > max_folders:
+                    break
+                folders = len(listing.prefixes)
+        return _relative(path, names), _relative(path, sorted(listing.prefixes)), listing.next_page_token is None
 
     def read(self, path: BucketPath, generation: int | None = None) -> bytes:
         """Return a whole object, verified with the checksum that the bucket sends with it.
@@ -305,22 +340,45 @@ class Gcs:
             yield BucketPath(path.bucket, prefix.rstrip("/"), path.user_project)
 
     def _each(self, listing: Any) -> Iterator[Blob]:
-        """Yield all objects of a listing. Each page has a deadline: the whole may take hours."""
+        """Yield all objects of a listing."""
+        for page in self._pages(listing):
+            yield from page
+
+    def _pages(self, listing: Any) -> Iterator[Iterable[Blob]]:
+        """Yield the pages of a listing. Each page has a deadline: the whole may take hours."""
         pages = listing.pages
         while True:
             with self._watch.within(MAX_REQUEST_S):
                 page = next(pages, None)
             if page is None:
                 return
-            yield from page
+            yield page
 
-    def _list(self, path: BucketPath, delimiter: str | None, limit: int | None, retry: Retry | None) -> Any:
+    def _names_of(self, page: Iterable[Blob]) -> list[str]:
+        return [blob.name for blob in page]
+
+    def _list(
+        self,
+        path: BucketPath,
+        delimiter: str | None,
+        limit: int | None,
+        retry: Retry | None,
+        *,
+        first: str = "",
+        end: str = "",
+        below: str = "",
+        fields: str = _FIELDS,
+    ) -> Any:
+        prefix = path.key + "/" if path.key else ""
         return self._client.list_blobs(
             self._bucket(path),
-            prefix=path.key + "/" if path.key else None,
+            prefix=prefix + below or None,
             delimiter=delimiter,
             max_results=limit,
-            fields=_FIELDS,
+            # The offsets of a bucket are whole names, with the prefix.
+            start_offset=prefix + first if first else None,
+            end_offset=prefix + end if end else None,
+            fields=fields,
             timeout=TIMEOUT_S,
             retry=retry,
         )
@@ -623,6 +681,11 @@ def _principal(credentials: Credentials) -> str:
         return "an anonymous reader (no credentials were found)"
     name = getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "")
     return str(name or "the application default credentials")
+
+
+def _relative(path: BucketPath, names: Iterable[str]) -> list[str]:
+    """Return the names of objects relative to a place that they are below."""
+    return [name[len(path.key) + 1 if path.key else 0 :] for name in names]
 
 
 def _uri(blob: Blob) -> str:

@@ -1,0 +1,121 @@
+"""Ranges of keys, which divide a source into parts that several tasks list.
+
+Keys are ordered by their bytes, as in every list of images. The ranges of a source follow each other without a gap, so
+that each file belongs to one of them.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from heapq import heappush, heapreplace
+from itertools import pairwise
+from typing import NamedTuple
+
+MIN_IMAGES = 50_000
+"""A range has at least about this many images. A task takes seconds to start, and lists more images than this then."""
+_SAMPLES_PER_RANGE = 16
+"""A sample holds at least this many keys for each range, so that a range is larger than planned by a 16th at most."""
+
+
+class KeyRange(NamedTuple):
+    """The keys from `first` up to `end`, which is not included. If `end` is empty, the range has no end."""
+
+    first: str = ""
+    end: str = ""
+
+    def contains(self, key: str) -> bool:
+        """Return whether a key is in the range."""
+        if not self.first and not self.end:
+            return True
+        position = bytes_of(key)
+        return bytes_of(self.first) <= position and (not self.end or position < bytes_of(self.end))
+
+    def intersects(self, prefix: str) -> bool:
+        """Return whether a key that begins with `prefix` can be in the range."""
+        position = bytes_of(prefix)
+        # If `first` comes after the prefix and does not begin with it, `first` comes after all keys of the prefix.
+        starts = bytes_of(self.first) <= position or self.first.startswith(prefix)
+        return starts and (not self.end or position < bytes_of(self.end))
+
+    def below(self, prefix: str) -> "KeyRange | None":
+        """Return the range for the rest of the keys that begin with `prefix`; None if none of them can be in it."""
+        if not self.intersects(prefix):
+            return None
+        first, end = (key[len(prefix) :] if key.startswith(prefix) else "" for key in self)
+        return KeyRange(first, end)
+
+
+EVERYTHING = KeyRange()
+
+
+class OrderedSample:
+    """A sample of keys that arrive in their order: each n-th key, with an n that doubles when the sample is full."""
+
+    def __init__(self, most: int) -> None:
+        self._step = 1
+        self._max_keys = 2 * most * _SAMPLES_PER_RANGE
+        self._keys: list[str] = []
+        self.count = 0
+
+    def add(self, key: str) -> None:
+        """Add the next key."""
+        if self.count % self._step == 0:
+            self._keys.append(key)
+            if len(self._keys) > self._max_keys:
+                self._keys = self._keys[::2]
+                self._step *= 2
+        self.count += 1
+
+    def boundaries(self, most: int, min_images: int) -> list[str]:
+        """Return the keys that divide all keys into at most `most` ranges of about equal size."""
+        return _quantiles(self._keys, min(most, self.count // max(1, min_images)))
+
+
+class HashedSample:
+    """A sample of keys that arrive in any order: the keys with the smallest hashes. A repeated key counts once."""
+
+    def __init__(self, most: int) -> None:
+        self._max_keys = 2 * most * _SAMPLES_PER_RANGE
+        self._largest_first: list[tuple[int, bytes]] = []
+        """A heap of (negative hash, key)."""
+        self._keys: set[bytes] = set()
+
+    def add(self, key: bytes) -> None:
+        """Add one key."""
+        entry = (-int.from_bytes(blake2b(key, digest_size=8).digest()), key)
+        is_full = len(self._largest_first) == self._max_keys
+        if (is_full and entry <= self._largest_first[0]) or key in self._keys:
+            return
+        self._keys.add(key)
+        if is_full:
+            self._keys.remove(heapreplace(self._largest_first, entry)[1])
+        else:
+            heappush(self._largest_first, entry)
+
+    @property
+    def count(self) -> int:
+        """The number of different keys. It is an estimate if the sample is full."""
+        if len(self._largest_first) < self._max_keys:
+            return len(self._keys)
+        # Hashes are spread evenly, so the k-th smallest of n hashes is at about k / n of their range.
+        return len(self._keys) * 2**64 // max(1, -self._largest_first[0][0])
+
+    def boundaries(self, most: int, min_images: int) -> list[str]:
+        """Return the keys that divide all keys into at most `most` ranges of about equal size."""
+        keys = [key.decode("utf-8", "surrogateescape") for key in sorted(self._keys)]
+        return _quantiles(keys, min(most, self.count // max(1, min_images)))
+
+
+def ranges_between(boundaries: Sequence[str]) -> list[KeyRange]:
+    """Return the ranges that ascending keys divide everything into."""
+    return [KeyRange(first, end) for first, end in pairwise(("", *boundaries, ""))]
+
+
+def bytes_of(key: str) -> bytes:
+    """Return the bytes of a key, which decide its position. The name of a file may be any bytes."""
+    return key.encode("utf-8", "surrogateescape")
+
+
+def _quantiles(keys: Sequence[str], parts: int) -> list[str]:
+    """Return the keys that divide ascending keys into `parts` parts of equal size, or fewer if there are few keys."""
+    starts = [len(keys) * part // parts for part in range(1, parts)]
+    return [keys[start] for start in dict.fromkeys(starts) if start]
