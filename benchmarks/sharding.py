@@ -2,7 +2,6 @@
 
     make bench-sharding
     python -m benchmarks.sharding [--rounds N] [--quick] [--only PATTERN] [--images FOLDER] [--json FILE]
-    python -m benchmarks.sharding --plan        planning ten million images
 
 All are measured in alternating rounds in one run, with a warm page cache and without fsync; what counts is the ratio.
 What was drawn and written lies in .bench/, the other packages in .bench/env (`make bench-env`).
@@ -17,7 +16,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,13 +40,10 @@ from pipeline.config import settings_from
 from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.sharding.ranges import load_range
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.snapshot.raw_image import content_of, from_line, to_line
-from pipeline.snapshot.snapshot import columns_path, load_snapshot, save_snapshot, to_columns
 
 SHARDS = 20
 PREPARED = 256
 LINEAR = (1_000, 5_000, 20_000, 50_000)
-PLANNED = 10_000_000
 
 HEADER, STRICT, RESIZE = ({"check": "header"}, {"check": "strict"}, {"prepare": "resize", "prepare_size": PREPARED})
 ARRAY_RECORD, TFDS = "ArrayRecord", "TFDS"
@@ -76,7 +71,7 @@ def main() -> None:
     open_unless_set()
     logging.disable(logging.WARNING)  # advice on the size of shards, many times over
     try:
-        results = plan_results(options) if options.plan else sharding_results(options)
+        results = sharding_results(options)
     finally:
         shutil.rmtree(HOME / "work", ignore_errors=True)
     if options.json:
@@ -92,7 +87,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--images", type=Path, help="folder with photographs of your own; else they are drawn")
     parser.add_argument("--only", default="", metavar="PATTERN", help='of the table, such as "tenfold|limit"')
-    parser.add_argument("--plan", action="store_true", help="measure nothing but planning ten million images")
     parser.add_argument("--json", type=Path, help="file for every figure")
     return parser.parse_args(arguments)
 
@@ -304,45 +298,6 @@ def growth_table(growth: Sequence[dict[str, float]]) -> list[str]:
         f"| {row['whole_s']:.2f} | {row['peak_mb']:.0f} |"
         for row in growth
     ]
-
-
-def plan_results(options: argparse.Namespace) -> dict[str, Any]:
-    """Plan ten million images that do not exist, and print what it took."""
-    count = PLANNED // (100 if options.quick else 1)
-    tiny = pictures.tiny_images(HOME / "images" / "tiny-1000", 1_000)
-    settings, snapshot = snapshot_of(tiny, HEADER | {"num_shards": 2_000})
-    say(f"a snapshot of {count:,} images is simulated")
-    job = {"settings": settings.model_dump(), "snapshot": str(simulated(snapshot, count))}
-    task = Contender("plan", "plan", Path(sys.executable), [job_file(job)], count, [])
-    measure_whole([task], 1, logs())
-    files = sorted(Path(settings.workspace).glob("work/*/*/plans/*"))
-    planned = sum(load_range(path).images for path in files)
-    if not task.error and planned != count:
-        task.error = f"failed (the plan holds {planned:,} images)"
-    seconds = task.error or f"{task.whole_s[0]:.1f}"
-    largest = max((path.stat().st_size for path in files), default=0) / 1e3
-    lines = ["| images planned | whole process, s | memory, MB | tasks | a task reads, kB |", "|---|---|---|---|---|"]
-    lines.append(f"| {count:,} | {seconds} | {task.peak_mb:.0f} | {len(files)} | {largest:,.0f} |")
-    machine = machine_line(*OUR_PACKAGES)
-    print("\n".join([machine, "", *lines]))
-    return {"machine": [machine], "plan": {"plan": as_json([task])}}
-
-
-def simulated(path: Path, count: int) -> Path:
-    """Return a snapshot of `count` images: the rows of another one again and again, under other names."""
-    small = load_snapshot(path)
-    rows = [from_line(line) for line in Path(small.rows).read_bytes().splitlines()]
-    large = Path(small.rows).with_name("simulated.jsonl")
-    ids = {label: number for number, label in enumerate(small.labels)}
-    offset = 0
-    with open(large, "wb") as lines, open(str(columns_path(large)), "wb") as columns:
-        for number in range(count):
-            row = rows[number % len(rows)]
-            # A checksum of its own each: those that agree are taken for equal images, and read to make sure.
-            row = row._replace(key=f"{number:08d}/{row.key}", crc32c=number * 2_654_435_761 & 0xFFFFFFFF)
-            columns.write(to_columns(row, offset, ids[row.labels[0]]))
-            offset += lines.write(to_line(content_of(row), row))
-    return Path(str(save_snapshot(replace(small, rows=str(large), listed=count, fingerprint=f"{count:032x}"))))
 
 
 if __name__ == "__main__":

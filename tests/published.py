@@ -16,10 +16,12 @@ from pipeline.report import write_card
 from pipeline.sharding import publish as publishing
 from pipeline.sharding import window
 from pipeline.sharding.gate import Ask
+from pipeline.sharding.merge import merged_lines, read_pieces
 from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.raw_image import RawImage, from_line
 from pipeline.storage import Place, place_of
 from tests.conftest import jpeg
 
@@ -140,6 +142,13 @@ def planned(settings: Settings, ask: Ask | None = None) -> tuple[Place, list[Pla
     """List the source and plan the shards. Return the plan, and its plan files."""
     plan_path = make_plan(settings, take_snapshot(settings), ask)
     return plan_path, [place_of(path) for path in load_plan(plan_path).ranges]
+
+
+def rows_of_plan(path: Place) -> list[RawImage]:
+    """Return the rows of a plan file, in the order of its shards."""
+    with path.open("rb") as file:
+        file.readline()
+        return [from_line(line) for line in merged_lines(read_pieces(file))]
 
 
 def write_and_copy(ranges: Iterable[Place]) -> None:

@@ -21,7 +21,7 @@ from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
 from pipeline.sharding.gate import notices
 from pipeline.snapshot import raw_image as raw
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.snapshot.snapshot import load_columns, load_snapshot
+from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.sources import Found, Listed, Skipped, folder
 from pipeline.system import os_errors
 from tests.conftest import MakeImages, jpeg
@@ -65,8 +65,8 @@ def test_unsupported_files_of_equal_size_form_no_group(settings: Settings):
     """They have no CRC32C. If they formed one group, all of them would be in the same split."""
     for number in range(30):
         (Path(settings.source_uri) / "cats" / f"{number}.heic").write_bytes(b"same size" + bytes([number]))
-    columns = load_columns(load_snapshot(take_snapshot(settings)))
-    assert len(set(columns["group"].tolist())) == 54
+    [part] = load_snapshot(take_snapshot(settings)).parts
+    assert len(set(part.columns()["group"].tolist())) == 54
 
 
 def test_a_source_with_only_unsupported_images_is_refused_with_the_reason(make_images: MakeImages, settings: Settings):

@@ -33,21 +33,11 @@ def tenfold_read(job: Job) -> None:
 def tenfold_fetch(job: Job) -> None:
     """Images into the cache of the workspace, as the task `extract` brings them."""
     from pipeline.snapshot.fetch import fetch_images
-    from pipeline.snapshot.raw_image import Origin
-    from pipeline.snapshot.snapshot import Snapshot
+    from pipeline.snapshot.raw_image import Origin, from_line
 
     origin = Origin(root=f"gs://{job['bucket']}", cache=job["folder"], remote=True)
-    of_no_use_here: dict[str, Any] = {
-        "kind": "",
-        "started_ns": 0,
-        "fingerprint": "",
-        "labels": [],
-        "stated_labels": [],
-        "texts": {},
-    }
-    of_no_use_here |= {"classes": {}, "multi_label": False, "has_boxes": False, "box_labels": [], "skipped": {}}
-    of_no_use_here |= {"skipped_suffixes": {}}
-    fetch_images(Snapshot(origin.root, origin, rows=job["rows"], listed=len(job["names"]), bytes=0, **of_no_use_here))
+    with open(job["rows"], "rb") as lines:
+        fetch_images(map(from_line, lines), origin, len(job["names"]), total_bytes=0)
 
 
 def tenfold_fetch_shards(job: Job) -> None:

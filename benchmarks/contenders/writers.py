@@ -24,14 +24,6 @@ def tenfold(job: Job) -> None:
     write_range(Path(job["range"]), lambda *_: None)
 
 
-def plan(job: Job) -> None:
-    """This project's planning, from a snapshot to the plan files of all tasks."""
-    from pipeline.config import settings_from
-    from pipeline.sharding.plan_files import make_plan
-
-    make_plan(settings_from(job["settings"]).dated(), Path(job["snapshot"]))
-
-
 def limit(job: Job) -> None:
     """Read, CRC32C and write, by one thread in C."""
     import ctypes
@@ -213,7 +205,6 @@ WRITERS = {
     writer.__name__: writer
     for writer in (
         tenfold,
-        plan,
         limit,
         decoder,
         decoder_and_encoder,

@@ -4,14 +4,13 @@ import logging
 import shutil
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pipeline.errors import SourceError
 from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.sharding.order import Order
+from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.raw_image import RawImage, why_unread
 from pipeline.snapshot.raw_reader import RawReader
-from pipeline.snapshot.snapshot import Snapshot, SnapshotRows, load_columns
+from pipeline.snapshot.snapshot import Snapshot
 from pipeline.storage import Place, nearest
 
 SAMPLES = 24
@@ -19,16 +18,12 @@ SAMPLES = 24
 _log = logging.getLogger(__name__)
 
 
-def expected_bytes(snapshot: Snapshot, order: NDArray[np.intp], rules: Rules) -> int:
-    """Return the expected size of all shards: that of the images, or that of a prepared sample times their number.
-
-    `order` holds the numbers of the images in random order.
-    """
+def expected_bytes(snapshot: Snapshot, order: Order, rules: Rules) -> int:
+    """Return the expected size of all shards: that of the images, or that of a prepared sample times their number."""
     if rules.prepare == "keep":
         return snapshot.bytes
     reader = RawReader(snapshot.origin)
-    with SnapshotRows(snapshot, load_columns(snapshot)) as rows:
-        samples = [_prepared_bytes(reader, rows[number], rules) for number in order[:SAMPLES].tolist()]
+    samples = [_prepared_bytes(reader, row, rules) for row in order.first_rows(TRAIN, SAMPLES)]
     usable = [size for size in samples if size]
     return sum(usable) * snapshot.listed // max(len(usable), 1)
 

@@ -8,13 +8,12 @@ class badly even with a buffer of 8,192.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.sharding.ranges import ShardSpec
-from pipeline.snapshot.snapshot import SPLITS, TEST, TRAIN, VALIDATION
+from pipeline.snapshot.part import TEST, TRAIN, VALIDATION
 
 LARGEST_SHARD_BYTES = 1_000_000_000
 """Shards above this size are too large to cache."""
@@ -23,21 +22,6 @@ SMALLEST_SHARD_BYTES = 10_000_000
 BEST_SHARD_BYTES = 150_000_000
 MAX_TASKS = 1000
 """At most this many tasks write shards. Airflow maps a task at most 1,024 times."""
-
-
-@dataclass(frozen=True)
-class Arrangement:
-    """Splits, shards and order of all images. The number of an image is that of its row in the snapshot."""
-
-    columns: NDArray[np.void]
-    splits: NDArray[np.int8]
-    """Index in SPLITS of each image."""
-    images: dict[str, int]
-    """Number of images by split."""
-    shards: dict[str, int]
-    """Number of shards by split."""
-    order: NDArray[np.intp]
-    """Numbers of the images in the order of the shards."""
 
 
 def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.uint64]:
@@ -52,37 +36,6 @@ def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.ui
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
     return result
-
-
-def assign_splits(stated: NDArray[np.int8], split_hashes: NDArray[np.uint64], fraction: float) -> NDArray[np.int8]:
-    """Return the split of every image, as its index in SPLITS.
-
-    If the source has validation images, images without a stated split are for training. Otherwise, a share of the
-    images that are not for testing is held back by the hash of their group, but at least one group.
-
-    Args:
-        stated: the split that the source states, as its index in SPLITS, or -1.
-        split_hashes: hashes of the groups. Images of one group have one hash, and stay together.
-        fraction: share of the images that is held back, 0 to 1.
-    """
-    free = stated != SPLITS.index(TEST)
-    splits = np.where(free & (stated < 0), 0, stated).astype(np.int8)
-    if (stated == SPLITS.index(VALIDATION)).any() or not free.any():
-        return splits
-    # At a fraction of 1, 2**64 would not fit into 64 bits.
-    held = free & (split_hashes < np.uint64(min(fraction * 2**64, 2**64 - 1)))
-    if not held.any():
-        # The hash selects none of so few groups. The lowest one is held back, because training needs validation images.
-        held = free & (split_hashes == split_hashes[free].min())
-    splits[held] = SPLITS.index(VALIDATION)
-    return splits
-
-
-def split_order(splits: NDArray[np.int8], order_hashes: NDArray[np.uint64], split: str) -> NDArray[np.intp]:
-    """Return the indexes of the images of one split, in the order of its shards."""
-    members = np.flatnonzero(splits == SPLITS.index(split))
-    # Equal hashes keep the order of the snapshot, which is that of the keys.
-    return members[np.argsort(order_hashes[members], kind="stable")]
 
 
 def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> dict[str, int]:

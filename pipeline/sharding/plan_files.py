@@ -1,20 +1,18 @@
 """Snapshot -> plan files. They decide everything; writing shards only follows them.
 
-One task reads one plan file, whatever the number of images. Its first line describes the shards. The rows of the
-snapshot follow in the order of the shards, so that a task streams both.
+One task reads one plan file, whatever the number of images. Its first line describes the shards. Each further line is a
+piece of a sorted part of the snapshot. The task merges the pieces into the rows of its shards.
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.config import Settings, settings_in_fingerprint
@@ -28,10 +26,13 @@ from pipeline.records.format import RecordFormat
 from pipeline.sharding import plan
 from pipeline.sharding.expected_size import expected_bytes, log_size
 from pipeline.sharding.gate import Ask, decide, findings, notices
-from pipeline.sharding.plan import Arrangement
+from pipeline.sharding.merge import Piece, to_line
+from pipeline.sharding.order import Order
 from pipeline.sharding.quality_facts import DUPLICATES, planned_facts, skipped_by_name
-from pipeline.sharding.ranges import WRITER_VERSION, RangePlan
-from pipeline.snapshot.snapshot import SPLITS, TRAIN, Snapshot, SnapshotRows, load_columns, load_snapshot
+from pipeline.sharding.ranges import PLAN_FORMAT, WRITER_VERSION, RangePlan, ShardSpec
+from pipeline.sharding.sort import SplitRule
+from pipeline.snapshot.part import TRAIN
+from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
@@ -77,27 +78,29 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     # A person is asked only once, even if another run adds labels and the plan is made again.
     ask = cache(ask) if ask else None
     snapshot = load_snapshot(snapshot_path)
-    arranged = _arrange(load_columns(snapshot), settings)
+    order = _order(snapshot, settings)
+    shards = plan.shard_counts(order.images, settings.train_shards, settings.num_training_servers)
     needed = _needed_labels(snapshot)
     if settings.label_map:
         labels = labels_of_file(Path(settings.label_map), needed)
     else:
         labels = proposed_labels(name_folder(settings), needed)
     # The labels and their ids are part of the version, so they are proposed before and reserved later.
-    version = version_of(snapshot, settings, labels, arranged.shards)
+    version = version_of(snapshot, settings, labels, shards)
     # This is saved for a version that exists, too: the date then has a newer listing of the same images.
     save_listed(settings, version, snapshot.started_ns)
     whole_plan = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):
         _warn({"skipped_by_name": skipped_by_name(snapshot)})  # Skipped files do not change the version.
         return _save_plan(settings, whole_plan)
-    quality = _pass_gate(settings, snapshot, arranged, whole_plan, ask)
+    quality = _pass_gate(settings, snapshot, order, whole_plan, ask)
     build = str(work_folder(settings, version))
     # Another run has changed the label map since `proposed_labels`. With other ids, the version is another one.
     if whole_plan.in_label_map and not reserve_labels(name_folder(settings), labels, build):
         return make_plan(settings, snapshot_path, ask)
-    _log_plan(snapshot, arranged, version, settings)
-    ranges = list(_write_plan_files(settings, snapshot, version, labels, arranged))
+    _log_plan(snapshot, order, shards, version, settings)
+    specs = plan.shard_specs(order.images, shards, whole_plan.records.ending)
+    ranges = list(_write_plan_files(settings, snapshot, whole_plan, order, specs))
     return _save_plan(settings, replace(whole_plan, complete=False, quality=quality, ranges=ranges))
 
 
@@ -131,13 +134,12 @@ def _is_complete(settings: Settings, version: str) -> bool:
 
 
 def _pass_gate(
-    settings: Settings, snapshot: Snapshot, arranged: Arrangement, whole_plan: Plan, ask: Ask | None
+    settings: Settings, snapshot: Snapshot, order: Order, whole_plan: Plan, ask: Ask | None
 ) -> dict[str, Any]:
     """Return the facts about the images if the gate lets the run continue, before a label or a shard is written."""
     before = last_version(name_folder(settings), but=whole_plan.version)
-    quality, duplicates = planned_facts(snapshot, arranged, labels=whole_plan.labels, before=before)
     with storage.write_whole(work_folder(settings, whole_plan.version) / DUPLICATES, synced=True) as file:
-        file.write(duplicates)
+        quality = planned_facts(snapshot, order, file, labels=whole_plan.labels, before=before)
     _warn(quality)
     decide(findings(quality, settings), ask)
     return quality
@@ -214,67 +216,69 @@ def settings_of_bytes(settings: Settings) -> dict[str, Any]:
     return values
 
 
-def _arrange(columns: NDArray[np.void], settings: Settings) -> Arrangement:
-    splits = plan.assign_splits(
-        columns["split"], plan.salted(columns["group"], "split", settings.split_seed), settings.validation_fraction
-    )
-    images = {split: int((splits == number).sum()) for number, split in enumerate(SPLITS)}
-    if not images[TRAIN]:
-        others = ", ".join(f"{count} for {split}" for split, count in images.items() if count)
+def _order(snapshot: Snapshot, settings: Settings) -> Order:
+    order = Order(snapshot, SplitRule.of(settings))
+    if not order.images[TRAIN]:
+        others = ", ".join(f"{count} for {split}" for split, count in order.images.items() if count)
         raise SourceError(
             f"no image of {settings.source_uri!r} is left for training ({others}): add images for training, or make "
             "the groups smaller, because all images of a group are in the same split"
         )
-    shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
-    hashes = plan.salted(columns["key"], "order", settings.split_seed)
-    order = np.concatenate([plan.split_order(splits, hashes, split) for split in shards])
-    return Arrangement(columns, splits, images, shards, order)
+    return order
 
 
-def _log_plan(snapshot: Snapshot, arranged: Arrangement, version: str, settings: Settings) -> None:
-    for split, shards in arranged.shards.items():
-        _log.info("version %s: writing %d %s images into %d shards", version, arranged.images[split], split, shards)
-    total = expected_bytes(snapshot, arranged.order, rules_of(settings))
+def _log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], version: str, settings: Settings) -> None:
+    for split, shards in counts.items():
+        _log.info("version %s: writing %d %s images into %d shards", version, order.images[split], split, shards)
+    total = expected_bytes(snapshot, order, rules_of(settings))
     log_size(total, snapshot, shards_folder(settings, version), settings.prepare)
-    train_bytes = total * arranged.images[TRAIN] // snapshot.listed
+    train_bytes = total * order.images[TRAIN] // snapshot.listed
     for advice in (
         plan.size_advice(train_bytes, settings.train_shards),
-        plan.fewer_images_advice(arranged.images[TRAIN], settings.train_shards),
+        plan.fewer_images_advice(order.images[TRAIN], settings.train_shards),
     ):
         if advice:
             _log.warning(advice)
 
 
 def _write_plan_files(
-    settings: Settings, snapshot: Snapshot, version: str, labels: list[str], arranged: Arrangement
+    settings: Settings, snapshot: Snapshot, whole_plan: Plan, order: Order, specs: Sequence[ShardSpec]
 ) -> Iterator[str]:
-    form = record_format(settings, snapshot)
-    specs_of_all = plan.shard_specs(arranged.images, arranged.shards, form.ending)
-    with SnapshotRows(snapshot, arranged.columns) as rows:
-        start = 0
-        for specs in plan.shard_ranges(specs_of_all, settings.shards_per_task):
-            header = RangePlan(
-                version=version,
-                writer=WRITER_VERSION,
-                origin=snapshot.origin,
-                labels=labels,
-                texts=snapshot.texts,
-                records=form,
-                rules=rules_of(settings),
-                shards=list(specs),
-                written=str(shards_folder(settings, version)),
-                published=str(dataset_folder(settings, version)),
-                codecs=_codecs(settings),
-            )
-            end = start + header.images
-            path = work_folder(settings, version) / "plans" / f"{specs[0].name}--{specs[-1].name}.jsonl"
-            with storage.write_whole(path, synced=True) as file:
-                file.write(json.dumps(asdict(header)).encode() + b"\n")
-                file.writelines(rows.lines(arranged.order[start:end]))
-            yield str(path)
-            start = end
+    folder = work_folder(settings, whole_plan.version) / "plans"
+    ranges = plan.shard_ranges(specs, settings.shards_per_task)
+    for of_range, pieces in zip(ranges, _pieces(order, ranges), strict=True):
+        header = RangePlan(
+            version=whole_plan.version,
+            writer=WRITER_VERSION,
+            format=PLAN_FORMAT,
+            origin=snapshot.origin,
+            labels=whole_plan.labels,
+            texts=snapshot.texts,
+            records=whole_plan.records,
+            rules=rules_of(settings),
+            shards=list(of_range),
+            written=whole_plan.written,
+            published=whole_plan.dataset,
+            codecs=_codecs(settings),
+        )
+        path = folder / f"{of_range[0].name}--{of_range[-1].name}.jsonl"
+        with storage.write_whole(path, synced=True) as file:
+            file.write(json.dumps(asdict(header)).encode() + b"\n")
+            file.writelines(map(to_line, pieces))
+        yield str(path)
     # `plan.json` names these files and is written next, so their names must be on the disk first.
-    storage.sync_folder(work_folder(settings, version) / "plans")
+    storage.sync_folder(folder)
+
+
+def _pieces(order: Order, ranges: Sequence[Sequence[ShardSpec]]) -> Iterator[list[Piece]]:
+    """Yield the pieces of each range. A range may have shards of several splits."""
+    splits = dict.fromkeys(spec.split for of_range in ranges for spec in of_range)
+    of_splits = []
+    for split in splits:
+        images = (sum(spec.images for spec in of_range if spec.split == split) for of_range in ranges)
+        of_splits.append(order.pieces(split, [0, *accumulate(images)]))
+    for of_range in zip(*of_splits, strict=True):
+        yield list(chain.from_iterable(of_range))
 
 
 def _codecs(settings: Settings) -> dict[str, str]:

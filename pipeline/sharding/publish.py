@@ -38,8 +38,9 @@ from pipeline.sharding.plan_files import Plan, load_plan
 from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines, to_lines, written_facts
 from pipeline.sharding.ranges import RangePlan, load_range
 from pipeline.sharding.results import ShardResult, load_hashes, load_result, remove_torn
+from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
 from pipeline.snapshot.skipped import SKIPPED
-from pipeline.snapshot.snapshot import SPLITS, TRAIN, VALIDATION, load_snapshot, skipped_path, started_ns
+from pipeline.snapshot.snapshot import load_snapshot, skipped_path, started_ns
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance
@@ -189,7 +190,7 @@ def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
 
     Like the card, it may be replaced, because other files in the source are not part of a version.
     """
-    lines = skipped_path(place_of(load_snapshot(place_of(plan.snapshot)).rows)).read_bytes()
+    lines = skipped_path(place_of(plan.snapshot)).read_bytes()
     with storage.write_whole(path) as file:
         file.write(lines)
     return from_lines(lines)

@@ -7,7 +7,7 @@ known when the shards are written.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,17 @@ from numpy.typing import NDArray
 from pipeline.dataset.manifest import Dataset
 from pipeline.sharding.duplicates import (
     MAX_NAMES,
-    Group,
-    candidates,
-    confirm,
     duplicate_facts,
     leak_facts,
     near_groups,
 )
-from pipeline.sharding.plan import Arrangement
+from pipeline.sharding.equal_images import equal_images
+from pipeline.sharding.order import Order
 from pipeline.sharding.results import ShardResult
 from pipeline.sharding.statistics import Statistics, drift
-from pipeline.snapshot.raw_image import RawImage
+from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
 from pipeline.snapshot.raw_reader import RawReader
-from pipeline.snapshot.snapshot import SPLITS, TRAIN, VALIDATION, Snapshot, SnapshotRows
-from pipeline.system.progress import progress
+from pipeline.snapshot.snapshot import Snapshot
 
 DUPLICATES = "duplicates.jsonl"
 """This file beside `dataset.json` lists groups of equal and similar images."""
@@ -36,28 +33,20 @@ Quality = dict[str, Any]
 
 
 def planned_facts(
-    snapshot: Snapshot, arranged: Arrangement, *, labels: Sequence[str], before: Dataset | None
-) -> tuple[Quality, bytes]:
-    """Return the facts that are known before an image is written, and the lines of `duplicates.jsonl`.
+    snapshot: Snapshot, order: Order, duplicates: IO[bytes], *, labels: Sequence[str], before: Dataset | None
+) -> Quality:
+    """Return the facts that are known before an image is written. Write the lines of `duplicates.jsonl`.
 
     `labels` are the labels of the version by id. `before` is the last version.
     """
-    with SnapshotRows(snapshot, arranged.columns) as rows:
-        groups = _equal(RawReader(snapshot.origin), arranged, rows)
-        contradictions = _Contradictions(snapshot.listed)
-        lines = to_lines(
-            contradictions.add([rows[number] for number in group], arranged.splits[group]) for group in groups
-        )
-        facts: Quality = {
-            "listed": snapshot.listed,
-            "skipped_by_name": skipped_by_name(snapshot),
-            "duplicates": duplicate_facts(groups),
-            "contradictions": contradictions.facts(),
-            "leaks": leak_facts(groups, arranged.splits, lambda number: rows[number].key),
-            "classes": _classes(snapshot, arranged, TRAIN),
-            "classes_without_training": _missing(_classes(snapshot, arranged, TRAIN)),
-            "classes_without_validation": _missing(_classes(snapshot, arranged, VALIDATION)),
-        }
+    facts: Quality = {
+        "listed": snapshot.listed,
+        "skipped_by_name": skipped_by_name(snapshot),
+        **equal_images(order, RawReader(snapshot.origin), duplicates),
+        "classes": _classes(snapshot, order, TRAIN),
+        "classes_without_training": _missing(_classes(snapshot, order, TRAIN)),
+        "classes_without_validation": _missing(_classes(snapshot, order, VALIDATION)),
+    }
     # What changed since the last version of the dataset name.
     # Without an earlier version, no class counts as new.
     known = {label for split in before.splits.values() for label in split.classes} if before else set(snapshot.classes)
@@ -69,7 +58,7 @@ def planned_facts(
     # Labels that have an id but no image, neither in this version nor in the last one.
     with_images = {*snapshot.classes, *snapshot.box_labels, *facts["classes_gone"]}
     facts["classes_unused"] = [label for label in labels if label not in with_images]
-    return facts, lines
+    return facts
 
 
 def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
@@ -77,32 +66,6 @@ def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
     files = sum(snapshot.skipped_suffixes.values())
     shown = dict(list(snapshot.skipped_suffixes.items())[:MAX_NAMES])
     return {"files": files, "of": files + snapshot.listed, "suffixes": shown}
-
-
-class _Contradictions:
-    """Counts groups of equal images that do not all have the same labels. The order of the labels does not matter."""
-
-    def __init__(self, listed: int) -> None:
-        self._listed = listed
-        self._images = self._groups = 0
-        self._pairs: list[dict[str, list[Any]]] = []
-
-    def add(self, group: Sequence[RawImage], splits: NDArray[np.int8]) -> Mapping[str, Any]:
-        """Count a group of equal images; return its row of `duplicates.jsonl`."""
-        other = next((row for row in group if set(row.labels) != set(group[0].labels)), None)
-        if other is not None:
-            self._images += len(group)
-            self._groups += 1
-            if len(self._pairs) < MAX_NAMES:
-                self._pairs.append({"paths": [group[0].key, other.key], "labels": [group[0].labels, other.labels]})
-        row = _group_row("equal", [image.key for image in group], splits)
-        for image, raw in zip(row["images"], group, strict=True):
-            image["labels"] = list(raw.labels)
-        return row
-
-    def facts(self) -> dict[str, Any]:
-        """Return the number of images in such groups, and pairs of them, in the form of `dataset.json`."""
-        return {"images": self._images, "groups": self._groups, "of": self._listed, "pairs": self._pairs}
 
 
 def written_facts(
@@ -133,20 +96,6 @@ def written_facts(
     return {**facts, "drift": _drift(facts, settings, before)}, rows
 
 
-def _equal(reader: RawReader, arranged: Arrangement, rows: SnapshotRows) -> list[Group]:
-    """Return groups of equal images. Only images of equal size and CRC32C are read."""
-    alike = candidates(arranged.columns["size"], arranged.columns["crc32c"])
-    if not alike:
-        return []
-    with progress("compare", sum(map(len, alike))) as advance:
-
-        def read(number: int) -> bytes:
-            advance(1)
-            return reader.read(rows[number])
-
-        return confirm(alike, read, lambda number: int(arranged.columns["size"][number]))
-
-
 def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Return rows as JSON lines."""
     return b"".join(json.dumps(row).encode("ascii") + b"\n" for row in rows)
@@ -157,20 +106,15 @@ def from_lines(lines: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines.splitlines()]
 
 
-def _classes(snapshot: Snapshot, arranged: Arrangement, split: str) -> dict[str, int]:
+def _classes(snapshot: Snapshot, order: Order, split: str) -> dict[str, int]:
     """Return the number of listed images of each label in a split.
 
-    Empty if images have several labels, because the columns have only the first one.
+    Empty if images have several labels, because a sorted part counts only the first one.
     """
     if snapshot.multi_label:
         return {}
-    members = arranged.splits == SPLITS.index(split)
-    counts = np.bincount(arranged.columns["label"][members], minlength=len(snapshot.labels)).tolist()
-    return {
-        label: count
-        for label, count in sorted(zip(snapshot.labels, counts, strict=True))
-        if snapshot.classes.get(label)
-    }
+    counts = order.classes(split)
+    return {label: counts[label] for label in snapshot.classes}
 
 
 def _missing(classes: Mapping[str, int]) -> list[str]:

@@ -1,11 +1,11 @@
-"""A range of shards, which one task writes. It is the first line of a plan file; the rows of the images follow.
+"""A range of shards, which one task writes. It is the first line of a plan file. The pieces of their rows follow.
 
 This module is light to import, like all modules of a shard task, which starts in tenths of a second.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO
 
 from pipeline.errors import SettingsError
@@ -16,6 +16,9 @@ from pipeline.storage import Place
 
 WRITER_VERSION = 3
 """Increase this if the same images with the same codecs would give other bytes. All datasets then get new versions."""
+
+PLAN_FORMAT = 2
+"""Increase this if the lines of a plan file change. In format 1, the rows followed the first line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class RangePlan:
     version: str
     writer: int
     """The WRITER_VERSION of the release that wrote the plan."""
+    format: int
+    """The PLAN_FORMAT of the release that wrote the plan."""
     origin: Origin
     labels: list[str]
     texts: dict[str, str]
@@ -44,8 +49,8 @@ class RangePlan:
     """Folder in which shards are written."""
     published: str
     """Folder in which shards are published; the same folder if it is in the workspace."""
-    codecs: dict[str, str] = field(default_factory=dict)
-    """The `codec_versions` of the version. Empty in plans of earlier releases."""
+    codecs: dict[str, str]
+    """The `codec_versions` of the version."""
 
     @property
     def images(self) -> int:
@@ -60,10 +65,10 @@ def load_range(path: Place) -> RangePlan:
 
 
 def read_range(file: IO[bytes]) -> RangePlan:
-    """Read the first line of a plan file, up to its rows. Raises SettingsError if another release planned it."""
+    """Read the first line of a plan file, up to its pieces. Raises SettingsError if another release planned it."""
     content = json.loads(file.readline())
     # The version identifies the bytes that the other release would write, and this release may write other bytes.
-    if content.get("writer") != WRITER_VERSION:
+    if (content.get("writer"), content.get("format")) != (WRITER_VERSION, PLAN_FORMAT):
         raise SettingsError(
             f"another release of Tenfold planned version {content['version']}: run the `shard` stage again, from its "
             "plan (in Airflow: clear `shard.plan` and all tasks after it)"

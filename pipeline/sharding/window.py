@@ -44,7 +44,7 @@ from pipeline.errors import DatasetError
 from pipeline.sharding.gate import Ask, decide, findings, notices
 from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines
 from pipeline.sharding.shared_images import Examples, shared_facts
-from pipeline.snapshot.snapshot import SPLITS, TRAIN
+from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
 from pipeline.workspace import hashes_folder, name_folder

@@ -4,7 +4,6 @@ import platform
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import IO
 
 import google_crc32c
 
@@ -17,6 +16,7 @@ from pipeline.images.examine import Examiner, UsableImage, is_misnamed
 from pipeline.images.rejection import ABSENT, Rejection
 from pipeline.records.format import ImageEncoder
 from pipeline.records.tfrecord import Writer, writer_of
+from pipeline.sharding.merge import merged_lines, read_pieces
 from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range, read_range
 from pipeline.sharding.results import ShardResult, WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.sharding.statistics import Statistics
@@ -43,7 +43,8 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
         advance(sum(spec.images for spec in finished))
         # One stream for all shards: while a shard is uploaded, the images of the next one are downloaded.
-        images = RawReader(range_plan.origin).read_all(from_lines(_lines(file, range_plan.shards, finished)))
+        lines = _lines(merged_lines(read_pieces(file)), range_plan.shards, finished)
+        images = RawReader(range_plan.origin).read_all(from_lines(lines))
         writer = _ShardWriter(range_plan)
         for spec in range_plan.shards:
             if spec not in finished:
@@ -68,15 +69,10 @@ def write_allowed_plan_file(path: str) -> int:
     plan_path = place_of(path)
     with plan_path.open("rb") as file:
         range_plan = read_range(file)
-        if not range_plan.codecs:
-            raise SettingsError(
-                f"an earlier release planned version {range_plan.version}: make the plan again with `build` or `shard` "
-                "(in Airflow: clear `shard.plan` and all tasks after it)"
-            )
         for folder in (plan_path.parent, range_plan.written, range_plan.origin.cache):
             if folder:
                 require_output(place_of(str(folder)))
-        for rows in from_lines(file):
+        for rows in from_lines(merged_lines(read_pieces(file))):
             for row in rows:
                 require_source(place_of_key(range_plan.origin, row.key))
     return write_plan_file(path)
@@ -85,8 +81,6 @@ def write_allowed_plan_file(path: str) -> int:
 def _require_codecs(range_plan: RangePlan) -> None:
     """Refuse to write with codecs that may give other bytes than the version promises."""
     planned = range_plan.codecs
-    if not planned:  # An earlier release made the plan.
-        return
     here = codec_versions(gzip=range_plan.records.compression == "gzip", perceptual_hash="imagehash" in planned)
     different = [
         f"{name} is {here.get(name, 'missing')} instead of {planned.get(name, 'missing')}"
@@ -119,10 +113,10 @@ def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> No
         remove_torn(path, result)
 
 
-def _lines(file: IO[bytes], specs: Sequence[ShardSpec], finished: Collection[ShardSpec]) -> Iterator[bytes]:
+def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collection[ShardSpec]) -> Iterator[bytes]:
     """Yield the rows of the shards that are not finished."""
     for spec in specs:
-        lines = islice(file, spec.images)
+        lines = islice(rows, spec.images)
         if spec in finished:
             deque(lines, maxlen=0)  # Skip to the rows of the next shard.
         else:

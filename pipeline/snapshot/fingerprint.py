@@ -16,23 +16,28 @@ _blake2b = hashlib.blake2b
 
 
 class Fingerprint:
-    """The fingerprint of the rows that were added so far."""
+    """The fingerprint of the rows that were added so far.
 
-    def __init__(self) -> None:
-        self._rows = 0
-        self._sum = 0
+    Attributes:
+        rows: Number of the rows.
+        sum: The sum of their hashes.
+    """
+
+    def __init__(self, rows: int = 0, sum: int = 0) -> None:  # noqa: A002 - as in the literature
+        self.rows = rows
+        self.sum = sum
 
     def add(self, row: bytes) -> None:
         """Add one row. No two rows of a source may be equal."""
-        self._rows += 1
-        self._sum = (self._sum + int.from_bytes(_blake2b(row, digest_size=32).digest(), "little")) % _MODULUS
+        self.rows += 1
+        self.sum = (self.sum + int.from_bytes(_blake2b(row, digest_size=32).digest(), "little")) % _MODULUS
 
     def merge(self, other: "Fingerprint") -> None:
         """Add all rows of `other`."""
-        self._rows += other._rows
-        self._sum = (self._sum + other._sum) % _MODULUS
+        self.rows += other.rows
+        self.sum = (self.sum + other.sum) % _MODULUS
 
     def hexdigest(self) -> str:
         """Return the fingerprint as 32 hexadecimal digits."""
-        content = b"%d,%d" % (self._rows, self._sum)
+        content = b"%d,%d" % (self.rows, self.sum)
         return _blake2b(content, digest_size=16).hexdigest()

@@ -1,12 +1,11 @@
-"""Files that a listing skips: they are counted by reason and by suffix, and listed in a file.
+"""Files that a listing skips: they are counted by reason and by suffix, and the first ones are named.
 
 A list of suffixes decides which files are images. If a suffix is missing from it, these counts make the loss visible.
 """
 
 import json
-from collections import Counter
-from collections.abc import Mapping
-from typing import IO
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pipeline.sources import Skipped
 from pipeline.sources.folder import NOT_BY_NAME
@@ -22,33 +21,50 @@ _OTHERS = "others"
 """All further suffixes are counted under this entry."""
 
 
+@dataclass
 class SkippedFiles:
-    """Counts skipped files, and writes their names into a file."""
+    """Counts skipped files, and keeps the names of the first ones."""
 
-    def __init__(self, names: IO[bytes]) -> None:
-        self._names = names
-        self._reasons: Counter[str] = Counter()
-        self._suffixes: Counter[str] = Counter()
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Number of files by reason."""
+    suffixes: dict[str, int] = field(default_factory=dict)
+    """Number of files that were skipped because of their suffix, by suffix."""
+    names: list[Sequence[str]] = field(default_factory=list)
+    """Key and reason of up to MAX_NAMES files."""
 
     def add(self, item: Skipped) -> None:
-        """Count one file, and write a line of JSON with its `path` and `reason`."""
-        if self._reasons.total() < MAX_NAMES:
-            self._names.write(json.dumps({"path": item.key, "reason": item.reason}).encode("ascii") + b"\n")
-        self._reasons[item.reason] += 1
+        """Count one file."""
+        if len(self.names) < MAX_NAMES:
+            self.names.append(tuple(item))
+        self.reasons[item.reason] = self.reasons.get(item.reason, 0) + 1
         if item.reason == NOT_BY_NAME:
-            suffix = suffix_of(item.key) or "no suffix"
-            is_counted = suffix in self._suffixes or len(self._suffixes) < MAX_SUFFIXES
-            self._suffixes[suffix if is_counted else _OTHERS] += 1
+            self._count_suffix(suffix_of(item.key) or "no suffix", 1)
 
-    @property
-    def reasons(self) -> dict[str, int]:
-        """Number of skipped files by reason, ordered by reason."""
-        return dict(sorted(self._reasons.items()))
+    def merge(self, other: "SkippedFiles") -> None:
+        """Add all files of `other`."""
+        self.names += other.names[: MAX_NAMES - len(self.names)]
+        for reason, count in other.reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
+        for suffix, count in other.suffixes.items():
+            self._count_suffix(suffix, count)
 
-    @property
-    def suffixes(self) -> dict[str, int]:
-        """Number of files that were skipped because of their suffix, by suffix, the most frequent first."""
-        return dict(sorted(self._suffixes.items(), key=lambda item: (-item[1], item[0])))
+    def lines(self) -> Iterator[bytes]:
+        """Yield the names as lines of JSON with `path` and `reason`."""
+        for key, reason in self.names:
+            yield json.dumps({"path": key, "reason": reason}).encode("ascii") + b"\n"
+
+    def reasons_in_order(self) -> dict[str, int]:
+        """Return the counts by reason, ordered by reason."""
+        return dict(sorted(self.reasons.items()))
+
+    def suffixes_in_order(self) -> dict[str, int]:
+        """Return the counts by suffix, the most frequent first."""
+        return dict(sorted(self.suffixes.items(), key=lambda item: (-item[1], item[0])))
+
+    def _count_suffix(self, suffix: str, count: int) -> None:
+        is_counted = suffix in self.suffixes or len(self.suffixes) < MAX_SUFFIXES
+        suffix = suffix if is_counted else _OTHERS
+        self.suffixes[suffix] = self.suffixes.get(suffix, 0) + count
 
 
 def suffix_counts(suffixes: Mapping[str, int], limit: int = 5) -> str:

@@ -36,6 +36,10 @@ class KeyRange(NamedTuple):
         starts = bytes_of(self.first) <= position or self.first.startswith(prefix)
         return starts and (not self.end or position < bytes_of(self.end))
 
+    def overlaps(self, first: str, last: str) -> bool:
+        """Return whether a key from `first` to `last`, which are both included, can be in the range."""
+        return bytes_of(self.first) <= bytes_of(last) and (not self.end or bytes_of(first) < bytes_of(self.end))
+
     def below(self, prefix: str) -> "KeyRange | None":
         """Return the range for the rest of the keys that begin with `prefix`; None if none of them can be in it."""
         if not self.intersects(prefix):

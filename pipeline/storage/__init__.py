@@ -40,6 +40,7 @@ __all__ = [
     "objects",
     "place_of",
     "read_json",
+    "read_range",
     "swap",
     "sweep",
     "sync_folder",
@@ -82,6 +83,15 @@ def read_json(place: Place) -> Any:
         # An error of `read`, unlike one of `open`, does not name the file.
         error.filename = error.filename or str(place)
         raise
+
+
+def read_range(place: Place, start: int, length: int) -> bytes:
+    """Return up to `length` bytes of a file from `start`; fewer at its end. A bucket has no checksum of a part."""
+    if isinstance(place, BucketPath):
+        return bucket_client().read_range(place, start, length)
+    with place.open("rb") as file:
+        file.seek(start)
+        return file.read(length)
 
 
 def crc32c_of(place: Place) -> int:

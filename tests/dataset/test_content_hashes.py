@@ -21,7 +21,7 @@ from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, place_of
 from tests.conftest import MakeImages, jpeg
-from tests.published import commit, publish, publish_case
+from tests.published import commit, publish, publish_case, rows_of_plan
 from tests.writes import writes
 
 
@@ -78,7 +78,7 @@ def test_hashes_of_finished_shards_survive_a_failure(make_images: MakeImages, tm
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "num_shards": 4})
     plan_path = make_plan(settings, take_snapshot(settings))
     [range_path, *others] = map(place_of, load_plan(plan_path).ranges)
-    third = json.loads(range_path.read_bytes().splitlines()[1 + 6 * 2])[0]  # the first image of the third shard
+    third = rows_of_plan(range_path)[6 * 2].key  # the first image of the third shard
     (source / third).write_bytes(jpeg(1))
     kept = [hashes_path(range_path, f"train-{number:05d}-of-00004.tfrecord") for number in range(4)]
     original = jpeg(1000 * ord(third[0]) + int(third[2:5]))

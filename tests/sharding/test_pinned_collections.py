@@ -18,11 +18,15 @@ from unittest import mock
 
 import pytest
 
+from pipeline.build import publish, write_shards
+from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.sharding import plan_files, write
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.part import PART_LIMITS, PartLimits
+from pipeline.sources.detection import key_ranges
 from pipeline.storage import place_of
 from tests.fixed_images import CMYK, GRAY, GRAYSCALE, TRUECOLOR_ALPHA, jpeg, png
-from tests.published import publish
 
 CODECS = {"pillow": "1"}
 FISH, GOLD = "n01440764", "n01443537"
@@ -143,8 +147,11 @@ PINNED: dict[str, tuple[str, str]] = {
 """The version and a hash of all shards, by collection."""
 
 
-def measured(collection: Collection, root: Path) -> tuple[str, str]:
-    """Return the version of a collection, and a hash of the names and bytes of its shards."""
+def measured(collection: Collection, root: Path, ranges: int = 1, limits: PartLimits = PART_LIMITS) -> tuple[str, str]:
+    """Return the version of a collection, and a hash of the names and bytes of its shards.
+
+    It is listed in up to `ranges` ranges of keys, and its snapshot has parts with these limits.
+    """
     for name, content in collection.files.items():
         path = root / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +161,13 @@ def measured(collection: Collection, root: Path) -> tuple[str, str]:
         mock.patch.object(plan_files, "codec_versions", return_value=CODECS),
         mock.patch.object(write, "codec_versions", return_value=CODECS),
     ):
-        folder = publish(root / "source" / collection.source, root / "workspace", **collection.settings)
+        source = root / "source" / collection.source
+        settings = settings_from(
+            {"source_uri": str(source), "workspace": str(root / "workspace"), **collection.settings}
+        )
+        keys = key_ranges(settings, ranges, min_images=1)
+        plan_path = write_shards(settings, take_snapshot(settings, keys, limits))
+        folder = Path(publish(plan_path, settings)["dataset"])
     hashed = hashlib.blake2b(digest_size=8)
     for split in load(folder).splits.values():
         for shard in split.shards:
@@ -165,6 +178,11 @@ def measured(collection: Collection, root: Path) -> tuple[str, str]:
 @pytest.mark.parametrize("name", COLLECTIONS)
 def test_a_collection_keeps_its_version_and_its_bytes(name: str, tmp_path: Path):
     assert measured(COLLECTIONS[name], tmp_path) == PINNED[name]
+
+
+@pytest.mark.parametrize("name", COLLECTIONS)
+def test_a_collection_in_many_parts_has_the_same_version_and_bytes(name: str, tmp_path: Path):
+    assert measured(COLLECTIONS[name], tmp_path, ranges=4, limits=PartLimits(rows=2)) == PINNED[name]
 
 
 def main() -> None:

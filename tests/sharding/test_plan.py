@@ -3,7 +3,7 @@ import pytest
 
 from pipeline.sharding import plan
 from pipeline.sharding.ranges import ShardSpec, describe_range
-from pipeline.snapshot.snapshot import hash_text, size_and_crc32c
+from pipeline.snapshot.part import hash_text, size_and_crc32c
 
 
 @pytest.mark.parametrize(
@@ -116,36 +116,3 @@ def test_another_purpose_or_seed_gives_other_hashes(purpose: str, seed: int):
     first, second = plan.salted(hashes, "order", 0), plan.salted(hashes, purpose, seed)
     assert len(set(first.tolist()) | set(second.tolist())) == 2000
     assert abs(np.corrcoef(first.astype(float), second.astype(float))[0, 1]) < 0.1
-
-
-def splits_of(stated: list[int], fractions: list[float], fraction: float) -> list[int]:
-    hashes = np.array([int(value * 2**63) * 2 for value in fractions], np.uint64)
-    return plan.assign_splits(np.array(stated, np.int8), hashes, fraction).tolist()
-
-
-@pytest.mark.parametrize(
-    ("stated", "fractions", "fraction", "expected"),
-    [
-        ([-1, -1, -1, -1], [0.1, 0.3, 0.9, 0.19], 0.2, [1, 0, 0, 1]),
-        ([-1, -1, -1], [0.6, 0.3, 0.9], 0.2, [0, 1, 0]),  # at least one is held back
-        ([0, 0, 1, 2], [0.1, 0.1, 0.9, 0.1], 0.2, [0, 0, 1, 2]),  # the source's own folders win
-        ([-1, -1, -1], [0.6, 0.3, 0.3], 0.2, [0, 1, 1]),  # a group stays together
-        ([0, 0, 2], [0.1, 0.5, 0.1], 0.2, [1, 0, 2]),  # only train/ and test/: validation images come from train/
-    ],
-)
-def test_assign_splits(stated: list[int], fractions: list[float], fraction: float, expected: list[int]):
-    assert splits_of(stated, fractions, fraction) == expected
-
-
-def test_added_images_do_not_move_others_between_splits():
-    groups = np.array([hash_text(f"image{i}") for i in range(300)], np.uint64)
-    hashes = (plan.salted(groups, "split", 0) / 2**64).tolist()
-    before, after = splits_of([-1] * 200, hashes[:200], 0.2), splits_of([-1] * 300, hashes, 0.2)
-    assert after[:200] == before
-    assert 30 <= sum(before) <= 50  # near 40 of 200
-
-
-def test_split_order_depends_only_on_the_hashes():
-    splits, hashes = np.array([0, 1, 0, 0], np.int8), np.array([9, 1, 3, 5], np.uint64)
-    assert plan.split_order(splits, hashes, "train").tolist() == [2, 3, 0]
-    assert plan.split_order(splits, hashes, "validation").tolist() == [1]

@@ -12,7 +12,7 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot import extract
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.raw_image import from_lines
-from pipeline.snapshot.snapshot import Snapshot, SnapshotRows, load_columns, load_snapshot
+from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from tests.conftest import MakeImages, jpeg
 
 
@@ -21,7 +21,11 @@ def rows_of(snapshot: Snapshot) -> list:
 
 
 def lines_of(snapshot: Snapshot) -> list[bytes]:
-    return Path(snapshot.rows).read_bytes().splitlines(keepends=True)
+    return [line for part in snapshot.parts for line in Path(part.rows).read_bytes().splitlines(keepends=True)]
+
+
+def columns_of(snapshot: Snapshot) -> np.ndarray:
+    return np.concatenate([part.columns() for part in snapshot.parts])
 
 
 def snapshot_of(settings: Settings) -> Snapshot:
@@ -98,13 +102,13 @@ def test_a_snapshot_of_another_release_is_ignored(at_rest: Settings, read: list[
 
 def test_columns_match_the_rows(settings: Settings):
     snapshot = snapshot_of(settings)
-    rows, columns = rows_of(snapshot), load_columns(snapshot)
+    rows, columns = rows_of(snapshot), columns_of(snapshot)
+    [part] = snapshot.parts
     assert [row.size for row in rows] == columns["size"].tolist()
     assert [row.crc32c for row in rows] == columns["crc32c"].tolist()
-    assert [row.labels[0] for row in rows] == [snapshot.labels[label] for label in columns["label"]]
-    with SnapshotRows(snapshot, columns) as by_number:
-        assert [by_number[number] for number in (23, 0, 7)] == [rows[23], rows[0], rows[7]]
-        assert list(by_number.lines(np.array([5, 2]))) == [lines_of(snapshot)[5], lines_of(snapshot)[2]]
+    assert [row.labels[0] for row in rows] == [part.labels()[label] for label in columns["label"]]
+    assert [part.row(number).image for number in (23, 0, 7)] == [rows[23], rows[0], rows[7]]
+    assert [part.row(number).columns.tolist() for number in (23, 0)] == [[columns[23].item()], [columns[0].item()]]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,7 @@ def test_groups_are_extracted_from_file_names(make_images: MakeImages, tmp_path:
         settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "group_pattern": pattern})
     )
     assert [row.group for row in rows_of(snapshot)] == groups
-    columns = load_columns(snapshot)
+    columns = columns_of(snapshot)
     assert len(set(columns["group"].tolist())) == len({group or str(number) for number, group in enumerate(groups)})
 
 
@@ -156,7 +160,7 @@ def test_equal_files_share_a_group(make_images: MakeImages, settings: Settings):
     source = Path(settings.source_uri)
     (source / "eels" / "copy.jpg").write_bytes((source / "cats" / "000.jpg").read_bytes())
     snapshot = snapshot_of(settings)
-    by_key = dict(zip([row.key for row in rows_of(snapshot)], load_columns(snapshot)["group"].tolist(), strict=True))
+    by_key = dict(zip([row.key for row in rows_of(snapshot)], columns_of(snapshot)["group"].tolist(), strict=True))
     assert by_key["eels/copy.jpg"] == by_key["cats/000.jpg"]
     assert len(set(by_key.values())) == 24
 

@@ -1,0 +1,181 @@
+"""Find equal images among all parts of a snapshot, and what they mean: duplicates, leaks and contradictions.
+
+Equal images have an equal size and CRC32C, so they are in the same range of the sorted contents of all parts. One range
+after another is searched, and only images that agree in both are read. Memory does not grow with the images.
+"""
+
+import heapq
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import storage
+from pipeline.sharding.duplicates import MAX_NAMES, READERS, Group, candidates, confirm
+from pipeline.sharding.order import Order, Placed
+from pipeline.sharding.sort import CONTENTS, contents_path, load_contents
+from pipeline.snapshot.part import SPLITS, TRAIN
+from pipeline.snapshot.raw_reader import RawReader
+from pipeline.system.parallel import ordered_map
+from pipeline.system.progress import progress
+
+ROWS_PER_RANGE = 8_000_000
+"""A range of contents has about this many rows. Comparing them needs 0.4 GB."""
+_NUMBERED = np.dtype([("content", "<u8"), ("number", "<i8"), ("size", "<u4")])
+
+
+def equal_images(
+    order: Order, reader: RawReader, lines: IO[bytes], rows_per_range: int = ROWS_PER_RANGE
+) -> dict[str, Any]:
+    """Write a line of `duplicates.jsonl` for each group of equal images, in the order of their first images.
+
+    Returns:
+        The facts `duplicates`, `contradictions` and `leaks`, in the form of `quality` in `dataset.json`.
+    """
+    facts = _Facts(order.images)
+    with ExitStack() as stack:
+        found = []
+        for alike in _candidates(order, rows_per_range):
+            file = stack.enter_context(tempfile.TemporaryFile(prefix="tenfold-"))
+            _write_groups(alike, order, reader, file)
+            file.seek(0)
+            found.append(map(_Numbered.read, file))
+        for numbered in heapq.merge(*found):
+            facts.add(json.loads(numbered.line))
+            lines.write(numbered.line)
+    return facts.to_json()
+
+
+class _Numbered(NamedTuple):
+    """A line of `duplicates.jsonl`, and the number of its first image."""
+
+    first: int
+    line: bytes
+
+    @classmethod
+    def read(cls, line: bytes) -> "_Numbered":
+        first, _, rest = line.partition(b"\t")
+        return cls(int(first), rest)
+
+
+class _Candidates(NamedTuple):
+    """Groups of images that agree in size and CRC32C."""
+
+    groups: list[Group]
+    """Numbers of the images in the snapshot."""
+    sizes: Mapping[int, int]
+    """Size of each of these images by its number."""
+
+
+def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
+    """Yield the groups of one range of contents after another, if it has any."""
+    ranges = max(1, -(-order.compared // rows_per_range))
+    # The contents are hashes, so equal ranges have about equally many.
+    begins = np.array([number * 2**64 // ranges for number in range(1, ranges)], np.uint64)
+    bounds = []
+    for part in order.parts:
+        contents = load_contents(part, order.rule)
+        inner = np.searchsorted(np.ascontiguousarray(contents["content"]), begins)
+        bounds.append([0, *inner.tolist(), len(contents)])
+    for number in range(ranges):
+        rows = _numbered(order, [(ends[number], ends[number + 1]) for ends in bounds])
+        groups = candidates(rows["content"])
+        if groups:
+            members = np.concatenate(groups)
+            sizes = dict(zip(rows["number"][members].tolist(), rows["size"][members].tolist(), strict=True))
+            yield _Candidates([rows["number"][group].astype(np.intp) for group in groups], sizes)
+
+
+def _numbered(order: Order, bounds: Sequence[tuple[int, int]]) -> NDArray[np.void]:
+    """Return the contents between two bounds in each part, with numbers that count through all parts."""
+    rows, filled, size = np.empty(sum(end - begin for begin, end in bounds), _NUMBERED), 0, CONTENTS.itemsize
+    for part, first, (begin, end) in zip(order.parts, order.first_numbers, bounds, strict=True):
+        read = storage.read_range(contents_path(part, order.rule), begin * size, (end - begin) * size)
+        contents = np.frombuffer(read, CONTENTS)
+        target = rows[filled : filled + len(contents)]
+        target["content"], target["number"], target["size"] = (
+            contents["content"],
+            contents["row"] + first,
+            contents["size"],
+        )
+        filled += len(contents)
+    return rows
+
+
+def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[bytes]) -> None:
+    with progress("compare", len(alike.sizes)) as advance:
+
+        def read(number: int) -> bytes:
+            advance(1)
+            return reader.read(order.placed(number).image)
+
+        groups = confirm(alike.groups, read, alike.sizes.__getitem__)
+    images = ordered_map(order.placed, (int(number) for group in groups for number in group), READERS)
+    for group in groups:
+        row = _row(islice(images, len(group)))
+        file.write(b"%d\t%b\n" % (group[0], json.dumps(row).encode("ascii")))
+
+
+def _row(images: Iterable[Placed]) -> dict[str, Any]:
+    return {
+        "kind": "equal",
+        "images": [
+            {"path": image.key, "split": SPLITS[split], "labels": list(image.labels)} for image, split in images
+        ],
+    }
+
+
+class _Facts:
+    """Sums over groups of equal images, and the first examples."""
+
+    def __init__(self, images: Mapping[str, int]) -> None:
+        """`images` is the number of all images by split."""
+        self._of = images
+        self._images = self._groups = 0
+        self._contradictory_images = self._contradictory_groups = self._leaked = 0
+        self._pairs: list[dict[str, list[Any]]] = []
+        self._leaks: list[list[str]] = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add one group by its row of `duplicates.jsonl`."""
+        images = row["images"]
+        self._groups += 1
+        self._images += len(images)
+        # The order of the labels does not matter.
+        other = next((each for each in images if set(each["labels"]) != set(images[0]["labels"])), None)
+        if other:
+            self._contradictory_images += len(images)
+            self._contradictory_groups += 1
+            if len(self._pairs) < MAX_NAMES:
+                pair = (images[0], other)
+                self._pairs.append(
+                    {"paths": [each["path"] for each in pair], "labels": [each["labels"] for each in pair]}
+                )
+        training = [each["path"] for each in images if each["split"] == TRAIN]
+        held_back = [each["path"] for each in images if each["split"] != TRAIN]
+        if training and held_back:
+            self._leaked += len(held_back)
+            if len(self._leaks) < MAX_NAMES:
+                self._leaks.append([training[0], held_back[0]])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts in the form of `dataset.json`."""
+        return {
+            "duplicates": {"images": self._images, "groups": self._groups},
+            "contradictions": {
+                "images": self._contradictory_images,
+                "groups": self._contradictory_groups,
+                "of": sum(self._of.values()),
+                "pairs": self._pairs,
+            },
+            "leaks": {
+                "images": self._leaked,
+                "of": sum(count for split, count in self._of.items() if split != TRAIN),
+                "names": self._leaks,
+            },
+        }

@@ -1,0 +1,177 @@
+"""Sort a part of a snapshot: the first half of planning, which many tasks can do, each for its own parts.
+
+The order of a dataset is that of a salted hash of the keys, within each split. So each part is sorted alone, and a task
+that writes shards merges a piece of each sorted part. Which split a row belongs to may depend on rows of other parts:
+for example, no image is held back by its hash if any part has an image that the source states as validation. Therefore,
+a part is sorted by kinds of rows, from which `pipeline/sharding/order.py` decides the splits.
+
+A sorted part has four files beside the part. The lines are the rows in the new order. The index has the hash of each
+line and its end in the file. The contents are the size and CRC32C of each row, hashed and sorted, so that equal images
+of all parts can be found one range after another. The description is written last.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.sharding.plan import salted
+from pipeline.snapshot.part import SPLITS, TEST, VALIDATION, Part, load_array
+from pipeline.storage import Place
+
+INDEX = np.dtype([("hash", "<u8"), ("end", "<u8")])
+CONTENTS = np.dtype([("content", "<u8"), ("row", "<u4"), ("size", "<u4")])
+"""A hash of the size and CRC32C of a row, its number in the part, and its size, or the largest number if it is above.
+"""
+KINDS = ("test", "validation", "chosen", "lowest", "rest")
+"""Kinds of rows: stated as test or validation, or not; and of the latter, those that the split hash chooses for
+validation, those of the lowest split hash in the part, and the rest. The lowest ones are held back if no hash is low
+enough to be chosen."""
+_TEST, _VALIDATION, _CHOSEN, _LOWEST, _REST = range(len(KINDS))
+_ROWS_AT_ONCE = 65_536
+"""This many lines are Python objects at the same time."""
+
+
+class SplitRule(NamedTuple):
+    """The settings that decide the split and the order."""
+
+    split_seed: int
+    validation_fraction: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> "SplitRule":
+        """Return the rule of some settings."""
+        return cls(settings.split_seed, settings.validation_fraction)
+
+    @property
+    def name(self) -> str:
+        """A short text that differs for different rules, for names of files."""
+        return hashlib.blake2b(f"{self.split_seed}/{self.validation_fraction!r}".encode(), digest_size=4).hexdigest()
+
+
+@dataclass(frozen=True)
+class Run:
+    """The rows of one kind in a sorted part: `rows` entries of the index from `first` on."""
+
+    first: int
+    rows: int
+    classes: dict[str, int]
+    """Number of rows by their first label."""
+
+
+@dataclass(frozen=True)
+class SortedPart:
+    """The description of a sorted part."""
+
+    runs: dict[str, Run]
+    """The run of each kind that the part has."""
+    lowest: int | None
+    """The lowest split hash of the rows that may be held back; None if there is no such row."""
+    compared: int
+    """Number of rows in the contents: those that have bytes and a CRC32C."""
+
+
+def sorted_part(part: Part, rule: SplitRule) -> SortedPart:
+    """Return the description of a sorted part. The part is sorted first, unless it has been."""
+    path = part.beside(f".{rule.name}.sorted")
+    try:
+        content = storage.read_json(path)
+    except FileNotFoundError:
+        return _sort(part, rule, path)
+    return SortedPart(**{**content, "runs": {kind: Run(**run) for kind, run in content["runs"].items()}})
+
+
+def lines_path(part: Part, rule: SplitRule) -> Place:
+    """Return the file of the sorted lines."""
+    return part.beside(f".{rule.name}.lines")
+
+
+def load_index(part: Part, rule: SplitRule) -> NDArray[np.void]:
+    """Return the index of a sorted part, one element of type INDEX per row."""
+    return load_array(part.beside(f".{rule.name}.index"), INDEX, part.listed)
+
+
+def contents_path(part: Part, rule: SplitRule) -> Place:
+    """Return the file of the contents of a sorted part."""
+    return part.beside(f".{rule.name}.contents")
+
+
+def load_contents(part: Part, rule: SplitRule) -> NDArray[np.void]:
+    """Return the contents of a sorted part, one element of type CONTENTS per row that is compared."""
+    return load_array(contents_path(part, rule), CONTENTS, sorted_part(part, rule).compared)
+
+
+def kinds_of(columns: NDArray[np.void], rule: SplitRule, lowest: int | None) -> NDArray[np.int8]:
+    """Return the kind of each row, as its index in KINDS. `lowest` is the lowest split hash of the whole part."""
+    hashes = salted(columns["group"], "split", rule.split_seed)
+    kinds = np.full(len(columns), _REST, np.int8)
+    if lowest is not None:
+        kinds[hashes == np.uint64(lowest)] = _LOWEST
+    # At a fraction of 1, 2**64 would not fit into 64 bits.
+    kinds[hashes < np.uint64(min(rule.validation_fraction * 2**64, 2**64 - 1))] = _CHOSEN
+    kinds[columns["split"] == SPLITS.index(VALIDATION)] = _VALIDATION
+    kinds[columns["split"] == SPLITS.index(TEST)] = _TEST
+    return kinds
+
+
+def _sort(part: Part, rule: SplitRule, path: Place) -> SortedPart:
+    columns = part.columns()
+    is_free = columns["split"] != SPLITS.index(TEST)
+    split_hashes = salted(columns["group"], "split", rule.split_seed)[is_free]
+    lowest = int(split_hashes.min()) if len(split_hashes) else None
+    kinds = kinds_of(columns, rule, lowest)
+    hashes = salted(columns["key"], "order", rule.split_seed)
+    # Equal hashes keep the order of the part, which is that of the keys.
+    order = np.lexsort((hashes, kinds))
+    _write_lines(part, rule, columns["offset"], hashes, order)
+    compared = _write_contents(part, rule, columns)
+    described = SortedPart(_runs(part, columns["label"], kinds), lowest, compared)
+    with storage.write_whole(path, synced=True) as file:
+        file.write(json.dumps(asdict(described)).encode())
+    return described
+
+
+def _write_lines(
+    part: Part, rule: SplitRule, offsets: NDArray[np.uint64], hashes: NDArray[np.uint64], order: NDArray[np.intp]
+) -> None:
+    lines = storage.place_of(part.rows).read_bytes()
+    ends = np.append(offsets[1:], np.uint64(len(lines)))
+    index = np.empty(part.listed, INDEX)
+    index["hash"], index["end"] = hashes[order], np.cumsum((ends - offsets)[order])
+    with storage.write_whole(part.beside(f".{rule.name}.index"), synced=True) as file:
+        file.write(index.tobytes())
+    with storage.write_whole(lines_path(part, rule), synced=True) as file:
+        for start in range(0, part.listed, _ROWS_AT_ONCE):
+            rows = order[start : start + _ROWS_AT_ONCE]
+            bounds = zip(offsets[rows].tolist(), ends[rows].tolist(), strict=True)
+            file.write(b"".join([lines[begin:end] for begin, end in bounds]))
+
+
+def _write_contents(part: Part, rule: SplitRule, columns: NDArray[np.void]) -> int:
+    # A file that was not read has the CRC32C 0. So has one in four billion other files, which is not compared.
+    rows = np.flatnonzero((columns["size"] > 0) & (columns["crc32c"] != 0))
+    contents = np.empty(len(rows), CONTENTS)
+    sizes = columns["size"][rows].astype(np.uint64)
+    contents["content"] = salted(salted(sizes, "size", 0) ^ columns["crc32c"][rows], "content", 0)
+    contents["row"], contents["size"] = rows, np.minimum(sizes, np.uint64(2**32 - 1))
+    contents = contents[np.argsort(contents["content"], kind="stable")]
+    with storage.write_whole(contents_path(part, rule), synced=True) as file:
+        file.write(contents.tobytes())
+    return len(rows)
+
+
+def _runs(part: Part, labels: NDArray[np.int32], kinds: NDArray[np.int8]) -> dict[str, Run]:
+    names, first, runs = part.labels(), 0, {}
+    for kind, name in enumerate(KINDS):
+        of_kind = labels[kinds == kind]
+        if len(of_kind):
+            counts = np.bincount(of_kind, minlength=len(names)).tolist()
+            classes = {label: count for label, count in zip(names, counts, strict=True) if count}
+            runs[name] = Run(first, len(of_kind), classes)
+            first += len(of_kind)
+    return runs

@@ -1,0 +1,136 @@
+"""A listing: what was found in a range of the keys of a source. Listings add up without reading a row again."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+
+from pipeline import storage
+from pipeline.errors import SettingsError, SourceError
+from pipeline.snapshot.fingerprint import Fingerprint
+from pipeline.snapshot.part import Part
+from pipeline.snapshot.raw_image import RawImage
+from pipeline.snapshot.skipped import SkippedFiles
+from pipeline.sources import MISSING, Classes
+from pipeline.storage import Place
+
+
+@dataclass
+class Listing:
+    """Parts, and sums over their rows and over the skipped files."""
+
+    layout: str
+    """All listings of one snapshot have the same: see `layout_of` in pipeline/sources/detection.py."""
+    parts: list[Part] = field(default_factory=list)
+    listed: int = 0
+    """Number of rows."""
+    first: str = ""
+    """Key of the first row."""
+    bytes: int = 0
+    missing: int = 0
+    """Number of images that a list names and that do not exist."""
+    grouped: int = 0
+    """Number of images with a group."""
+    known: int = 0
+    """Number of images whose checksum comes from the last snapshot."""
+    remote: bool = False
+    """Whether any image is in a bucket."""
+    classes: dict[str, int] = field(default_factory=dict)
+    """Number of images of each label."""
+    stated_labels: list[str] = field(default_factory=list)
+    """Labels whose order the source states."""
+    texts: dict[str, str] = field(default_factory=dict)
+    multi_label: bool = False
+    has_boxes: bool = False
+    box_labels: dict[str, None] = field(default_factory=dict)
+    """Labels of boxes. A dictionary is a set that JSON can hold."""
+    skipped: SkippedFiles = field(default_factory=SkippedFiles)
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of all rows."""
+        total = Fingerprint()
+        for part in self.parts:
+            total.merge(part.fingerprint)
+        return total.hexdigest()
+
+    def state(self, classes: Classes) -> None:
+        """Take the labels whose order the source states, and their texts."""
+        self.stated_labels, self.texts = list(classes.names), dict(classes.texts)
+
+    def add(self, row: RawImage) -> None:
+        """Add one row to the sums."""
+        self.listed += 1
+        self.first = self.first or row.key
+        self.missing += row.size == MISSING
+        self.bytes += max(row.size, 0)  # MISSING is -1.
+        self.grouped += bool(row.group)
+        # A local list may name images in a bucket.
+        self.remote = self.remote or storage.is_bucket(row.key)
+        for label in row.labels:
+            self.classes[label] = self.classes.get(label, 0) + 1
+        self.multi_label |= len(row.labels) != 1
+        if row.boxes:
+            self.has_boxes = True
+            self.box_labels.update(dict.fromkeys(box.label for box in row.boxes if box.label))
+
+    def merge(self, other: "Listing") -> None:
+        """Add the listing of the range that follows.
+
+        Raises:
+            SourceError: If the source changed between the two.
+        """
+        if (self.layout, self.stated_labels, self.texts) != (other.layout, other.stated_labels, other.texts):
+            raise SourceError(
+                f"the source changed while it was being listed ({self.layout}, then {other.layout}): run again when "
+                "nothing changes the source"
+            )
+        self.parts += other.parts
+        self.listed += other.listed
+        self.first = self.first or other.first
+        self.bytes += other.bytes
+        self.missing += other.missing
+        self.grouped += other.grouped
+        self.known += other.known
+        self.remote |= other.remote
+        for label, count in other.classes.items():
+            self.classes[label] = self.classes.get(label, 0) + count
+        self.multi_label |= other.multi_label
+        self.has_boxes |= other.has_boxes
+        self.box_labels |= other.box_labels
+        self.skipped.merge(other.skipped)
+
+
+def merged(listings: Iterable[Listing]) -> Listing:
+    """Return the sum of listings, which must be in the order of their keys.
+
+    Raises:
+        SourceError: If the source changed between two of them.
+    """
+    rest = iter(listings)
+    total = next(rest)
+    for listing in rest:
+        total.merge(listing)
+    return total
+
+
+def save_listing(listing: Listing, path: Place) -> None:
+    """Write a listing into a file, whole."""
+    with storage.write_whole(path, synced=True) as file:
+        file.write(json.dumps(asdict(listing)).encode())
+
+
+def load_listing(path: Place) -> Listing:
+    """Read the listing that `save_listing` wrote.
+
+    Raises:
+        SettingsError: If the file is not a listing of this release.
+    """
+    try:
+        content = storage.read_json(path)
+        parts = [Part(**part) for part in content["parts"]]
+        return Listing(**{**content, "parts": parts, "skipped": SkippedFiles(**content["skipped"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise SettingsError(
+            f"{path} is not a listing of this release: run `extract` again (in Airflow: clear `extract` and all tasks "
+            "after it)"
+        ) from error
