@@ -81,6 +81,8 @@ def boundaries_below(place: Place, prefixes: Sequence[str], most: int, min_image
         return storage.boundaries(place, prefixes, most, min_images)
     sample = OrderedSample(most)
     for prefix in prefixes:
+        if not may_read(place / prefix):
+            continue
         for key in _keys_below(place / prefix, prefix, frozenset()):
             sample.add(key)
     return sample.boundaries(most, min_images)

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 MIN_IMAGES = 50_000
 """A range has at least about this many images. A task takes seconds to start, and lists more images than this then."""
-_SAMPLES_PER_RANGE = 16
-"""A sample holds at least this many keys for each range, so that a range is larger than planned by a 16th at most."""
+_KEYS_PER_RANGE = 16
+"""An ordered sample has at least this many keys for each range, so that a range is larger by a 16th at most."""
+_HASHES_PER_RANGE = 256
+"""A sample by hashes has this many keys for each range. It is random, so that most ranges differ by less than 10%."""
 
 
 class KeyRange(NamedTuple):
@@ -56,7 +58,7 @@ class OrderedSample:
 
     def __init__(self, most: int) -> None:
         self._step = 1
-        self._max_keys = 2 * most * _SAMPLES_PER_RANGE
+        self._max_keys = 2 * most * _KEYS_PER_RANGE
         self._keys: list[str] = []
         self.count = 0
 
@@ -78,7 +80,7 @@ class HashedSample:
     """A sample of keys that arrive in any order: the keys with the smallest hashes. A repeated key counts once."""
 
     def __init__(self, most: int) -> None:
-        self._max_keys = 2 * most * _SAMPLES_PER_RANGE
+        self._max_keys = most * _HASHES_PER_RANGE
         self._largest_first: list[tuple[int, bytes]] = []
         """A heap of (negative hash, key)."""
         self._keys: set[bytes] = set()

@@ -181,9 +181,10 @@ class Gcs:
         with self._explained(path):
             folders = 0
             for page in self._pages(listing):
-                names += self._names_of(page)
-                # The pages of millions of files without a folder would take minutes.
-                if len(listing.prefixes) == folders or len(listing.prefixes) > max_folders:
+                found = self._names_of(page)
+                names += found
+                # The pages of millions of files without a folder would take minutes. A bucket may send an empty page.
+                if (found and len(listing.prefixes) == folders) or len(listing.prefixes) > max_folders:
                     break
                 folders = len(listing.prefixes)
         return _relative(path, names), _relative(path, sorted(listing.prefixes)), listing.next_page_token is None

@@ -253,7 +253,7 @@ class _Search:
         middle = self._middle(piece)
         right = self._piece(middle or piece.names[-1] + " ", piece.end)
         if not right.names:
-            return [self._exact(self._bounded(piece)) if middle else replace(piece, is_whole=True)]
+            return [self._lower(piece, middle) if middle else replace(piece, is_whole=True)]
         name = right.names[0]
         right = replace(right, first=name, top=piece.top, is_exact=True)
         if not middle:
@@ -264,6 +264,10 @@ class _Search:
         if (digits.number(name) - digits.number(middle)) * 8 > digits.number(piece.top) - digits.number(low):
             left = self._bounded(left)
         return [left, right]
+
+    def _lower(self, piece: _Piece, top: str) -> _Piece:
+        bounded = self._exact(self._bounded(piece))
+        return replace(bounded, top=min(bounded.top, top))
 
     def _piece(self, first: str, end: str) -> _Piece:
         page = self._page(first, end, self._page_size)
@@ -309,11 +313,11 @@ class _Search:
             tried = between[len(between) // 2] if between else _after(character, step)
             if tried >= limit:
                 break
-            step *= 2
             if name := self._name_from(high[:shared] + tried, piece.end):
-                character = name[shared]
+                character, step = name[shared], 2 * step
             else:
-                limit = tried
+                # A script has thousands of characters. Many of them may be before this one.
+                limit, step = tried, step if tried.isascii() else max(1, step // 4)
         return replace(piece, top=high[:shared] + limit, is_exact=True)
 
     def _middle(self, piece: _Piece) -> str:
