@@ -15,43 +15,74 @@ from pipeline.storage import place_of
 _log = logging.getLogger(__name__)
 
 
-@task(multiple_outputs=True, execution_timeout=timedelta(hours=12))
-def extract(for_training: bool) -> dict[str, Any]:
+@task(execution_timeout=timedelta(hours=12))
+def extract(for_training: bool) -> list[str]:
     """Check the form, fix the data date, and list the images with label, size and checksum.
+
+    A large source is only divided into ranges, which the tasks `extract_range` list.
 
     *Cost*: new images on a disk are read once. A bucket is only listed.
 
     *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
     with another value.
     """
+    from pipeline.extraction import divide
     from pipeline.runs.launch import require_shares, require_trainable
     from pipeline.snapshot.extract import take_snapshot
 
-    run = get_current_context()["dag_run"]
+    context = get_current_context()
+    run = context["dag_run"]
     # A manual run without a date, and a run that an asset triggered, have no logical date.
     settings = or_sample_images(settings_of_run()).dated(run.logical_date or run.run_after)
     if for_training:
         require_shares(settings, settings.train_shards)
         _warn_of_slots(settings)
-    snapshot = take_snapshot(settings)
-    if for_training:
-        require_trainable(settings, snapshot)
-    return {"settings": settings.model_dump(), "snapshot": str(snapshot)}
+    ranges = divide(settings)
+    # In XComs of their own, because Airflow maps over the returned value.
+    context["ti"].xcom_push(key="settings", value=settings.model_dump())
+    if not ranges:
+        snapshot = take_snapshot(settings)
+        if for_training:
+            require_trainable(settings, snapshot)
+        context["ti"].xcom_push(key="snapshot", value=str(snapshot))
+    return ranges
 
 
-@task(execution_timeout=timedelta(hours=2))
-def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
+@task(map_index_template="{{ keys }}", execution_timeout=timedelta(hours=12))
+def extract_range(range_file: str) -> None:
+    """List one range of a large source, and sort its rows for the plan. For a small source, this task is skipped.
+
+    *Cost*: new images on a disk are read once. A bucket is only listed. 0.3 GB of memory for any number of images.
+
+    *A failure*: an image cannot be read, or changed meanwhile. The message names it. Clear this task: the other ranges
+    are kept.
+    """
+    from pipeline.extraction import describe_range, list_range_file
+    from pipeline.system.progress import progress
+
+    get_current_context()["keys"] = describe_range(range_file)
+    list_range_file(range_file, progress)
+
+
+# If the source is small, the mapped task is skipped, and `extract` has returned the snapshot.
+@task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
+def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_training: bool) -> list[str]:
     """Decide the split and shard of each image, and write a plan file for each task that writes shards.
 
-    *Cost*: seconds for a million images, and 100 bytes of memory for each image. For a complete dataset, no task
-    follows.
+    *Cost*: seconds for a million images, and at most 0.5 GB of memory. For a complete dataset, no task follows.
 
     *A failure* comes from the data gate (validation images that are also in training, classes out of balance): repair
     the source, or change the threshold that the message names.
     """
+    from pipeline.extraction import join
+    from pipeline.runs.launch import require_trainable
     from pipeline.sharding.gate import ask_later
     from pipeline.sharding.plan_files import load_plan, make_plan
 
+    if ranges:
+        snapshot = str(join(settings_from(settings), ranges))
+        if for_training:
+            require_trainable(settings_from(settings), place_of(snapshot))
     is_mapped = engine_of(settings) == "airflow"
     # Another engine balances its own tasks, so these may be small.
     of_plan = settings if is_mapped else {**settings, "shards_per_task": 1}

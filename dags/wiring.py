@@ -10,7 +10,7 @@ from dags.defaults import training_retries
 from dags.links import CardLink, ReportLink
 from dags.operators import APPROVE_DOC, TRAIN_DOC, ApproveOperator, TrainOperator
 from dags.places import GPU_POOL
-from dags.tasks import commit, copy, extract, plan, promote, report, servers, write
+from dags.tasks import commit, copy, extract, extract_range, plan, promote, report, servers, write
 
 
 class Published(NamedTuple):
@@ -24,11 +24,13 @@ def publish(for_training: bool, outlets: list[Asset]) -> Published:
     """Add the tasks from the images to a published dataset."""
     extracted = extract(for_training)
     settings = extracted["settings"]
+    listed = _documented(extract_range).expand(range_file=extracted)
 
     @task_group
-    def shard(settings, snapshot):  # type: ignore[no-untyped-def]
-        planned = plan(settings, snapshot)
-        return planned, _mapped(write, planned, settings)
+    def shard(settings, snapshot, ranges):  # type: ignore[no-untyped-def]
+        planned = plan(settings, snapshot, ranges, for_training)
+        listed >> planned
+        return planned, _documented(write).partial(settings=settings).expand(plan_file=planned)
 
     @task_group
     def upload(planned, written, settings):  # type: ignore[no-untyped-def]
@@ -40,13 +42,13 @@ def publish(for_training: bool, outlets: list[Asset]) -> Published:
             trigger_rule="none_failed",
             doc_md=APPROVE_DOC,
         )
-        copied = _mapped(copy, planned, settings)
+        copied = _documented(copy).partial(settings=settings).expand(plan_file=planned)
         committed = commit.override(outlets=outlets)(planned["plan"], settings)
         committed.operator.operator_extra_links = (CardLink(),)
         written >> approved >> copied >> committed
         return committed
 
-    planned, written = shard(settings, extracted["snapshot"])
+    planned, written = shard(settings, extracted["snapshot"], extracted)
     return Published(settings, upload(planned, written, settings))
 
 
@@ -86,7 +88,6 @@ def on_training_workers(priority: int) -> dict[str, Any]:
     }
 
 
-def _mapped(function: Any, plan_files: Any, settings: Any) -> Any:
-    """Map a task function over the plan files. Airflow itself copies the docstring only if a task is not mapped."""
-    task = function.override(doc_md=function.function.__doc__)
-    return task.partial(settings=settings).expand(plan_file=plan_files)
+def _documented(function: Any) -> Any:
+    """Return a task function with its docstring. Airflow itself copies the docstring only if a task is not mapped."""
+    return function.override(doc_md=function.function.__doc__)

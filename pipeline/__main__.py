@@ -168,9 +168,9 @@ def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
 
 
 def _extract(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.snapshot.extract import take_snapshot
+    from pipeline.extraction import extract
 
-    return {"snapshot": str(take_snapshot(_settings(options)))}
+    return {"snapshot": str(extract(_settings(options)))}
 
 
 def _shard(options: argparse.Namespace) -> dict[str, Any]:
@@ -268,14 +268,14 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     from pipeline.build import publish, write_shards
     from pipeline.engines import engine_named
+    from pipeline.extraction import extract
     from pipeline.runs.launch import require_shares, require_trainable
     from pipeline.sharding.gate import ask_terminal
-    from pipeline.snapshot.extract import take_snapshot
 
     engine_named(settings.engine)
     # What a training would refuse is refused here, before hours of sharding.
     require_shares(settings, settings.train_shards)
-    snapshot = take_snapshot(settings)
+    snapshot = extract(settings)
     require_trainable(settings, snapshot)
     ask = ask_terminal()
     built = publish(write_shards(settings, snapshot, ask), settings, ask)

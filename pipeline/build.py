@@ -9,6 +9,7 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
+from pipeline.extraction import extract
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
 from pipeline.sharding.gate import Ask, ask_terminal
@@ -16,7 +17,6 @@ from pipeline.sharding.plan_files import Plan, load_plan, make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
 from pipeline.sharding.ranges import load_range
 from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
@@ -30,7 +30,7 @@ def build(settings: Settings) -> dict[str, Any]:
     """Build the dataset of the settings, unless it is complete. Return the result that `build --json` prints."""
     engine_named(settings.engine)  # A missing package is reported before hours of listing.
     ask = ask_terminal()
-    return publish(write_shards(settings, take_snapshot(settings), ask), settings, ask)
+    return publish(write_shards(settings, extract(settings), ask), settings, ask)
 
 
 def build_input(settings: Settings) -> dict[str, str]:
@@ -44,7 +44,7 @@ def build_input(settings: Settings) -> dict[str, str]:
         SettingsError: If the model, or a setting of the training, does not fit the images.
     """
     settings = settings.model_copy(update={"engine": "airflow"})  # A comparison measures this machine.
-    ask, snapshot = ask_terminal(), take_snapshot(settings)
+    ask, snapshot = ask_terminal(), extract(settings)
     require_trainable(settings, snapshot)
     dataset = publish(write_shards(settings, snapshot, ask), settings, ask)["dataset"]
     return {"prepare": settings.prepare, "dataset": dataset, "source_root": load_snapshot(snapshot).origin.root}

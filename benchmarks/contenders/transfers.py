@@ -37,7 +37,7 @@ def tenfold_fetch(job: Job) -> None:
 
     origin = Origin(root=f"gs://{job['bucket']}", cache=job["folder"], remote=True)
     with open(job["rows"], "rb") as lines:
-        fetch_images(map(from_line, lines), origin, len(job["names"]), total_bytes=0)
+        fetch_images(map(from_line, lines), origin, count=len(job["names"]), total_bytes=0)
 
 
 def tenfold_fetch_shards(job: Job) -> None:

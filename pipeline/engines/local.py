@@ -27,11 +27,11 @@ def run(task: Task, places: Sequence[str], advance: Advance) -> None:
         in_vain = in_vain + 1 if len(remaining) == len(left) else 0
         if in_vain > MAX_RETRIES:
             raise EngineError(
-                f"processes that write shards were killed {in_vain} times in a row, perhaps because memory ran out: "
-                "run the same command to continue from here"
+                f"worker processes were killed {in_vain} times in a row, perhaps because memory ran out: run the same "
+                "command to continue from here"
             )
         if remaining:
-            _log.warning("a process that writes shards was killed: starting new ones for %d shards", len(remaining))
+            _log.warning("a worker process was killed: starting new ones for %d calls", len(remaining))
         left = remaining
 
 

@@ -30,7 +30,7 @@ from pipeline.sources.detection import find_source, images_of, layout_of, root_o
 from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
-from pipeline.system.progress import progress
+from pipeline.system.progress import Advance, Show, progress
 from pipeline.workspace import place_hash, snapshots_folder
 
 READERS = 8
@@ -62,7 +62,7 @@ def take_snapshot(
     return join_listings(settings, started_ns, (list_range(settings, keys, limits) for keys in ranges))
 
 
-def list_range(settings: Settings, keys: KeyRange, limits: PartLimits = PART_LIMITS) -> Listing:
+def list_range(settings: Settings, keys: KeyRange, limits: PartLimits = PART_LIMITS, show: Show = progress) -> Listing:
     """List the images in a range of keys, and write their rows as parts. Memory does not grow with the images.
 
     New images on a disk are read once for their CRC32C. A bucket knows it; new images of a bucket are copied into a
@@ -76,9 +76,11 @@ def list_range(settings: Settings, keys: KeyRange, limits: PartLimits = PART_LIM
     # A listing of everything is not joined with another one.
     layout = "" if keys == EVERYTHING else layout_of(settings)
     listing = Listing(layout, remote=storage.is_bucket(settings.source_uri))
-    listing.parts += write_parts(_rows(settings, keys, listing), folder, limits)
+    with show("extract", 0) as advance:
+        listing.parts += write_parts(_rows(settings, keys, listing, advance), folder, limits)
     # An image that cannot be fetched fails this task, and no later one.
-    fetch_images(rows_of(listing.parts), _origin_of(settings, listing), listing.listed, listing.bytes)
+    origin = _origin_of(settings, listing)
+    fetch_images(rows_of(listing.parts), origin, count=listing.listed, total_bytes=listing.bytes, show=show)
     return listing
 
 
@@ -161,22 +163,21 @@ def _log_listing(settings: Settings, listing: Listing, skipped_names: Place) -> 
         _log.warning("%s names them", skipped_names)
 
 
-def _rows(settings: Settings, keys: KeyRange, listing: Listing) -> Iterator[RawImage]:
+def _rows(settings: Settings, keys: KeyRange, listing: Listing, advance: Advance) -> Iterator[RawImage]:
     """Yield every image in a range with its checksum, in order, and add it to the sums of `listing`."""
     origin = origin_of(settings)
     images = _only_images(images_of(settings, keys), listing)
     if settings.group_pattern:
         images = with_groups(images, settings.group_pattern)
     pending = _look_up(images, _last_rows(settings, keys), listing)
-    with progress("extract", 0) as advance:
-        chunks = ordered_map(
-            lambda chunk: [_row(origin, each) for each in chunk], _chunks(pending), READERS, size_of=_largest
-        )
-        for rows in chunks:
-            for row in rows:
-                listing.add(row)
-                yield row
-            advance(len(rows))
+    chunks = ordered_map(
+        lambda chunk: [_row(origin, each) for each in chunk], _chunks(pending), READERS, size_of=_largest
+    )
+    for rows in chunks:
+        for row in rows:
+            listing.add(row)
+            yield row
+        advance(len(rows))
     if keys == EVERYTHING:  # Nothing is written if one part would hold the whole source, and the source is refused.
         _require_images(settings, listing)
 

@@ -11,12 +11,14 @@ from pipeline import storage
 from pipeline.snapshot.raw_image import Origin, RawImage
 from pipeline.snapshot.raw_reader import READERS, RawReader
 from pipeline.system.parallel import ordered_map
-from pipeline.system.progress import progress
+from pipeline.system.progress import Show, progress
 
 _log = logging.getLogger(__name__)
 
 
-def fetch_images(rows: Iterable[RawImage], origin: Origin, count: int, total_bytes: int) -> int:
+def fetch_images(
+    rows: Iterable[RawImage], origin: Origin, *, count: int, total_bytes: int, show: Show = progress
+) -> int:
     """Fetch `count` images that are in a bucket into the cache. Returns how many were not there yet.
 
     Raises SourceError if one changed or vanished after it was listed.
@@ -26,7 +28,7 @@ def fetch_images(rows: Iterable[RawImage], origin: Origin, count: int, total_byt
     storage.sweep(Path(origin.cache))
     reader = RawReader(origin)
     fetched = 0
-    with progress("fetch", count, total_bytes=total_bytes) as advance:
+    with show("fetch", count, total_bytes=total_bytes) as advance:
         results = ordered_map(
             lambda row: (row, reader.fetch_to_cache(row)),
             rows,

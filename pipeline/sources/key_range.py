@@ -10,7 +10,7 @@ from heapq import heappush, heapreplace
 from itertools import pairwise
 from typing import NamedTuple
 
-MIN_IMAGES = 50_000
+MIN_IMAGES = 200_000
 """A range has at least about this many images. A task takes seconds to start, and lists more images than this then."""
 _KEYS_PER_RANGE = 16
 """An ordered sample has at least this many keys for each range, so that a range is larger by a 16th at most."""

@@ -38,6 +38,7 @@ def test_a_second_run_skips_completed_data_tasks(run_dag: RunDag, source: Path):
     assert len(ranges) >= 3  # ten training shards, four per task, and the validation shards
     assert first.tasks == {
         "extract": "success",
+        "extract_range": "skipped",
         "shard.plan": "success",
         **{f"shard.write[{index}]": "success" for index in ranges},
         "upload.approve": "success",

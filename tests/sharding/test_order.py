@@ -91,8 +91,8 @@ def ordered(order: Order, split: str, cuts: Sequence[int]) -> list[list[str]]:
 CASES: dict[str, tuple[list[RawImage], SplitRule]] = {
     "one image": (images(1), RULE),
     "few images, of which no hash is low": (images(3), SplitRule(0, 0.0001)),
-    "another seed": (images(300), SplitRule(5, 0.5)),
-    "none held back by the fraction": (images(300), SplitRule(0, 0)),
+    "another seed": (images(60), SplitRule(5, 0.5)),
+    "none held back by the fraction": (images(60), SplitRule(0, 0)),
     "all held back by the fraction": (images(30), SplitRule(0, 1)),
     "a group is held back": ([image(f"{at:03d}", group=f"g{at % 3}") for at in range(30)], SplitRule(0, 0)),
     "validation stated by one": ([*images(50), image("b/1", "validation")], RULE),
@@ -100,11 +100,11 @@ CASES: dict[str, tuple[list[RawImage], SplitRule]] = {
     "all stated": ([image(f"{at:03d}", SPLITS[at % 3]) for at in range(60)], RULE),
     "only test": (images(9, split="test"), RULE),
     "equal contents stay together": ([image(f"{at:03d}", crc32c=1 + at % 5) for at in range(40)], RULE),
-    "names": ([image(f"{chr(at)}/\udcff{at}\n\r") for at in range(32, 300)], RULE),
+    "names": ([image(f"{chr(at)}/\udcff{at}\n\r") for at in (*range(32, 48), 127, 160, 233, 0x4E00)], RULE),
 }
 
 
-@pytest.mark.parametrize("part_rows", [1, 2, 7, 10_000])
+@pytest.mark.parametrize("part_rows", [1, 7, 10_000])
 @pytest.mark.parametrize("case", CASES)
 def test_the_order_does_not_depend_on_the_parts(case: str, part_rows: int, tmp_path: Path):
     rows, rule = CASES[case]

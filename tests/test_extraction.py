@@ -1,0 +1,145 @@
+"""Extract in several tasks: the same snapshot, and what happens if one task fails, or if the source changes."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.build import write_shards
+from pipeline.config import Settings
+from pipeline.errors import SettingsError, SourceError
+from pipeline.extraction import describe_range, divide, extract, join, list_range_file
+from pipeline.sharding.plan_files import load_plan
+from pipeline.snapshot import extract as extracting
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.part import rows_of
+from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
+from tests.published import changed
+
+
+@pytest.fixture
+def divided(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings of 24 images and 2 skipped files, which several tasks list."""
+    monkeypatch.setenv("TENFOLD_RANGE_IMAGES", "5")
+    for name in ("cats/notes.txt", "dogs/.hidden"):
+        (Path(settings.source_uri) / name).write_text("text")
+    return settings
+
+
+def content_of(snapshot: Snapshot) -> tuple[object, ...]:
+    return snapshot.fingerprint, list(rows_of(snapshot.parts)), snapshot.classes, snapshot.skipped, snapshot.bytes
+
+
+def listed(paths: list[str]) -> None:
+    for path in paths:
+        list_range_file(path)
+
+
+def test_several_processes_make_the_snapshot_of_one(divided: Settings):
+    path = extract(divided)
+    joined, skipped = load_snapshot(path), skipped_path(path).read_bytes()
+    assert len(joined.parts) >= 3
+    assert take_snapshot(divided) == path
+    alone = load_snapshot(path)
+    assert len(alone.parts) == 1
+    assert content_of(joined) == content_of(alone)
+    assert skipped == skipped_path(path).read_bytes()
+    assert skipped.count(b"\n") == 2
+
+
+def test_a_small_source_is_not_divided(settings: Settings):
+    assert divide(settings) == []
+
+
+def test_a_range_that_fails_is_listed_again_alone(divided: Settings, monkeypatch: pytest.MonkeyPatch):
+    """The growth of a file is simulated, because a real writer cannot be timed between listing and reading."""
+    paths = divide(divided)
+    real = extracting.read_raw
+    with monkeypatch.context() as growing:
+        growing.setattr(
+            extracting, "read_raw", lambda root, key, size: real(root, key, size) + b"more" * (key == "dogs/004.jpg")
+        )
+        with pytest.raises(SourceError, match=r"004\.jpg changed while it was being listed"):
+            listed(paths)
+    with pytest.raises(SettingsError, match="was not listed"):  # Nothing is skipped silently.
+        join(divided, paths)
+    written = {path: path.stat().st_mtime_ns for path in Path(paths[0]).parent.glob("*.listing")}
+    assert written
+    listed(paths)
+    assert written == {path: path.stat().st_mtime_ns for path in written}
+    joined = content_of(load_snapshot(join(divided, paths)))
+    assert joined == content_of(load_snapshot(take_snapshot(divided)))
+
+
+def test_killed_tasks_are_done_again(divided: Settings):
+    """Each kill hits a worker process while the source is listed."""
+    expected = content_of(load_snapshot(take_snapshot(divided)))
+    with_kills = changed(divided, workspace=f"{divided.workspace}-killed")
+    child = os.fork()
+    if not child:
+        try:
+            extract(with_kills)
+        finally:
+            os._exit(0)
+    kills, deadline = 0, time.monotonic() + 60
+    while kills < 2 and time.monotonic() < deadline:
+        for worker in psutil.Process(child).children():
+            if kills < 2 and "spawn_main" in " ".join(worker.cmdline()):
+                worker.send_signal(signal.SIGKILL)
+                kills += 1
+        time.sleep(0.2)
+    os.waitpid(child, 0)
+    assert kills == 2
+    [path] = Path(with_kills.workspace).glob("work/*/snapshots/*.json")
+    assert content_of(load_snapshot(path)) == expected
+
+
+def test_a_source_that_gets_another_layout_meanwhile_is_refused(divided: Settings):
+    paths = divide(divided)
+    listed(paths[:2])
+    source = Path(divided.source_uri)
+    (source / "train").mkdir()
+    for name in ("cats", "dogs", "eels"):
+        (source / name).rename(source / "train" / name)
+    listed(paths[2:])
+    with pytest.raises(SourceError, match="the source changed while it was being listed"):
+        join(divided, paths)
+
+
+def test_checksums_of_the_last_snapshot_are_used_by_each_range(divided: Settings, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(extracting, "CLOCK_SLACK_NS", 0)  # A real wait would take seconds.
+    while time.time_ns() <= max(path.stat().st_ctime_ns for path in Path(divided.source_uri).rglob("*")):
+        time.sleep(0.001)
+    first = divide(divided)
+    listed(first)
+    join(divided, first)
+    monkeypatch.setattr(extracting, "read_raw", lambda *_: pytest.fail("an unchanged file was read again"))
+    again = divide(divided)
+    assert again != first
+    listed(again)
+
+
+def test_a_plan_of_ranges_has_the_version_of_one_listing(divided: Settings):
+    one, other = (changed(divided, workspace=f"{divided.workspace}-{name}") for name in ("one", "other"))
+    plans = [
+        load_plan(write_shards(settings, make(settings))) for settings, make in ((one, take_snapshot), (other, extract))
+    ]
+    assert plans[0].version == plans[1].version
+    shards = [{path.name: path.read_bytes() for path in Path(plan.written).glob("*.tfrecord")} for plan in plans]
+    assert shards[0] == shards[1] != {}
+
+
+def test_ranges_are_named_for_people(divided: Settings):
+    paths = divide(divided)
+    assert describe_range(paths[0]) == f"1 of {len(paths)}"
+    assert describe_range(paths[1]).startswith(f"2 of {len(paths)}, from 'cats/")
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "many"])
+def test_a_wrong_number_of_images_is_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch, value: str):
+    monkeypatch.setenv("TENFOLD_RANGE_IMAGES", value)
+    with pytest.raises(SettingsError, match=rf"TENFOLD_RANGE_IMAGES must be a number above 0, got '{value}'"):
+        divide(settings)
