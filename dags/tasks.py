@@ -40,11 +40,11 @@ def extract(for_training: bool) -> list[str]:
     ranges = divide(settings)
     # In XComs of their own, because Airflow maps over the returned value.
     context["ti"].xcom_push(key="settings", value=settings.model_dump())
-    if not ranges:
-        snapshot = take_snapshot(settings)
-        if for_training:
-            require_trainable(settings, snapshot)
-        context["ti"].xcom_push(key="snapshot", value=str(snapshot))
+    snapshot = None if ranges else take_snapshot(settings)
+    if for_training and snapshot:
+        require_trainable(settings, snapshot)
+    # Airflow would refuse to start the next task without this XCom.
+    context["ti"].xcom_push(key="snapshot", value=str(snapshot or ""))
     return ranges
 
 

@@ -1,0 +1,43 @@
+"""The mapped tasks that list the ranges of a large source."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MakeImages
+from tests.dags.conftest import RunDag
+from tests.dags.test_engines import digests
+
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.long]  # Airflow itself causes many warnings
+
+
+@pytest.fixture
+def source(make_images: MakeImages) -> Path:
+    return make_images({"cats": 40, "dogs": 40})
+
+
+def test_a_divided_source_gives_the_same_dataset(
+    run_dag: RunDag, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    form = {"source_uri": str(source), "workspace": str(tmp_path / "one"), "publish_uri": str(tmp_path / "expected")}
+    assert run_dag("image_dataset", form).tasks["extract_range"] == "skipped"
+    monkeypatch.setenv("TENFOLD_RANGE_IMAGES", "20")
+    form |= {"workspace": str(tmp_path / "many"), "publish_uri": str(tmp_path / "published")}
+    divided = run_dag("image_dataset", form)
+    assert divided.state == "success"
+    ranges = divided.returned("extract")
+    assert len(ranges) == 4
+    assert {divided.tasks[f"extract_range[{index}]"] for index in range(4)} == {"success"}
+    assert digests(tmp_path / "published") == digests(tmp_path / "expected") != {}
+
+
+def test_what_a_training_refuses_is_refused_before_a_shard_is_planned(
+    run_dag: RunDag, source: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The number of classes is known only when all ranges are joined."""
+    monkeypatch.setenv("TENFOLD_RANGE_IMAGES", "20")
+    refused = run_dag("image_training", {"source_uri": str(source), "model": "no_such_module:build"})
+    assert refused.state == "failed"
+    assert refused.tasks["shard.plan"] == "failed"
+    assert refused.tries["shard.plan"] == 1
+    assert "no_such_module" in refused.left("shard.plan", "failure")
