@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.dataset.content_hashes import HASHES
+from pipeline.dataset.content_hashes import HASH_BYTES, HASHES
 from pipeline.dataset.labels import claim_labels
 from pipeline.dataset.lists import JsonLines, ListWriter, file_facts, new_list
 from pipeline.dataset.manifest import (
@@ -159,8 +159,6 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
     quality, near_duplicates = _facts(plan, totals)
     quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
     _pass_gate(plan, quality, settings, ask)
-    # A reservation may be released. From here on, the ids belong to this version, before `dataset.json` shows them.
-    _claim_labels(plan)
     storage.copy_new(rejected_path, folder / REJECTED)
     with new_list(folder / DUPLICATES) as duplicates:
         duplicates.copy_lines(plan_path.parent / DUPLICATES)
@@ -180,6 +178,9 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
     dataset = list_shards(folder, dataset)
     metadata = tfds_files(dataset)
     dataset = replace(dataset, files=[file_facts(name, content) for name, content in metadata.items()])
+    # A reservation may be released. From here on, the ids belong to this version, before `dataset.json` shows them. The
+    # claim expires after an hour, so the lists are written before: those of a million shards can take most of an hour.
+    _claim_labels(plan)
     skipped = _copy_skipped(plan, folder / SKIPPED)
     write_card(folder, dataset, JsonLines(folder / REJECTED), JsonLines(folder / DUPLICATES), skipped)
     save(folder, dataset, metadata)
@@ -240,7 +241,7 @@ def _hashes(plan: Plan, totals: Totals) -> Iterator[bytes]:
         return load_hashes(place_of(plan.ranges[0]), shard.name, crc32c)
 
     shards = (pair for split in totals.splits.values() for pair in zip(split.shards, split.hashes_crc32c, strict=True))
-    return ordered_map(load, shards, PARALLEL_REQUESTS)
+    return ordered_map(load, shards, PARALLEL_REQUESTS, size_of=lambda item: item[0].examples * HASH_BYTES)
 
 
 def _facts(plan: Plan, totals: Totals) -> tuple[Quality, list[dict[str, Any]]]:
