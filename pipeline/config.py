@@ -368,7 +368,7 @@ class Settings(BaseModel):
         None,
         title="Training shards",
         ge=1,
-        le=100_000,
+        le=1_000_000,
         json_schema_extra=SHARDS,
         description="Number of training shards. Empty: ten for each training server.",
     )

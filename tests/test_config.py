@@ -208,6 +208,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ({"epochs": "3"}, "epochs must be a valid integer, got '3'"),
         ({"batch_size": 1.5}, "batch_size must be a valid integer, got 1.5"),
         ({"num_shards": True}, "num_shards must be a valid integer, got True"),
+        ({"num_shards": 1_000_001}, "num_shards must be less than or equal to 1000000, got 1000001"),
         ({"epoch": 3}, "epoch is not a setting: did you mean epochs?"),
         ({"xyz": 3}, "xyz is not a setting: the settings are source_uri, "),
         (
@@ -329,7 +330,12 @@ def test_set_needs_an_equals_sign():
 
 @pytest.mark.parametrize(
     ("values", "shards"),
-    [({}, 10), ({"num_training_servers": 8}, 80), ({"num_training_servers": 8, "num_shards": 7}, 7)],
+    [
+        ({}, 10),
+        ({"num_training_servers": 8}, 80),
+        ({"num_training_servers": 8, "num_shards": 7}, 7),
+        ({"num_shards": 1_000_000}, 1_000_000),
+    ],
 )
 def test_ten_shards_for_each_training_server(values: dict, shards: int):
     assert settings_from(values).train_shards == shards

@@ -12,7 +12,8 @@ import google_crc32c
 from xxhash import xxh3_128_digest as content_hash
 
 from pipeline import storage
-from pipeline.dataset.manifest import Dataset, Shard
+from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError
 from pipeline.records import tfrecord
 from pipeline.records.format import read_image

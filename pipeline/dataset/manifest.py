@@ -4,13 +4,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
 import google_crc32c
 
 from pipeline import storage
+from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, read_shard_lists, write_shard_lists
 from pipeline.dataset_name import PATTERN
 from pipeline.errors import ConflictError, DatasetError
 from pipeline.records import tfrecord
@@ -22,7 +23,9 @@ COMMIT = "dataset.json"
 CARD = "card.html"
 REJECTED = "rejected.jsonl"
 SCHEMA_VERSION = 2
-"""`dataset.json` states this version of its layout. A reader refuses any other one."""
+"""`dataset.json` states this version of its layout. A reader refuses a version that it does not know."""
+LISTS_SCHEMA_VERSION = 3
+"""The version of a `dataset.json` that names lists of shards. Readers of version 2 would find no shards in it."""
 SAMPLED_RECORDS = 2000
 """At most this many records are read for sample images."""
 PARALLEL_REQUESTS = 32
@@ -40,18 +43,6 @@ _CRC32C = re.compile("[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
-class Shard:
-    """One published file. `crc32c` is the CRC32C of the whole file, as eight hexadecimal digits."""
-
-    name: str
-    examples: int
-    bytes: int
-    crc32c: str
-    ends: str = ""
-    """The result of `tfrecord.ends_of`, in hexadecimal digits. Empty if unknown, as in earlier releases."""
-
-
-@dataclass(frozen=True)
 class Split:
     """The examples of train, validation or test, with the number of each class."""
 
@@ -59,6 +50,8 @@ class Split:
     bytes: int
     classes: Mapping[str, int]
     shards: tuple[Shard, ...]
+    shard_lists: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+    """The files that list the shards, each with its size and CRC32C, if there are too many for `dataset.json`."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,8 @@ class Dataset:
     @property
     def lists(self) -> list[Mapping[str, Any]]:
         """The files beside the shards, each with its size and CRC32C."""
-        return [listed for listed in (self.rejected, self.duplicates, self.hashes, *self.files) if listed]
+        of_shards = (listed for split in self.splits.values() for listed in split.shard_lists)
+        return [listed for listed in (self.rejected, self.duplicates, self.hashes, *self.files, *of_shards) if listed]
 
     @property
     def names(self) -> list[str]:
@@ -121,31 +115,55 @@ class WriteCard(Protocol):
         self,
         folder: Place,
         dataset: Dataset,
-        rejected: Sequence[Mapping[str, Any]],
-        duplicates: Sequence[Mapping[str, Any]],
-        skipped: Sequence[Mapping[str, Any]] = (),
+        rejected: Iterable[Mapping[str, Any]],
+        duplicates: Iterable[Mapping[str, Any]],
+        skipped: Iterable[Mapping[str, Any]] = (),
     ) -> None:
-        """Write the card. `rejected`, `duplicates` and `skipped` are the rows of the files with these names."""
+        """Write the card. `rejected`, `duplicates` and `skipped` are the rows of the files with these names.
+
+        The card may iterate over them several times.
+        """
+
+
+def list_shards(folder: Place, dataset: Dataset, max_listed: int = MAX_LISTED_SHARDS) -> Dataset:
+    """Write the lists of the shards of each split that has more than `max_listed`; return the dataset with their facts.
+
+    Raises ConflictError if a list exists with other content.
+    """
+    return replace(
+        dataset,
+        splits={
+            name: replace(split, shard_lists=write_shard_lists(folder, name, split.shards, max_listed))
+            for name, split in dataset.splits.items()
+        },
+    )
 
 
 def to_json(dataset: Dataset) -> bytes:
     """Return the content of `dataset.json`."""
-    content = {"format": "tenfold", "schema_version": SCHEMA_VERSION, **asdict(dataset)}
+    version = LISTS_SCHEMA_VERSION if any(split.shard_lists for split in dataset.splits.values()) else SCHEMA_VERSION
+    content = {"format": "tenfold", "schema_version": version, **asdict(replace(dataset, splits={}))}
+    content["splits"] = {name: _split_to_json(split) for name, split in dataset.splits.items()}
     for name in ("window", "hashes", "files"):
         if not content[name]:
             del content[name]
     return json.dumps({**content, "checksum": checksum(content)}, indent=1).encode() + b"\n"
 
 
+def _split_to_json(split: Split) -> dict[str, Any]:
+    if split.shard_lists:
+        content = asdict(replace(split, shards=()))  # `asdict` would copy a million shards.
+        del content["shards"]
+    else:
+        content = asdict(split)
+        del content["shard_lists"]
+    return content
+
+
 def checksum(content: Mapping[str, Any]) -> str:
     """Return the CRC32C of the content of `dataset.json` without its own checksum. White space does not matter."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return f"{google_crc32c.value(canonical.encode()):08x}"
-
-
-def file_facts(name: str, content: bytes) -> dict[str, Any]:
-    """Return the facts about a file beside the shards, as in `dataset.json`."""
-    return {"file": name, "bytes": len(content), "crc32c": f"{google_crc32c.value(content):08x}"}
 
 
 def save(folder: Place, dataset: Dataset, lists: Mapping[str, bytes]) -> None:
@@ -190,7 +208,7 @@ def load(folder: Place) -> Dataset:
         )
         raise DatasetError(f"{folder} contains no dataset, because it has no {COMMIT}: {hint}")
     try:
-        return _parse(storage.read_json(folder / COMMIT))
+        return _parse(folder, storage.read_json(folder / COMMIT))
     except (ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"{folder / COMMIT} cannot be read: {error}") from error
 
@@ -329,11 +347,12 @@ def _size(path: Place) -> int | None:
         return None
 
 
-def _parse(content: Any) -> Dataset:
+def _parse(folder: Place, content: Any) -> Dataset:
     if not isinstance(content, dict):
         raise ValueError("it does not contain a JSON object")
-    if content["format"] != "tenfold" or content["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"it does not have the schema version {SCHEMA_VERSION}")
+    versions = (SCHEMA_VERSION, LISTS_SCHEMA_VERSION)
+    if content["format"] != "tenfold" or content["schema_version"] not in versions:
+        raise ValueError(f"it does not have the schema version {' or '.join(map(str, versions))}")
     # Datasets of earlier releases have no checksum.
     if content.pop("checksum", None) not in (None, checksum(content)):
         raise ValueError("it was changed after the commit: its content does not match its checksum")
@@ -341,7 +360,7 @@ def _parse(content: Any) -> Dataset:
     for name, fields in _REQUIRED_FIELDS.items():
         if missing := [field for field in fields if field not in content[name]]:
             raise ValueError(f"{name} lacks {missing[0]}")
-    splits = {name: _parse_split(split) for name, split in content.pop("splits").items()}
+    splits = {name: _parse_split(folder, split) for name, split in content.pop("splits").items()}
     records = RecordFormat(**content.pop("records"))
     dataset = Dataset(splits=splits, labels=tuple(content.pop("labels")), records=records, **content)
     _require_plain_names(dataset)
@@ -354,19 +373,24 @@ def _require_plain_names(dataset: Dataset) -> None:
     Raises ValueError with the name.
     """
     shards = [shard for split in dataset.splits.values() for shard in split.shards]
-    known = {
-        _NAME: [dataset.name],
-        _VERSION: [dataset.version, *dataset.window.values()],
-        _SHARD: [shard.name for shard in shards],
-        _FILE: [listed["file"] for listed in dataset.lists],
-        _CRC32C: [shard.crc32c for shard in shards],
-    }
-    for pattern, values in known.items():
-        for value in values:
-            if not pattern.fullmatch(value):
-                raise ValueError(f"Tenfold never gives the name {value!r}")
+    _require_match(_NAME, [dataset.name])
+    _require_match(_VERSION, [dataset.version, *dataset.window.values()])
+    _require_match(_SHARD, (shard.name for shard in shards))
+    _require_match(_FILE, (listed["file"] for listed in dataset.lists))
+    _require_match(_CRC32C, (shard.crc32c for shard in shards))
 
 
-def _parse_split(content: dict[str, Any]) -> Split:
-    shards = tuple(Shard(**shard) for shard in content.pop("shards"))
-    return Split(shards=shards, **content)
+def _require_match(pattern: re.Pattern[str], values: Iterable[str]) -> None:
+    for value in values:
+        if not pattern.fullmatch(value):
+            raise ValueError(f"Tenfold never gives the name {value!r}")
+
+
+def _parse_split(folder: Place, content: dict[str, Any]) -> Split:
+    lists = tuple(content.pop("shard_lists", ()))
+    if not lists:
+        shards = tuple(Shard(**shard) for shard in content.pop("shards"))
+        return Split(shards=shards, **content)
+    # Before a list is read, because its name becomes part of a path.
+    _require_match(_FILE, (listed["file"] for listed in lists))
+    return Split(shards=tuple(read_shard_lists(folder, lists)), shard_lists=lists, **content)

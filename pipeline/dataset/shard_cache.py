@@ -19,7 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from pipeline import storage
-from pipeline.dataset.manifest import Dataset, Shard, committed_objects
+from pipeline.dataset.manifest import Dataset, committed_objects
+from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError, SettingsError, StorageError
 from pipeline.storage import BucketPath, ObjectStat, temporary_beside
 from pipeline.storage.bucket_client import bucket_client

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline import storage
-from pipeline.dataset.manifest import Dataset, Shard, Split, load
+from pipeline.dataset.manifest import Dataset, Split, load
+from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError
 from pipeline.records import tfrecord
 from pipeline.records.format import read_image

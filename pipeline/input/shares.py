@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.dataset.manifest import Dataset, Shard
+from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_lists import Shard
 from pipeline.rendezvous.servers import Server, steps_of_epoch
 
 

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,9 +84,9 @@ def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
 def write_card(
     folder: Place,
     dataset: Dataset,
-    rejected: Sequence[Mapping[str, Any]],
-    duplicates: Sequence[Mapping[str, Any]],
-    skipped: Sequence[Mapping[str, Any]] = (),
+    rejected: Iterable[Mapping[str, Any]],
+    duplicates: Iterable[Mapping[str, Any]],
+    skipped: Iterable[Mapping[str, Any]] = (),
 ) -> None:
     """Write the card of a dataset into its folder, which need not be committed. It implements `WriteCard`."""
     from pipeline.dataset.manifest import sample_images, to_json

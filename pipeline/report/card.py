@@ -43,9 +43,9 @@ def write_card(
     path: Place,
     dataset: Mapping[str, Any],
     samples: Sequence[tuple[str, bytes]],
-    rejected: Sequence[Mapping[str, str]] = (),
-    duplicates: Sequence[Mapping[str, Any]] = (),
-    skipped: Sequence[Mapping[str, str]] = (),
+    rejected: Iterable[Mapping[str, str]] = (),
+    duplicates: Iterable[Mapping[str, Any]] = (),
+    skipped: Iterable[Mapping[str, str]] = (),
 ) -> None:
     """Write the card of a dataset. `card_html` describes the arguments."""
     with write_whole(path) as file:
@@ -55,9 +55,9 @@ def write_card(
 def card_html(
     dataset: Mapping[str, Any],
     samples: Sequence[tuple[str, bytes]],
-    rejected: Sequence[Mapping[str, str]] = (),
-    duplicates: Sequence[Mapping[str, Any]] = (),
-    skipped: Sequence[Mapping[str, str]] = (),
+    rejected: Iterable[Mapping[str, str]] = (),
+    duplicates: Iterable[Mapping[str, Any]] = (),
+    skipped: Iterable[Mapping[str, str]] = (),
 ) -> str:
     """Return the page as text that any encoding can hold.
 
@@ -67,6 +67,8 @@ def card_html(
         rejected: The rows of the dataset's file of rejected images.
         duplicates: The rows of the dataset's file of duplicates.
         skipped: The rows of the dataset's file of skipped files.
+
+    The rows may be iterated over several times.
     """
     quality = dataset.get("quality") or {}
     shown = pictures(samples[:MAX_PICTURES], THUMBNAIL, whole)
@@ -108,7 +110,7 @@ class Essentials:
     reasons: Bars | None
 
 
-def essentials(dataset: Mapping[str, Any], rejected: Sequence[Mapping[str, str]]) -> Essentials:
+def essentials(dataset: Mapping[str, Any], rejected: Iterable[Mapping[str, str]]) -> Essentials:
     """Return the essentials from the content of `dataset.json` and the rows of the file of rejected images."""
     quality = dataset.get("quality") or {}
     return Essentials(
@@ -147,37 +149,48 @@ def splits(dataset: Mapping[str, Any]) -> Table:
             f"{split['examples']:,}",
             f"{split['examples'] / (together or 1):.1%}",
             format_size(split["bytes"]),
-            f"{len(split['shards']):,}",
-            _shard_sizes(split["shards"]),
+            *_shards(split),
         )
         for name, split in dataset["splits"].items()
     ]
     return Table(("split", "examples", "share", "size", "shards", "size of a shard"), rows)
 
 
-def _shard_sizes(shards: Iterable[Mapping[str, Any]]) -> str:
-    sizes = [shard["bytes"] for shard in shards]
-    if not sizes:
-        return "none"
-    smallest, largest = format_size(min(sizes)), format_size(max(sizes))
-    return smallest if smallest == largest else f"{smallest} to {largest}"
+def _shards(split: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the number of shards and the range of their sizes."""
+    # The lists of a large split state the figures of their shards.
+    lists = split.get("shard_lists")
+    parts = (
+        [(each["shards"], each["min_bytes"], each["max_bytes"]) for each in lists]
+        if lists
+        else [(1, shard["bytes"], shard["bytes"]) for shard in split["shards"]]
+    )
+    if not parts:
+        return "0", "none"
+    counts, smallest, largest = zip(*parts, strict=True)
+    sizes = [format_size(size) for size in (min(smallest), max(largest))]
+    return f"{sum(counts):,}", sizes[0] if sizes[0] == sizes[1] else " to ".join(sizes)
 
 
 def dates(dataset: Mapping[str, Any]) -> Table | None:
-    """Return the dates of a window, each with its version and the examples of that version; None if it is no window."""
+    """Return the dates of a window, each with its version and the examples of that version; None if it is no window.
+
+    A split whose shards are not in `dataset.json` is left out.
+    """
     if not dataset.get("window"):
         return None
+    listed = {name: split for name, split in dataset["splits"].items() if "shards" in split}
     examples: Counter[tuple[str, str]] = Counter()
-    for name, split in dataset["splits"].items():
+    for name, split in listed.items():
         for shard in split["shards"]:
             # In a window, the name of a shard leads through the folder of its version.
             examples[shard["name"].split("/")[-2], name] += shard["examples"]
     rows = [
-        (date, version, *(f"{examples[version, split]:,}" for split in dataset["splits"]))
+        (date, version, *(f"{examples[version, split]:,}" for split in listed))
         for date, version in dataset["window"].items()
     ]
     note = "Dates with the same version count once." if len(set(dataset["window"].values())) < len(rows) else ""
-    return Table(("date", "version", *(f"{split} examples" for split in dataset["splits"])), rows, note)
+    return Table(("date", "version", *(f"{split} examples" for split in listed)), rows, note)
 
 
 def skipped(source: Mapping[str, Any]) -> str:
@@ -287,25 +300,44 @@ def sides(quality: Mapping[str, Any]) -> str:
     return f"Of {statistics['images']:,} images: {'; '.join(facts)}; {mean} each on average."
 
 
-def reasons(rejected: Sequence[Mapping[str, str]]) -> Bars | None:
+def reasons(rejected: Iterable[Mapping[str, str]]) -> Bars | None:
     """Return the rejected images by kind of reason, which is the text before a colon, without numbers."""
     kinds = Counter(_NUMBER.sub("…", row["reason"].split(":")[0]) for row in rejected).most_common()
     labels, counts = [kind for kind, _ in kinds], [count for _, count in kinds]
     return _bars(("reason", "images"), labels, [counts]) if kinds else None
 
 
-def rejected_rows(rejected: Sequence[Mapping[str, str]]) -> Table:
+def rejected_rows(rejected: Iterable[Mapping[str, str]]) -> Table:
     """Return the first rejected images, with the reason and what could be done."""
-    rows = [(row["path"], row["reason"], row.get("advice", "")) for row in rejected[:MAX_ROWS]]
-    return Table(
-        ("image", "reason", "what you can do"), rows, _more(len(rejected), "The file rejected.jsonl lists all")
-    )
+    first = _First(rejected)
+    rows = [(row["path"], row["reason"], row.get("advice", "")) for row in first.rows]
+    return Table(("image", "reason", "what you can do"), rows, first.note("The file rejected.jsonl lists all"))
 
 
-def skipped_rows(skipped: Sequence[Mapping[str, str]]) -> Table:
+def skipped_rows(skipped: Iterable[Mapping[str, str]]) -> Table:
     """Return the first skipped files, each with the reason."""
-    rows = [(row["path"], row["reason"]) for row in skipped[:MAX_ROWS]]
-    return Table(("file", "reason"), rows, _more(len(skipped), "The file skipped.jsonl lists all"))
+    first = _First(skipped)
+    rows = [(row["path"], row["reason"]) for row in first.rows]
+    return Table(("file", "reason"), rows, first.note("The file skipped.jsonl lists all"))
+
+
+class _First:
+    """The first MAX_ROWS items of a stream. The others are only counted, because there can be millions of them."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        self.rows: list[Any] = []
+        self._count = 0
+        for item in items:
+            self.add(item)
+
+    def add(self, item: Any) -> None:
+        self._count += 1
+        if len(self.rows) < MAX_ROWS:
+            self.rows.append(item)
+
+    def note(self, where: str) -> str:
+        """Say how many items there are, and where all of them are; return an empty text if all are shown."""
+        return f"The first {MAX_ROWS} of {self._count:,}. {where}." if self._count > MAX_ROWS else ""
 
 
 def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
@@ -314,32 +346,32 @@ def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
     return _bars(("suffix", "files"), list(suffixes), [list(suffixes.values())]) if suffixes else None
 
 
-def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str, Table]]:
+def duplicate_tables(duplicates: Iterable[Mapping[str, Any]]) -> list[tuple[str, Table]]:
     """Return (caption, first groups) for equal images with different labels, for equal and for similar images."""
-    equal, alike = ([row["images"] for row in duplicates if row["kind"] == kind] for kind in ("equal", "alike"))
-    # Datasets of earlier releases list no labels here.
-    contradictory = [group for group in equal if len({frozenset(each.get("labels") or ()) for each in group}) > 1]
+    contradictory, equal, alike = _First(), _First(), _First()
+    for row in duplicates:
+        group = row["images"]
+        (equal if row["kind"] == "equal" else alike).add(group)
+        # Datasets of earlier releases list no labels here.
+        if row["kind"] == "equal" and len({frozenset(each.get("labels") or ()) for each in group}) > 1:
+            contradictory.add(group)
     tables = (
         ("Equal images with different labels", contradictory, "equal to it"),
         ("Equal images", equal, "equal to it"),
         ("Images that look alike", alike, "similar to it"),
     )
-    return [(caption, _group_table(groups, column)) for caption, groups, column in tables if groups]
+    return [(caption, _group_table(groups, column)) for caption, groups, column in tables if groups.rows]
 
 
-def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], column: str) -> Table:
-    rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups[:MAX_ROWS]]
-    return Table(("image", column), rows, _more(len(groups), "The file duplicates.jsonl lists all"))
+def _group_table(groups: _First, column: str) -> Table:
+    rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups.rows]
+    return Table(("image", column), rows, groups.note("The file duplicates.jsonl lists all"))
 
 
 def _named(image: Mapping[str, Any]) -> str:
     """Return the path of an image, with its labels if they are known."""
     labels = image.get("labels")
     return f"{image['path']} ({', '.join(labels)})" if labels else image["path"]
-
-
-def _more(count: int, where: str) -> str:
-    return f"The first {MAX_ROWS} of {count:,}. {where}." if count > MAX_ROWS else ""
 
 
 def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:

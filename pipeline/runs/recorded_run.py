@@ -1,6 +1,7 @@
 """Reads all files in the folder of a run into one value for the report. Any of them may be missing."""
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,12 @@ from zipfile import BadZipFile
 
 import pandas
 
+from pipeline.dataset.lists import JsonLines
 from pipeline.dataset.manifest import COMMIT, REJECTED
 from pipeline.evaluation.metrics import EVALUATION, Answers, load_predictions
 from pipeline.monitor import record
 from pipeline.monitor.verdict import slowest_server
 from pipeline.runs.files import RunFiles, load_files, read_or_empty
-from pipeline.sharding.quality_facts import from_lines
 from pipeline.storage import Place, place_of
 
 
@@ -37,7 +38,7 @@ class RecordedRun:
     """The samples of each training server, by its index."""
     steps: Mapping[int, pandas.DataFrame]
     """The steps of each training server, by its index."""
-    rejected: Sequence[Mapping[str, str]]
+    rejected: Iterable[Mapping[str, str]]
     """The rows of the dataset's file of rejected images."""
 
     @property
@@ -68,11 +69,13 @@ def load_recorded_run(folder: Path) -> RecordedRun:
     )
 
 
-def _rejected(dataset: Place) -> Sequence[Mapping[str, str]]:
+def _rejected(dataset: Place) -> Iterable[Mapping[str, str]]:
+    rows = JsonLines(dataset / REJECTED)
     try:
-        return from_lines((dataset / REJECTED).read_bytes())
+        deque(rows, maxlen=0)  # The report reads the rows later, when it cannot handle a missing or damaged file.
     except (OSError, ValueError):
         return ()
+    return rows
 
 
 def load_answers(folder: Path) -> Answers | None:

@@ -1,9 +1,8 @@
 """Publish shards: copy what is missing, verify every byte, and commit `dataset.json` last."""
 
-import io
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,34 +12,35 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.dataset.content_hashes import HASHES
+from pipeline.dataset.content_hashes import HASH_BYTES, HASHES
 from pipeline.dataset.labels import claim_labels
+from pipeline.dataset.lists import JsonLines, ListWriter, file_facts, new_list
 from pipeline.dataset.manifest import (
     CARD,
     PARALLEL_REQUESTS,
     REJECTED,
     Dataset,
-    Shard,
-    Split,
     WriteCard,
-    file_facts,
     is_committed,
     last_version,
+    list_shards,
     load,
     save,
 )
 from pipeline.dataset.partitions import Partition, last_listed, partition_of, save_partition
+from pipeline.dataset.shard_lists import Shard
 from pipeline.dataset.tfds_metadata import tfds_files
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.images.codecs import codec_versions
 from pipeline.sharding.gate import Ask, decide, findings, notices
 from pipeline.sharding.plan_files import Plan, load_plan
-from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines, to_lines, written_facts
-from pipeline.sharding.ranges import RangePlan, load_range
+from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines, written_facts
+from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range
 from pipeline.sharding.results import ShardResult, load_hashes, load_result, remove_torn
-from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
+from pipeline.sharding.totals import Totals
+from pipeline.snapshot.part import TRAIN, VALIDATION
 from pipeline.snapshot.skipped import SKIPPED
-from pipeline.snapshot.snapshot import load_snapshot, skipped_path, started_ns
+from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path, started_ns
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance
@@ -147,30 +147,44 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
 
 def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None) -> None:
     folder = place_of(plan.dataset)
-    results = _results_of(plan)
-    quality, near_duplicates = _facts(plan, results)
+    rejected_path = plan_path.parent / REJECTED
+    # Saved before the gate, because the list explains why the gate stops a run.
+    with storage.write_whole(rejected_path) as file:
+        rejected = ListWriter(file)
+        totals = _totals(plan, rejected.write_row)
+    if totals.rejected:
+        _log.warning("rejected images: %d, %s says why", totals.rejected, rejected_path)
+    snapshot = load_snapshot(place_of(plan.snapshot))
+    _require_all(snapshot, totals)
+    _require_examples(snapshot, totals, JsonLines(rejected_path))
+    quality, near_duplicates = _facts(plan, totals)
     quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
-    lists = {
-        REJECTED: to_lines(row for result in results for row in result.rejected),
-        DUPLICATES: (plan_path.parent / DUPLICATES).read_bytes() + to_lines(near_duplicates),
-        HASHES: _hashes(plan, results),
-    }
-    dataset = _describe(plan, results, lists, quality)
+    _pass_gate(plan, quality, settings, ask)
+    storage.copy_new(rejected_path, folder / REJECTED)
+    with new_list(folder / DUPLICATES) as duplicates:
+        duplicates.copy_lines(plan_path.parent / DUPLICATES)
+        for row in near_duplicates:
+            duplicates.write_row(row)
+    with new_list(folder / HASHES) as hashes:
+        for of_shard in _hashes(plan, totals):
+            hashes.write(of_shard)
+    dataset = Dataset(
+        **_planned_fields(plan, snapshot),
+        splits={name: split.as_split() for name, split in totals.splits.items() if split.shards},
+        rejected={"count": totals.rejected, **rejected.facts(REJECTED)},
+        duplicates={"groups": duplicates.lines, **duplicates.facts(DUPLICATES)},
+        hashes=hashes.facts(HASHES),
+        quality=quality,
+    )
+    dataset = list_shards(folder, dataset)
     metadata = tfds_files(dataset)
     dataset = replace(dataset, files=[file_facts(name, content) for name, content in metadata.items()])
-    # Saved before the gate, because the list explains why the gate stops a run.
-    rejected_path = plan_path.parent / REJECTED
-    with storage.write_whole(rejected_path) as file:
-        file.write(lists[REJECTED])
-    if rejected := lists[REJECTED].count(b"\n"):
-        _log.warning("rejected images: %d, %s says why", rejected, rejected_path)
-    _require_examples(dataset, (row["reason"] for result in results for row in result.rejected))
-    _pass_gate(plan, quality, settings, ask)
-    # A reservation may be released. From here on, the ids belong to this version, before `dataset.json` shows them.
+    # A reservation may be released. From here on, the ids belong to this version, before `dataset.json` shows them. The
+    # claim expires after an hour, so the lists are written before: those of a million shards can take most of an hour.
     _claim_labels(plan)
     skipped = _copy_skipped(plan, folder / SKIPPED)
-    write_card(folder, dataset, from_lines(lists[REJECTED]), from_lines(lists[DUPLICATES]), skipped)
-    save(folder, dataset, {**lists, **metadata})
+    write_card(folder, dataset, JsonLines(folder / REJECTED), JsonLines(folder / DUPLICATES), skipped)
+    save(folder, dataset, metadata)
     _claim_labels(plan)  # Again, because this process may have been suspended for hours before it wrote `dataset.json`.
     storage.sweep(folder)
     counts = ", ".join(
@@ -199,24 +213,41 @@ def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
 def quality_of(plan: Plan) -> Mapping[str, Any]:
     """Return the facts about the images of a plan whose shards are written. Raises DatasetError if one was not."""
     folder = place_of(plan.dataset)
-    return load(folder).quality if is_committed(folder) else _facts(plan, _results_of(plan))[0]
+    if is_committed(folder):
+        return load(folder).quality
+    return _facts(plan, _totals(plan, lambda _row: None))[0]
 
 
-def _results_of(plan: Plan) -> list[ShardResult]:
-    finished = ordered_map(_finished_shards, map(place_of, plan.ranges), PARALLEL_REQUESTS)
-    return [result for _, of_range in finished for result in of_range]
+def _totals(plan: Plan, add_rejected: Callable[[Mapping[str, str]], None]) -> Totals:
+    """Add the results of all shards. `add_rejected` gets each rejected image."""
+    totals = Totals(add_rejected)
+    for result in ordered_map(_finished_shard, _shards(plan), PARALLEL_REQUESTS):
+        totals.add(result)
+    return totals
 
 
-def _hashes(plan: Plan, results: Sequence[ShardResult]) -> bytes:
-    """Return the content hashes of all shards in order: 16 MB per million examples, a sixth of what planning needs."""
-    joined = io.BytesIO()  # b"".join would hold the hashes in memory twice.
-    joined.writelines(ordered_map(partial(load_hashes, place_of(plan.ranges[0])), results, PARALLEL_REQUESTS))
-    return joined.getvalue()
+def _shards(plan: Plan) -> Iterator[tuple[Place, ShardSpec]]:
+    """Yield the shards in order, each with its plan file."""
+    paths = list(map(place_of, plan.ranges))
+    for path, range_plan in zip(paths, ordered_map(load_range, paths, COPIERS, under_way=COPIERS), strict=True):
+        for spec in range_plan.shards:
+            yield path, spec
 
 
-def _facts(plan: Plan, results: Sequence[ShardResult]) -> tuple[Quality, list[dict[str, Any]]]:
+def _hashes(plan: Plan, totals: Totals) -> Iterator[bytes]:
+    """Yield the content hashes of each shard, in order."""
+
+    def load(item: tuple[Shard, int]) -> bytes:
+        shard, crc32c = item
+        return load_hashes(place_of(plan.ranges[0]), shard.name, crc32c)
+
+    shards = (pair for split in totals.splits.values() for pair in zip(split.shards, split.hashes_crc32c, strict=True))
+    return ordered_map(load, shards, PARALLEL_REQUESTS, size_of=lambda item: item[0].examples * HASH_BYTES)
+
+
+def _facts(plan: Plan, totals: Totals) -> tuple[Quality, list[dict[str, Any]]]:
     before = last_version(place_of(plan.dataset).parent, but=plan.version)
-    return written_facts(plan.quality, results, plan.settings, before)
+    return written_facts(plan.quality, totals, plan.settings, before)
 
 
 def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: Ask | None) -> None:
@@ -230,18 +261,21 @@ def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: 
 
 def _finished_shards(plan_path: Place) -> tuple[RangePlan, list[ShardResult]]:
     range_plan = load_range(plan_path)
-    results = []
-    for spec in range_plan.shards:
-        result = load_result(plan_path, spec.name)
-        if result is None:
-            raise DatasetError(f"{spec.name} was not written: run the shard stage of {plan_path} again")
-        if result.examples + len(result.rejected) != spec.images:
-            raise DatasetError(
-                f"{spec.name} has {result.examples} examples and {len(result.rejected)} rejected images, but "
-                f"{spec.images} images were planned"
-            )
-        results.append(result)
-    return range_plan, results
+    return range_plan, [_finished_shard((plan_path, spec)) for spec in range_plan.shards]
+
+
+def _finished_shard(planned: tuple[Place, ShardSpec]) -> ShardResult:
+    """Return the result of a shard. Raises DatasetError if it was not written, or lacks images of the plan."""
+    plan_path, spec = planned
+    result = load_result(plan_path, spec.name)
+    if result is None:
+        raise DatasetError(f"{spec.name} was not written: run the shard stage of {plan_path} again")
+    if result.examples + len(result.rejected) != spec.images:
+        raise DatasetError(
+            f"{spec.name} has {result.examples} examples and {len(result.rejected)} rejected images, but "
+            f"{spec.images} images were planned"
+        )
+    return result
 
 
 def _copy(written: Place, target: Place) -> None:
@@ -255,68 +289,49 @@ def _copy(written: Place, target: Place) -> None:
             ) from error
 
 
-def _describe(
-    plan: Plan, results: Sequence[ShardResult], lists: Mapping[str, bytes], quality: Mapping[str, Any]
-) -> Dataset:
-    snapshot = load_snapshot(place_of(plan.snapshot))
-    count = sum(len(result.rejected) for result in results)
-    written = sum(result.examples for result in results)
+def _require_all(snapshot: Snapshot, totals: Totals) -> None:
     # The invariant of a dataset: every listed image is in one record or is rejected with a reason.
-    if written + count != snapshot.listed:
-        raise DatasetError(f"{snapshot.listed} images were listed, but {written} were written and {count} rejected")
+    if totals.examples + totals.rejected != snapshot.listed:
+        raise DatasetError(
+            f"{snapshot.listed} images were listed, but {totals.examples} were written and {totals.rejected} rejected"
+        )
+
+
+def _require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapping[str, Any]]) -> None:
+    for split in (TRAIN, VALIDATION):
+        if not totals.splits[split].examples:
+            are_all_rejected = totals.rejected == snapshot.listed
+            advice = "repair or replace them" if are_all_rejected else "add images or set validation_fraction"
+            frequent = Counter(row["reason"] for row in rejected).most_common(1)
+            of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
+            raise SourceError(
+                f"no usable {split} image in {snapshot.source_uri!r}: {totals.rejected} of {snapshot.listed} images "
+                f"were rejected{of_reason}; {advice}"
+            )
+
+
+def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the fields of the dataset that were known before the shards were written."""
     codecs = codec_versions(
         gzip=plan.records.compression == "gzip", perceptual_hash=bool(plan.settings["near_duplicates"])
     )
-    return Dataset(
-        name=plan.dataset_name,
-        version=plan.version,
-        labels=tuple(plan.labels),
-        texts=snapshot.texts,
-        records=plan.records,
-        features=plan.records.features(),
-        splits={name: split for name in SPLITS if (split := _split(name, results)).shards},
-        rejected={"count": count, **file_facts(REJECTED, lists[REJECTED])},
-        duplicates={"groups": lists[DUPLICATES].count(b"\n"), **file_facts(DUPLICATES, lists[DUPLICATES])},
-        hashes=file_facts(HASHES, lists[HASHES]),
-        source={
+    return {
+        "name": plan.dataset_name,
+        "version": plan.version,
+        "labels": tuple(plan.labels),
+        "texts": snapshot.texts,
+        "records": plan.records,
+        "features": plan.records.features(),
+        "source": {
             "uri": snapshot.source_uri,
             "kind": snapshot.kind,
             "listed": snapshot.listed,
             "skipped": snapshot.skipped,
             "fingerprint": snapshot.fingerprint,
         },
-        settings=plan.settings,
-        quality=quality,
-        software={**codecs, "google-crc32c": installed_version("google-crc32c")},
-    )
-
-
-def _split(name: str, results: Iterable[ShardResult]) -> Split:
-    members = [result for result in results if result.split == name]
-    classes: Counter[str] = Counter()
-    for result in members:
-        classes.update(result.classes)
-    return Split(
-        examples=sum(result.examples for result in members),
-        bytes=sum(result.bytes for result in members),
-        classes=dict(sorted(classes.items())),
-        shards=tuple(
-            Shard(result.name, result.examples, result.bytes, result.crc32c, result.ends) for result in members
-        ),
-    )
-
-
-def _require_examples(dataset: Dataset, reasons: Iterable[str]) -> None:
-    for split in (TRAIN, VALIDATION):
-        if not dataset.splits[split].examples:
-            rejected, listed = dataset.rejected["count"], dataset.source["listed"]
-            advice = "repair or replace them" if rejected == listed else "add images or set validation_fraction"
-            frequent = Counter(reasons).most_common(1)
-            of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
-            raise SourceError(
-                f"no usable {split} image in {dataset.source['uri']!r}: {rejected} of {listed} images were rejected"
-                f"{of_reason}; {advice}"
-            )
+        "settings": plan.settings,
+        "software": {**codecs, "google-crc32c": installed_version("google-crc32c")},
+    }
 
 
 def _remove_copied(plan: Plan) -> None:

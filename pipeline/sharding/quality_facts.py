@@ -5,7 +5,6 @@ known when the shards are written.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
@@ -21,8 +20,8 @@ from pipeline.sharding.duplicates import (
 )
 from pipeline.sharding.equal_images import equal_images
 from pipeline.sharding.order import Order
-from pipeline.sharding.results import ShardResult
-from pipeline.sharding.statistics import Statistics, drift
+from pipeline.sharding.statistics import drift
+from pipeline.sharding.totals import Totals
 from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
@@ -69,29 +68,25 @@ def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def written_facts(
-    planned: Mapping[str, Any], results: Sequence[ShardResult], settings: Mapping[str, Any], before: Dataset | None
+    planned: Mapping[str, Any], totals: Totals, settings: Mapping[str, Any], before: Dataset | None
 ) -> tuple[Quality, list[dict[str, Any]]]:
     """Return the planned facts with those from the shards, and the near-duplicates for `duplicates.jsonl`.
 
     `planned` are the facts of `planned_facts`, `settings` those that decide the bytes, `before` is the last version.
     """
-    statistics = Statistics()
-    counts: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
-    for result in results:
-        statistics.merge(Statistics.from_json(result.statistics))
-        counts[result.split].update(result.classes)
+    counts = {split: of_split.classes for split, of_split in totals.splits.items()}
     labels = sorted({*planned["classes"], *counts[TRAIN], *counts[VALIDATION]})
-    near, rows = _near_facts(results)
+    near, rows = _near_facts(totals.perceptual_hashes)
     facts: Quality = {
         **planned,
-        "rejected": sum(len(result.rejected) for result in results),
-        "misnamed": sum(result.misnamed for result in results),
-        "profiles": {use: sum(result.profiles.get(use, 0) for result in results) for use in ("converted", "ignored")},
+        "rejected": totals.rejected,
+        "misnamed": totals.misnamed,
+        "profiles": {use: totals.profiles[use] for use in ("converted", "ignored")},
         "near_duplicates": near,
         "classes": {label: counts[TRAIN][label] for label in labels},
         "classes_without_training": [label for label in labels if not counts[TRAIN][label]],
         "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
-        "statistics": statistics.to_json(),
+        "statistics": totals.statistics.to_json(),
     }
     return {**facts, "drift": _drift(facts, settings, before)}, rows
 
@@ -132,8 +127,7 @@ def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) 
     return {"against": before.version, **drift(compared, before.quality)}
 
 
-def _near_facts(results: Sequence[ShardResult]) -> tuple[Quality | None, list[dict[str, Any]]]:
-    hashed = [(key, value, result.split) for result in results for key, value in result.perceptual_hashes]
+def _near_facts(hashed: Sequence[tuple[str, int, str]]) -> tuple[Quality | None, list[dict[str, Any]]]:
     if not hashed:
         return None, []
     splits = np.array([SPLITS.index(split) for _, _, split in hashed], np.int8)

@@ -100,15 +100,15 @@ def forget_result(plan_path: Place, shard: str) -> None:
     (results_folder(plan_path) / f"{shard}.json").unlink(missing_ok=True)
 
 
-def load_hashes(plan_path: Place, result: ShardResult) -> bytes:
-    """Return the content hashes of a finished shard.
+def load_hashes(plan_path: Place, shard: str, crc32c: int) -> bytes:
+    """Return the content hashes of a finished shard. `crc32c` is the CRC32C of their file.
 
-    Raises DatasetError if a power loss tore their file. The shard then counts as unfinished.
+    Raises DatasetError if a power loss tore the file. The shard then counts as unfinished.
     """
-    path = hashes_path(plan_path, result.name)
+    path = hashes_path(plan_path, shard)
     hashes: bytes = path.read_bytes()
-    if f"{google_crc32c.value(hashes):08x}" != result.hashes_crc32c:
-        forget_result(plan_path, result.name)
+    if google_crc32c.value(hashes) != crc32c:
+        forget_result(plan_path, shard)
         raise DatasetError(f"{path} is damaged: run the shard stage again")
     return hashes
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.dataset.content_hashes import load_hashes
+from pipeline.dataset.lists import JsonLines, ListWriter, new_list
 from pipeline.dataset.manifest import (
     CARD,
     PARALLEL_REQUESTS,
@@ -32,9 +33,9 @@ from pipeline.dataset.manifest import (
     Dataset,
     Split,
     WriteCard,
-    file_facts,
     images_at,
     is_committed,
+    list_shards,
     load,
     require_shards,
     save,
@@ -42,7 +43,7 @@ from pipeline.dataset.manifest import (
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.errors import DatasetError
 from pipeline.sharding.gate import Ask, decide, findings, notices
-from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines
+from pipeline.sharding.quality_facts import DUPLICATES, Quality
 from pipeline.sharding.shared_images import Examples, shared_facts
 from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.storage import Place
@@ -177,17 +178,25 @@ def _write(
     all_findings = findings(quality, settings)
     decide(all_findings, ask)
     quality["findings"] = [finding.sentence for finding in all_findings]
-    # The order of the versions is fixed, so that the same window has the same bytes wherever it is written.
-    lists = {name: b"".join((folder / each.version / name).read_bytes() for each in versions) for name in LISTS}
-    dataset = replace(_joined(versions, lists, str(folder), partitions), quality=quality)
     if isinstance(window, Path):
         window.mkdir(parents=True, exist_ok=True)  # The card reads shards relative to this folder.
-    write_card(window, dataset, *(from_lines(lists[name]) for name in LISTS))
-    save(window, dataset, lists)
+    lists = {name: _join_list(window, versions, name) for name in LISTS}
+    dataset = list_shards(window, replace(_joined(versions, lists, str(folder), partitions), quality=quality))
+    write_card(window, dataset, *(JsonLines(window / name) for name in LISTS))
+    save(window, dataset, {})
     storage.sweep(window)
     counts = ", ".join(f"{split.examples} {name} examples" for name, split in dataset.splits.items())
     _log.info("window %s of %d partitions: %s", window, len(partitions), counts)
     _log.info("dataset card: %s", window / CARD)
+
+
+def _join_list(window: Place, versions: Sequence[Dataset], name: str) -> ListWriter:
+    """Write the list of a window that has the lines of all versions, and return its writer."""
+    with new_list(window / name) as joined:
+        # The order of the versions is fixed, so that the same window has the same bytes wherever it is written.
+        for each in versions:
+            joined.copy_lines(window.parent.parent / each.version / name)
+    return joined
 
 
 def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, str], settings: Settings) -> Quality:
@@ -225,7 +234,7 @@ def _hashes(folder: Place, versions: Sequence[Dataset], settings: Settings) -> N
 
 
 def _joined(
-    versions: Sequence[Dataset], lists: Mapping[str, bytes], uri: str, partitions: Mapping[str, str]
+    versions: Sequence[Dataset], lists: Mapping[str, ListWriter], uri: str, partitions: Mapping[str, str]
 ) -> Dataset:
     longest, fingerprint = _longest(versions), _fingerprint(versions)
     return Dataset(
@@ -236,8 +245,8 @@ def _joined(
         records=longest.records,
         features=longest.features,
         splits={name: _split(name, versions) for name in SPLITS if any(name in each.splits for each in versions)},
-        rejected={"count": sum(each.rejected["count"] for each in versions), **file_facts(REJECTED, lists[REJECTED])},
-        duplicates={"groups": lists[DUPLICATES].count(b"\n"), **file_facts(DUPLICATES, lists[DUPLICATES])},
+        rejected={"count": lists[REJECTED].lines, **lists[REJECTED].facts(REJECTED)},
+        duplicates={"groups": lists[DUPLICATES].lines, **lists[DUPLICATES].facts(DUPLICATES)},
         source={
             "uri": uri,
             "kind": "window",

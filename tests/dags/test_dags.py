@@ -88,6 +88,15 @@ def test_a_settings_file_gives_the_defaults_of_the_form(tmp_path: Path):
     assert next(iter(params)) == "epochs"
 
 
+def test_the_form_accepts_up_to_a_million_shards():
+    from airflow.sdk.exceptions import ParamValidationError
+
+    param = form(Settings(), settings_of_all(), [])["num_shards"]
+    assert param.resolve(1_000_000) == 1_000_000
+    with pytest.raises(ParamValidationError):
+        param.resolve(1_000_001)
+
+
 @pytest.mark.parametrize(("lines", "name"), [([], ""), (['dataset_name = "cars"'], "cars")])
 def test_the_form_has_a_default_dataset_name_only_if_it_is_set(
     lines: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

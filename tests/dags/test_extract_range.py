@@ -1,5 +1,6 @@
 """The mapped tasks that list the ranges of a large source."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,13 @@ def test_a_divided_source_gives_the_same_dataset(
 def test_what_a_training_refuses_is_refused_before_a_shard_is_planned(
     run_dag: RunDag, source: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The number of classes is known only when all ranges are joined."""
+    """Only all ranges together show that an image has several labels."""
     monkeypatch.setenv("TENFOLD_RANGE_IMAGES", "20")
-    refused = run_dag("image_training", {"source_uri": str(source), "model": "no_such_module:build"})
+    rows = [{"path": str(path), "label": [path.parent.name]} for path in sorted(source.rglob("*.jpg"))]
+    rows[3]["label"] = ["cats", "pets"]
+    (source / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    refused = run_dag("image_training", {"source_uri": str(source / "list.jsonl"), "balanced": True})
     assert refused.state == "failed"
-    assert refused.tasks["shard.plan"] == "failed"
-    assert refused.tries["shard.plan"] == 1
-    assert "no_such_module" in refused.left("shard.plan", "failure")
+    assert {refused.tasks[f"extract_range[{index}]"] for index in range(4)} == {"success"}
+    assert (refused.tasks["shard.plan"], refused.tries["shard.plan"]) == ("failed", 1)
+    assert "balanced must be false for images with several labels" in refused.left("shard.plan", "failure")

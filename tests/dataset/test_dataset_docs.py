@@ -7,11 +7,12 @@ import sys
 from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
 
-from pipeline.dataset.manifest import load
+from pipeline.dataset.manifest import list_shards, load, save
 from pipeline.records.format import RecordFormat
 from tests.published import LABELS, publish_case
 
@@ -44,6 +45,17 @@ def test_a_reader_runs_as_written(
     train = load(folder).splits["train"]
     assert len(printed) == sum(shard.examples for shard in train.shards)
     assert Counter(re.findall(label, "\n".join(printed))) == train.classes
+
+
+def test_the_opening_of_the_readers_finds_shards_in_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = publish_case("keep", tmp_path)[0]
+    dataset = load(folder)
+    (folder / "dataset.json").unlink()
+    save(folder, list_shards(folder, dataset, max_listed=4), {})
+    monkeypatch.setenv("DATASET", str(folder))
+    names: dict[str, Any] = {}
+    exec(OPENING, names)
+    assert names["shards"] == [str(folder / shard.name) for shard in dataset.splits["train"].shards]
 
 
 def run(code: str) -> None:

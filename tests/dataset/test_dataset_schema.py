@@ -134,7 +134,7 @@ def test_seed_of_an_earlier_release_replaces_split_seed(full: Any):
     ("place", "value"),
     [
         (("format",), "other"),
-        (("schema_version",), 3),
+        (("schema_version",), 4),
         (("name",), "../images"),
         (("version",), "latest"),
         (("labels",), []),

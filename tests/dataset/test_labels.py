@@ -245,6 +245,15 @@ def test_a_release_during_a_commit_removes_no_label(
     assert {by for _, _, by in uses(failed)} == {"permanent"}
 
 
+def test_a_commit_claims_its_labels_after_it_has_written_the_lists(failed: Settings, make_images: MakeImages):
+    """Writing the lists of many shards takes long, and a claim expires."""
+    make_images({"daisy": 6, "rose": 6})
+    made = publish(write_shards(failed, take_snapshot(failed)), failed)
+    claim = max((name_folder(failed) / "labels").iterdir())
+    assert made["version"] in claim.read_text()
+    assert claim.stat().st_mtime_ns > (Path(made["dataset"]) / "content_hashes.bin").stat().st_mtime_ns
+
+
 def test_a_commit_whose_claim_expired_raises_an_error(
     failed: Settings, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
 ):

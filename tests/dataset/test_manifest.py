@@ -13,6 +13,7 @@ from pipeline.dataset.manifest import checksum, images_at, load, sample_images
 from pipeline.errors import DatasetError
 from pipeline.records.format import as_file, read_image
 from pipeline.records.tfrecord import read_records
+from tests.dataset.test_dataset_schema import VALIDATOR
 from tests.published import CHRYSANTHEMUM, DAISY, ROSE, publish_case
 
 
@@ -36,6 +37,23 @@ def test_class_names_use_the_texts_of_labels(tmp_path: Path):
     assert dataset.names == [CHRYSANTHEMUM, "a flower", ROSE]
 
 
+@pytest.mark.parametrize("name", ["train-99999-of-99999.tfrecord", "train-0999999-of-1000000.tfrecord.gz"])
+@pytest.mark.parametrize("version", ["", "../../0123456789abcdef/"])
+def test_a_dataset_may_have_a_million_shards(name: str, version: str, tmp_path: Path):
+    folder, _ = publish_case("keep", tmp_path)
+    change(folder, lambda content: content["splits"]["train"]["shards"][0].update(name=version + name))
+    assert load(folder).splits["train"].shards[0].name == version + name
+    assert [error.message for error in VALIDATOR.iter_errors(json.loads((folder / "dataset.json").read_bytes()))] == []
+
+
+def change(folder: Path, damage: Callable[[dict[str, Any]], object]) -> None:
+    """Change the content of `dataset.json`, and give it the checksum of the new content."""
+    content = json.loads((folder / "dataset.json").read_bytes())
+    del content["checksum"]
+    damage(content)
+    (folder / "dataset.json").write_text(json.dumps({**content, "checksum": checksum(content)}))
+
+
 HOSTILE = "../../elsewhere"
 
 
@@ -57,9 +75,6 @@ HOSTILE = "../../elsewhere"
 def test_a_dataset_with_unsafe_names_is_refused(damage: Callable[[dict[str, Any]], object], named: str, tmp_path: Path):
     """The names become folder names, for copies on a worker and for the champion in the workspace."""
     folder, _ = publish_case("keep", tmp_path)
-    content = json.loads((folder / "dataset.json").read_bytes())
-    del content["checksum"]
-    damage(content)
-    (folder / "dataset.json").write_text(json.dumps({**content, "checksum": checksum(content)}))
+    change(folder, damage)
     with pytest.raises(DatasetError, match=re.escape(f"Tenfold never gives the name {named!r}")):
         load(folder)

@@ -5,7 +5,7 @@ from math import ceil
 
 import pytest
 
-from pipeline.dataset.manifest import Shard
+from pipeline.dataset.shard_lists import Shard
 from pipeline.input.shares import Piece, epoch_order, pieces_between, repeated, share_of
 from pipeline.rendezvous.servers import Server
 

@@ -155,6 +155,33 @@ def test_the_page_describes_the_run_in_numbers(complete: Path) -> None:
         assert words in text, words
 
 
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_the_page_does_not_need_the_file_of_rejected_images(tmp_path: Path, damage: str) -> None:
+    describe(tmp_path)
+    path = tmp_path / "dataset" / "rejected.jsonl"
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "cut":
+        path.write_bytes(content[:-20])
+    text = " ".join(Page(write_report(tmp_path)).text.split())
+    assert "3 images were rejected" in text
+    assert "cannot be decoded" not in text
+
+
+def test_the_page_counts_shards_in_lists(tmp_path: Path) -> None:
+    describe(tmp_path)
+    path = tmp_path / "dataset" / "dataset.json"
+    content = json.loads(path.read_bytes())
+    del content["splits"]["train"]["shards"]
+    lists = [(10_000, 10, 2_000_000), (9_000, 20, 1_500_000)]
+    content["splits"]["train"]["shard_lists"] = [
+        {"shards": shards, "min_bytes": smallest, "max_bytes": largest} for shards, smallest, largest in lists
+    ]
+    path.write_text(json.dumps(content))
+    text = " ".join(Page(write_report(tmp_path)).text.split())
+    assert "train 40 80.0% 1.5 MB 19,000 10 bytes to 2 MB" in text
+
+
 def test_the_page_loads_no_external_resources(complete: Path) -> None:
     page = Page(complete)
     for tag, attributes in page.tags:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from PIL import Image
 
 from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
-from pipeline.dataset.manifest import Dataset, images_at, last_version, load, require_shards
+from pipeline.dataset.manifest import Dataset, images_at, last_version, list_shards, load, require_shards, save
 from pipeline.dataset.partitions import Partition, newest_partitions, save_partition
 from pipeline.dataset.shard_cache import remote_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError, GateError
 from pipeline.records.format import RecordFormat
 from pipeline.rendezvous.servers import Server
+from pipeline.sharding import window as windows
 from pipeline.sharding.window import _difference
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.training.inputs import open_inputs
@@ -132,6 +134,28 @@ def test_a_window_is_a_dataset_without_shards_of_its_own(settings: Settings):
     assert (window / "rejected.jsonl").read_bytes().count(b"\n") == len(DAYS)
     together = sum((Counter(split.classes) for split in dataset.splits.values()), Counter())
     assert together == Counter("zebras" if number >= 50 else "abc"[number % 3] for number in IMAGES)
+
+
+def test_a_window_of_versions_with_many_shards(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Lists beside `dataset.json` have the shards of the versions, and those of the window."""
+    without = load(newest_dataset(settings))
+    remove(name_folder(settings) / "windows")
+    for version in without.window.values():
+        folder = name_folder(settings) / version
+        dataset = load(folder)
+        (folder / "dataset.json").unlink()
+        save(folder, list_shards(folder, dataset, max_listed=1), {})
+    # More than 10,000 real shards would take minutes.
+    monkeypatch.setattr(windows, "list_shards", partial(list_shards, max_listed=4))
+    window = newest_dataset(settings)
+    assert load(window) == without
+    content = json.loads((window / "dataset.json").read_bytes())
+    assert [listed["shards"] for listed in content["splits"]["train"]["shard_lists"]] == [4, 2]
+    assert problems(content) == []
+    assert verify(window) == {"ok": True, "records": len(IMAGES), "problems": []}
+    require_shards(window, load(window))
+    rows = (window / "card.html").read_text("utf-8")
+    assert all(day in rows for day in DAYS)
 
 
 def test_the_same_versions_give_the_same_window_without_a_write(settings: Settings):

@@ -1,0 +1,87 @@
+"""The lists of shards of a large split: files beside `dataset.json`, which then stays small.
+
+`dataset.json` itself lists up to MAX_LISTED_SHARDS shards of a split. It is read by every task and every reader, so
+with a million shards it would have 170 MB. A larger split has its shards in `shards-train-00000-of-00012.jsonl` and so
+on, one line for each shard, and `dataset.json` has the names of these files.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import google_crc32c
+
+from pipeline.dataset.lists import new_list
+from pipeline.errors import DatasetError
+from pipeline.storage import Place
+from pipeline.system.parallel import ordered_map
+
+MAX_LISTED_SHARDS = 10_000
+"""`dataset.json` lists the shards of a split if there are at most this many. A file lists this many shards, too."""
+READERS = 8
+"""This many lists are read at once. In a bucket, each takes a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One published file. `crc32c` is the CRC32C of the whole file, as eight hexadecimal digits."""
+
+    name: str
+    examples: int
+    bytes: int
+    crc32c: str
+    ends: str = ""
+    """The result of `tfrecord.ends_of`, in hexadecimal digits. Empty if unknown, as in earlier releases."""
+
+
+def write_shard_lists(
+    folder: Place, split: str, shards: Sequence[Shard], max_listed: int = MAX_LISTED_SHARDS
+) -> tuple[Mapping[str, Any], ...]:
+    """Write the lists of a split with more than `max_listed` shards, and return the facts for `dataset.json`.
+
+    A smaller split has no lists.
+
+    Raises ConflictError if a list exists with other content.
+    """
+    if len(shards) <= max_listed:
+        return ()
+    starts = range(0, len(shards), max_listed)
+    return tuple(
+        _write(folder, f"shards-{split}-{number:05d}-of-{len(starts):05d}.jsonl", shards[start : start + max_listed])
+        for number, start in enumerate(starts)
+    )
+
+
+def _write(folder: Place, name: str, shards: Sequence[Shard]) -> Mapping[str, Any]:
+    with new_list(folder / name) as file:
+        for shard in shards:
+            file.write_row(asdict(shard))
+    sizes = [shard.bytes for shard in shards]
+    # The dataset card shows these figures. Without them, it would have to read the lists.
+    return {**file.facts(name), "shards": len(sizes), "min_bytes": min(sizes), "max_bytes": max(sizes)}
+
+
+def read_shard_lists(folder: Place, lists: Iterable[Mapping[str, Any]]) -> Iterator[Shard]:
+    """Yield the shards of some lists.
+
+    Raises DatasetError if a list is missing, or differs from the committed one.
+    """
+    for content in ordered_map(partial(_read, folder), lists, READERS):
+        yield from (Shard(**json.loads(line)) for line in content.splitlines())
+
+
+def _read(folder: Place, listed: Mapping[str, Any]) -> bytes:
+    path = folder / listed["file"]
+    mend = f"restore the file, or remove {folder} and build the dataset again"
+    try:
+        content: bytes = path.read_bytes()
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path}, which lists shards of the dataset, is missing: {mend}") from error
+    if f"{google_crc32c.value(content):08x}" != listed["crc32c"]:
+        raise DatasetError(
+            f"{path}, which lists shards of the dataset, does not have the CRC32C {listed['crc32c']} that was "
+            f"committed: {mend}"
+        )
+    return content
