@@ -28,8 +28,8 @@ Several tasks can list a huge source, each a range of its keys, if the file has 
 
 - `boundaries(place, settings, most, min_images)` returns up to `most - 1` ascending keys that divide the images into
   ranges of about equal size. A range should have at least `min_images` images. No image is read for it.
-- `list_range(place, settings, keys)` yields the items whose keys are in a `KeyRange` of `key_range.py`. The lists of all
-  ranges, one after another, must equal `list_images`. Each range yields `Classes`, if there are any.
+- `list_range(place, settings, keys)` yields the items whose keys are in a `KeyRange` of `key_range.py`. The lists of
+  all ranges, one after another, must equal `list_images`. Each range yields `Classes`, if there are any.
 
 An optional `layout(place, settings)` returns a short text that must be the same for all ranges of a source.
 

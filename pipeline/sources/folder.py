@@ -244,7 +244,7 @@ def _entries(folder: Path, keys: KeyRange) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         if keys == EVERYTHING:
             return sorted(entries, key=_bucket_order)
-        near = filter(partial(_is_near, *map(bytes_of, keys)), entries)
+        near = filter(partial(_is_near, bytes_of(keys.first), bytes_of(keys.end)), entries)
         return sorted(filter(partial(_may_be_inside, keys), near), key=_bucket_order)
 
 
