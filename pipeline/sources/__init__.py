@@ -24,6 +24,15 @@ it. It refuses what the administrator does not allow, as does `is_source_file` f
 `recognises` lets `source_kind: auto` find this kind. The kinds are asked in the order of their names, `folder` last.
 The first line of the file's docstring says what the kind looks for. An error repeats it if a source does not fit.
 
+Several tasks can list a huge source, each a range of its keys, if the file has two more functions:
+
+- `boundaries(place, settings, most, min_images)` returns up to `most - 1` ascending keys that divide the images into
+  ranges of about equal size. A range should have at least `min_images` images. No image is read for it.
+- `list_range(place, settings, keys)` yields the items whose keys are in a `KeyRange` of `key_range.py`. The lists of
+  all ranges, one after another, must equal `list_images`. Each range yields `Classes`, if there are any.
+
+An optional `layout(place, settings)` returns a short text that must be the same for all ranges of a source.
+
 For a kind that comes with Tenfold:
 
 - `stanford_cars.py` is a small kind to begin with. `walk` and `why_no_image` in `folder.py` list a folder on a disk

@@ -242,8 +242,16 @@ def _visit(
 def _entries(folder: Path, keys: KeyRange) -> list[os.DirEntry[str]]:
     """Return the files of a folder whose names are in a range, and the folders that may have such files."""
     with os.scandir(folder) as entries:
-        chosen = entries if keys == EVERYTHING else filter(partial(_may_be_inside, keys), entries)
-        return sorted(chosen, key=_bucket_order)
+        if keys == EVERYTHING:
+            return sorted(entries, key=_bucket_order)
+        near = filter(partial(_is_near, bytes_of(keys.first), bytes_of(keys.end)), entries)
+        return sorted(filter(partial(_may_be_inside, keys), near), key=_bucket_order)
+
+
+def _is_near(first: bytes, end: bytes, entry: os.DirEntry[str]) -> bool:
+    """Whether `_may_be_inside` must examine an entry. This quick check rejects nearly all others of a large folder."""
+    name = os.fsencode(entry.name)
+    return not (end and name >= end) and (name >= first or first.startswith(name))
 
 
 def _may_be_inside(keys: KeyRange, entry: os.DirEntry[str]) -> bool:
