@@ -8,10 +8,11 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import load
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.dataset.verify import verify
+from pipeline.errors import SettingsError
 from pipeline.monitor import read
 from pipeline.report import report_run
 from pipeline.runs.launch import train
-from pipeline.sharding.plan_files import load_plan
+from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.storage import place_of
@@ -45,6 +46,12 @@ def test_a_half_written_plan_of_an_earlier_release_is_completed(settings: Settin
     assert dataset.version == HALF_WRITTEN
     assert written.stat().st_ino == inode  # the shard of the earlier release stays
     assert verify(folder)["ok"]
+
+
+def test_a_snapshot_of_an_earlier_release_cannot_be_planned(settings: Settings):
+    plan = load_plan(work_folder(settings, HALF_WRITTEN) / "plan.json")
+    with pytest.raises(SettingsError, match=r"does not contain a snapshot of this release.*run `extract` again"):
+        make_plan(settings, place_of(plan.snapshot))
 
 
 def test_the_record_of_an_earlier_release_is_readable_and_reportable(settings: Settings, tmp_path: Path):

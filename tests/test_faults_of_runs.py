@@ -32,7 +32,6 @@ from pipeline.sharding.plan_files import load_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot import extract
-from pipeline.snapshot.snapshot import Snapshot
 from pipeline.storage import BucketPath, place_of
 from pipeline.storage import gcs as requests_of
 from tests.conftest import jpeg
@@ -551,9 +550,9 @@ def test_an_image_changed_after_listing_stops_the_run(
     """It changes after the listing, and before a shard task reads it or a local workspace copies it."""
     fetch = extract.fetch_images
 
-    def change_then_fetch(snapshot: Snapshot) -> int:
+    def change_then_fetch(*arguments: Any, **options: Any) -> int:
         CHANGES[change](gcs, IMAGES[5])
-        return fetch(snapshot)
+        return fetch(*arguments, **options)
 
     settings = settings_of(WORKSPACE if workspace == "bucket" else str(tmp_path / "work"))
     with monkeypatch.context() as patch:

@@ -32,7 +32,7 @@ from pipeline.sharding.quality_facts import DUPLICATES, planned_facts, skipped_b
 from pipeline.sharding.ranges import PLAN_FORMAT, WRITER_VERSION, RangePlan, ShardSpec
 from pipeline.sharding.sort import SplitRule
 from pipeline.snapshot.part import TRAIN
-from pipeline.snapshot.snapshot import Snapshot, load_snapshot
+from pipeline.snapshot.snapshot import Snapshot, load_snapshot_to_plan
 from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
@@ -77,7 +77,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     """
     # A person is asked only once, even if another run adds labels and the plan is made again.
     ask = cache(ask) if ask else None
-    snapshot = load_snapshot(snapshot_path)
+    snapshot = load_snapshot_to_plan(snapshot_path)
     order = _order(snapshot, settings)
     shards = plan.shard_counts(order.images, settings.train_shards, settings.num_training_servers)
     needed = _needed_labels(snapshot)

@@ -5,7 +5,7 @@ This module is light to import, like all modules of a shard task, which starts i
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO
 
 from pipeline.errors import SettingsError
@@ -18,7 +18,7 @@ WRITER_VERSION = 3
 """Increase this if the same images with the same codecs would give other bytes. All datasets then get new versions."""
 
 PLAN_FORMAT = 2
-"""Increase this if the lines of a plan file change. In format 1, the rows followed the first line."""
+"""The format of the lines that follow the first one: in format 1, which is still read, these are the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,6 @@ class RangePlan:
     version: str
     writer: int
     """The WRITER_VERSION of the release that wrote the plan."""
-    format: int
-    """The PLAN_FORMAT of the release that wrote the plan."""
     origin: Origin
     labels: list[str]
     texts: dict[str, str]
@@ -49,8 +47,10 @@ class RangePlan:
     """Folder in which shards are written."""
     published: str
     """Folder in which shards are published; the same folder if it is in the workspace."""
-    codecs: dict[str, str]
-    """The `codec_versions` of the version."""
+    codecs: dict[str, str] = field(default_factory=dict)
+    """The `codec_versions` of the version. Empty in plans of earlier releases."""
+    format: int = 1
+    """The PLAN_FORMAT of the release that wrote the plan."""
 
     @property
     def images(self) -> int:
@@ -68,7 +68,7 @@ def read_range(file: IO[bytes]) -> RangePlan:
     """Read the first line of a plan file, up to its pieces. Raises SettingsError if another release planned it."""
     content = json.loads(file.readline())
     # The version identifies the bytes that the other release would write, and this release may write other bytes.
-    if (content.get("writer"), content.get("format")) != (WRITER_VERSION, PLAN_FORMAT):
+    if content.get("writer") != WRITER_VERSION or content.get("format", 1) > PLAN_FORMAT:
         raise SettingsError(
             f"another release of Tenfold planned version {content['version']}: run the `shard` stage again, from its "
             "plan (in Airflow: clear `shard.plan` and all tasks after it)"

@@ -4,6 +4,7 @@ import platform
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import IO
 
 import google_crc32c
 
@@ -43,7 +44,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
         advance(sum(spec.images for spec in finished))
         # One stream for all shards: while a shard is uploaded, the images of the next one are downloaded.
-        lines = _lines(merged_lines(read_pieces(file)), range_plan.shards, finished)
+        lines = _lines(_rows(range_plan, file), range_plan.shards, finished)
         images = RawReader(range_plan.origin).read_all(from_lines(lines))
         writer = _ShardWriter(range_plan)
         for spec in range_plan.shards:
@@ -69,10 +70,15 @@ def write_allowed_plan_file(path: str) -> int:
     plan_path = place_of(path)
     with plan_path.open("rb") as file:
         range_plan = read_range(file)
+        if not range_plan.codecs:
+            raise SettingsError(
+                f"an earlier release planned version {range_plan.version}: make the plan again with `build` or `shard` "
+                "(in Airflow: clear `shard.plan` and all tasks after it)"
+            )
         for folder in (plan_path.parent, range_plan.written, range_plan.origin.cache):
             if folder:
                 require_output(place_of(str(folder)))
-        for rows in from_lines(merged_lines(read_pieces(file))):
+        for rows in from_lines(_rows(range_plan, file)):
             for row in rows:
                 require_source(place_of_key(range_plan.origin, row.key))
     return write_plan_file(path)
@@ -81,6 +87,8 @@ def write_allowed_plan_file(path: str) -> int:
 def _require_codecs(range_plan: RangePlan) -> None:
     """Refuse to write with codecs that may give other bytes than the version promises."""
     planned = range_plan.codecs
+    if not planned:  # An earlier release made the plan.
+        return
     here = codec_versions(gzip=range_plan.records.compression == "gzip", perceptual_hash="imagehash" in planned)
     different = [
         f"{name} is {here.get(name, 'missing')} instead of {planned.get(name, 'missing')}"
@@ -111,6 +119,11 @@ def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> No
     # Without a result, `write_new` compares the file with the new one instead.
     if result is not None and path.exists():
         remove_torn(path, result)
+
+
+def _rows(range_plan: RangePlan, file: IO[bytes]) -> Iterator[bytes]:
+    """Yield all rows of a plan file whose first line was read."""
+    return merged_lines(read_pieces(file)) if range_plan.format > 1 else iter(file)
 
 
 def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collection[ShardSpec]) -> Iterator[bytes]:

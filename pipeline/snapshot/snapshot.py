@@ -20,7 +20,8 @@ class Snapshot:
     """The places where the images are read."""
     kind: str
     parts: list[Part]
-    """The parts in the order of their keys. The number of an image counts through all of them."""
+    """The parts in the order of their keys. The number of an image counts through all of them. Snapshots of earlier
+    releases have no parts, and can only be committed."""
     started_ns: int
     """When the listing began, by the clock of this machine, in nanoseconds since 1970."""
     fingerprint: str
@@ -68,13 +69,26 @@ def load_snapshot(path: Place) -> Snapshot:
     """
     try:
         content = storage.read_json(path)
-        parts = [Part(**part) for part in content["parts"]]
+        content.pop("rows", None)  # Earlier releases had one file of rows.
+        parts = [Part(**part) for part in content.pop("parts", ())]
         return Snapshot(**{**content, "origin": Origin(**content["origin"]), "parts": parts})
-    except (ValueError, TypeError, KeyError) as error:
-        raise SettingsError(
-            f"{path} does not contain a snapshot of this release: give the path that `extract` returned. After an "
-            "upgrade, run `extract` again (in Airflow: clear `extract` and all tasks after it)"
-        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _other_release(path) from error
+
+
+def load_snapshot_to_plan(path: Place) -> Snapshot:
+    """Read a snapshot like `load_snapshot`, and require that it has the parts that a plan needs."""
+    snapshot = load_snapshot(path)
+    if sum(part.listed for part in snapshot.parts) != snapshot.listed:
+        raise _other_release(path)
+    return snapshot
+
+
+def _other_release(path: Place) -> SettingsError:
+    return SettingsError(
+        f"{path} does not contain a snapshot of this release: give the path that `extract` returned. After an upgrade, "
+        "run `extract` again (in Airflow: clear `extract` and all tasks after it)"
+    )
 
 
 def started_ns(path: Place) -> int:
