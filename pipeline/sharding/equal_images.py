@@ -74,12 +74,12 @@ class _Candidates(NamedTuple):
 
 def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
     """Yield the groups of one range of contents after another, if it has any."""
-    ranges = max(1, -(-order.compared // rows_per_range))
+    ranges = max(1, -(-sum(order.compared) // rows_per_range))
     # The contents are hashes, so equal ranges have about equally many.
     begins = np.array([number * 2**64 // ranges for number in range(1, ranges)], np.uint64)
     bounds = []
-    for part in order.parts:
-        contents = load_contents(part, order.rule)
+    for part, compared in zip(order.parts, order.compared, strict=True):
+        contents = load_contents(part, order.rule, compared)
         inner = np.searchsorted(np.ascontiguousarray(contents["content"]), begins)
         bounds.append([0, *inner.tolist(), len(contents)])
     for number in range(ranges):

@@ -6,6 +6,7 @@ so that a given number of images is before it. Only the hashes of the rows are r
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,23 +15,34 @@ from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.sharding.merge import Piece, merged_lines
-from pipeline.sharding.sort import KINDS, SplitRule, kinds_of, lines_path, load_index, sorted_part
+from pipeline.sharding.sort import (
+    KINDS,
+    SortedPart,
+    SplitRule,
+    kinds_of,
+    lines_path,
+    load_index,
+    load_sorted_part,
+    sorted_part,
+)
 from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION, Part
 from pipeline.snapshot.raw_image import RawImage, from_line, key_bytes
 from pipeline.snapshot.snapshot import Snapshot
+from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
 
 ROWS_PER_BIN = 1024
 """Rows are counted in bins of about this many rows, to find a cut without sorting all rows."""
 MAX_BIN_BITS = 20
 """There are at most 2**20 bins, which take 8 MB."""
+READERS = 32
+"""This many descriptions of sorted parts are read at once. In a bucket, each takes a request."""
 
 
 class _Run(NamedTuple):
     """Rows of one kind in a sorted part."""
 
     part: Part
-    kind: str
     first: int
     """Number of the first row in the index of the part."""
     rows: int
@@ -50,30 +62,30 @@ class Order:
     Parts that are not sorted yet are sorted in this process.
 
     Attributes:
-        images: Number of images of each split.
+        rule: The rule of the splits and the order.
+        parts: The parts of the snapshot.
         first_numbers: Number of the first image of each part.
-        compared: Number of images by which equal images are found: see `SortedPart`.
+        compared: Number of images of each part by which equal images are found: see `SortedPart`.
+        images: Number of images of each split.
+        classes: Number of images of each split by their first label.
     """
 
     def __init__(self, snapshot: Snapshot, rule: SplitRule) -> None:
         self.rule = rule
         self.parts = snapshot.parts
         self.first_numbers = np.cumsum([0, *(part.listed for part in self.parts[:-1])])
-        self.compared = 0
-        runs, self._lowest = [], []
-        with progress("plan", snapshot.listed) as advance:
-            for part in self.parts:
-                described = sorted_part(part, rule)
-                runs += [_Run(part, kind, run.first, run.rows) for kind, run in described.runs.items()]
-                self._lowest.append(described.lowest)
-                self.compared += described.compared
-                advance(part.listed)
-        self._kinds = {run.kind for run in runs}
+        described = _described(self.parts, rule)
+        self.compared = [each.compared for each in described]
+        self._lowest = [each.lowest for each in described]
         self._lowest_of_all = min((lowest for lowest in self._lowest if lowest is not None), default=None)
+        self._kinds = {kind for each in described for kind in each.runs}
         self._runs: dict[str, list[_Run]] = {split: [] for split in SPLITS}
-        lowest_of = dict(zip(self.parts, self._lowest, strict=True))
-        for run in runs:
-            self._runs[self._split_of(run.kind, lowest_of[run.part])].append(run)
+        self.classes: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
+        for part, each in zip(self.parts, described, strict=True):
+            for kind, run in each.runs.items():
+                split = self._split_of(kind, each.lowest)
+                self._runs[split].append(_Run(part, run.first, run.rows))
+                self.classes[split].update(run.classes)
         self.images = {split: sum(run.rows for run in members) for split, members in self._runs.items()}
 
     def placed(self, number: int) -> "Placed":
@@ -83,13 +95,6 @@ class Order:
         lowest = self._lowest[part]
         [kind] = kinds_of(row.columns, self.rule, lowest)
         return Placed(row.image, SPLITS.index(self._split_of(KINDS[kind], lowest)))
-
-    def classes(self, split: str) -> Counter[str]:
-        """Return the number of images of a split by their first label."""
-        counts: Counter[str] = Counter()
-        for run in self._runs[split]:
-            counts.update(sorted_part(run.part, self.rule).runs[run.kind].classes)
-        return counts
 
     def first_rows(self, split: str, count: int) -> list[RawImage]:
         """Return the first `count` rows of a split, or all if there are fewer."""
@@ -107,8 +112,8 @@ class Order:
         positions = _positions(runs, self.rule, np.array(cuts, np.intp))
         offsets = np.empty_like(positions)
         for column, run in enumerate(runs):
-            ends = np.concatenate(([0], load_index(run.part, self.rule)["end"]))
-            offsets[:, column] = ends[run.first + positions[:, column]]
+            begins = np.concatenate((np.zeros(1, np.uint64), load_index(run.part, self.rule)["end"]))
+            offsets[:, column] = begins[run.first + positions[:, column]]
         lines = [str(lines_path(run.part, self.rule)) for run in runs]
         firsts = [run.first for run in runs]
         for row in range(len(cuts) - 1):
@@ -133,6 +138,20 @@ class Order:
         if "chosen" in self._kinds:
             return VALIDATION if kind == "chosen" else TRAIN
         return VALIDATION if kind == "lowest" and lowest == self._lowest_of_all else TRAIN
+
+
+def _described(parts: Sequence[Part], rule: SplitRule) -> list[SortedPart]:
+    """Return the descriptions of the sorted parts. Parts that are not sorted yet are sorted."""
+    found = list(ordered_map(partial(load_sorted_part, rule=rule), parts, READERS))
+    unsorted = sum(part.listed for part, each in zip(parts, found, strict=True) if each is None)
+    if not unsorted:
+        return [each for each in found if each]
+    with progress("sort", unsorted) as advance:
+        for number, part in enumerate(parts):
+            if found[number] is None:
+                found[number] = sorted_part(part, rule)
+                advance(part.listed)
+    return [each for each in found if each]
 
 
 def _positions(runs: Sequence[_Run], rule: SplitRule, cuts: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -108,8 +108,7 @@ def _classes(snapshot: Snapshot, order: Order, split: str) -> dict[str, int]:
     """
     if snapshot.multi_label:
         return {}
-    counts = order.classes(split)
-    return {label: counts[label] for label in snapshot.classes}
+    return {label: order.classes[split][label] for label in snapshot.classes}
 
 
 def _missing(classes: Mapping[str, int]) -> list[str]:

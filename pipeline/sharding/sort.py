@@ -78,11 +78,15 @@ class SortedPart:
 
 def sorted_part(part: Part, rule: SplitRule) -> SortedPart:
     """Return the description of a sorted part. The part is sorted first, unless it has been."""
-    path = part.beside(f".{rule.name}.sorted")
+    return load_sorted_part(part, rule) or _sort(part, rule)
+
+
+def load_sorted_part(part: Part, rule: SplitRule) -> SortedPart | None:
+    """Return the description of a sorted part; None if the part is not sorted yet."""
     try:
-        content = storage.read_json(path)
+        content = storage.read_json(_description_path(part, rule))
     except FileNotFoundError:
-        return _sort(part, rule, path)
+        return None
     return SortedPart(**{**content, "runs": {kind: Run(**run) for kind, run in content["runs"].items()}})
 
 
@@ -101,9 +105,9 @@ def contents_path(part: Part, rule: SplitRule) -> Place:
     return part.beside(f".{rule.name}.contents")
 
 
-def load_contents(part: Part, rule: SplitRule) -> NDArray[np.void]:
-    """Return the contents of a sorted part, one element of type CONTENTS per row that is compared."""
-    return load_array(contents_path(part, rule), CONTENTS, sorted_part(part, rule).compared)
+def load_contents(part: Part, rule: SplitRule, compared: int) -> NDArray[np.void]:
+    """Return the contents of a sorted part, one element of type CONTENTS for each of `compared` rows."""
+    return load_array(contents_path(part, rule), CONTENTS, compared)
 
 
 def kinds_of(columns: NDArray[np.void], rule: SplitRule, lowest: int | None) -> NDArray[np.int8]:
@@ -119,7 +123,11 @@ def kinds_of(columns: NDArray[np.void], rule: SplitRule, lowest: int | None) -> 
     return kinds
 
 
-def _sort(part: Part, rule: SplitRule, path: Place) -> SortedPart:
+def _description_path(part: Part, rule: SplitRule) -> Place:
+    return part.beside(f".{rule.name}.sorted")
+
+
+def _sort(part: Part, rule: SplitRule) -> SortedPart:
     columns = part.columns()
     is_free = columns["split"] != SPLITS.index(TEST)
     split_hashes = salted(columns["group"], "split", rule.split_seed)[is_free]
@@ -131,7 +139,7 @@ def _sort(part: Part, rule: SplitRule, path: Place) -> SortedPart:
     _write_lines(part, rule, columns["offset"], hashes, order)
     compared = _write_contents(part, rule, columns)
     described = SortedPart(_runs(part, columns["label"], kinds), lowest, compared)
-    with storage.write_whole(path, synced=True) as file:
+    with storage.write_whole(_description_path(part, rule), synced=True) as file:
         file.write(json.dumps(asdict(described)).encode())
     return described
 

@@ -125,7 +125,7 @@ def assert_ordered(rows: list[RawImage], rule: SplitRule, limits: PartLimits, tm
         cuts = [0, *cuts, len(keys)]
         assert ordered(order, split, cuts) == [keys[start:end] for start, end in pairwise(cuts)]
         assert [row.key for row in order.first_rows(split, 3)] == keys[:3]
-        assert order.classes(split).total() == len(keys)
+        assert order.classes[split].total() == len(keys)
     split_of = {key: split for split, keys in expected.items() for key in keys}
     placed = [order.placed(number) for number in range(0, len(rows), 1 + len(rows) // 20)]
     assert [SPLITS[each.split] for each in placed] == [split_of[each.image.key] for each in placed]
