@@ -22,7 +22,7 @@ from tests.listening import addresses
 
 pytestmark = pytest.mark.long
 
-IMAGES = 3000
+IMAGES = 20_000
 PLACES = {"source_uri": "source", "workspace": "submitted"}
 KILLS = 20
 PAUSE_S = 0.5
@@ -35,7 +35,7 @@ class Builds:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for number in range(IMAGES):
-            place = folder / "source" / f"class{number % 3}" / f"{number:04d}.jpg"
+            place = folder / "source" / f"class{number % 3}" / f"{number:05d}.jpg"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(jpeg(number, (320, 240)))
         self.expected = self.built("airflow", "expected")
