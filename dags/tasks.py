@@ -28,7 +28,7 @@ def extract(for_training: bool) -> list[str]:
     """
     from pipeline.extraction import divide
     from pipeline.runs.launch import require_shares, require_trainable
-    from pipeline.snapshot.extract import take_snapshot
+    from pipeline.snapshot.extract import list_source
 
     context = get_current_context()
     run = context["dag_run"]
@@ -40,7 +40,7 @@ def extract(for_training: bool) -> list[str]:
     ranges = divide(settings)
     # In XComs of their own, because Airflow maps over the returned value.
     context["ti"].xcom_push(key="settings", value=settings.model_dump())
-    snapshot = None if ranges else take_snapshot(settings)
+    snapshot = None if ranges else list_source(settings)
     if for_training and snapshot:
         require_trainable(settings, snapshot)
     # Airflow would refuse to start the next task without this XCom.
@@ -52,7 +52,7 @@ def extract(for_training: bool) -> list[str]:
 def extract_range(range_file: str) -> None:
     """List one range of a large source, and sort its rows for the plan. For a small source, this task is skipped.
 
-    *Cost*: new images on a disk are read once. A bucket is only listed. 0.3 GB of memory for any number of images.
+    *Cost*: new images on a disk are read once. A bucket is only listed. 0.3 GB of memory; more for lists in JSON lines.
 
     *A failure*: an image cannot be read, or changed meanwhile. The message names it. Clear this task: the other ranges
     are kept.
@@ -64,12 +64,12 @@ def extract_range(range_file: str) -> None:
     list_range_file(range_file, progress)
 
 
-# If the source is small, the mapped task is skipped, and `extract` has returned the snapshot.
+# If the source is small, the mapped task is skipped, and `extract` has made the snapshot.
 @task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
 def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_training: bool) -> list[str]:
     """Decide the split and shard of each image, and write a plan file for each task that writes shards.
 
-    *Cost*: seconds for a million images, and at most 0.5 GB of memory. For a complete dataset, no task follows.
+    *Cost*: seconds for a million images, and at most 1 GB of memory. For a complete dataset, no task follows.
 
     *A failure* comes from the data gate (validation images that are also in training, classes out of balance): repair
     the source, or change the threshold that the message names.
@@ -99,7 +99,7 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
 def write(plan_file: str, settings: dict[str, Any]) -> None:
     """Write the shards of one range. Complete shards are skipped. With another `engine`, one task writes all ranges.
 
-    *Cost*: one core and 30 MB of memory. About 1,000 photographs per second (`check: strict`).
+    *Cost*: one core and 0.1 GB of memory. About 1,000 photographs per second (`check: strict`).
 
     *A failure*: an image changed or vanished after it was listed (trigger the DAG again), or the disk is full (free
     some space and clear this task; complete shards stay).

@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline import storage
-from pipeline.allowed import allowlists, require_allowed
+from pipeline.allowed import allowlists, require_allowed, require_output
 from pipeline.config import Settings, settings_from
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
 from pipeline.preflight import preflight
 from pipeline.sharding.sort import SplitRule, sorted_part
-from pipeline.snapshot.extract import join_listings, list_range, take_snapshot
-from pipeline.snapshot.listing import Listing, load_listing, save_listing
+from pipeline.snapshot.extract import join_listings, list_range, list_source, sweep
+from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing
 from pipeline.sources.detection import key_ranges
 from pipeline.sources.key_range import MIN_IMAGES, KeyRange
 from pipeline.storage import Place, place_of
@@ -30,6 +30,9 @@ from pipeline.workspace import place_hash, snapshots_folder
 RANGE_IMAGES = "TENFOLD_RANGE_IMAGES"
 MAX_RANGES = 1000
 """At most this many tasks list a source. Airflow maps a task at most 1,024 times."""
+
+MAX_KEY = 100
+"""The name of a task shows at most this many characters of a key."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def extract(settings: Settings) -> Place:
     """
     paths = divide(settings)
     if not paths:
-        return take_snapshot(settings)
+        return list_source(settings)
     with progress("extract", 0) as advance:
         engine_named(settings.engine)(Task(list_range_file, allowlists(settings)), paths, advance)
     return join(settings, paths)
@@ -73,13 +76,16 @@ def divide(settings: Settings) -> list[str]:
     ranges = key_ranges(settings, MAX_RANGES, _range_images())
     if len(ranges) == 1:
         return []
+    sweep(settings)
     started_ns = time.time_ns()
-    folder = snapshots_folder(settings) / "ranges" / f"{started_ns}-{place_hash(settings.source_uri)}"
+    folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
     paths = [folder / f"{number:04d}.json" for number in range(1, len(ranges) + 1)]
     for number, (path, keys) in enumerate(zip(paths, ranges, strict=True), 1):
         content = RangeFile(settings.model_dump(), keys, number, len(ranges), started_ns)
         with storage.write_whole(path, synced=True) as file:
             file.write(json.dumps(asdict(content)).encode())
+    for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
+        storage.sync_folder(changed)
     return [str(path) for path in paths]
 
 
@@ -98,14 +104,17 @@ def list_range_file(path: str, show: Show = no_progress) -> int:
         SettingsError: If this machine does not allow a place of the settings.
         SourceError: If an image cannot be read, or changes meanwhile.
     """
-    range_file, result = load_range_file(path), _listing_path(path)
+    result = _listing_path(path)
+    require_output(result)  # A cluster may have another administrator.
+    range_file = load_range_file(path)
     settings = settings_from(range_file.settings)
-    require_allowed(settings)  # A cluster may have another administrator.
+    require_allowed(settings)
     if not result.exists():
         listing = list_range(settings, range_file.keys, show=show)
         for part in listing.parts:
             sorted_part(part, SplitRule.of(settings))
         save_listing(listing, result)
+        storage.sync_folder(result.parent)
     return load_listing(result).listed
 
 
@@ -122,7 +131,10 @@ def join(settings: Settings, paths: Sequence[str]) -> Place:
 def describe_range(path: str) -> str:
     """Return a range as text, for example `3 of 20, from 'cats/0917.jpg'`."""
     range_file = load_range_file(path)
-    start = f", from {range_file.keys.first!r}" if range_file.keys.first else ""
+    first = range_file.keys.first
+    if len(first) > MAX_KEY:  # Airflow stores up to 250 characters.
+        first = first[:MAX_KEY] + "..."
+    start = f", from {first!r}" if first else ""
     return f"{range_file.number} of {range_file.ranges}{start}"
 
 

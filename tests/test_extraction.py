@@ -1,10 +1,12 @@
 """Extract in several tasks: the same snapshot, and what happens if one task fails, or if the source changes."""
 
+import json
 import os
 import signal
 import time
 from pathlib import Path
 
+import google_crc32c
 import psutil
 import pytest
 
@@ -14,9 +16,11 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.extraction import describe_range, divide, extract, join, list_range_file
 from pipeline.sharding.plan_files import load_plan
 from pipeline.snapshot import extract as extracting
-from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.extract import join_listings, list_range, take_snapshot
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
+from pipeline.sources.key_range import KeyRange
+from tests.conftest import jpeg
 from tests.published import changed
 
 
@@ -109,17 +113,41 @@ def test_a_source_that_gets_another_layout_meanwhile_is_refused(divided: Setting
         join(divided, paths)
 
 
-def test_checksums_of_the_last_snapshot_are_used_by_each_range(divided: Settings, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("is_joined", [True, False], ids=["last snapshot", "killed extract"])
+def test_no_checksum_is_computed_twice(divided: Settings, monkeypatch: pytest.MonkeyPatch, is_joined: bool):
     monkeypatch.setattr(extracting, "CLOCK_SLACK_NS", 0)  # A real wait would take seconds.
     while time.time_ns() <= max(path.stat().st_ctime_ns for path in Path(divided.source_uri).rglob("*")):
         time.sleep(0.001)
     first = divide(divided)
     listed(first)
-    join(divided, first)
+    if is_joined:
+        join(divided, first)
     monkeypatch.setattr(extracting, "read_raw", lambda *_: pytest.fail("an unchanged file was read again"))
     again = divide(divided)
     assert again != first
     listed(again)
+    assert load_snapshot(join(divided, again)).listed == 24
+
+
+def test_a_changed_file_is_read_again_whatever_was_listed_before(divided: Settings, monkeypatch: pytest.MonkeyPatch):
+    """The last snapshot and a killed `extract` know two different versions of the file."""
+    monkeypatch.setattr(extracting, "CLOCK_SLACK_NS", -(10**18))  # Nothing counts as new.
+    changed_file = Path(divided.source_uri) / "cats" / "001.jpg"
+    for number in range(3):
+        changed_file.write_bytes(jpeg(700 + number))
+        paths = divide(divided)
+        listed(paths)
+        if number != 1:
+            path = join(divided, paths)
+    [row] = [row for row in rows_of(load_snapshot(path).parts) if row.key == "cats/001.jpg"]
+    assert row.crc32c == google_crc32c.value(changed_file.read_bytes())
+
+
+def test_ranges_that_overlap_are_refused(divided: Settings):
+    """Only a wrong kind of source can have them. An image would be in two records."""
+    one, other = (list_range(divided, KeyRange(*keys)) for keys in (("", "dogs/3"), ("dogs/001.jpg", "")))
+    with pytest.raises(SourceError, match=r"two ranges of the source have the key 'dogs/001\.jpg'"):
+        join_listings(divided, 1, [one, other])
 
 
 def test_a_plan_of_ranges_has_the_version_of_one_listing(divided: Settings):
@@ -136,6 +164,13 @@ def test_ranges_are_named_for_people(divided: Settings):
     paths = divide(divided)
     assert describe_range(paths[0]) == f"1 of {len(paths)}"
     assert describe_range(paths[1]).startswith(f"2 of {len(paths)}, from 'cats/")
+
+
+def test_the_name_of_a_range_fits_into_the_database_of_airflow(divided: Settings):
+    path = Path(divide(divided)[1])
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "keys": [300 * "x", ""]}))
+    assert len(describe_range(str(path))) < 150
 
 
 @pytest.mark.parametrize("value", ["0", "-3", "many"])

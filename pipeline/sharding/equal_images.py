@@ -15,10 +15,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import storage
 from pipeline.sharding.duplicates import MAX_NAMES, READERS, Group, candidates, confirm
 from pipeline.sharding.order import Order, Placed
-from pipeline.sharding.sort import CONTENTS, contents_path, load_contents
+from pipeline.sharding.sort import read_contents
 from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.system.parallel import ordered_map
@@ -26,6 +25,8 @@ from pipeline.system.progress import progress
 
 ROWS_PER_RANGE = 8_000_000
 """A range of contents has about this many rows. Comparing them needs 0.4 GB."""
+MAX_RANGES = 500
+"""Each range may have a temporary file, and a process may open about 1,000 files."""
 _NUMBERED = np.dtype([("content", "<u8"), ("number", "<i8"), ("size", "<u4")])
 
 
@@ -74,14 +75,13 @@ class _Candidates(NamedTuple):
 
 def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
     """Yield the groups of one range of contents after another, if it has any."""
-    ranges = max(1, -(-sum(order.compared) // rows_per_range))
+    ranges = min(max(1, -(-sum(order.compared) // rows_per_range)), MAX_RANGES)
     # The contents are hashes, so equal ranges have about equally many.
     begins = np.array([number * 2**64 // ranges for number in range(1, ranges)], np.uint64)
     bounds = []
     for part, compared in zip(order.parts, order.compared, strict=True):
-        contents = load_contents(part, order.rule, compared)
-        inner = np.searchsorted(np.ascontiguousarray(contents["content"]), begins)
-        bounds.append([0, *inner.tolist(), len(contents)])
+        contents = read_contents(part, order.rule, 0, compared)["content"].copy()
+        bounds.append([0, *np.searchsorted(contents, begins).tolist(), compared])
     for number in range(ranges):
         rows = _numbered(order, [(ends[number], ends[number + 1]) for ends in bounds])
         groups = candidates(rows["content"])
@@ -93,16 +93,16 @@ def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
 
 def _numbered(order: Order, bounds: Sequence[tuple[int, int]]) -> NDArray[np.void]:
     """Return the contents between two bounds in each part, with numbers that count through all parts."""
-    rows, filled, size = np.empty(sum(end - begin for begin, end in bounds), _NUMBERED), 0, CONTENTS.itemsize
-    for part, first, (begin, end) in zip(order.parts, order.first_numbers, bounds, strict=True):
-        read = storage.read_range(contents_path(part, order.rule), begin * size, (end - begin) * size)
-        contents = np.frombuffer(read, CONTENTS)
+    rows, filled = np.empty(sum(end - begin for begin, end in bounds), _NUMBERED), 0
+    read = ordered_map(
+        lambda item: read_contents(item[0], order.rule, item[1][0], item[1][1] - item[1][0]),
+        zip(order.parts, bounds, strict=True),
+        READERS,
+    )
+    for first, contents in zip(order.first_numbers, read, strict=True):
         target = rows[filled : filled + len(contents)]
-        target["content"], target["number"], target["size"] = (
-            contents["content"],
-            contents["row"] + first,
-            contents["size"],
-        )
+        target["content"], target["size"] = contents["content"], contents["size"]
+        target["number"] = contents["row"] + first
         filled += len(contents)
     return rows
 

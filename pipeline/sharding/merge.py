@@ -9,20 +9,22 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
+import google_crc32c
+
 from pipeline import storage
-from pipeline.errors import SettingsError
+from pipeline.errors import FileSystemError
 from pipeline.snapshot.raw_image import from_line, key_bytes
 from pipeline.storage import Place, place_of
 
-ROWS_IN_MEMORY = 200_000
-"""All pieces together hold about this many rows in memory, of 0.2 kB each."""
+ROWS_IN_MEMORY = 100_000
+"""All pieces together hold about this many rows in memory, of 0.3 kB each, unless there are very many pieces."""
 MIN_ROWS = 100
 """A piece reads at least this many rows at once, because each read from a bucket is a request.
 
-With ten billion images, there are 20,000 pieces, whose rows take 0.5 GB.
+With ten billion images, there are 20,000 pieces, whose rows take 0.7 GB.
 """
-_INDEX_BYTES = 16
-"""Size of an element of `INDEX` in pipeline/sharding/sort.py."""
+_INDEX = struct.Struct("<QQI")
+"""An element of `INDEX` in pipeline/sharding/sort.py: order hash, end of the line, and checksum."""
 
 
 class Piece(NamedTuple):
@@ -36,6 +38,8 @@ class Piece(NamedTuple):
     rows: int
     begin: int
     """Offset of the first line in the file."""
+    end: int
+    """End of the last line in the file."""
 
 
 class _Line(bytes):
@@ -55,10 +59,19 @@ def read_pieces(file: IO[bytes]) -> list[Piece]:
     return [Piece(*json.loads(line)) for line in file]
 
 
+def checksum(order_hash: int, line: bytes) -> int:
+    """Return the CRC32C of a line. It begins with its order hash, so that both are checked."""
+    crc32c: int = google_crc32c.extend((order_hash ^ order_hash >> 32) & 0xFFFFFFFF, line)
+    return crc32c
+
+
 def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[bytes]:
     """Yield the rows of pieces in the order of the shards: by hash, and by key if two hashes are equal.
 
     The pieces of one split must follow each other. Memory does not grow with their rows.
+
+    Raises:
+        FileSystemError: If a file of a sorted part is missing or damaged.
     """
     of_split: dict[str, list[Piece]] = {}
     for piece in pieces:
@@ -69,31 +82,56 @@ def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) 
             yield line
 
 
-def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, _Line]]:
-    lines_path = place_of(piece.lines)
-    index_path, begin = lines_path.with_suffix(".index"), piece.begin
-    for first in range(piece.first, piece.first + piece.rows, rows_at_once):
-        count = min(rows_at_once, piece.first + piece.rows - first)
-        numbers = _numbers(index_path, first, count)
-        hashes, end = numbers[::2], numbers[-1]
-        lines = _read(lines_path, begin, end - begin).splitlines(keepends=True)
-        yield from zip(hashes, map(_Line, lines), strict=True)
-        begin = end
+def read_sorted(place: Place, start: int, length: int) -> bytes:
+    """Return some bytes of a file of a sorted part.
 
-
-def _numbers(index_path: Place, first: int, count: int) -> Sequence[int]:
-    """Return hash and end of each of some rows, one after the other."""
-    return struct.unpack(f"<{2 * count}Q", _read(index_path, first * _INDEX_BYTES, count * _INDEX_BYTES))
-
-
-def _read(place: Place, start: int, length: int) -> bytes:
+    Raises:
+        FileSystemError: If the file is missing or too short.
+    """
     try:
         content = storage.read_range(place, start, length)
-    except FileNotFoundError as error:
-        raise SettingsError(
-            f"{place} is missing, so the plan cannot be followed: run `extract` again, and all stages after it (in "
-            "Airflow: clear `extract` and all tasks after it)"
-        ) from error
+    except FileNotFoundError:
+        content = b""
     if len(content) != length:
-        raise SettingsError(f"{place} has fewer bytes than planned: remove it, and run `shard` again from its plan")
+        raise _lost(place, "is missing or too short")
     return content
+
+
+def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, _Line]]:
+    lines_path, begin = place_of(piece.lines), piece.begin
+    for first in range(piece.first, piece.first + piece.rows, rows_at_once):
+        count = min(rows_at_once, piece.first + piece.rows - first)
+        # Damaged rows would become wrong labels. A bucket states no checksum of a part of an object, so it is read
+        # again: the damage may be that of one transfer.
+        rows = _checked_rows(piece, first, count, begin) or _checked_rows(piece, first, count, begin)
+        if not rows:
+            raise _lost(lines_path, "is damaged")
+        yield from zip(rows.hashes, map(_Line, rows.lines), strict=True)
+        begin = rows.end
+
+
+class _Rows(NamedTuple):
+    hashes: Sequence[int]
+    lines: Sequence[bytes]
+    end: int
+    """End of the last line in the file."""
+
+
+def _checked_rows(piece: Piece, first: int, count: int, begin: int) -> _Rows | None:
+    """Return some rows; None if they do not match their checksums."""
+    lines_path = place_of(piece.lines)
+    index = read_sorted(lines_path.with_suffix(".index"), first * _INDEX.size, count * _INDEX.size)
+    hashes, ends, checksums = zip(*_INDEX.iter_unpack(index), strict=True)
+    if not begin < ends[-1] <= piece.end:
+        return None
+    lines = read_sorted(lines_path, begin, ends[-1] - begin).splitlines(keepends=True)
+    is_sound = len(lines) == count and list(map(checksum, hashes, lines)) == list(checksums)
+    return _Rows(hashes, lines, ends[-1]) if is_sound else None
+
+
+def _lost(place: Place, what: str) -> FileSystemError:
+    return FileSystemError(
+        f"{place} {what}: remove the files with this name up to the last dot, and run `shard` again from its plan (in "
+        "Airflow: clear `shard.plan` and all tasks after it). If the rows of the snapshot are lost, too, begin with "
+        "`extract`"
+    )

@@ -13,16 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import storage
-from pipeline.sharding.merge import Piece, merged_lines
+from pipeline.sharding.merge import Piece, merged_lines, read_sorted
 from pipeline.sharding.sort import (
     KINDS,
-    SortedPart,
+    LOWEST,
     SplitRule,
     kinds_of,
     lines_path,
-    load_index,
     load_sorted_part,
+    read_index,
     sorted_part,
 )
 from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION, Part
@@ -35,6 +34,7 @@ ROWS_PER_BIN = 1024
 """Rows are counted in bins of about this many rows, to find a cut without sorting all rows."""
 MAX_BIN_BITS = 20
 """There are at most 2**20 bins, which take 8 MB."""
+INDEX_READERS = 4
 READERS = 32
 """This many descriptions of sorted parts are read at once. In a bucket, each takes a request."""
 
@@ -46,6 +46,8 @@ class _Run(NamedTuple):
     first: int
     """Number of the first row in the index of the part."""
     rows: int
+    lowest: int | None
+    """The lowest split hash of the part: see `SortedPart`."""
 
 
 class Placed(NamedTuple):
@@ -74,19 +76,31 @@ class Order:
         self.rule = rule
         self.parts = snapshot.parts
         self.first_numbers = np.cumsum([0, *(part.listed for part in self.parts[:-1])])
-        described = _described(self.parts, rule)
-        self.compared = [each.compared for each in described]
-        self._lowest = [each.lowest for each in described]
+        self.compared: list[int] = []
+        self._lowest: list[int | None] = []
+        runs: list[tuple[str, _Run]] = []
+        classes: dict[tuple[str, int | None], Counter[str]] = {}
+        descriptions = ordered_map(partial(load_sorted_part, rule=rule), self.parts, READERS)
+        with progress("plan", snapshot.listed) as advance:
+            for part, found in zip(self.parts, descriptions, strict=True):
+                described = found or sorted_part(part, rule)
+                self.compared.append(described.compared)
+                self._lowest.append(described.lowest)
+                for kind, run in described.runs.items():
+                    runs.append((kind, _Run(part, run.first, run.rows, described.lowest)))
+                    # Rows of one kind are in one split, except that the lowest ones of all parts may be in another.
+                    group = (kind, described.lowest if kind == LOWEST else None)
+                    classes.setdefault(group, Counter()).update(run.classes)
+                advance(part.listed)
+        self._kinds = {kind for kind, _ in runs}
         self._lowest_of_all = min((lowest for lowest in self._lowest if lowest is not None), default=None)
-        self._kinds = {kind for each in described for kind in each.runs}
         self._runs: dict[str, list[_Run]] = {split: [] for split in SPLITS}
-        self.classes: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
-        for part, each in zip(self.parts, described, strict=True):
-            for kind, run in each.runs.items():
-                split = self._split_of(kind, each.lowest)
-                self._runs[split].append(_Run(part, run.first, run.rows))
-                self.classes[split].update(run.classes)
+        for kind, of_kind in runs:
+            self._runs[self._split_of(kind, of_kind.lowest)].append(of_kind)
         self.images = {split: sum(run.rows for run in members) for split, members in self._runs.items()}
+        self.classes: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
+        for (kind, lowest), counts in classes.items():
+            self.classes[self._split_of(kind, lowest)].update(counts)
 
     def placed(self, number: int) -> "Placed":
         """Return an image by its number in the snapshot. This reads only a few bytes."""
@@ -111,16 +125,23 @@ class Order:
         runs = self._runs[split]
         positions = _positions(runs, self.rule, np.array(cuts, np.intp))
         offsets = np.empty_like(positions)
-        for column, run in enumerate(runs):
-            begins = np.concatenate((np.zeros(1, np.uint64), load_index(run.part, self.rule)["end"]))
-            offsets[:, column] = begins[run.first + positions[:, column]]
+        for column, (run, index) in enumerate(zip(runs, _indexes(runs, self.rule), strict=True)):
+            # The first line begins where the line before it ends, which is that of another run, or the file begins.
+            begin = int(read_index(run.part, self.rule, run.first - 1, 1)["end"][0]) if run.first else 0
+            begins = np.concatenate((np.array([begin], np.uint64), index["end"]))
+            offsets[:, column] = begins[positions[:, column]]
         lines = [str(lines_path(run.part, self.rule)) for run in runs]
         firsts = [run.first for run in runs]
         for row in range(len(cuts) - 1):
             counts = positions[row + 1] - positions[row]
             yield [
                 Piece(
-                    split, lines[run], firsts[run] + int(positions[row, run]), int(counts[run]), int(offsets[row, run])
+                    split=split,
+                    lines=lines[run],
+                    first=firsts[run] + int(positions[row, run]),
+                    rows=int(counts[run]),
+                    begin=int(offsets[row, run]),
+                    end=int(offsets[row + 1, run]),
                 )
                 for run in np.flatnonzero(counts)
             ]
@@ -137,21 +158,7 @@ class Order:
             return TRAIN
         if "chosen" in self._kinds:
             return VALIDATION if kind == "chosen" else TRAIN
-        return VALIDATION if kind == "lowest" and lowest == self._lowest_of_all else TRAIN
-
-
-def _described(parts: Sequence[Part], rule: SplitRule) -> list[SortedPart]:
-    """Return the descriptions of the sorted parts. Parts that are not sorted yet are sorted."""
-    found = list(ordered_map(partial(load_sorted_part, rule=rule), parts, READERS))
-    unsorted = sum(part.listed for part, each in zip(parts, found, strict=True) if each is None)
-    if not unsorted:
-        return [each for each in found if each]
-    with progress("sort", unsorted) as advance:
-        for number, part in enumerate(parts):
-            if found[number] is None:
-                found[number] = sorted_part(part, rule)
-                advance(part.listed)
-    return [each for each in found if each]
+        return VALIDATION if kind == LOWEST and lowest == self._lowest_of_all else TRAIN
 
 
 def _positions(runs: Sequence[_Run], rule: SplitRule, cuts: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -162,8 +169,8 @@ def _positions(runs: Sequence[_Run], rule: SplitRule, cuts: NDArray[np.intp]) ->
     inner = np.flatnonzero((cuts > 0) & (cuts < total))
     if len(inner):
         hashes, ties = _hashes_at(runs, rule, cuts[inner], total)
-        for column, run in enumerate(runs):
-            positions[inner, column] = np.searchsorted(_hashes(run, rule), hashes)
+        for column, index in enumerate(_indexes(runs, rule)):
+            positions[inner, column] = np.searchsorted(index["hash"].copy(), hashes)
         for row in np.flatnonzero(ties):
             positions[inner[row]] += _tied_rows(runs, rule, hashes[row], int(ties[row]))
     return positions
@@ -176,8 +183,8 @@ def _hashes_at(
     bits = min(max((total // ROWS_PER_BIN).bit_length(), 1), MAX_BIN_BITS)
     shift = np.uint64(64 - bits)
     counts = np.zeros(1 << bits, np.intp)
-    for run in runs:
-        counts += np.bincount((_hashes(run, rule) >> shift).astype(np.intp), minlength=len(counts))
+    for index in _indexes(runs, rule):
+        counts += np.bincount((index["hash"] >> shift).astype(np.intp), minlength=len(counts))
     ends = np.cumsum(counts)
     bins = np.searchsorted(ends, cuts, side="right")
     members = _members(runs, rule, np.unique(bins), shift)
@@ -196,8 +203,8 @@ def _members(
     members: dict[int, list[NDArray[np.uint64]]] = {bin_: [] for bin_ in bins.tolist()}
     begins = bins.astype(np.uint64) << shift
     lasts = begins | ((np.uint64(1) << shift) - np.uint64(1))
-    for run in runs:
-        hashes = _hashes(run, rule)
+    for index in _indexes(runs, rule):
+        hashes = index["hash"].copy()  # Otherwise, `searchsorted` would copy them for each call.
         bounds = zip(np.searchsorted(hashes, begins), np.searchsorted(hashes, lasts, side="right"), strict=True)
         for bin_, (begin, end) in zip(members, bounds, strict=True):
             members[bin_].append(hashes[begin:end].copy())  # A view would keep all hashes of the run in memory.
@@ -207,24 +214,22 @@ def _members(
 def _tied_rows(runs: Sequence[_Run], rule: SplitRule, hash_: np.uint64, count: int) -> NDArray[np.intp]:
     """Return how many of the first `count` rows with one hash are in each run. They are in the order of their keys."""
     tied: list[tuple[bytes, int]] = []
-    for column, run in enumerate(runs):
-        hashes = _hashes(run, rule)
-        begin, end = np.searchsorted(hashes, hash_), np.searchsorted(hashes, hash_, side="right")
+    for column, (run, index) in enumerate(zip(runs, _indexes(runs, rule), strict=True)):
+        begin, end = np.searchsorted(index["hash"], hash_), np.searchsorted(index["hash"], hash_, side="right")
         tied += [(_key(run, rule, number), column) for number in range(begin, end)]
     columns = [column for _, column in sorted(tied)[:count]]
     return np.bincount(columns, minlength=len(runs))
 
 
 def _key(run: _Run, rule: SplitRule, number: int) -> bytes:
-    ends = load_index(run.part, rule)["end"]
     row = run.first + number
-    begin = int(ends[row - 1]) if row else 0
-    line = storage.read_range(lines_path(run.part, rule), begin, int(ends[row]) - begin)
-    return key_bytes(from_line(line).key)
+    begin = int(read_index(run.part, rule, row - 1, 1)["end"][0]) if row else 0
+    [end] = read_index(run.part, rule, row, 1)["end"].tolist()
+    return key_bytes(from_line(read_sorted(lines_path(run.part, rule), begin, end - begin)).key)
 
 
-def _hashes(run: _Run, rule: SplitRule) -> NDArray[np.uint64]:
-    index = load_index(run.part, rule)
-    # A copy: `searchsorted` would make one for each call, because the hashes are not next to each other in the file.
-    hashes: NDArray[np.uint64] = np.ascontiguousarray(index["hash"][run.first : run.first + run.rows])
-    return hashes
+def _indexes(runs: Sequence[_Run], rule: SplitRule) -> Iterator[NDArray[np.void]]:
+    """Yield the index of each run. Up to INDEX_READERS of them are in memory, of 20 bytes per row."""
+    return ordered_map(
+        lambda run: read_index(run.part, rule, run.first, run.rows), runs, INDEX_READERS, under_way=INDEX_READERS
+    )

@@ -78,6 +78,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     # A person is asked only once, even if another run adds labels and the plan is made again.
     ask = cache(ask) if ask else None
     snapshot = load_snapshot_to_plan(snapshot_path)
+    storage.sweep(snapshot_path.parent)  # A killed attempt may have been sorting a part.
     order = _order(snapshot, settings)
     shards = plan.shard_counts(order.images, settings.train_shards, settings.num_training_servers)
     needed = _needed_labels(snapshot)

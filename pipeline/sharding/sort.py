@@ -20,19 +20,27 @@ from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.config import Settings
+from pipeline.sharding.merge import checksum, read_sorted
 from pipeline.sharding.plan import salted
-from pipeline.snapshot.part import SPLITS, TEST, VALIDATION, Part, load_array
+from pipeline.snapshot.part import SPLITS, TEST, VALIDATION, Part
 from pipeline.storage import Place
 
-INDEX = np.dtype([("hash", "<u8"), ("end", "<u8")])
+INDEX = np.dtype([("hash", "<u8"), ("end", "<u8"), ("crc32c", "<u4")])
+"""The order hash of a row, the end of its line in the file, and a `checksum` of pipeline/sharding/merge.py."""
 CONTENTS = np.dtype([("content", "<u8"), ("row", "<u4"), ("size", "<u4")])
 """A hash of the size and CRC32C of a row, its number in the part, and its size, or the largest number if it is above.
 """
-KINDS = ("test", "validation", "chosen", "lowest", "rest")
-"""Kinds of rows: stated as test or validation, or not; and of the latter, those that the split hash chooses for
-validation, those of the lowest split hash in the part, and the rest. The lowest ones are held back if no hash is low
-enough to be chosen."""
+LOWEST = "lowest"
+KINDS = ("test", "validation", "chosen", LOWEST, "rest")
+"""Kinds of rows. The source states the first two.
+
+The others are rows that may be held back. A row is "chosen" if its split hash is below the fraction for validation. It
+is "lowest" if its split hash is the lowest one in the part. If no row of any part is chosen, the lowest ones are held
+back.
+"""
 _TEST, _VALIDATION, _CHOSEN, _LOWEST, _REST = range(len(KINDS))
+FORMAT = 1
+"""Increase this if the files of a sorted part change. Parts are then sorted again."""
 _ROWS_AT_ONCE = 65_536
 """This many lines are Python objects at the same time."""
 
@@ -51,7 +59,8 @@ class SplitRule(NamedTuple):
     @property
     def name(self) -> str:
         """A short text that differs for different rules, for names of files."""
-        return hashlib.blake2b(f"{self.split_seed}/{self.validation_fraction!r}".encode(), digest_size=4).hexdigest()
+        values = f"{FORMAT}/{self.split_seed}/{self.validation_fraction!r}"
+        return hashlib.blake2b(values.encode(), digest_size=4).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -95,19 +104,16 @@ def lines_path(part: Part, rule: SplitRule) -> Place:
     return part.beside(f".{rule.name}.lines")
 
 
-def load_index(part: Part, rule: SplitRule) -> NDArray[np.void]:
-    """Return the index of a sorted part, one element of type INDEX per row."""
-    return load_array(part.beside(f".{rule.name}.index"), INDEX, part.listed)
+def read_index(part: Part, rule: SplitRule, first: int, rows: int) -> NDArray[np.void]:
+    """Return `rows` elements of the index of a sorted part, of type INDEX, from the number `first` on."""
+    content = read_sorted(part.beside(f".{rule.name}.index"), first * INDEX.itemsize, rows * INDEX.itemsize)
+    return np.frombuffer(content, INDEX)
 
 
-def contents_path(part: Part, rule: SplitRule) -> Place:
-    """Return the file of the contents of a sorted part."""
-    return part.beside(f".{rule.name}.contents")
-
-
-def load_contents(part: Part, rule: SplitRule, compared: int) -> NDArray[np.void]:
-    """Return the contents of a sorted part, one element of type CONTENTS for each of `compared` rows."""
-    return load_array(contents_path(part, rule), CONTENTS, compared)
+def read_contents(part: Part, rule: SplitRule, first: int, rows: int) -> NDArray[np.void]:
+    """Return `rows` elements of the contents of a sorted part, of type CONTENTS, from the number `first` on."""
+    content = read_sorted(part.beside(f".{rule.name}.contents"), first * CONTENTS.itemsize, rows * CONTENTS.itemsize)
+    return np.frombuffer(content, CONTENTS)
 
 
 def kinds_of(columns: NDArray[np.void], rule: SplitRule, lowest: int | None) -> NDArray[np.int8]:
@@ -128,6 +134,7 @@ def _description_path(part: Part, rule: SplitRule) -> Place:
 
 
 def _sort(part: Part, rule: SplitRule) -> SortedPart:
+    path = _description_path(part, rule)
     columns = part.columns()
     is_free = columns["split"] != SPLITS.index(TEST)
     split_hashes = salted(columns["group"], "split", rule.split_seed)[is_free]
@@ -139,7 +146,9 @@ def _sort(part: Part, rule: SplitRule) -> SortedPart:
     _write_lines(part, rule, columns["offset"], hashes, order)
     compared = _write_contents(part, rule, columns)
     described = SortedPart(_runs(part, columns["label"], kinds), lowest, compared)
-    with storage.write_whole(_description_path(part, rule), synced=True) as file:
+    # The description promises the other files, also after a power loss.
+    storage.sync_folder(path.parent)
+    with storage.write_whole(path, synced=True) as file:
         file.write(json.dumps(asdict(described)).encode())
     return described
 
@@ -151,13 +160,15 @@ def _write_lines(
     ends = np.append(offsets[1:], np.uint64(len(lines)))
     index = np.empty(part.listed, INDEX)
     index["hash"], index["end"] = hashes[order], np.cumsum((ends - offsets)[order])
-    with storage.write_whole(part.beside(f".{rule.name}.index"), synced=True) as file:
-        file.write(index.tobytes())
     with storage.write_whole(lines_path(part, rule), synced=True) as file:
         for start in range(0, part.listed, _ROWS_AT_ONCE):
-            rows = order[start : start + _ROWS_AT_ONCE]
-            bounds = zip(offsets[rows].tolist(), ends[rows].tolist(), strict=True)
-            file.write(b"".join([lines[begin:end] for begin, end in bounds]))
+            some = slice(start, start + _ROWS_AT_ONCE)
+            bounds = zip(offsets[order[some]].tolist(), ends[order[some]].tolist(), strict=True)
+            sorted_lines = [lines[begin:end] for begin, end in bounds]
+            index["crc32c"][some] = list(map(checksum, index["hash"][some].tolist(), sorted_lines))
+            file.write(b"".join(sorted_lines))
+    with storage.write_whole(part.beside(f".{rule.name}.index"), synced=True) as file:
+        file.write(index.tobytes())
 
 
 def _write_contents(part: Part, rule: SplitRule, columns: NDArray[np.void]) -> int:
@@ -168,7 +179,7 @@ def _write_contents(part: Part, rule: SplitRule, columns: NDArray[np.void]) -> i
     contents["content"] = salted(salted(sizes, "size", 0) ^ columns["crc32c"][rows], "content", 0)
     contents["row"], contents["size"] = rows, np.minimum(sizes, np.uint64(2**32 - 1))
     contents = contents[np.argsort(contents["content"], kind="stable")]
-    with storage.write_whole(contents_path(part, rule), synced=True) as file:
+    with storage.write_whole(part.beside(f".{rule.name}.contents"), synced=True) as file:
         file.write(contents.tobytes())
     return len(rows)
 

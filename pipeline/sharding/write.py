@@ -78,6 +78,11 @@ def write_allowed_plan_file(path: str) -> int:
         for folder in (plan_path.parent, range_plan.written, range_plan.origin.cache):
             if folder:
                 require_output(place_of(str(folder)))
+        start = file.tell()
+        if range_plan.format > 1:
+            for folder in {str(place_of(piece.lines).parent) for piece in read_pieces(file)}:
+                require_output(place_of(folder))
+            file.seek(start)
         for rows in from_lines(_rows(range_plan, file)):
             for row in rows:
                 require_source(place_of_key(range_plan.origin, row.key))

@@ -3,9 +3,11 @@
 Several tasks can list a large source, each a range of its keys. The snapshot is the sum of their listings.
 """
 
+import heapq
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -20,8 +22,8 @@ from pipeline.images.rejection import why_unread
 from pipeline.preflight import preflight
 from pipeline.snapshot.fetch import fetch_images
 from pipeline.snapshot.groups import with_groups
-from pipeline.snapshot.listing import Listing, merged
-from pipeline.snapshot.part import PART_LIMITS, PartLimits, rows_of, write_parts
+from pipeline.snapshot.listing import RANGES, Listing, changed_source, listings_of, merged
+from pipeline.snapshot.part import PART_LIMITS, Part, PartLimits, rows_of, write_parts
 from pipeline.snapshot.raw_image import Origin, RawImage, key_bytes, read_raw
 from pipeline.snapshot.skipped import suffix_counts
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, save_snapshot, skipped_path
@@ -58,8 +60,23 @@ def take_snapshot(
         SourceError: If the source has no image of a class, or changes meanwhile.
     """
     preflight(settings)
+    return list_source(settings, ranges, limits)
+
+
+def list_source(
+    settings: Settings, ranges: Sequence[KeyRange] = (EVERYTHING,), limits: PartLimits = PART_LIMITS
+) -> Place:
+    """Do the same as `take_snapshot` with settings that were checked."""
+    sweep(settings)
     started_ns = time.time_ns()
     return join_listings(settings, started_ns, (list_range(settings, keys, limits) for keys in ranges))
+
+
+def sweep(settings: Settings) -> None:
+    """Remove what killed processes left in the folders of snapshots and copies, once for all ranges."""
+    storage.sweep(snapshots_folder(settings))
+    if cache := origin_of(settings).cache:
+        storage.sweep(Path(cache))
 
 
 def list_range(settings: Settings, keys: KeyRange, limits: PartLimits = PART_LIMITS, show: Show = progress) -> Listing:
@@ -72,12 +89,15 @@ def list_range(settings: Settings, keys: KeyRange, limits: PartLimits = PART_LIM
         SourceError: If an image cannot be read, or changes meanwhile.
     """
     folder = snapshots_folder(settings)
-    storage.sweep(folder)
     # A listing of everything is not joined with another one.
-    layout = "" if keys == EVERYTHING else layout_of(settings)
-    listing = Listing(layout, remote=storage.is_bucket(settings.source_uri))
+    is_range = keys != EVERYTHING
+    listing = Listing(layout_of(settings) if is_range else "", remote=storage.is_bucket(settings.source_uri))
     with show("extract", 0) as advance:
         listing.parts += write_parts(_rows(settings, keys, listing, advance), folder, limits)
+    if is_range and (now := layout_of(settings)) != listing.layout:
+        raise changed_source(listing.layout, now)
+    # A snapshot or a listing promises the parts, also after a power loss.
+    storage.sync_folder(folder)
     # An image that cannot be fetched fails this task, and no later one.
     origin = _origin_of(settings, listing)
     fetch_images(rows_of(listing.parts), origin, count=listing.listed, total_bytes=listing.bytes, show=show)
@@ -207,35 +227,57 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawImage], listing: Listi
     last = next(known, None)
     for image in images:
         key = key_bytes(image.key)
-        # Skip the images that have disappeared since the last snapshot.
-        while last and key_bytes(last.key) < key:
-            last = next(known, None)
-        is_same = last and last.key == image.key and (last.size, last.generation) == (image.size, image.generation)
-        listing.known += bool(is_same)
         # The generation of a file is the time of its last change, which a program cannot set.
+        wanted = (image.key, image.size, image.generation)
+        # Skip the images that have disappeared since the last snapshot, and other versions of this image.
+        while last and (
+            key_bytes(last.key) < key or (last.key == image.key and (last.key, last.size, last.generation) != wanted)
+        ):
+            last = next(known, None)
+        is_same = last is not None and last.key == image.key
+        listing.known += is_same
         yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
 
 
 def _last_rows(settings: Settings, keys: KeyRange) -> Iterator[RawImage]:
-    """Yield the rows of the last snapshot that may be in a range, if their files did not change shortly before it.
+    """Yield rows in a range that are known from before, if their files did not change shortly before they were listed.
 
+    They come from the last snapshot of this source, and from the ranges that a killed `extract` has listed since then.
     A bucket needs none, because it knows the checksums.
     """
     if storage.is_bucket(settings.source_uri):
         return
-    # The name of a snapshot ends in a hash of its source: another source may have the same keys.
-    place = place_hash(settings.source_uri)
-    snapshots: Iterable[Place] = snapshots_folder(settings).glob(f"*-{place}.json")
-    newest = max(snapshots, key=lambda path: path.stat().st_mtime_ns, default=None)
-    if newest is None:
-        return
     try:
-        last = load_snapshot(newest)
-    except SettingsError:  # Another release wrote it. Everything is read again.
-        return
-    for row in rows_of(part for part in last.parts if keys.overlaps(part.first, part.last)):
+        rows = [_rows_at_rest(parts, keys, started_ns) for parts, started_ns in _known_parts(settings)]
+        yield from heapq.merge(*rows, key=lambda row: key_bytes(row.key))
+    except FileNotFoundError as error:  # Somebody removed a part. The rest is read again.
+        _log.warning("%s is missing: reading all files again", error.filename)
+
+
+def _known_parts(settings: Settings) -> Iterator[tuple[list[Part], int]]:
+    """Yield parts that were listed before, and when their listing began, in Unix nanoseconds."""
+    folder, place = snapshots_folder(settings), place_hash(settings.source_uri)
+    newest_ns = 0
+    # The name of a snapshot ends in a hash of its source: another source may have the same keys.
+    snapshots: Iterable[Place] = folder.glob(f"*-{place}.json")
+    if newest := max(snapshots, key=lambda path: path.stat().st_mtime_ns, default=None):
+        with suppress(SettingsError):  # Another release wrote it. Everything is read again.
+            last = load_snapshot(newest)
+            newest_ns = last.started_ns
+            yield last.parts, newest_ns
+    for started_ns, listings in listings_of(folder / RANGES, place):
+        if started_ns > newest_ns:
+            yield sorted((part for listing in listings for part in listing.parts), key=_first_key), started_ns
+
+
+def _first_key(part: Part) -> bytes:
+    return key_bytes(part.first)
+
+
+def _rows_at_rest(parts: Iterable[Part], keys: KeyRange, started_ns: int) -> Iterator[RawImage]:
+    for row in rows_of(part for part in parts if keys.overlaps(part.first, part.last)):
         # A file that changed shortly before the listing may have changed again afterwards, within the same tick.
-        if row.size != MISSING and row.generation < last.started_ns - CLOCK_SLACK_NS:
+        if row.size != MISSING and row.generation < started_ns - CLOCK_SLACK_NS:
             yield row
 
 

@@ -5,9 +5,7 @@ Copies are stored by content, so that a second run, another number of shards or 
 
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 
-from pipeline import storage
 from pipeline.snapshot.raw_image import Origin, RawImage
 from pipeline.snapshot.raw_reader import READERS, RawReader
 from pipeline.system.parallel import ordered_map
@@ -25,7 +23,6 @@ def fetch_images(
     """
     if not origin.cache or not origin.remote:
         return 0
-    storage.sweep(Path(origin.cache))
     reader = RawReader(origin)
     fetched = 0
     with show("fetch", count, total_bytes=total_bytes) as advance:

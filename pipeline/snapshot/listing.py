@@ -1,17 +1,21 @@
 """A listing: what was found in a range of the keys of a source. Listings add up without reading a row again."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from pipeline import storage
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.part import Part
-from pipeline.snapshot.raw_image import RawImage
+from pipeline.snapshot.raw_image import RawImage, key_bytes
 from pipeline.snapshot.skipped import SkippedFiles
 from pipeline.sources import MISSING, Classes
 from pipeline.storage import Place
+
+RANGES = "ranges"
+"""This folder beside the snapshots has a folder for each division of a source, named after its time and source."""
 
 
 @dataclass
@@ -79,10 +83,15 @@ class Listing:
         Raises:
             SourceError: If the source changed between the two.
         """
-        if (self.layout, self.stated_labels, self.texts) != (other.layout, other.stated_labels, other.texts):
+        if self.layout != other.layout:
+            raise changed_source(self.layout, other.layout)
+        if (self.stated_labels, self.texts) != (other.stated_labels, other.texts):
+            raise changed_source("some labels", "others")
+        if self.parts and other.parts and key_bytes(self.parts[-1].last) >= key_bytes(other.parts[0].first):
+            # Only a wrong kind of source can cause this. An image would be in two records.
             raise SourceError(
-                f"the source changed while it was being listed ({self.layout}, then {other.layout}): run again when "
-                "nothing changes the source"
+                f"two ranges of the source have the key {other.parts[0].first!r}: `boundaries` of its kind must return "
+                "keys in ascending order, and `list_range` only keys of its range"
             )
         self.parts += other.parts
         self.listed += other.listed
@@ -98,6 +107,14 @@ class Listing:
         self.has_boxes |= other.has_boxes
         self.box_labels |= other.box_labels
         self.skipped.merge(other.skipped)
+
+
+def changed_source(before: str, now: str) -> SourceError:
+    """Return the error for a source that changed between two listings of its ranges."""
+    return SourceError(
+        f"the source changed while it was being listed (it had {before}, then {now}): run again when nothing changes "
+        "the source (in Airflow: clear `extract` and all tasks after it)"
+    )
 
 
 def merged(listings: Iterable[Listing]) -> Listing:
@@ -117,6 +134,23 @@ def save_listing(listing: Listing, path: Place) -> None:
     """Write a listing into a file, whole."""
     with storage.write_whole(path, synced=True) as file:
         file.write(json.dumps(asdict(listing)).encode())
+
+
+def listings_of(folder: Place, place: str) -> Iterator[tuple[int, list[Listing]]]:
+    """Yield when each division of a source began, in Unix nanoseconds, and the listings of its finished ranges.
+
+    Args:
+        folder: The folder of all ranges.
+        place: `place_hash` of the source.
+    """
+    if not folder.is_dir():
+        return
+    for division in storage.folders(folder):
+        started, _, of_place = division.name.partition("-")
+        if of_place == place and started.isdecimal():
+            paths: Iterable[Place] = division.glob("*.listing")
+            with suppress(SettingsError):  # Another release wrote them.
+                yield int(started), list(map(load_listing, paths))
 
 
 def load_listing(path: Place) -> Listing:

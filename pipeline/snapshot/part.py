@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import storage
+from pipeline.errors import FileSystemError
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.raw_image import RawImage, content_of, from_line, key_bytes, to_line
 from pipeline.storage import Place, place_of
@@ -103,8 +104,13 @@ def load_array(place: Place, dtype: np.dtype[np.void], length: int) -> NDArray[n
     """Return the array in a file, mapped into memory and not read."""
     if not length:  # An empty file cannot be mapped.
         return np.empty(0, dtype)
-    with place.open("rb") as file:  # The mapping outlives the open file.
-        return np.memmap(file, dtype, mode="r", shape=(length,))
+    try:
+        with place.open("rb") as file:  # The mapping outlives the open file.
+            return np.memmap(file, dtype, mode="r", shape=(length,))
+    except (FileNotFoundError, ValueError) as error:  # ValueError: the file is too short.
+        raise FileSystemError(
+            f"{place} is missing or too short: run `extract` again (in Airflow: clear `extract` and all tasks after it)"
+        ) from error
 
 
 def rows_of(parts: Iterable[Part]) -> Iterator[RawImage]:

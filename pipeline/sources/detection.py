@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
@@ -78,9 +79,15 @@ def key_ranges(settings: Settings, most: int, min_images: int = MIN_IMAGES) -> l
     if most < 2 or not isinstance(source, SourceInParts):
         return [EVERYTHING]
     try:
-        return ranges_between(source.boundaries(place, settings, most, min_images))
+        boundaries = retried(partial(source.boundaries, place, settings, most, min_images), place)
     except OSError as error:
         raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+    if not all(bytes_of(one) < bytes_of(other) for one, other in pairwise(("", *boundaries))):
+        raise SourceError(
+            f"{source.__name__} returns the boundaries {boundaries!r}: its function `boundaries` must return keys in "
+            "ascending order, without an empty one"
+        )
+    return ranges_between(boundaries)
 
 
 def layout_of(settings: Settings) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pipeline.allowed import may_read
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file
+from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file, measure
 from pipeline.sources.folder import SPLITS, boundaries_below, walk, why_no_image
 from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.storage import Place, folders
@@ -86,6 +86,15 @@ def boundaries(place: Place, settings: Settings, most: int, min_images: int) -> 
 
 def _image_folders(place: Place, prefix: str) -> list[str]:
     return [f"{prefix}{name}/" for name in FOLDERS if (place / prefix / name).is_dir()]
+
+
+def layout(place: Place, settings: Settings) -> str:
+    """Return size and generation of each file beside the images, because their content decides the labels."""
+    prefix = _prefix(place)
+    files = (
+        _first_file(place, prefix, names) for names in (LABEL_LISTS, *((name,) for name in SOLUTIONS), HUMAN_NAMES)
+    )
+    return f"{prefix or 'train/ and val/'} with {[measure(file)[:2] for file in files if file]}"
 
 
 def _classify(image: Listed, prefix: str, lists: Lists) -> Listed | Skipped:

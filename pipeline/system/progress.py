@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 LOG_EVERY_S = 10.0
 """The log gets a line at this interval in seconds."""
+MIN_RATE_S = 0.01
+"""In a shorter time, nothing was done that has a rate."""
 _log = logging.getLogger(__name__)
 
 
@@ -93,7 +95,9 @@ class _Lines:
         self._last_line = time.monotonic()
         seconds = max(self._last_line - self._start, 1e-9)
         of_all = f" of {self._total}" if self._total else ""
-        line = f"{self._done}{of_all} {self._unit}, {self._done / seconds:.0f} a second"
+        line = f"{self._done}{of_all} {self._unit}"
+        if seconds > MIN_RATE_S:
+            line += f", {self._done / seconds:.0f} a second"
         if self._total_bytes:
             done, total, rate = (value / 1e6 for value in (self._bytes, self._total_bytes, self._bytes / seconds))
             line += f", {done:.1f} of {total:.1f} MB, {rate:.1f} MB/s"

@@ -4,6 +4,7 @@ import io
 import json
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.errors import SettingsError
+from pipeline.errors import FileSystemError
 from pipeline.sharding.equal_images import equal_images
 from pipeline.sharding.merge import MIN_ROWS, merged_lines
 from pipeline.sharding.order import ROWS_PER_BIN, Order
@@ -188,10 +189,29 @@ def test_a_lost_file_of_a_sorted_part_is_named(tmp_path: Path):
     lines = Path(pieces[1].lines)
     content = lines.read_bytes()
     lines.write_bytes(content[: len(content) // 2])
-    with pytest.raises(SettingsError, match=rf"{lines.name} has fewer bytes than planned"):
+    with pytest.raises(FileSystemError, match=rf"{lines.name} is missing or too short"):
         list(merged_lines(pieces))
     lines.unlink()
-    with pytest.raises(SettingsError, match=rf"{lines.name} is missing.*run `extract` again"):
+    with pytest.raises(FileSystemError, match=rf"{lines.name} is missing or too short.*begin with `extract`"):
+        list(merged_lines(pieces))
+
+
+@pytest.mark.parametrize("suffix", ["lines", "index"])
+def test_damaged_rows_are_noticed(tmp_path: Path, suffix: str):
+    """Otherwise, an image could get another label. A bucket states no checksum of a part of an object."""
+    order = Order(snapshot_of(images(30), tmp_path, PartLimits(10)), RULE)
+    [pieces] = order.pieces("train", [0, 20])
+    path = Path(pieces[1].lines).with_suffix(f".{suffix}")
+    content = path.read_bytes()
+    for position in range(0, len(content), 3):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        with suppress(FileSystemError):
+            # The damage may be in a row that no shard of this task has.
+            assert [from_line(line).key for line in merged_lines(pieces)] == slowly_ordered(images(30), RULE)["train"][
+                :20
+            ]
+    path.write_bytes(content[: len(content) // 2] + b"\xff" * (len(content) - len(content) // 2))
+    with pytest.raises(FileSystemError, match=r"is damaged|too short"):
         list(merged_lines(pieces))
 
 

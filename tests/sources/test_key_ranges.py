@@ -278,7 +278,12 @@ def test_the_layout_changes_with_the_source(tmp_path: Path):
     assert layout_of(settings_of(tmp_path / "folder")) == "folder with splits"
     write_images(tmp_path, "classes/cats/a.jpg")
     assert layout_of(settings_of(tmp_path / "classes")) == "folder without splits"
-    assert layout_of(settings_of(imagenet(tmp_path / "imagenet"))) == "imagenet"
+    place = imagenet(tmp_path / "imagenet")
+    before = layout_of(settings_of(place))
+    assert before.startswith("imagenet train/ and val/ with [(")
+    labels = next(path for path in place.rglob("*.txt"))
+    labels.write_text(labels.read_text() + "\n")
+    assert layout_of(settings_of(place)) != before
     place = listing(tmp_path / "list")
     before = layout_of(settings_of(place))
     assert before == layout_of(settings_of(place))
