@@ -35,7 +35,7 @@ def write_with_engine(plan_file: str, settings: dict[str, Any]) -> None:
     closed = {**dict.fromkeys(ALL, ""), **allowlists(settings_from(settings))}
     with tempfile.TemporaryDirectory(prefix="tenfold-") as folder:
         error_file = Path(folder) / "error.json"
-        run = _run_spark if engine == "spark" else _run_beam
+        run = RUNNERS[engine]
         try:
             run(arguments, {**os.environ, **closed, ERROR_FILE: str(error_file)})
         except Exception:
@@ -114,3 +114,6 @@ def _run_beam(arguments: list[str], environment: Mapping[str, str]) -> None:
         raise
     if code:
         raise EngineError(f"the process of the Beam pipeline ended with exit code {code}: clear this task")
+
+
+RUNNERS = {"spark": _run_spark, "beam": _run_beam}

@@ -1,7 +1,8 @@
 """Engines: each calls one function for many places, on the cores of this machine or on a cluster, and retries.
 
 The function is idempotent and writes its results into files, so an engine passes only places and counts around. A new
-engine is one module with a function `run` of the form of `Engine`, and one line in `ENGINES`.
+engine is one module with a function `run` of the form of `Engine`, one line in `ENGINES`, and a value of the setting
+`engine`: see docs/how-to/extend.md.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,11 @@ SPARK_ON_LOOPBACK = {
 
 
 class Engine(Protocol):
-    """Calls a task for each place, in any order, and returns when all calls have succeeded."""
+    """Calls a task for each place, in any order, and returns when all calls have succeeded.
+
+    The places are distinct, and their bytes may not be UTF-8. A process makes one call at a time: Pillow's limit of
+    pixels and the environment belong to the whole process.
+    """
 
     def __call__(self, task: Task, places: Sequence[str], advance: Advance) -> None:
         """Call `task` for each place, and `advance` with the counts that it returns.

@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from pipeline.config import Settings
 from pipeline.engines import ENGINES, engine_named
 from pipeline.engines.task import MAX_RETRIES
 from pipeline.errors import SettingsError
@@ -95,3 +96,8 @@ def test_an_engine_without_its_package_names_it(engine: str, package: str, monke
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SettingsError, match=rf"engine={engine} needs the package \w+, .* run `make env-engines`"):
         engine_named(engine)
+
+
+def test_the_setting_has_the_names_of_all_engines():
+    """`pipeline/config.py` cannot import the engines, so it lists their names again."""
+    assert set(get_args(Settings.model_fields["engine"].annotation)) == set(ENGINES)
