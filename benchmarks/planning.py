@@ -5,7 +5,7 @@
 
 The rows are simulated. Each stage is a process of its own; its memory is that of its largest process. `list` only
 writes the simulated rows. `sort` and `merge` use all cores, as the tasks that list a source and that write its shards
-do. The files are in the temporary folder (TMPDIR): 0.4 kB per row.
+do. The files are in the temporary folder (TMPDIR), with about 0.25 kB per row.
 """
 
 import argparse

@@ -38,7 +38,7 @@ def extract(for_training: bool) -> list[str]:
         require_shares(settings, settings.train_shards)
         _warn_of_slots(settings)
     ranges = divide(settings)
-    # In XComs of their own, because Airflow maps over the returned value.
+    # Airflow maps over the returned value, so the settings and the snapshot are separate XComs.
     context["ti"].xcom_push(key="settings", value=settings.model_dump())
     snapshot = None if ranges else list_source(settings)
     if for_training and snapshot:

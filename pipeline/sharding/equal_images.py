@@ -1,7 +1,8 @@
 """Find equal images among all parts of a snapshot, and what they mean: duplicates, leaks and contradictions.
 
-Equal images have an equal size and CRC32C, so they are in the same range of the sorted contents of all parts. One range
-after another is searched, and only images that agree in both are read. Memory does not grow with the images.
+The contents of a sorted part are hashes of the size and CRC32C of each row: see `pipeline/sharding/sort.py`. Equal
+images have equal hashes, so they are in the same range of hashes in all parts. One range after another is searched.
+Only images with equal hashes are read. Memory does not grow with the number of images.
 """
 
 import heapq
@@ -76,7 +77,7 @@ class _Candidates(NamedTuple):
 def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
     """Yield the groups of one range of contents after another, if it has any."""
     ranges = min(max(1, -(-sum(order.compared) // rows_per_range)), MAX_RANGES)
-    # The contents are hashes, so equal ranges have about equally many.
+    # The contents are hashes, so ranges of equal width have about equally many rows.
     begins = np.array([number * 2**64 // ranges for number in range(1, ranges)], np.uint64)
     bounds = []
     for part, compared in zip(order.parts, order.compared, strict=True):

@@ -60,7 +60,7 @@ def read_pieces(file: IO[bytes]) -> list[Piece]:
 
 
 def checksum(order_hash: int, line: bytes) -> int:
-    """Return the CRC32C of a line. It begins with its order hash, so that both are checked."""
+    """Return the CRC32C of a line, computed with its order hash as the initial value, so that it protects both."""
     crc32c: int = google_crc32c.extend((order_hash ^ order_hash >> 32) & 0xFFFFFFFF, line)
     return crc32c
 
@@ -131,7 +131,6 @@ def _checked_rows(piece: Piece, first: int, count: int, begin: int) -> _Rows | N
 
 def _lost(place: Place, what: str) -> FileSystemError:
     return FileSystemError(
-        f"{place} {what}: remove the files with this name up to the last dot, and run `shard` again from its plan (in "
-        "Airflow: clear `shard.plan` and all tasks after it). If the rows of the snapshot are lost, too, begin with "
-        "`extract`"
+        f"{place} {what}: remove all files {place.with_suffix('.*')}, and run `shard` again from its plan (in Airflow: "
+        "clear `shard.plan` and all tasks after it). If rows of the snapshot are lost, too, begin with `extract`"
     )

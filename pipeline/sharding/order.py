@@ -67,7 +67,7 @@ class Order:
         rule: The rule of the splits and the order.
         parts: The parts of the snapshot.
         first_numbers: Number of the first image of each part.
-        compared: Number of images of each part by which equal images are found: see `SortedPart`.
+        compared: Number of rows in the contents of each part, which show equal images: see `SortedPart`.
         images: Number of images of each split.
         classes: Number of images of each split by their first label.
     """
@@ -126,7 +126,7 @@ class Order:
         positions = _positions(runs, self.rule, np.array(cuts, np.intp))
         offsets = np.empty_like(positions)
         for column, (run, index) in enumerate(zip(runs, _indexes(runs, self.rule), strict=True)):
-            # The first line begins where the line before it ends, which is that of another run, or the file begins.
+            # The first line begins at the start of the file, or where the last line of the run before it ends.
             begin = int(read_index(run.part, self.rule, run.first - 1, 1)["end"][0]) if run.first else 0
             begins = np.concatenate((np.array([begin], np.uint64), index["end"]))
             offsets[:, column] = begins[positions[:, column]]

@@ -179,8 +179,8 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
     dataset = list_shards(folder, dataset)
     metadata = tfds_files(dataset)
     dataset = replace(dataset, files=[file_facts(name, content) for name, content in metadata.items()])
-    # A reservation may be released. From here on, the ids belong to this version, before `dataset.json` shows them. The
-    # claim expires after an hour, so the lists are written before: those of a million shards can take most of an hour.
+    # A reservation may be released, so the ids are claimed for this version before `dataset.json` shows them. The claim
+    # expires after an hour. The lists of a million shards can take most of an hour, so they are written first.
     _claim_labels(plan)
     skipped = _copy_skipped(plan, folder / SKIPPED)
     write_card(folder, dataset, JsonLines(folder / REJECTED), JsonLines(folder / DUPLICATES), skipped)

@@ -28,7 +28,9 @@ from pipeline.storage import Place
 INDEX = np.dtype([("hash", "<u8"), ("end", "<u8"), ("crc32c", "<u4")])
 """The order hash of a row, the end of its line in the file, and a `checksum` of pipeline/sharding/merge.py."""
 CONTENTS = np.dtype([("content", "<u8"), ("row", "<u4"), ("size", "<u4")])
-"""A hash of the size and CRC32C of a row, its number in the part, and its size, or the largest number if it is above.
+"""A hash of the size and CRC32C of a row, the number of the row in the part, and its size.
+
+The largest 32-bit number stands for all larger sizes.
 """
 LOWEST = "lowest"
 KINDS = ("test", "validation", "chosen", LOWEST, "rest")
@@ -80,7 +82,7 @@ class SortedPart:
     runs: dict[str, Run]
     """The run of each kind that the part has."""
     lowest: int | None
-    """The lowest split hash of the rows that may be held back; None if there is no such row."""
+    """The lowest split hash of the rows that the source does not state as test; None if there is no such row."""
     compared: int
     """Number of rows in the contents: those that have bytes and a CRC32C."""
 
@@ -146,7 +148,7 @@ def _sort(part: Part, rule: SplitRule) -> SortedPart:
     _write_lines(part, rule, columns["offset"], hashes, order)
     compared = _write_contents(part, rule, columns)
     described = SortedPart(_runs(part, columns["label"], kinds), lowest, compared)
-    # The description promises the other files, also after a power loss.
+    # After a power loss, the description must not exist without the other files.
     storage.sync_folder(path.parent)
     with storage.write_whole(path, synced=True) as file:
         file.write(json.dumps(asdict(described)).encode())

@@ -96,7 +96,7 @@ def list_range(settings: Settings, keys: KeyRange, limits: PartLimits = PART_LIM
         listing.parts += write_parts(_rows(settings, keys, listing, advance), folder, limits)
     if is_range and (now := layout_of(settings)) != listing.layout:
         raise changed_source(listing.layout, now)
-    # A snapshot or a listing promises the parts, also after a power loss.
+    # After a power loss, a snapshot or a listing must not name parts that are lost.
     storage.sync_folder(folder)
     # An image that cannot be fetched fails this task, and no later one.
     origin = _origin_of(settings, listing)
@@ -198,7 +198,7 @@ def _rows(settings: Settings, keys: KeyRange, listing: Listing, advance: Advance
             listing.add(row)
             yield row
         advance(len(rows))
-    if keys == EVERYTHING:  # Nothing is written if one part would hold the whole source, and the source is refused.
+    if keys == EVERYTHING:  # Checked before the last part is complete, so that a small refused source leaves no file.
         _require_images(settings, listing)
 
 
@@ -240,7 +240,7 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawImage], listing: Listi
 
 
 def _last_rows(settings: Settings, keys: KeyRange) -> Iterator[RawImage]:
-    """Yield rows in a range that are known from before, if their files did not change shortly before they were listed.
+    """Yield the rows of earlier listings in a range, except rows of files that changed shortly before their listing.
 
     They come from the last snapshot of this source, and from the ranges that a killed `extract` has listed since then.
     A bucket needs none, because it knows the checksums.
@@ -250,8 +250,8 @@ def _last_rows(settings: Settings, keys: KeyRange) -> Iterator[RawImage]:
     try:
         rows = [_rows_at_rest(parts, keys, started_ns) for parts, started_ns in _known_parts(settings)]
         yield from heapq.merge(*rows, key=lambda row: key_bytes(row.key))
-    except FileNotFoundError as error:  # Somebody removed a part. The rest is read again.
-        _log.warning("%s is missing: reading all files again", error.filename)
+    except FileNotFoundError as error:  # A part was removed.
+        _log.warning("%s is missing: reading the remaining files again", error.filename)
 
 
 def _known_parts(settings: Settings) -> Iterator[tuple[list[Part], int]]:

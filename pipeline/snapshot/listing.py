@@ -86,9 +86,9 @@ class Listing:
         if self.layout != other.layout:
             raise changed_source(self.layout, other.layout)
         if (self.stated_labels, self.texts) != (other.stated_labels, other.texts):
-            raise changed_source("some labels", "others")
+            raise changed_source(f"{len(self.stated_labels)} labels", f"{len(other.stated_labels)} or other ones")
         if self.parts and other.parts and key_bytes(self.parts[-1].last) >= key_bytes(other.parts[0].first):
-            # Only a wrong kind of source can cause this. An image would be in two records.
+            # Only a bug in a kind of source can cause this. An image could be in two records.
             raise SourceError(
                 f"two ranges of the source have the key {other.parts[0].first!r}: `boundaries` of its kind must return "
                 "keys in ascending order, and `list_range` only keys of its range"
@@ -137,7 +137,7 @@ def save_listing(listing: Listing, path: Place) -> None:
 
 
 def listings_of(folder: Place, place: str) -> Iterator[tuple[int, list[Listing]]]:
-    """Yield when each division of a source began, in Unix nanoseconds, and the listings of its finished ranges.
+    """Yield each division of a source: its start in Unix nanoseconds, and the listings of its finished ranges.
 
     Args:
         folder: The folder of all ranges.

@@ -1,7 +1,6 @@
 """The snapshot: the content of a source at one time, as parts and a description with sums over all rows."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from pipeline import storage
@@ -45,13 +44,6 @@ class Snapshot:
     """Number of files that are not images of a class, by reason."""
     skipped_suffixes: dict[str, int]
     """Number of files that were skipped because of their suffix, by suffix, the most frequent first."""
-
-    def numbered_parts(self) -> Iterator[tuple[Part, int]]:
-        """Yield each part with the number of its first row."""
-        first = 0
-        for part in self.parts:
-            yield part, first
-            first += part.listed
 
 
 def save_snapshot(snapshot: Snapshot, path: Place) -> Place:

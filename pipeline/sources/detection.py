@@ -65,8 +65,8 @@ def images_of(settings: Settings, keys: KeyRange = EVERYTHING) -> Iterator[Found
     elif isinstance(source, SourceInParts):
         items = source.list_range(place, settings, keys)
     else:
-        raise SourceError(f"{source.__name__} has no function list_range: list its source in one part")
-    return _require_order(items, source.__name__, keys)
+        raise SourceError(f"{source.__name__} has no function list_range: list the source without ranges")
+    return _require_order(items, source.__name__.rpartition(".")[2], keys)
 
 
 def key_ranges(settings: Settings, most: int, min_images: int = MIN_IMAGES) -> list[KeyRange]:
@@ -82,11 +82,12 @@ def key_ranges(settings: Settings, most: int, min_images: int = MIN_IMAGES) -> l
         boundaries = retried(partial(source.boundaries, place, settings, most, min_images), place)
     except OSError as error:
         raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
-    if not all(bytes_of(one) < bytes_of(other) for one, other in pairwise(("", *boundaries))):
-        raise SourceError(
-            f"{source.__name__} returns the boundaries {boundaries!r}: its function `boundaries` must return keys in "
-            "ascending order, without an empty one"
-        )
+    for one, other in pairwise(("", *boundaries)):
+        if bytes_of(one) >= bytes_of(other):
+            raise SourceError(
+                f"{source.__name__} returns the boundary {other!r} after {one!r}: its function `boundaries` must "
+                "return keys in ascending order, without an empty one"
+            )
     return ranges_between(boundaries)
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 MIN_IMAGES = 200_000
-"""A range has at least about this many images. A task takes seconds to start, and lists more images than this then."""
+"""A range has at least about this many images. Smaller ranges would take less time than their tasks take to start."""
 _KEYS_PER_RANGE = 16
 """An ordered sample has at least this many keys for each range, so that a range is larger by a 16th at most."""
 _HASHES_PER_RANGE = 256

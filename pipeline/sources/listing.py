@@ -41,7 +41,7 @@ Choose = Callable[[Sequence[str]], dict[str, str]]
 """Returns the name of the column of each role, from the names of all columns."""
 
 Keep = Callable[["pa.Table"], "pa.Table"]
-"""Returns the rows of a part of the list that are kept. Its columns have the names of their roles."""
+"""Returns the rows to keep from a table. The columns of the table are named by their roles."""
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = ".parquet"

@@ -102,7 +102,7 @@ def crc32c_of(place: Place) -> int:
 def objects(place: BucketPath, first: str = "", end: str = "") -> Iterator[Object]:
     """Yield the objects below a place, in the order of their names' bytes, a page of a thousand in memory.
 
-    Only the keys from `first` up to `end` are listed. `end` is not included, and no end if it is empty.
+    Only the keys from `first` up to `end` are listed. `end` is not included. If it is empty, there is no end.
     """
     for path, stat in bucket_client().objects(place, first=first, end=end):
         yield Object(path.key[len(place.key) + 1 if place.key else 0 :], stat)
@@ -134,7 +134,7 @@ def folders(place: Place) -> Iterator[Place]:
         yield from bucket_client().folders(place)
     else:
         with os.scandir(place) as entries:
-            # A folder may have millions of files. Only of a link does this take a request to the file system.
+            # A folder may have millions of files. Only a link needs a request to the file system.
             yield from (Path(entry) for entry in entries if (Path(entry) if entry.is_symlink() else entry).is_dir())
 
 

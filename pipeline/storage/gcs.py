@@ -162,7 +162,7 @@ class Gcs:
     def names(
         self, path: BucketPath, limit: int, first: str = "", end: str = ""
     ) -> tuple[Sequence[str], Sequence[str], bool]:
-        """Return names below a place, no folders, and whether there are no more names.
+        """Return names below a place, an empty list of folders, and whether these are all names.
 
         At most `limit` names are returned, and at least one if there is any. `first` and `end` are as in `objects`.
         """

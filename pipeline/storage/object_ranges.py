@@ -28,7 +28,7 @@ REQUESTS = 32
 FIRST_PAGES = 4
 """This many pages are read before anything else. They show that a source is small, and which characters names have."""
 MAX_FOLDERS = 4000
-"""At most this many folders are examined one by one. Of more, a folder much larger than the others can be missed."""
+"""At most this many folders are examined one by one. If there are more, a very large folder can be missed."""
 CHUNKS = 64
 """The folders are divided into this many groups, which are examined at the same time."""
 FEW_FOLDERS = 32
@@ -133,7 +133,7 @@ def _parts(sizes: Iterable[int], most: int, min_objects: int) -> int:
 
 
 def _cut(pieces: Sequence[_Piece], sizes: Sequence[int], most: int, min_objects: int) -> list[str]:
-    """Return the firsts of the pieces at which the sum of the sizes is next to a multiple of the size of a range."""
+    """Return the first names of the pieces with which new ranges begin, so that the ranges have about equal sizes."""
     parts = _parts(sizes, most, min_objects)
     total = sum(sizes)
     before = [0, *accumulate(sizes)][:-1]
@@ -158,7 +158,7 @@ class _Search:
         """Names that single requests found. Their characters are added when all present requests have ended."""
 
     def is_small(self, prefixes: Sequence[str], min_objects: int) -> bool:
-        """Return whether the first pages have all objects, and fewer than two ranges have."""
+        """Return whether the first pages have all objects, and these are too few for two ranges."""
         count = pages = 0
         for prefix in prefixes:
             first, end = prefix, _after(prefix)
@@ -175,7 +175,7 @@ class _Search:
         return count < 2 * min_objects
 
     def starts(self, prefixes: Sequence[str]) -> list[list[str]]:
-        """Return groups of ascending names that follow each other: folders, and the end of the last one."""
+        """Return groups of ascending names. A group has the starts of its folders, and the end of the last folder."""
         groups = []
         for prefix in prefixes:
             starts = added = [prefix]
@@ -190,7 +190,7 @@ class _Search:
         return groups
 
     def _folders(self, prefixes: Sequence[str], limit: int) -> list[str]:
-        """Return the folders in some folders, of each either all or none, and at most `limit`."""
+        """Return the folders directly in some folders, at most `limit`. Each folder adds all its folders, or none."""
         found: list[str] = []
         for page in ordered_map(self._lister.level, prefixes, REQUESTS):
             # Some of the folders would leave all others in one large range.

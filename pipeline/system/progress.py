@@ -10,7 +10,7 @@ from typing import Any, Protocol
 LOG_EVERY_S = 10.0
 """The log gets a line at this interval in seconds."""
 MIN_RATE_S = 0.01
-"""In a shorter time, nothing was done that has a rate."""
+"""No rate is shown if the work took at most this many seconds."""
 _log = logging.getLogger(__name__)
 
 
@@ -57,7 +57,7 @@ class Show(Protocol):
     def __call__(
         self, what: str, total: int, /, unit: str = "images", total_bytes: int = 0
     ) -> AbstractContextManager[Advance]:
-        """Begin with `total` units."""
+        """Return a context manager whose block reports finished units: see `progress`."""
 
 
 @contextmanager
