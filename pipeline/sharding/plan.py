@@ -21,7 +21,14 @@ SMALLEST_SHARD_BYTES = 10_000_000
 """Shards below this size are too small to read fast."""
 BEST_SHARD_BYTES = 150_000_000
 MAX_TASKS = 1000
-"""At most this many tasks write shards. Airflow maps a task at most 1,024 times."""
+"""At most this many tasks write shards. Airflow maps a task at most 1,024 times.
+
+This also holds for other engines, because each plan file names a piece of each part of the snapshot.
+"""
+MAX_NEAR_IMAGES = 10_000_000
+"""Near-duplicates among more images are searched only with a warning."""
+NEAR_BYTES = 300
+"""Memory of that search for each image."""
 
 
 def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.uint64]:
@@ -93,6 +100,17 @@ def size_advice(total_bytes: int, shards: int) -> str:
     if each < SMALLEST_SHARD_BYTES <= total_bytes / 10:
         return f"{shards} training shards of {each / 1e6:.1f} MB are too small to read fast: set num_shards={fitting}"
     return ""
+
+
+def near_duplicates_advice(images: int) -> str:
+    """Return advice if near-duplicates of so many images need a large machine, else an empty text."""
+    if images <= MAX_NEAR_IMAGES:
+        return ""
+    return (
+        f"near_duplicates compares all {images} images in the task that commits, which takes about "
+        f"{images * NEAR_BYTES / 1e9:.0f} GB of memory: set near_duplicates=false unless it has as much; equal images "
+        "are found without it"
+    )
 
 
 def fewer_images_advice(images: int, shards: int) -> str:

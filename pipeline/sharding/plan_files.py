@@ -237,6 +237,7 @@ def _log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], versi
     for advice in (
         plan.size_advice(train_bytes, settings.train_shards),
         plan.fewer_images_advice(order.images[TRAIN], settings.train_shards),
+        plan.near_duplicates_advice(snapshot.listed) if settings.near_duplicates else "",
     ):
         if advice:
             _log.warning(advice)

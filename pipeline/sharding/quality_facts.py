@@ -5,7 +5,7 @@ known when the shards are written.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -89,11 +89,6 @@ def written_facts(
         "statistics": totals.statistics.to_json(),
     }
     return {**facts, "drift": _drift(facts, settings, before)}, rows
-
-
-def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return rows as JSON lines."""
-    return b"".join(json.dumps(row).encode("ascii") + b"\n" for row in rows)
 
 
 def from_lines(lines: bytes) -> list[dict[str, Any]]:

@@ -105,7 +105,9 @@ CASES: dict[str, tuple[list[RawImage], SplitRule]] = {
 }
 
 
-@pytest.mark.parametrize("part_rows", [1, 7, 10_000])
+@pytest.mark.parametrize(
+    "part_rows", [pytest.param(1, marks=pytest.mark.long), 7, pytest.param(10_000, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("case", CASES)
 def test_the_order_does_not_depend_on_the_parts(case: str, part_rows: int, tmp_path: Path):
     rows, rule = CASES[case]

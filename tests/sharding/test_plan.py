@@ -102,6 +102,13 @@ def test_fewer_images_advice(images: int, shards: int, words: str):
     assert plan.fewer_images_advice(images, shards) == words
 
 
+@pytest.mark.parametrize(("images", "gigabytes"), [(10_000_000, ""), (40_000_000, "12 GB of memory")])
+def test_near_duplicates_advice(images: int, gigabytes: str):
+    advice = plan.near_duplicates_advice(images)
+    assert gigabytes in advice
+    assert bool(advice) == bool(gigabytes)
+
+
 def test_hashes_are_pinned():
     """The split and the order of every published dataset depend on these numbers."""
     assert hash_text("cats/000.jpg") == 8008755064667147167

@@ -65,6 +65,7 @@ def sizes_of(names: Sequence[str], keys: Sequence[str]) -> list[int]:
     return [end - start for start, end in pairwise(cuts)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
 def test_the_ranges_are_about_equal(names: list[str], gcs: FakeGcs):
     place = fill(gcs, "photos", names)
