@@ -1,7 +1,7 @@
 """The order of all images of a dataset: sorted parts, cut into pieces for the tasks that write shards.
 
-The order of each split is the merge of its runs, one or more from each sorted part. A cut divides all runs of a split
-so that a given number of images is before it. Only the hashes of the rows are read for that, one run after another.
+The order of each split is the merge of its sections, one or more from each sorted part. A cut divides all sections of
+a split so that a given number of images is before it. Only the index is read for that, one section after another.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ READERS = 32
 """This many descriptions of sorted parts are read at once. In a bucket, each takes a request."""
 
 
-class _Run(NamedTuple):
+class _Section(NamedTuple):
     """Rows of one kind in a sorted part."""
 
     part: Part
@@ -78,7 +78,7 @@ class Order:
         self.first_numbers = np.cumsum([0, *(part.listed for part in self.parts[:-1])])
         self.compared: list[int] = []
         self._lowest: list[int | None] = []
-        runs: list[tuple[str, _Run]] = []
+        sections: list[tuple[str, _Section]] = []
         classes: dict[tuple[str, int | None], Counter[str]] = {}
         descriptions = ordered_map(partial(load_sorted_part, rule=rule), self.parts, READERS)
         with progress("plan", snapshot.listed) as advance:
@@ -86,18 +86,18 @@ class Order:
                 described = found or sorted_part(part, rule)
                 self.compared.append(described.compared)
                 self._lowest.append(described.lowest)
-                for kind, run in described.runs.items():
-                    runs.append((kind, _Run(part, run.first, run.rows, described.lowest)))
+                for kind, section in described.sections.items():
+                    sections.append((kind, _Section(part, section.first, section.rows, described.lowest)))
                     # Rows of one kind are in one split, except that the lowest ones of all parts may be in another.
                     group = (kind, described.lowest if kind == LOWEST else None)
-                    classes.setdefault(group, Counter()).update(run.classes)
+                    classes.setdefault(group, Counter()).update(section.classes)
                 advance(part.listed)
-        self._kinds = {kind for kind, _ in runs}
+        self._kinds = {kind for kind, _ in sections}
         self._lowest_of_all = min((lowest for lowest in self._lowest if lowest is not None), default=None)
-        self._runs: dict[str, list[_Run]] = {split: [] for split in SPLITS}
-        for kind, of_kind in runs:
-            self._runs[self._split_of(kind, of_kind.lowest)].append(of_kind)
-        self.images = {split: sum(run.rows for run in members) for split, members in self._runs.items()}
+        self._sections: dict[str, list[_Section]] = {split: [] for split in SPLITS}
+        for kind, of_kind in sections:
+            self._sections[self._split_of(kind, of_kind.lowest)].append(of_kind)
+        self.images = {split: sum(section.rows for section in members) for split, members in self._sections.items()}
         self.classes: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
         for (kind, lowest), counts in classes.items():
             self.classes[self._split_of(kind, lowest)].update(counts)
@@ -122,28 +122,28 @@ class Order:
             split: The split that is cut.
             cuts: Ascending numbers of images. Each cut is after this many images.
         """
-        runs = self._runs[split]
-        positions = _positions(runs, self.rule, np.array(cuts, np.intp))
+        sections = self._sections[split]
+        positions = _positions(sections, self.rule, np.array(cuts, np.intp))
         offsets = np.empty_like(positions)
-        for column, (run, index) in enumerate(zip(runs, _indexes(runs, self.rule), strict=True)):
-            # The first line begins at the start of the file, or where the last line of the run before it ends.
-            begin = int(read_index(run.part, self.rule, run.first - 1, 1)["end"][0]) if run.first else 0
+        for column, (section, index) in enumerate(zip(sections, _indexes(sections, self.rule), strict=True)):
+            # The first line begins at the start of the file, or where the last line of the section before it ends.
+            begin = int(read_index(section.part, self.rule, section.first - 1, 1)["end"][0]) if section.first else 0
             begins = np.concatenate((np.array([begin], np.uint64), index["end"]))
             offsets[:, column] = begins[positions[:, column]]
-        lines = [str(lines_path(run.part, self.rule)) for run in runs]
-        firsts = [run.first for run in runs]
+        lines = [str(lines_path(section.part, self.rule)) for section in sections]
+        firsts = [section.first for section in sections]
         for row in range(len(cuts) - 1):
             counts = positions[row + 1] - positions[row]
             yield [
                 Piece(
                     split=split,
-                    lines=lines[run],
-                    first=firsts[run] + int(positions[row, run]),
-                    rows=int(counts[run]),
-                    begin=int(offsets[row, run]),
-                    end=int(offsets[row + 1, run]),
+                    lines=lines[section],
+                    first=firsts[section] + int(positions[row, section]),
+                    rows=int(counts[section]),
+                    begin=int(offsets[row, section]),
+                    end=int(offsets[row + 1, section]),
                 )
-                for run in np.flatnonzero(counts)
+                for section in np.flatnonzero(counts)
             ]
 
     def _split_of(self, kind: str, lowest: int | None) -> str:
@@ -161,33 +161,33 @@ class Order:
         return VALIDATION if kind == LOWEST and lowest == self._lowest_of_all else TRAIN
 
 
-def _positions(runs: Sequence[_Run], rule: SplitRule, cuts: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return how many rows of each run are before each cut, of shape (cuts, runs)."""
-    positions = np.zeros((len(cuts), len(runs)), np.intp)
-    total = sum(run.rows for run in runs)
-    positions[cuts >= total] = [run.rows for run in runs]
+def _positions(sections: Sequence[_Section], rule: SplitRule, cuts: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return how many rows of each section are before each cut, of shape (cuts, sections)."""
+    positions = np.zeros((len(cuts), len(sections)), np.intp)
+    total = sum(section.rows for section in sections)
+    positions[cuts >= total] = [section.rows for section in sections]
     inner = np.flatnonzero((cuts > 0) & (cuts < total))
     if len(inner):
-        hashes, ties = _hashes_at(runs, rule, cuts[inner], total)
-        for column, index in enumerate(_indexes(runs, rule)):
+        hashes, ties = _hashes_at(sections, rule, cuts[inner], total)
+        for column, index in enumerate(_indexes(sections, rule)):
             positions[inner, column] = np.searchsorted(index["hash"].copy(), hashes)
         for row in np.flatnonzero(ties):
-            positions[inner[row]] += _tied_rows(runs, rule, hashes[row], int(ties[row]))
+            positions[inner[row]] += _tied_rows(sections, rule, hashes[row], int(ties[row]))
     return positions
 
 
 def _hashes_at(
-    runs: Sequence[_Run], rule: SplitRule, cuts: NDArray[np.intp], total: int
+    sections: Sequence[_Section], rule: SplitRule, cuts: NDArray[np.intp], total: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
     """Return the hash of the first row after each cut, and how many rows of this very hash are before the cut."""
     bits = min(max((total // ROWS_PER_BIN).bit_length(), 1), MAX_BIN_BITS)
     shift = np.uint64(64 - bits)
     counts = np.zeros(1 << bits, np.intp)
-    for index in _indexes(runs, rule):
+    for index in _indexes(sections, rule):
         counts += np.bincount((index["hash"] >> shift).astype(np.intp), minlength=len(counts))
     ends = np.cumsum(counts)
     bins = np.searchsorted(ends, cuts, side="right")
-    members = _members(runs, rule, np.unique(bins), shift)
+    members = _members(sections, rule, np.unique(bins), shift)
     hashes, ties = np.empty(len(cuts), np.uint64), np.empty(len(cuts), np.intp)
     for row, (bin_, cut) in enumerate(zip(bins.tolist(), cuts.tolist(), strict=True)):
         of_bin, before = members[bin_], cut - int(ends[bin_] - counts[bin_])
@@ -197,39 +197,42 @@ def _hashes_at(
 
 
 def _members(
-    runs: Sequence[_Run], rule: SplitRule, bins: NDArray[np.intp], shift: np.uint64
+    sections: Sequence[_Section], rule: SplitRule, bins: NDArray[np.intp], shift: np.uint64
 ) -> dict[int, NDArray[np.uint64]]:
     """Return the hashes in each of some bins, sorted."""
     members: dict[int, list[NDArray[np.uint64]]] = {bin_: [] for bin_ in bins.tolist()}
     begins = bins.astype(np.uint64) << shift
     lasts = begins | ((np.uint64(1) << shift) - np.uint64(1))
-    for index in _indexes(runs, rule):
+    for index in _indexes(sections, rule):
         hashes = index["hash"].copy()  # Otherwise, `searchsorted` would copy them for each call.
         bounds = zip(np.searchsorted(hashes, begins), np.searchsorted(hashes, lasts, side="right"), strict=True)
         for bin_, (begin, end) in zip(members, bounds, strict=True):
-            members[bin_].append(hashes[begin:end].copy())  # A view would keep all hashes of the run in memory.
-    return {bin_: np.sort(np.concatenate(of_runs)) for bin_, of_runs in members.items()}
+            members[bin_].append(hashes[begin:end].copy())  # A view would keep all hashes of the section in memory.
+    return {bin_: np.sort(np.concatenate(of_sections)) for bin_, of_sections in members.items()}
 
 
-def _tied_rows(runs: Sequence[_Run], rule: SplitRule, hash_: np.uint64, count: int) -> NDArray[np.intp]:
-    """Return how many of the first `count` rows with one hash are in each run. They are in the order of their keys."""
+def _tied_rows(sections: Sequence[_Section], rule: SplitRule, hash_: np.uint64, count: int) -> NDArray[np.intp]:
+    """Return how many of the first `count` rows with one hash are in each section, in the order of their keys."""
     tied: list[tuple[bytes, int]] = []
-    for column, (run, index) in enumerate(zip(runs, _indexes(runs, rule), strict=True)):
+    for column, (section, index) in enumerate(zip(sections, _indexes(sections, rule), strict=True)):
         begin, end = np.searchsorted(index["hash"], hash_), np.searchsorted(index["hash"], hash_, side="right")
-        tied += [(_key(run, rule, number), column) for number in range(begin, end)]
+        tied += [(_key(section, rule, number), column) for number in range(begin, end)]
     columns = [column for _, column in sorted(tied)[:count]]
-    return np.bincount(columns, minlength=len(runs))
+    return np.bincount(columns, minlength=len(sections))
 
 
-def _key(run: _Run, rule: SplitRule, number: int) -> bytes:
-    row = run.first + number
-    begin = int(read_index(run.part, rule, row - 1, 1)["end"][0]) if row else 0
-    [end] = read_index(run.part, rule, row, 1)["end"].tolist()
-    return key_bytes(from_line(read_sorted(lines_path(run.part, rule), begin, end - begin)).key)
+def _key(section: _Section, rule: SplitRule, number: int) -> bytes:
+    row = section.first + number
+    begin = int(read_index(section.part, rule, row - 1, 1)["end"][0]) if row else 0
+    [end] = read_index(section.part, rule, row, 1)["end"].tolist()
+    return key_bytes(from_line(read_sorted(lines_path(section.part, rule), begin, end - begin)).key)
 
 
-def _indexes(runs: Sequence[_Run], rule: SplitRule) -> Iterator[NDArray[np.void]]:
-    """Yield the index of each run. Up to INDEX_READERS of them are in memory, of 20 bytes per row."""
+def _indexes(sections: Sequence[_Section], rule: SplitRule) -> Iterator[NDArray[np.void]]:
+    """Yield the index of each section. Up to INDEX_READERS of them are in memory, of 20 bytes per row."""
     return ordered_map(
-        lambda run: read_index(run.part, rule, run.first, run.rows), runs, INDEX_READERS, under_way=INDEX_READERS
+        lambda section: read_index(section.part, rule, section.first, section.rows),
+        sections,
+        INDEX_READERS,
+        under_way=INDEX_READERS,
     )

@@ -66,7 +66,7 @@ class SplitRule(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class Section:
     """The rows of one kind in a sorted part: `rows` entries of the index from `first` on."""
 
     first: int
@@ -79,8 +79,8 @@ class Run:
 class SortedPart:
     """The description of a sorted part."""
 
-    runs: dict[str, Run]
-    """The run of each kind that the part has."""
+    sections: dict[str, Section]
+    """The section of each kind that the part has."""
     lowest: int | None
     """The lowest split hash of the rows that the source does not state as test; None if there is no such row."""
     compared: int
@@ -98,7 +98,9 @@ def load_sorted_part(part: Part, rule: SplitRule) -> SortedPart | None:
         content = storage.read_json(_description_path(part, rule))
     except FileNotFoundError:
         return None
-    return SortedPart(**{**content, "runs": {kind: Run(**run) for kind, run in content["runs"].items()}})
+    return SortedPart(
+        **{**content, "sections": {kind: Section(**section) for kind, section in content["sections"].items()}}
+    )
 
 
 def lines_path(part: Part, rule: SplitRule) -> Place:
@@ -147,7 +149,7 @@ def _sort(part: Part, rule: SplitRule) -> SortedPart:
     order = np.lexsort((hashes, kinds))
     _write_lines(part, rule, columns["offset"], hashes, order)
     compared = _write_contents(part, rule, columns)
-    described = SortedPart(_runs(part, columns["label"], kinds), lowest, compared)
+    described = SortedPart(_sections(part, columns["label"], kinds), lowest, compared)
     # After a power loss, the description must not exist without the other files.
     storage.sync_folder(path.parent)
     with storage.write_whole(path, synced=True) as file:
@@ -186,13 +188,13 @@ def _write_contents(part: Part, rule: SplitRule, columns: NDArray[np.void]) -> i
     return len(rows)
 
 
-def _runs(part: Part, labels: NDArray[np.int32], kinds: NDArray[np.int8]) -> dict[str, Run]:
-    names, first, runs = part.labels(), 0, {}
+def _sections(part: Part, labels: NDArray[np.int32], kinds: NDArray[np.int8]) -> dict[str, Section]:
+    names, first, sections = part.labels(), 0, {}
     for kind, name in enumerate(KINDS):
         of_kind = labels[kinds == kind]
         if len(of_kind):
             counts = np.bincount(of_kind, minlength=len(names)).tolist()
             classes = {label: count for label, count in zip(names, counts, strict=True) if count}
-            runs[name] = Run(first, len(of_kind), classes)
+            sections[name] = Section(first, len(of_kind), classes)
             first += len(of_kind)
-    return runs
+    return sections
