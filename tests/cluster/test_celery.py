@@ -15,7 +15,6 @@ from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.sharding.ranges import load_range
 from pipeline.sharding.results import load_result
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.snapshot.raw_image import from_line
 from pipeline.storage import place_of
 from scripts.airflow.client import FINISHED, Client, Json
 from scripts.airflow.times import time_of
@@ -23,6 +22,7 @@ from tests.cluster.asking import comes, task, tasks
 from tests.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
 from tests.fake_gcs import FakeGcs
 from tests.listening import addresses
+from tests.published import rows_of_plan
 from tests.waiting import until
 
 pytestmark = [
@@ -75,8 +75,7 @@ def last_image_of(settings: dict[str, Any], number: int) -> str:
     """Return the key of the last image in a range of shards. Another workspace gives the same plan."""
     apart = settings_from({**settings, "workspace": "gs://bucket/apart"}).dated()
     ranges = load_plan(make_plan(apart, take_snapshot(apart))).ranges
-    with place_of(ranges[number]).open("rb") as file:
-        return from_line(file.readlines()[-1]).key
+    return rows_of_plan(place_of(ranges[number]))[-1].key
 
 
 def test_tasks_of_a_killed_cpu_worker_are_retried_on_another_worker(
@@ -147,7 +146,7 @@ def test_a_training_on_a_killed_gpu_worker_continues_on_another_worker(
     run_id = image_training.trigger({"source_uri": str(source), **SHARDS, "epochs": epochs})
     comes(lambda: image_training.xcom(run_id, "upload.commit"))
     folder = training_folder(
-        settings_from(image_training.xcom(run_id, "extract")["settings"]),
+        settings_from(image_training.xcom(run_id, "extract", "settings")),
         run_id,
         image_training.xcom(run_id, "upload.commit")["version"],
     )
