@@ -40,6 +40,7 @@ def test_something(number):
 """
 
 
+@pytest.mark.long
 def test_a_group_of_files_runs_in_one_process_and_the_longest_groups_start_first(tmp_path: Path):
     for file in ("test_any.py", "tests/cluster/test_one.py", "tests/cluster/test_two.py", "tests/test_crashes.py"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)

@@ -79,6 +79,7 @@ def test_beam_writes_the_shards_of_a_dag(
     assert (again.state, again.tasks["shard.write"]) == ("success", "skipped")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "words"),
     [

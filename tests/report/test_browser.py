@@ -46,6 +46,7 @@ class Document(Seen):
         return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["report", *(pytest.param(each, marks=pytest.mark.long) for each in ("compare", "samples"))]
 )
@@ -75,6 +76,7 @@ def test_contrast_follows_wcag() -> None:
     assert contrast((0x7D, 0x84, 0x8C), (255, 255, 255)) < MIN_CONTRAST
 
 
+@pytest.mark.long
 def test_the_text_of_plots_has_contrast_in_light_mode_in_dark_mode_and_in_print(
     browser: Any, pages: dict[str, Path]
 ) -> None:

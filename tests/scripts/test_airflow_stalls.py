@@ -67,6 +67,7 @@ def test_the_error_for_a_remote_airflow_does_not_mention_processes(tmp_path: Pat
     assert str(tmp_path) not in str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("code", [BUSY, IN_A_CHILD])
 def test_busy_processes_are_awaited_up_to_a_limit(start: Start, monkeypatch: pytest.MonkeyPatch, code: str):
     for name, value in {"STALL_S": 3.0, "WORK_S": 0.05, "LIMIT_S": 8.0}.items():

@@ -32,7 +32,7 @@ def test_shards_differ_by_at_most_one_image():
     ]
 
 
-@pytest.mark.parametrize("shards", [99_999, 100_000, 1_000_000])
+@pytest.mark.parametrize("shards", [99_999, 100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_names_of_many_shards_are_those_that_tfds_expects(shards: int):
     from tensorflow_datasets.core import naming  # It takes seconds, and only this test needs it.
 

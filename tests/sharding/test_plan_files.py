@@ -50,6 +50,7 @@ print(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) /
 """
 
 
+@pytest.mark.long
 def test_memory_of_planning_does_not_grow_with_the_images(tmp_path: Path):
     """There are ten times as many images, in parts of 10,000.
 

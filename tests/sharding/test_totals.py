@@ -76,6 +76,7 @@ def written(settings: Settings, shards: int) -> Plan:
     return replace(load_plan(plan_path), ranges=[str(path)])
 
 
+@pytest.mark.long
 def test_memory_grows_only_with_the_list_of_shards(settings: Settings):
     peaks = []
     for shards in (150, 400):

@@ -108,6 +108,7 @@ def test_a_shard_that_arrives_damaged_twice_stops_the_training(settings: Setting
     assert not list((Path(settings.local_folder) / "shards").rglob("*.tmp"))
 
 
+@pytest.mark.long
 def test_a_cached_shard_damaged_after_its_check_is_reported(settings: Settings, gcs: FakeGcs, tmp_path: Path):
     run = prepare_run(settings.model_copy(update={"cache": "off", "epochs": 10}), DATASET, "run")
     asked = iter(range(10**9))

@@ -71,6 +71,7 @@ def test_a_run_reports_an_unusable_user_model_once(
     assert not list((tmp_path / "w").rglob("*.tfrecord*"))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("modules")
 @pytest.mark.parametrize(
     ("model", "words"),
