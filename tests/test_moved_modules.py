@@ -17,6 +17,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_every_old_module_name_imports_the_new_module():
     lines = ["import importlib, warnings", "warnings.simplefilter('ignore')"]
     for old, new in MOVED.items():

@@ -10,6 +10,7 @@ from tests.dags.conftest import RunDag
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
 
 
+@pytest.mark.long
 def test_settings_that_cannot_be_compared_are_refused_by_the_first_task(
     run_dag: RunDag, make_images: MakeImages, capfd: pytest.CaptureFixture
 ):

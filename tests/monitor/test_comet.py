@@ -208,6 +208,7 @@ def recovered(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, obj
     return found
 
 
+@pytest.mark.long
 def test_comet_recover_packs_files_of_a_killed_training_for_upload(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -258,6 +258,7 @@ def test_a_failed_report_keeps_the_previous_page(complete: Path, monkeypatch: py
     assert complete.read_bytes() == before
 
 
+@pytest.mark.long
 def test_the_page_of_ten_hours_is_small(tmp_path: Path) -> None:
     (tmp_path / "record").mkdir()
     times = np.arange(0, 36_000, 0.2)

@@ -125,6 +125,7 @@ def test_a_cached_shard_damaged_after_its_check_is_reported(settings: Settings, 
     assert load_result(run.folder)
 
 
+@pytest.mark.long
 def test_the_shard_cache_never_exceeds_its_limit(
     settings: Settings, gcs: FakeGcs, published: Path, caplog: pytest.LogCaptureFixture
 ):

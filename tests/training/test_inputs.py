@@ -35,6 +35,7 @@ def assert_equal(batches: list[tuple[tf.Tensor, ...]], others: list[tuple[tf.Ten
         assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
+@pytest.mark.long
 def test_less_memory_does_not_change_the_order_of_a_resumed_training(
     settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
 ):

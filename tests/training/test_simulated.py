@@ -13,6 +13,7 @@ from pipeline.training.job import run_job
 from pipeline.training.simulated import SimulatedSteps
 
 
+@pytest.mark.long
 def test_simulated_steps_take_the_configured_time(tmp_path: Path, published: Path) -> None:
     places = {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 2}
     run = prepare_run(settings_from({**places, "simulated_step_ms": 30.0}), published, "some run")
