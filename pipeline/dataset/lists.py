@@ -21,7 +21,7 @@ class ListWriter:
         self._file = file
         self._bytes = self._crc32c = 0
         self.lines = 0
-        """Number of rows, without those that `write` wrote."""
+        """Number of rows that `write_row` and `copy_lines` wrote."""
 
     def write(self, content: bytes) -> None:
         """Append bytes."""

@@ -103,7 +103,7 @@ def size_advice(total_bytes: int, shards: int) -> str:
 
 
 def near_duplicates_advice(images: int) -> str:
-    """Return advice if near-duplicates of so many images need a large machine, else an empty text."""
+    """Return advice if the search for near-duplicates needs much memory, else an empty text."""
     if images <= MAX_NEAR_IMAGES:
         return ""
     return (

@@ -84,7 +84,7 @@ class SortedPart:
     lowest: int | None
     """The lowest split hash of the rows that the source does not state as test; None if there is no such row."""
     compared: int
-    """Number of rows in the contents: those that have bytes and a CRC32C."""
+    """Number of rows in the contents, which are the rows with a CRC32C and at least one byte."""
 
 
 def sorted_part(part: Part, rule: SplitRule) -> SortedPart:

@@ -84,7 +84,7 @@ class Part:
 
     def row(self, number: int) -> "Row":
         """Return one row by its number in this part. This reads only a few bytes."""
-        # The next element says where the line ends.
+        # Two elements are read: the line ends at the offset of the next line.
         numbers = storage.read_range(self.beside(".columns"), number * COLUMNS.itemsize, 2 * COLUMNS.itemsize)
         columns = np.frombuffer(numbers, COLUMNS)
         rows, start = place_of(self.rows), int(columns[0]["offset"])
