@@ -121,19 +121,37 @@ def _skip_if_served(settings: Settings) -> None:
 def _server_of(settings: Settings) -> str:
     """Return the id of the run that serves the events of this dataset name; empty if there is none.
 
-    That run had the same events, or it looked for the newest partitions after them.
+    That run had the same events, or it looked for the newest partitions after them, or it chose what they announce.
     """
     from pipeline.runs.choices import last_choice
 
-    event_times = [event.timestamp for event in _events(settings.dataset_name)]
+    events = _events(settings.dataset_name)
     choice = last_choice(settings, _training(settings))
-    if not event_times or choice is None or choice.run == get_current_context()["run_id"]:
+    if not events or choice is None or choice.run == get_current_context()["run_id"]:
         return ""
-    newest = max(event_times)
+    newest = max(event.timestamp for event in events)
     # Event times are compared by one clock, that of Airflow's database. The time of the choice is by the clock of a
     # worker.
-    is_served = newest.timestamp() <= choice.newest_event or newest + CLOCKS < datetime.fromtimestamp(choice.at, UTC)
+    is_served = (
+        newest.timestamp() <= choice.newest_event
+        or newest + CLOCKS < datetime.fromtimestamp(choice.at, UTC)
+        or _chose(choice.partitions, events, settings.window)
+    )
     return choice.run if is_served else ""
+
+
+def _chose(partitions: Mapping[str, str], events: Sequence[Any], window: int) -> bool:
+    """Return whether these chosen partitions have all versions that events announce, apart from those of older dates.
+
+    Airflow hands a run no event that came between the first event and the creation of the run. It hands such an event
+    to the next run, maybe beside the event of another dataset name.
+    """
+    from pipeline.dataset.partitions import LATEST
+
+    in_order = sorted(events, key=lambda event: event.timestamp)
+    announced = {event.extra.get("data_date") or LATEST: event.extra.get("version") for event in in_order}
+    oldest = min(partitions) if len(partitions) == window else ""
+    return {name: made for name, made in announced.items() if name >= oldest}.items() <= partitions.items()
 
 
 def _should_wait(settings: Settings) -> bool:
@@ -164,17 +182,19 @@ def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
 
 def _newest(settings: Settings) -> dict[str, Any]:
     """Return what `train` needs. Skips the run if the same partitions were trained with the same settings before."""
+    from pipeline.dataset.partitions import newest_partitions
     from pipeline.report import write_card
     from pipeline.runs.choices import Choice, save_choice
     from pipeline.runs.launch import load_trained_result
-    from pipeline.sharding.window import newest_dataset
+    from pipeline.sharding.window import dataset_of
 
     # The time before the look: a dataset that is published during the look may be missed, so its event is not served.
     begin, training = time.time(), _training(settings)
-    dataset = newest_dataset(settings, write_card)
+    partitions = newest_partitions(settings, settings.window)
+    dataset = dataset_of(settings, partitions, write_card)
     event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
     if event_times:  # A person who triggers a run may choose other settings than the other runs have.
-        save_choice(settings, training, Choice(get_current_context()["run_id"], begin, max(event_times)))
+        save_choice(settings, training, Choice(get_current_context()["run_id"], begin, max(event_times), partitions))
     # The choice is saved before this check: the run also serves its events if it has nothing new to train on. Airflow
     # may hand them to another run, which must not train on them beside the events of another dataset name.
     if result := load_trained_result(settings, dataset, training):

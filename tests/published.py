@@ -11,6 +11,7 @@ from PIL import Image
 
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
+from pipeline.dataset.partitions import newest_partitions
 from pipeline.records import example, tfrecord
 from pipeline.report import write_card
 from pipeline.sharding import publish as publishing
@@ -112,7 +113,7 @@ def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Data
 
 def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:
     """Return the newest dataset, with its card, as all callers do."""
-    return window.newest_dataset(settings, write_card, ask)
+    return window.dataset_of(settings, newest_partitions(settings, settings.window), write_card, ask)
 
 
 # --- build ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The run of a retraining that last chose the newest partitions. Its training serves all runs triggered before that."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 from pipeline import storage
 from pipeline.config import Settings
@@ -19,6 +20,8 @@ class Choice:
     """Time at which the run looked for the newest partitions, in Unix seconds."""
     newest_event: float = 0.0
     """Time of the newest event that triggered the run, in Unix seconds, by the clock of Airflow's database."""
+    partitions: Mapping[str, str] = field(default_factory=dict)
+    """The versions that the run chose, by partition."""
 
 
 def last_choice(settings: Settings, training: str) -> Choice | None:

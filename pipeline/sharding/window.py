@@ -40,7 +40,6 @@ from pipeline.dataset.manifest import (
     require_shards,
     save,
 )
-from pipeline.dataset.partitions import newest_partitions
 from pipeline.errors import DatasetError
 from pipeline.sharding.gate import Ask, decide, findings, notices
 from pipeline.sharding.quality_facts import DUPLICATES, Quality
@@ -56,14 +55,6 @@ ID_LENGTH = 16
 _CHECKED = 2
 """This number is part of the id, so that windows of earlier releases, which have no leak check, are not used."""
 _log = logging.getLogger(__name__)
-
-
-def newest_dataset(settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Place:
-    """Return the folder of the dataset to train on: the newest `settings.window` partitions together.
-
-    Raises the same errors as `dataset_of`.
-    """
-    return dataset_of(settings, newest_partitions(settings, settings.window), write_card, ask)
 
 
 def dataset_of(

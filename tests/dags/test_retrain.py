@@ -238,7 +238,7 @@ def test_a_run_without_a_new_dataset_still_serves_its_events(monkeypatch: pytest
     from dags import retrain
 
     settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
-    monkeypatch.setattr("pipeline.sharding.window.newest_dataset", lambda *_: tmp_path / "dataset")
+    monkeypatch.setattr("pipeline.sharding.window.dataset_of", lambda *_: tmp_path / "dataset")
     monkeypatch.setattr("pipeline.runs.launch.load_trained_result", lambda *_: {"run": "an earlier run"})
     events = [SimpleNamespace(extra={"dataset_name": "flowers"}, timestamp=NOON)]
     use_context(monkeypatch, events, "first")
@@ -246,6 +246,38 @@ def test_a_run_without_a_new_dataset_still_serves_its_events(monkeypatch: pytest
         retrain._newest(settings)
     use_context(monkeypatch, events, "second")
     assert retrain._server_of(settings) == "first"
+
+
+@pytest.mark.parametrize(
+    ("announced", "window", "is_served"),
+    [
+        ([(DAYS[2], "c")], 2, True),
+        ([(DAYS[2], "old"), (DAYS[2], "c"), (DAYS[1], "b")], 2, True),
+        ([(DAYS[2], "c"), (DAYS[2], "new")], 2, False),
+        ([(DAYS[0], "older than the chosen dates")], 2, True),
+        ([(DAYS[0], "older, but the window has room")], 3, False),
+        ([("", "c")], 2, False),
+        ([(None, None)], 2, False),
+    ],
+)
+def test_an_event_is_served_if_its_version_was_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, announced: list[tuple[str, str]], window: int, is_served: bool
+):
+    """Airflow hands an event that came after the first one to the next run only, however soon it came."""
+    from dags import retrain
+
+    settings = settings_from({"dataset_name": "flowers", "window": window, "workspace": str(tmp_path)})
+    chosen = {DAYS[1]: "b", DAYS[2]: "c"}
+    save_choice(settings, "retrain-flowers", Choice("first", NOON.timestamp() + 10, NOON.timestamp(), chosen))
+    events = [
+        SimpleNamespace(
+            timestamp=NOON + timedelta(seconds=1 + number),
+            extra={"dataset_name": "flowers", "data_date": day, "version": version},
+        )
+        for number, (day, version) in enumerate(announced)
+    ]
+    use_context(monkeypatch, events, "second")
+    assert (retrain._server_of(settings) == "first") is is_served
 
 
 @pytest.mark.long
