@@ -23,7 +23,7 @@ from benchmarks.harness.machine import machine_line, say
 from benchmarks.harness.rounds import ROOT
 from pipeline.allowed import open_unless_set
 from pipeline.config import Settings, settings_from
-from pipeline.engines.local import run
+from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.sharding.merge import merged_lines, read_pieces
 from pipeline.sharding.plan_files import load_plan, make_plan
@@ -126,7 +126,7 @@ def list_images(folder: Path, images: int) -> None:
     """Write the simulated rows, with one listing for each million."""
     folder_of_parts = snapshots_folder(settings_of(folder, images))
     (folder / "job.json").write_text(json.dumps({"images": images, "folder": str(folder_of_parts)}))
-    run(Task(list_range, {}), listing_paths(folder, images), ignore)
+    engine_named("airflow")(Task(list_range, {}), listing_paths(folder, images), ignore)
 
 
 def list_range(path: str) -> int:
@@ -154,7 +154,7 @@ def simulated(listing: Listing, numbers: range, count: int) -> Iterator[RawImage
 
 def sort(folder: Path, images: int) -> None:
     """Sort the parts of all listings."""
-    run(Task(sort_listing, {}), listing_paths(folder, images), ignore)
+    engine_named("airflow")(Task(sort_listing, {}), listing_paths(folder, images), ignore)
 
 
 def sort_listing(path: str) -> int:
@@ -186,7 +186,7 @@ def merge(folder: Path, images: int) -> None:
         nonlocal found
         found += rows
 
-    run(Task(merge_rows, {}), load_plan(Path((folder / "plan").read_text())).ranges, count)
+    engine_named("airflow")(Task(merge_rows, {}), load_plan(Path((folder / "plan").read_text())).ranges, count)
     if found != images:
         raise SystemExit(f"the plan files have {found:,} rows instead of {images:,}")
 

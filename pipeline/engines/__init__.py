@@ -1,14 +1,16 @@
-"""Engines: each calls one function for many places, on the cores of this machine or on a cluster, and retries.
+"""Engines: each calls one function for many places, on the cores of this machine or on a cluster.
 
 The function is idempotent and writes its results into files, so an engine passes only places and counts around. A new
-engine is one module with a function `run` of the form of `Engine`, one line in `ENGINES`, and a value of the setting
-`engine`: see docs/how-to/extend.md.
+engine is one module with a function `outcomes` of the form of `Outcomes` in calls.py, one line in `ENGINES`, and a
+value of the setting `engine`: see docs/how-to/extend.md.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Protocol
 
+from pipeline.engines.calls import call_each
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
 from pipeline.system.progress import Advance
@@ -50,7 +52,7 @@ def engine_named(name: str) -> Engine:
         SettingsError: If its package is not installed.
     """
     try:
-        return cast(Engine, import_module(ENGINES[name]).run)
+        return partial(call_each, import_module(ENGINES[name]).outcomes)
     except ModuleNotFoundError as error:
         if str(error.name).startswith("pipeline"):
             raise

@@ -7,30 +7,26 @@ the pipeline runs in this process, one place after another. Seen in Beam 2.77.
 import logging
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
-from threading import Lock
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult
 
-from pipeline.engines.task import Task, error_of_cluster, reported
+from pipeline.engines.task import Outcome, Task, error_of_cluster, reported
 from pipeline.errors import SettingsError, TenfoldError
-from pipeline.system.progress import Advance
 
 OPTIONS = "TENFOLD_BEAM_OPTIONS"
 COUNT = Metrics.counter("tenfold", "count")
-_ONE_CALL = Lock()
-"""Pillow's limit of pixels and the environment belong to a whole process, and a worker of Beam has several threads."""
 _log = logging.getLogger(__name__)
 
 
-def run(task: Task, places: Sequence[str], advance: Advance) -> None:
-    """Call the task for each place, by a pipeline: see `Engine`. The counts come at its end."""
-    options = _options()
+def outcomes(task: Task, places: Sequence[str]) -> Generator[Outcome]:
+    """Call the task for each place, by a pipeline: see `Outcomes`. All outcomes come at its end, as one."""
     try:
-        pipeline = beam.Pipeline(options=options)
+        pipeline = beam.Pipeline(options=_options())
         # As bytes, because a path may not be UTF-8. Without the reshuffle, one worker would get all places.
         pipeline | beam.Create([os.fsencode(place) for place in places]) | beam.Reshuffle() | beam.Map(_call, task)
         result = pipeline.run()
@@ -42,21 +38,25 @@ def run(task: Task, places: Sequence[str], advance: Advance) -> None:
             raise
     except Exception as error:  # Each runner has classes of its own.
         raise error_of_cluster(error) from error
-    try:
-        counters = result.metrics().query(MetricsFilter().with_name(COUNT.metric_name.name))["counters"]
-        advance(sum(counter.result for counter in counters))
-    except Exception as error:  # noqa: BLE001 - the shards are written, whatever the runner says about its counters
-        _log.warning("the number of images is unknown, because the runner has no counters: %s", error)
+    yield Outcome(tuple(places), _count_of(result))
 
 
 def _call(place: bytes, task: Task) -> None:
-    with _ONE_CALL:
-        outcome = task.attempt(os.fsdecode(place))
+    outcome = task.attempt(os.fsdecode(place))
     try:
         outcome.require_success()
     except TenfoldError as error:
         raise reported(error) from error
     COUNT.inc(outcome.count)
+
+
+def _count_of(result: PipelineResult) -> int:
+    try:
+        counters = result.metrics().query(MetricsFilter().with_name(COUNT.metric_name.name))["counters"]
+        return sum(counter.result for counter in counters)
+    except Exception as error:  # noqa: BLE001 - the shards are written, whatever the runner says about its counters
+        _log.warning("the number of images is unknown, because the runner has no counters: %s", error)
+        return 0
 
 
 def _options() -> PipelineOptions:

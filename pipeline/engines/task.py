@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 
 from pipeline.errors import BadInput, EngineError, TenfoldError, error_from_json, error_to_json
 
@@ -15,6 +16,8 @@ MAX_RETRIES = 2
 """A call is repeated this many times after an error that may pass."""
 MAX_CAUSE = 500
 """An error of a cluster is cut to this many characters."""
+_ONE_CALL = Lock()
+"""Pillow's limit of pixels and the environment belong to a whole process, and a worker may have several threads."""
 _REPORTED = re.compile(r"\(tenfold-error ([\w-]+=*)\)")
 _ANY_ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception): .*)$", re.MULTILINE)
 _log = logging.getLogger(__name__)
@@ -29,8 +32,9 @@ def reported(error: TenfoldError) -> Exception:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one call: a count, or the error that no retry can repair."""
+    """The result of calls for some places, mostly of one: their count, or the error that no retry can repair."""
 
+    places: tuple[str, ...]
     count: int = 0
     failure: str = ""
 
@@ -52,11 +56,11 @@ class Task:
     function: Callable[[str], int]
     environment: Mapping[str, str]
 
-    def retried(self, place: str) -> int:
+    def call(self, place: str) -> Outcome:
         """Call the function, and repeat the call after an error that may pass."""
         for retries_left in range(MAX_RETRIES, -1, -1):
             try:
-                return self.function(place)
+                return Outcome((place,), self.function(place))
             except BadInput:
                 raise
             except TenfoldError as error:
@@ -66,7 +70,7 @@ class Task:
         raise AssertionError
 
     def attempt(self, place: str) -> Outcome:
-        """Call the function on a cluster, as `retried` does.
+        """Call the function on a cluster, as `call` does. A process makes one call at a time.
 
         Returns:
             The count, or the error that no retry can repair. It is not raised, because a cluster would call again.
@@ -74,11 +78,11 @@ class Task:
         Raises:
             RuntimeError: Any other error of this project, as `error_of_cluster` reads it.
         """
-        with _defaults(self.environment):
+        with _ONE_CALL, _defaults(self.environment):
             try:
-                return Outcome(self.retried(place))
+                return self.call(place)
             except BadInput as error:
-                return Outcome(failure=json.dumps(error_to_json(error)))
+                return Outcome((place,), failure=json.dumps(error_to_json(error)))
             except TenfoldError as error:
                 raise reported(error) from error
 
@@ -96,7 +100,12 @@ def _defaults(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def error_of_cluster(error: Exception) -> TenfoldError:
-    """Return the error of this project that a library reports as the text of a traceback, or else an EngineError."""
+    """Return the error of this project that a library reports as the text of a traceback, or else an EngineError.
+
+    An error of this project is returned unchanged.
+    """
+    if isinstance(error, TenfoldError):
+        return error
     text = str(error)
     if found := _REPORTED.findall(text):
         return error_from_json(**json.loads(base64.urlsafe_b64decode(found[-1])))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from pipeline.allowed import SOURCES
@@ -43,6 +44,18 @@ def be_killed_once(place: str) -> int:
     """Kill this process in the first call for two places."""
     if _number(place) in (1, 3) and _is_first_call(place):
         os.kill(os.getpid(), signal.SIGKILL)
+    return write(place)
+
+
+def be_alone(place: str) -> int:
+    """Raise an error if another call runs in this process."""
+    marker = Path(place).with_name(f"process {os.getpid()} is busy")
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError as error:
+        raise SourceError(f"{marker.name}: an engine must make one call at a time") from error
+    time.sleep(0.1)
+    marker.unlink()
     return write(place)
 
 

@@ -85,6 +85,14 @@ def test_a_killed_call_is_repeated(engine: str, places: int, tmp_path: Path):
     assert (call.kind, call.count, len(call.written)) == ("", COUNT * places, places)
 
 
+@pytest.mark.parametrize("engine", engines())
+def test_a_process_makes_one_call_at_a_time(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # By default, Beam has one thread here. On a cluster, it has several.
+    threads = "--runner=FnApiRunner --direct_running_mode=multi_threading --direct_num_workers=4"
+    monkeypatch.setenv("TENFOLD_BEAM_OPTIONS", threads)
+    assert Call(engine, "be_alone", tmp_path).is_complete()
+
+
 # The processes of this machine inherit the environment.
 @pytest.mark.parametrize("engine", engines(but=HERE))
 def test_the_allowlists_of_the_caller_hold_in_the_processes_of_an_engine(engine: str, tmp_path: Path):

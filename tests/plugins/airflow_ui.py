@@ -42,7 +42,8 @@ class Ui:
     @contextmanager
     def requests_of(self, user: str) -> Iterator[httpx.Client]:
         """Yield an HTTP client with the login of a user, or without a login if the name is empty."""
-        with httpx.Client(base_url=self.url, timeout=60, trust_env=False) as http:
+        # Longer than a writer waits for SQLite, so that a failure shows the error of the server.
+        with httpx.Client(base_url=self.url, timeout=180, trust_env=False) as http:
             if user:
                 login = {"username": user, "password": self.password(user)}
                 token = http.post("/auth/token", json=login).raise_for_status().json()["access_token"]

@@ -1,4 +1,5 @@
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,9 @@ def test_a_released_savepoint_is_not_visible_before_the_commit(database: Path) -
     assert cursor.execute("SELECT id FROM run").fetchall() == []
     ours.close()
     other.close()
+
+
+def test_a_commit_does_not_wait_for_the_disk(database: Path) -> None:
+    normal = 1
+    with closing(sqlite3.connect(database, **CONNECT_ARGS)) as ours:
+        assert ours.execute("PRAGMA synchronous").fetchone() == (normal,)

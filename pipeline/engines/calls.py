@@ -1,0 +1,63 @@
+"""Calls of a task for many places, until each has succeeded. The engine makes them."""
+
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from typing import Protocol
+
+from pipeline.engines.task import MAX_RETRIES, Outcome, Task
+from pipeline.errors import EngineError
+from pipeline.system.progress import Advance
+
+_log = logging.getLogger(__name__)
+
+
+class WorkersLost(Exception):
+    """Processes that made calls were killed, and the engine gave up. Its text is the subject of a sentence."""
+
+
+class Outcomes(Protocol):
+    """What an engine implements: a generator that calls a task for each place, at least once, in any order.
+
+    There is at least one place. Processes of this machine use `task.call`, those of a cluster `task.attempt`.
+    """
+
+    def __call__(self, task: Task, places: Sequence[str]) -> Generator[Outcome]:
+        """Yield the outcome of each call, as soon as it is known. An outcome may be yielded several times.
+
+        If the generator is closed, it stops the calls that are left.
+
+        Raises:
+            WorkersLost: If the places that are left shall be called again.
+            TenfoldError: For any other error of the engine, as `error_of_cluster` makes it.
+        """
+
+
+def call_each(outcomes: Outcomes, task: Task, places: Sequence[str], advance: Advance) -> None:
+    """Call the task for each place, with an engine: see `Engine`. Lost calls are repeated."""
+    left, in_vain = dict.fromkeys(places), 0
+    while left:
+        before = len(left)
+        try:
+            _call_once(outcomes, task, left, advance)
+        except WorkersLost as error:
+            in_vain = in_vain + 1 if len(left) == before else 0
+            if in_vain > MAX_RETRIES:
+                raise EngineError(
+                    f"{error} were killed {in_vain} times in a row, perhaps because memory ran out: run the same "
+                    "command to continue from here"
+                ) from error
+            _log.warning("%s were killed: starting new ones for %d calls", error, len(left))
+
+
+def _call_once(outcomes: Outcomes, task: Task, left: dict[str, None], advance: Advance) -> None:
+    """Call the task for the places that are left, and remove those that succeed. Raises the first error."""
+    # Closed, so that after an error the engine stops the other calls at once.
+    with closing(outcomes(task, list(left))) as made:
+        for outcome in made:
+            outcome.require_success()
+            new = [place for place in outcome.places if place in left]
+            if new:
+                advance(outcome.count)
+            for place in new:
+                del left[place]
