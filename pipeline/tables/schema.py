@@ -1,0 +1,75 @@
+"""The schema of a table: what each column holds. It is inferred once and stored in `dataset.json`, for all readers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+ColumnType = Literal["int", "float", "bool", "string", "date", "time"]
+"""The type of a value. In a record, a date is the number of days since 1970, and a time that of microseconds."""
+
+Role = Literal["feature", "label", "key", "group", "split"]
+
+Task = Literal["classification", "regression"]
+
+MAX_DISTINCT = 10_000
+"""The values of a column are listed if there are at most this many."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table. Its facts are those of all rows of the source."""
+
+    name: str
+    type: ColumnType
+    is_list: bool = False
+    """Whether a row holds several values of the type."""
+    role: Role = "feature"
+    missing: int = 0
+    """Number of rows without a value."""
+    distinct: int | None = None
+    """Number of different values; None if there are more than MAX_DISTINCT, or the values are lists."""
+    low: float | int | str | None = None
+    """The smallest value, as it stands in the records; None if there is no value, or the values are lists."""
+    high: float | int | str | None = None
+    """The largest value."""
+    values: Sequence[str] = ()
+    """The values of a column of strings, sorted, if there are at most MAX_DISTINCT. Of the label: those of any type, as
+    text."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """All columns of a table, in the order of the source. One of them is the label."""
+
+    columns: Sequence[Column]
+    rows: int
+    """Number of rows of the source, also of those that are rejected."""
+    task: Task
+
+    def column(self, name: str) -> Column:
+        """Return a column by its name."""
+        return next(column for column in self.columns if column.name == name)
+
+    def of_role(self, role: Role) -> Column | None:
+        """Return the column with a role; None if there is none. Features have no single column."""
+        return next((column for column in self.columns if column.role == role), None)
+
+    @property
+    def label(self) -> Column:
+        """The column to learn."""
+        return next(column for column in self.columns if column.role == "label")
+
+    @property
+    def features(self) -> list[Column]:
+        """The columns to learn from, in the order of the source."""
+        return [column for column in self.columns if column.role == "feature"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the schema in the form of `dataset.json`."""
+        return {"task": self.task, "rows": self.rows, "columns": [asdict(column) for column in self.columns]}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Schema":
+        """Return the schema that `to_json` described."""
+        columns = [Column(**{**column, "values": tuple(column["values"])}) for column in content["columns"]]
+        return cls(columns, content["rows"], content["task"])
