@@ -7,7 +7,7 @@
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
 # As variables of the shell, not of make: a path with spaces or a JSON object with quotes arrives as it was typed.
-export PYTHON CUDA SOURCE PARAMS BENCH FROM TO REPROCESS DAG
+export PYTHON CUDA SOURCE TABLE LABEL PARAMS BENCH FROM TO REPROCESS DAG
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,8 +18,8 @@ env: ## create .venv from requirements.txt (PYTHON=...: another Python, 3.11 to 
 env-dev: ## create .venv with the tools for tests and checks
 	@scripts/make-env --dev
 
-run: env ## turn images into a trained model, once; SOURCE=/path/to/images, PARAMS='{"epochs": 3}'
-	@$(AIRFLOW) run --source "$$SOURCE" --params "$$PARAMS"
+run: env ## turn images into a trained model, once; SOURCE=/path/to/images or TABLE=FILE LABEL=COLUMN, PARAMS='{"epochs": 3}'
+	@$(AIRFLOW) run --source "$$SOURCE" --table "$$TABLE" --label "$$LABEL" --params "$$PARAMS"
 
 backfill: env ## datasets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date}, then one training; REPROCESS=all, DAG=...
 	@$(AIRFLOW) backfill --from "$$FROM" --to "$$TO" --source "$$SOURCE" --params "$$PARAMS" --reprocess "$$REPROCESS" \

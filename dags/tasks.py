@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 
 
 @task(execution_timeout=timedelta(hours=12))
-def extract(for_training: bool) -> list[str]:
-    """Check the form, fix the data date, and list the images with label, size and checksum.
+def extract(for_training: bool, example_kind: str = "images") -> list[str]:
+    """Check the form, fix the data date, and list the images with label, size and checksum, or the rows of a table.
 
     A large source is only divided into ranges, which the tasks `extract_range` list.
 
@@ -26,21 +26,21 @@ def extract(for_training: bool) -> list[str]:
     *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
     with another value.
     """
-    from pipeline.extraction import divide
+    from pipeline.extraction import divide, list_all
     from pipeline.runs.launch import require_shares, require_trainable
-    from pipeline.snapshot.extract import list_source
 
     context = get_current_context()
     run = context["dag_run"]
     # A manual run without a date, and a run that an asset triggered, have no logical date.
     settings = or_sample_images(settings_of_run()).dated(run.logical_date or run.run_after)
+    settings = settings.model_copy(update={"example_kind": example_kind})
     if for_training:
         require_shares(settings, settings.train_shards)
         _warn_of_slots(settings)
     ranges = divide(settings)
     # Airflow maps over the returned value, so the settings and the snapshot are separate XComs.
     context["ti"].xcom_push(key="settings", value=settings.model_dump())
-    snapshot = None if ranges else list_source(settings)
+    snapshot = None if ranges else list_all(settings)
     if for_training and snapshot:
         require_trainable(settings, snapshot)
     # Airflow would refuse to start the next task without this XCom.

@@ -20,9 +20,9 @@ class Published(NamedTuple):
     committed: Any
 
 
-def publish(for_training: bool, outlets: list[Asset]) -> Published:
-    """Add the tasks from the images to a published dataset."""
-    extracted = extract(for_training)
+def publish(for_training: bool, outlets: list[Asset], example_kind: str = "images") -> Published:
+    """Add the tasks from the images, or from a table, to a published dataset."""
+    extracted = extract(for_training, example_kind)
     settings = extracted["settings"]
     listed = _documented(extract_range).expand(range_file=extracted)
 

@@ -11,7 +11,7 @@ import os
 import pkgutil
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Flag, auto
@@ -131,7 +131,14 @@ class AllowedBy(Flag):
     """Packages whose functions may run, instead of places."""
 
 
-_Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy)
+class OnlyFor(Flag):
+    """Marks a setting that only one kind of examples uses. The forms of the DAGs for the other kind leave it out."""
+
+    IMAGES = auto()
+    TABLES = auto()
+
+
+_Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy, OnlyFor)
 
 # Sections of the form. The settings that people set first are in no section, so that Airflow shows them unfolded.
 PLACES: JsonDict = {"section": "Places"}
@@ -286,7 +293,7 @@ class Settings(BaseModel):
         description="The date for {date}, {hour} and so on in the source, in UTC. Empty: the date of the run.",
     )
 
-    source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
+    source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
         "auto",
         title="Source format",
         max_length=MAX_TEXT,
@@ -294,7 +301,34 @@ class Settings(BaseModel):
         description="Format of the source: the name of a file in pipeline/sources. auto detects the format.",
     )
 
-    path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
+    example_kind: Annotated[Literal["images", "table"], Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
+        "images",
+        title="Kind of examples",
+        json_schema_extra=SOURCE,
+        description="images: the source is a folder or a list of images. table: each row of the source (CSV or "
+        "Parquet) is an example.",
+    )
+
+    key_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+        "",
+        title="Key column",
+        max_length=MAX_TEXT,
+        json_schema_extra=SOURCE,
+        description="In a table: the column that identifies a row. Its value decides the split and the order. Empty: "
+        "the content of the row decides.",
+    )
+
+    table_task: Annotated[
+        Literal["auto", "classification", "regression"], Decides.DATASET, UsedBy.BUILD, OnlyFor.TABLES
+    ] = Field(
+        "auto",
+        title="Task",
+        json_schema_extra=SOURCE,
+        description="What is learned from a table: a class or a number. auto: a class if the label is a text, a truth "
+        "value or an integer with at most 20 different values, else a number.",
+    )
+
+    path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
         "",
         title="Path column",
         max_length=MAX_TEXT,
@@ -309,7 +343,7 @@ class Settings(BaseModel):
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: the column of labels; several labels of an image are separated by |. Empty: label, "
-        "class, category or labels.",
+        "class, category or labels. In a table: the column to learn.",
     )
 
     split_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -317,7 +351,8 @@ class Settings(BaseModel):
         title="Split column",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
-        description="In a list: the column that holds train, validation or test. Empty: split, if it exists.",
+        description="In a list or table: the column that holds train, validation or test. Empty: in a list, split, if "
+        "it exists.",
     )
 
     group_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -325,8 +360,8 @@ class Settings(BaseModel):
         title="Group column",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
-        description="In a list: images of one group (a person, a scene) stay on one side of the split. Empty: group, "
-        "if it exists.",
+        description="In a list or table: examples of one group (a person, a scene) stay on one side of the split. "
+        "Empty: in a list, group, if it exists.",
     )
 
     list_encoding: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -335,10 +370,10 @@ class Settings(BaseModel):
         max_length=MAX_TEXT,
         examples=["utf-8", "latin-1", "cp1252", "utf-16"],
         json_schema_extra=SOURCE,
-        description="Text encoding of a CSV or TSV list.",
+        description="Text encoding of a list or table in CSV or TSV.",
     )
 
-    group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
+    group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
         "",
         title="Group pattern",
         max_length=MAX_TEXT,
@@ -357,7 +392,7 @@ class Settings(BaseModel):
         "gets the next id, and ids never change.",
     )
 
-    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(6)] = Field(
+    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(6), OnlyFor.IMAGES] = Field(
         False,
         title="Crop to bounding box",
         json_schema_extra=SOURCE,
@@ -410,7 +445,7 @@ class Settings(BaseModel):
         "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
-    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(3)] = Field(
+    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(3), OnlyFor.IMAGES] = Field(
         50.0,
         title="Maximum image size (megapixels)",
         gt=0,
@@ -419,7 +454,7 @@ class Settings(BaseModel):
         description="An image with more megapixels is rejected when its header is read, before it can fill the memory.",
     )
 
-    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(4)] = Field(
+    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(4), OnlyFor.IMAGES] = Field(
         256.0,
         title="Maximum file size (MB)",
         gt=0,
@@ -428,15 +463,19 @@ class Settings(BaseModel):
         description="Larger files are rejected without being read.",
     )
 
-    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(5)] = Field(
-        "strict",
-        title="Image check",
-        json_schema_extra=SHARDS,
-        description="strict decodes every image completely. header only checks the structure of JPEG and PNG files "
-        "that need no change, for collections without damaged files.",
+    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(5), OnlyFor.IMAGES] = (
+        Field(
+            "strict",
+            title="Image check",
+            json_schema_extra=SHARDS,
+            description="strict decodes every image completely. header only checks the structure of JPEG and PNG files "
+            "that need no change, for collections without damaged files.",
+        )
     )
 
-    prepare: Annotated[Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(7)] = Field(
+    prepare: Annotated[
+        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(7), OnlyFor.IMAGES
+    ] = Field(
         "keep",
         title="Image preparation",
         json_schema_extra=SHARDS,
@@ -445,7 +484,7 @@ class Settings(BaseModel):
         "but takes more disk space.",
     )
 
-    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(9)] = Field(
+    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(9), OnlyFor.IMAGES] = Field(
         256,
         title="Prepared image size",
         ge=16,
@@ -454,7 +493,7 @@ class Settings(BaseModel):
         description="Shorter side of prepared images in pixels. Smaller images are not resized.",
     )
 
-    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD] = Field(
+    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
         "model_garden",
         title="Feature keys",
         json_schema_extra=SHARDS,
@@ -462,7 +501,7 @@ class Settings(BaseModel):
         "image, height, width, channels, class (the id) and label (the name).",
     )
 
-    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD] = Field(
+    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
         None,
         title="Label offset",
         ge=0,
@@ -479,7 +518,7 @@ class Settings(BaseModel):
         description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
     )
 
-    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(8)] = Field(
+    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(8), OnlyFor.IMAGES] = Field(
         False,
         title="Near-duplicate detection",
         json_schema_extra=GATE,
@@ -575,6 +614,55 @@ class Settings(BaseModel):
         "drift, 0.25 a large one.",
     )
 
+    on_columns: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+        "fail",
+        title="Action on changed columns",
+        json_schema_extra=GATE,
+        description="What happens if more columns of the previous version are missing, or have another type, than the "
+        "limit below.",
+    )
+
+    max_changed_columns: Annotated[int, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+        0,
+        title="Maximum changed columns",
+        ge=0,
+        json_schema_extra=GATE,
+        description="Number of columns of the previous version that may be missing or have another type.",
+    )
+
+    on_new_values: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+        "continue",
+        title="Action on new values",
+        json_schema_extra=GATE,
+        description="What happens if the share of the training rows with a text that the previous version did not have "
+        "is above the limit below, in any column.",
+    )
+
+    max_new_values_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+        0.0,
+        title="Maximum fraction of new values",
+        ge=0,
+        le=1,
+        json_schema_extra=GATE,
+        description="Share of the training rows that may have a text that the previous version did not have.",
+    )
+
+    on_mean: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+        "continue",
+        title="Action on drifted means",
+        json_schema_extra=GATE,
+        description="What happens if the mean of a column of numbers moved by more than the limit below.",
+    )
+
+    max_mean_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+        0.25,
+        title="Maximum drift of a mean",
+        ge=0,
+        json_schema_extra=GATE,
+        allow_inf_nan=False,
+        description="How far the mean of a column may move since the previous version, in standard deviations.",
+    )
+
     ask_hours: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         24.0,
         title="Approval timeout (hours)",
@@ -594,7 +682,7 @@ class Settings(BaseModel):
         description="Number of the newest partitions (dates) of a dataset name that a retraining uses as one dataset.",
     )
 
-    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
         96,
         title="Image size",
         ge=32,
@@ -613,7 +701,7 @@ class Settings(BaseModel):
         "value makes another training on the same dataset.",
     )
 
-    weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES] = Field(
+    weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES, OnlyFor.IMAGES] = Field(
         "",
         title="Pretrained weights",
         max_length=MAX_PLACE,
@@ -631,17 +719,19 @@ class Settings(BaseModel):
         description="Memory of the shuffle buffer, in megabytes of encoded images.",
     )
 
-    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN] = Field(
-        "random",
-        title="Training crop",
-        json_schema_extra=TRAINING,
-        description="The part of an image that training sees. random: a square of 7/8 of the shorter side at a random "
-        "place, without resampling if the images were prepared for it (a prepare_size of 256 for an image_size of "
-        "224). random_resized: a crop of random size, shape and place, as in training on ImageNet from scratch. "
-        "whole: the whole image, squeezed into a square.",
+    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = (
+        Field(
+            "random",
+            title="Training crop",
+            json_schema_extra=TRAINING,
+            description="The part of an image that training sees. random: a square of 7/8 of the shorter side at a "
+            "random place, without resampling if the images were prepared for it (a prepare_size of 256 for an "
+            "image_size of 224). random_resized: a crop of random size, shape and place, as in training on ImageNet "
+            "from scratch. whole: the whole image, squeezed into a square.",
+        )
     )
 
-    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
         0.25,
         title="Minimum crop area",
         gt=0,
@@ -652,11 +742,11 @@ class Settings(BaseModel):
         ),
     )
 
-    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
         True, title="Horizontal flip", json_schema_extra=TRAINING, description="Mirror half of the training images."
     )
 
-    color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
         0.0,
         title="Color jitter",
         ge=0,
@@ -674,7 +764,7 @@ class Settings(BaseModel):
         "frequent classes not in every epoch. Not for images with several labels.",
     )
 
-    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN] = Field(
+    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
         "auto",
         title="Image cache",
         json_schema_extra=TRAINING,
@@ -783,7 +873,7 @@ class Settings(BaseModel):
         "many small layers. The first step takes up to a few minutes longer.",
     )
 
-    freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
         0,
         title="Frozen epochs",
         ge=0,
@@ -1175,6 +1265,12 @@ def settings_that_decide(what: Decides) -> list[str]:
 def settings_used_by(stages: UsedBy) -> list[str]:
     """Return the names of the settings that at least one of the stages uses."""
     return [name for name, users in declared(UsedBy).items() if users & stages]
+
+
+def settings_for(kind: OnlyFor, names: Iterable[str]) -> list[str]:
+    """Return those of some settings that a kind of examples uses."""
+    only = declared(OnlyFor)
+    return [name for name in names if only.get(name, kind) == kind]
 
 
 def settings_in_fingerprint() -> list[str]:

@@ -25,6 +25,7 @@ from pipeline.sources.detection import key_ranges
 from pipeline.sources.key_range import MIN_IMAGES, KeyRange
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Show, no_progress, progress
+from pipeline.tables.extract import list_table
 from pipeline.workspace import place_hash, snapshots_folder
 
 RANGE_IMAGES = "TENFOLD_RANGE_IMAGES"
@@ -57,7 +58,7 @@ def extract(settings: Settings) -> Place:
     """
     paths = divide(settings)
     if not paths:
-        return list_source(settings)
+        return list_all(settings)
     with progress("extract", 0) as advance:
         engine_named(settings.engine)(Task(list_range_file, allowlists(settings)), paths, advance)
     return join(settings, paths)
@@ -73,6 +74,8 @@ def divide(settings: Settings) -> list[str]:
         SourceError: If the source cannot be listed.
     """
     preflight(settings)
+    if settings.example_kind == "table":  # One task reads it: a type is known only after the last row.
+        return []
     ranges = key_ranges(settings, MAX_RANGES, _range_images())
     if len(ranges) == 1:
         return []
@@ -87,6 +90,15 @@ def divide(settings: Settings) -> list[str]:
     for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
         storage.sync_folder(changed)
     return [str(path) for path in paths]
+
+
+def list_all(settings: Settings) -> Place:
+    """List a source in this process, with settings that were checked, and return the file of the snapshot.
+
+    Raises:
+        SourceError: If the source has no example of a class, or changes meanwhile.
+    """
+    return list_table(settings) if settings.example_kind == "table" else list_source(settings)
 
 
 def load_range_file(path: str) -> RangeFile:

@@ -21,8 +21,11 @@ Json = dict[str, Any]
 
 
 def tfds_files(dataset: Dataset) -> dict[str, bytes]:
-    """Return the files for TFDS by name. Empty if the shards are compressed, because TFDS cannot read them."""
-    if dataset.records.compression != "none":
+    """Return the files for TFDS by name. Empty if the shards are compressed, because TFDS cannot read them.
+
+    Also empty for tables, because TFDS has no missing values.
+    """
+    if dataset.records.compression != "none" or dataset.table:
         return {}
     names = class_names(dataset)
     lines = "".join(f"{name}\n" for name in names)

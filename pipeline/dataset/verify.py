@@ -12,6 +12,8 @@ from pipeline.records import tfrecord
 from pipeline.records.format import read_image
 from pipeline.storage import Place
 from pipeline.system.progress import progress
+from pipeline.tables.read import read_row, text_of
+from pipeline.tables.schema import Schema
 
 
 def verify(folder: Place) -> dict[str, Any]:
@@ -82,6 +84,24 @@ def _problems_of_records(path: Place, shard: Shard, dataset: Dataset, counted: C
 
 
 def _problem_of_example(record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
+    return (_problem_of_row if dataset.table else _problem_of_image)(record, dataset, counted)
+
+
+def _problem_of_row(record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
+    schema = Schema.from_json(dataset.table)
+    try:
+        row = read_row(record, schema)
+    except ValueError as error:
+        return str(error)
+    if schema.task == "classification":
+        label = text_of(row[schema.label.name][0], schema.label)
+        if label not in dataset.labels:
+            return f"has the unknown label {label!r}"
+        counted[dataset.labels.index(label)] += 1
+    return ""
+
+
+def _problem_of_image(record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
     try:
         image = read_image(record, dataset.records)
     except ValueError as error:
@@ -122,6 +142,6 @@ def _problems_of_counts(dataset: Dataset) -> Iterator[str]:
     written = sum(split.examples for split in dataset.splits.values())
     if written + dataset.rejected["count"] != dataset.source["listed"]:
         yield (
-            f"{written} images were written and {dataset.rejected['count']} were rejected, but "
+            f"{written} examples were written and {dataset.rejected['count']} were rejected, but "
             f"{dataset.source['listed']} were listed"
         )

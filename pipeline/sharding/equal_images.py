@@ -20,6 +20,7 @@ from pipeline.sharding.duplicates import MAX_NAMES, READERS, Group, candidates, 
 from pipeline.sharding.order import Order, Placed
 from pipeline.sharding.sort import read_contents
 from pipeline.snapshot.part import SPLITS, TRAIN
+from pipeline.snapshot.raw_image import RawImage
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
@@ -113,13 +114,18 @@ def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[
 
         def read(number: int) -> bytes:
             advance(1)
-            return reader.read(order.placed(number).image)
+            return content_of_row(order.placed(number).image, reader)
 
         groups = confirm(alike.groups, read, alike.sizes.__getitem__)
     images = ordered_map(order.placed, (int(number) for group in groups for number in group), READERS)
     for group in groups:
         row = _row(islice(images, len(group)))
         file.write(b"%d\t%b\n" % (group[0], json.dumps(row).encode("ascii")))
+
+
+def content_of_row(row: RawImage, reader: RawReader) -> bytes:
+    """Return what is compared: the columns that a row of a table carries, or the file of an image."""
+    return row.content.encode("ascii") if row.content else reader.read(row)
 
 
 def _row(images: Iterable[Placed]) -> dict[str, Any]:

@@ -15,11 +15,13 @@ from pipeline.errors import GateError
 from pipeline.snapshot.skipped import SKIPPED, suffix_counts
 
 MAX_EXAMPLES = 3
+MAX_SHOWN = 10
+"""A sentence names at most this many columns."""
 MANY_SKIPPED = 0.1
 """If more than this share of the files was skipped because of their suffix, a warning appears."""
 _log = logging.getLogger(__name__)
 
-Kind = Literal["rejected", "leak", "contradiction", "imbalance", "drift"]
+Kind = Literal["rejected", "leak", "contradiction", "imbalance", "drift", "columns", "new_values", "mean"]
 Ask = Callable[[str], bool]
 
 
@@ -40,6 +42,9 @@ def actions(settings: Settings) -> set[Action]:
         settings.on_contradiction,
         settings.on_imbalance,
         settings.on_drift,
+        settings.on_columns,
+        settings.on_new_values,
+        settings.on_mean,
     }
 
 
@@ -55,32 +60,45 @@ def findings(quality: Mapping[str, Any], settings: Settings) -> list[Finding]:
         ),
         ("imbalance", _imbalance(quality, settings.max_imbalance), settings.on_imbalance),
         ("drift", _drift(quality, settings.max_drift), settings.on_drift),
+        ("columns", _columns(quality, settings.max_changed_columns), settings.on_columns),
+        ("new_values", _new_values(quality, settings.max_new_values_fraction), settings.on_new_values),
+        ("mean", _means(quality, settings.max_mean_drift), settings.on_mean),
     )
     return [Finding(kind, sentence, action) for kind, sentence, action in checks if sentence]
 
 
 def notices(quality: Mapping[str, Any]) -> list[str]:
-    """Return facts about the images that have no threshold, one sentence each."""
+    """Return facts about the examples that have no threshold, one sentence each."""
+    unit = _unit(quality)
     sentences = (
-        _duplicates(quality.get("duplicates"), "equal to another one"),
-        _duplicates(quality.get("near_duplicates"), "almost the same as another one"),
-        _shared(quality.get("shared")),
+        _duplicates(quality.get("duplicates"), "equal to another one", unit),
+        _duplicates(quality.get("near_duplicates"), "almost the same as another one", unit),
+        _shared(quality.get("shared"), unit),
         _near_leaks(quality.get("near_duplicates") or {}),
         _skipped_by_name(quality.get("skipped_by_name") or {}),
         _misnamed(quality.get("misnamed", 0)),
         _ignored_profiles(quality.get("profiles", {}).get("ignored", 0)),
         _classes(quality.get("classes_new"), "new and got the next ids"),
-        _gone(quality.get("classes_gone")),
-        _unused(quality.get("classes_unused")),
+        _gone(quality.get("classes_gone"), unit),
+        _unused(quality.get("classes_unused"), unit),
         _classes(
             quality.get("classes_without_training"),
-            "without training images, so no model can learn them (the split never moves an image to change this)",
+            f"without training {unit}s, so no model can learn them (the split never moves {_a(unit)} to change this)",
         ),
         _classes(
-            quality.get("classes_without_validation"), "without validation images, so the scores do not cover them"
+            quality.get("classes_without_validation"), f"without validation {unit}s, so the scores do not cover them"
         ),
     )
     return [sentence for sentence in sentences if sentence]
+
+
+def _unit(quality: Mapping[str, Any]) -> str:
+    """Return the word for an example."""
+    return str(quality.get("unit", "image"))
+
+
+def _a(unit: str) -> str:
+    return f"an {unit}" if unit == "image" else f"a {unit}"
 
 
 def decide(findings: Sequence[Finding], ask: Ask | None) -> None:
@@ -130,7 +148,7 @@ def _rejected(quality: Mapping[str, Any], threshold: float) -> str:
     if not listed or rejected <= threshold * listed:
         return ""
     return (
-        f"{_share(rejected, listed)} images were rejected, more than max_rejected_fraction={threshold:g}: "
+        f"{_share(rejected, listed)} {_unit(quality)}s were rejected, more than max_rejected_fraction={threshold:g}: "
         "rejected.jsonl says why and what could be done with each"
     )
 
@@ -141,7 +159,7 @@ def _leaked(quality: Mapping[str, Any], threshold: float) -> str:
     if leaked <= threshold * of:
         return ""
     return (
-        f"{_share(leaked, of)} validation and test images are in training too, more than "
+        f"{_share(leaked, of)} validation and test {_unit(quality)}s are in training too, more than "
         f"max_leaked_fraction={threshold:g}{_such_as(leaks.get('names', []))}: remove them from one side, or the score "
         "flatters the model"
     )
@@ -159,8 +177,9 @@ def _contradictions(quality: Mapping[str, Any], threshold: float) -> str:
         )
     ]
     return (
-        f"{_share(contradictory, of)} images are equal to one with different labels, more than "
-        f"max_contradictory_fraction={threshold:g}, such as {', '.join(pairs)}: keep one label, or remove the images"
+        f"{_share(contradictory, of)} {_unit(quality)}s are equal to one with different labels, more than "
+        f"max_contradictory_fraction={threshold:g}, such as {', '.join(pairs)}: keep one label, or remove the "
+        f"{_unit(quality)}s"
     )
 
 
@@ -179,8 +198,9 @@ def _imbalance(quality: Mapping[str, Any], threshold: float) -> str:
         return ""
     times = f"{counts[largest] / counts[smallest]:.3g} times" if counts[smallest] else "against"
     return (
-        f"class {largest!r} has {counts[largest]} training images, {times} the {counts[smallest]} of {smallest!r}, "
-        f"more than max_imbalance={threshold:g}: add images to the small classes, or leave them out"
+        f"class {largest!r} has {counts[largest]} training {_unit(quality)}s, {times} the {counts[smallest]} of "
+        f"{smallest!r}, more than max_imbalance={threshold:g}: add {_unit(quality)}s to the small classes, or leave "
+        "them out"
     )
 
 
@@ -193,24 +213,66 @@ def _drift(quality: Mapping[str, Any], threshold: float) -> str:
     numbers = ", ".join(f"{name} by {drift[name]:.2f}" for name in over)
     # An approval stores the whole sentence. If the wording changes, the same finding becomes a new question.
     return (
-        f"the images differ from those of version {against} in {numbers}, more than max_drift={threshold:g}: "
-        "look at the dataset cards of both, and go on if the change is meant"
+        f"the {_unit(quality)}s differ from those of version {against} in {numbers}, more than "
+        f"max_drift={threshold:g}: look at the dataset cards of both, and go on if the change is meant"
     )
 
 
-def _duplicates(duplicates: Mapping[str, Any] | None, what: str) -> str:
+def _columns(quality: Mapping[str, Any], threshold: int) -> str:
+    changes = quality.get("table_changes") or {}
+    columns = changes.get("columns") or {}
+    if len(columns) <= threshold:
+        return ""
+    shown = ", ".join(f"{name!r} {what}" for name, what in list(columns.items())[:MAX_SHOWN])
+    more = f" and {len(columns) - MAX_SHOWN} more" if len(columns) > MAX_SHOWN else ""
+    return (
+        f"{_count(len(columns), 'column')} of version {changes['against']} changed, more than "
+        f"max_changed_columns={threshold}: {shown}{more}. Repair the table, or go on if the change is meant"
+    )
+
+
+def _new_values(quality: Mapping[str, Any], threshold: float) -> str:
+    changes = quality.get("table_changes") or {}
+    over = {name: new for name, new in (changes.get("new_values") or {}).items() if new["fraction"] > threshold}
+    if not over:
+        return ""
+    shown = ", ".join(
+        f"{name!r} in {new['fraction']:.3g} of the training rows (such as {new['values'][0]!r})"
+        for name, new in list(over.items())[:MAX_SHOWN]
+    )
+    return (
+        f"{_count(len(over), 'column')} have texts that version {changes['against']} did not have, more than "
+        f"max_new_values_fraction={threshold:g}: {shown}. A model of that version knows none of them"
+    )
+
+
+def _means(quality: Mapping[str, Any], threshold: float) -> str:
+    changes = quality.get("table_changes") or {}
+    means = changes.get("means") or {}
+    over = sorted((name for name, shift in means.items() if shift > threshold), key=lambda name: -means[name])
+    if not over:
+        return ""
+    shown = ", ".join(f"{name!r} by {means[name]:.2f}" for name in over[:MAX_SHOWN])
+    return (
+        f"the means of {_count(len(over), 'column')} moved since version {changes['against']} by more than "
+        f"max_mean_drift={threshold:g} standard deviations: {shown}. Look at the dataset cards of both, and go on if "
+        "the change is meant"
+    )
+
+
+def _duplicates(duplicates: Mapping[str, Any] | None, what: str, unit: str) -> str:
     if not duplicates or not duplicates["images"]:
         return ""
-    return f"{_images(duplicates['images'])} {what} ({_count(duplicates['groups'], 'group')})"
+    return f"{_units(duplicates['images'], unit)} {what} ({_count(duplicates['groups'], 'group')})"
 
 
-def _shared(shared: Mapping[str, Any] | None) -> str:
+def _shared(shared: Mapping[str, Any] | None, unit: str) -> str:
     if not shared or not shared["images"]:
         return ""
     return (
-        f"{_images(shared['images'])} in several dates of the window. This accounts for {shared['examples']} of its "
-        f"{shared['of']} examples, because each image counts once per date: set window=1 if each date also contains "
-        "all images of the dates before it"
+        f"{_units(shared['images'], unit)} in several dates of the window. This accounts for {shared['examples']} of "
+        f"its {shared['of']} examples, because each {unit} counts once per date: set window=1 if each date also "
+        f"contains all {unit}s of the dates before it"
     )
 
 
@@ -233,13 +295,13 @@ def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
 
 
 def _misnamed(count: int) -> str:
-    return f"{_images(count)} in another format than the file name says (read anyway)" if count else ""
+    return f"{_units(count, 'image')} in another format than the file name says (read anyway)" if count else ""
 
 
 def _ignored_profiles(count: int) -> str:
     return (
-        f"{_images(count)} stored without conversion to sRGB, because the color profile is damaged or does not match "
-        "the image"
+        f"{_units(count, 'image')} stored without conversion to sRGB, because the color profile is damaged or does "
+        "not match the image"
         if count
         else ""
     )
@@ -253,13 +315,13 @@ def _classes(labels: Sequence[str] | None, what: str) -> str:
     return f"{_count(len(labels), 'class', 'classes')} {what}: {shown}{more}"
 
 
-def _gone(labels: Sequence[str] | None) -> str:
-    sentence = _classes(labels, "without images in this version, with unchanged ids")
-    return f"{sentence}. If these are completely different images, choose another dataset_name" if sentence else ""
+def _gone(labels: Sequence[str] | None, unit: str) -> str:
+    sentence = _classes(labels, f"without {unit}s in this version, with unchanged ids")
+    return f"{sentence}. If these are completely different {unit}s, choose another dataset_name" if sentence else ""
 
 
-def _unused(labels: Sequence[str] | None) -> str:
-    sentence = _classes(labels, "in the label map, but without an image in this version")
+def _unused(labels: Sequence[str] | None, unit: str) -> str:
+    sentence = _classes(labels, f"in the label map, but without {_a(unit)} in this version")
     return (
         f"{sentence}. If a failed build left them, `python -m pipeline labels --release` removes them, but only before "
         "a dataset with them is committed"
@@ -278,8 +340,8 @@ def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({100 * part / whole:.3g}%)"
 
 
-def _images(count: int) -> str:
-    return "1 image is" if count == 1 else f"{count} images are"
+def _units(count: int, unit: str) -> str:
+    return f"1 {unit} is" if count == 1 else f"{count} {unit}s are"
 
 
 def _count(count: int, one: str, many: str = "") -> str:

@@ -43,10 +43,13 @@ class Piece(NamedTuple):
 
 
 class _Line(bytes):
-    """A line that sorts by its key. Only lines with equal hashes are compared."""
+    """A line that sorts by its key. Only lines with equal hashes are compared.
+
+    Rows of a table may have the same key. They sort by their content, whatever the order of the source.
+    """
 
     def __lt__(self, other: bytes) -> bool:
-        return key_bytes(from_line(self).key) < key_bytes(from_line(other).key)
+        return (key_bytes(from_line(self).key), bytes(self)) < (key_bytes(from_line(other).key), bytes(other))
 
 
 def to_line(piece: Piece) -> bytes:

@@ -110,6 +110,14 @@ class Order:
         [kind] = kinds_of(row.columns, self.rule, lowest)
         return Placed(row.image, SPLITS.index(self._split_of(KINDS[kind], lowest)))
 
+    def is_training(self, part: int) -> NDArray[np.bool_]:
+        """Return which rows of a part are for training, in the order of the part."""
+        lowest = self._lowest[part]
+        kinds = kinds_of(self.parts[part].columns(), self.rule, lowest)
+        trained = np.array([self._split_of(kind, lowest) == TRAIN for kind in KINDS])
+        result: NDArray[np.bool_] = trained[kinds]
+        return result
+
     def first_rows(self, split: str, count: int) -> list[RawImage]:
         """Return the first `count` rows of a split, or all if there are fewer."""
         [pieces] = self.pieces(split, [0, min(count, self.images[split])])

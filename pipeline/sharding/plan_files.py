@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import accumulate, chain
 from pathlib import Path
@@ -31,9 +31,12 @@ from pipeline.sharding.order import Order
 from pipeline.sharding.quality_facts import DUPLICATES, planned_facts, skipped_by_name
 from pipeline.sharding.ranges import PLAN_FORMAT, WRITER_VERSION, RangePlan, ShardSpec
 from pipeline.sharding.sort import SplitRule
+from pipeline.sharding.table_facts import table_changes, table_facts
 from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot_to_plan
 from pipeline.storage import Place
+from pipeline.tables.codecs import row_codec_versions
+from pipeline.tables.schema import Schema
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
 MAX_NUMBER = 100
@@ -65,6 +68,8 @@ class Plan:
     in_label_map: bool = False
     """Whether the ids of the labels come from the label map of the dataset name, and not from a user's file. Plans of
     earlier releases do not have this field."""
+    table: dict[str, Any] = field(default_factory=dict)
+    """The field `table` of `dataset.json`. Empty for images."""
 
 
 def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
@@ -94,6 +99,8 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     if _is_complete(settings, version):
         _warn({"skipped_by_name": skipped_by_name(snapshot)})  # Skipped files do not change the version.
         return _save_plan(settings, whole_plan)
+    if snapshot.table:
+        whole_plan = replace(whole_plan, table=table_facts(Schema.from_json(snapshot.table), order))
     quality = _pass_gate(settings, snapshot, order, whole_plan, ask)
     build = str(work_folder(settings, version))
     # Another run has changed the label map since `proposed_labels`. With other ids, the version is another one.
@@ -141,6 +148,8 @@ def _pass_gate(
     before = last_version(name_folder(settings), but=whole_plan.version)
     with storage.write_whole(work_folder(settings, whole_plan.version) / DUPLICATES, synced=True) as file:
         quality = planned_facts(snapshot, order, file, labels=whole_plan.labels, before=before)
+    if whole_plan.table:
+        quality["table_changes"] = table_changes(whole_plan.table, before)
     _warn(quality)
     decide(findings(quality, settings), ask)
     return quality
@@ -161,7 +170,7 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
         snapshot=str(snapshot_path),
         labels=labels,
         records=record_format(settings, snapshot),
-        settings=settings_of_bytes(settings),
+        settings=settings_of_bytes(settings, snapshot),
         quality={},
         complete=True,
         ranges=[],
@@ -200,16 +209,25 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
         "texts": snapshot.texts,
         "records": asdict(record_format(settings, snapshot)),
         "shards": shard_counts,
-        **settings_of_bytes(settings),
+        **settings_of_bytes(settings, snapshot),
         "writer": WRITER_VERSION,
-        "codecs": _codecs(settings),
+        "codecs": _codecs(settings, snapshot),
+        **({"columns": _columns(snapshot)} if snapshot.table else {}),
     }
     # The order of the settings in the code must not matter.
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def settings_of_bytes(settings: Settings) -> dict[str, Any]:
+def _columns(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Return the columns of a table as far as they decide the records. A column may have no value in any row."""
+    facts = ("name", "type", "is_list", "role")
+    return [{fact: column[fact] for fact in facts} for column in snapshot.table["columns"]]
+
+
+def settings_of_bytes(settings: Settings, snapshot: Snapshot) -> dict[str, Any]:
     """Return the settings that are part of the fingerprint by their value (`InFingerprint` in pipeline/config.py)."""
+    if snapshot.table:  # The others are about images.
+        return {name: getattr(settings, name) for name in SplitRule._fields}
     values = {name: getattr(settings, name) for name in settings_in_fingerprint()}
     if settings.prepare == "keep":
         # It has no effect then, and the same bytes must have the same version.
@@ -231,8 +249,9 @@ def _order(snapshot: Snapshot, settings: Settings) -> Order:
 def _log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], version: str, settings: Settings) -> None:
     for split, shards in counts.items():
         _log.info("version %s: writing %d %s images into %d shards", version, order.images[split], split, shards)
-    total = expected_bytes(snapshot, order, rules_of(settings))
-    log_size(total, snapshot, shards_folder(settings, version), settings.prepare)
+    rules = Rules() if snapshot.table else rules_of(settings)
+    total = expected_bytes(snapshot, order, rules)
+    log_size(total, snapshot, shards_folder(settings, version), rules.prepare)
     train_bytes = total * order.images[TRAIN] // snapshot.listed
     for advice in (
         plan.size_advice(train_bytes, settings.train_shards),
@@ -261,7 +280,8 @@ def _write_plan_files(
             shards=list(of_range),
             written=whole_plan.written,
             published=whole_plan.dataset,
-            codecs=_codecs(settings),
+            codecs=_codecs(settings, snapshot),
+            table=snapshot.table,
         )
         path = folder / f"{of_range[0].name}--{of_range[-1].name}.jsonl"
         with storage.write_whole(path, synced=True) as file:
@@ -283,8 +303,11 @@ def _pieces(order: Order, ranges: Sequence[Sequence[ShardSpec]]) -> Iterator[lis
         yield list(chain.from_iterable(of_range))
 
 
-def _codecs(settings: Settings) -> dict[str, str]:
-    return codec_versions(gzip=settings.compression == "gzip", perceptual_hash=settings.near_duplicates)
+def _codecs(settings: Settings, snapshot: Snapshot) -> dict[str, str]:
+    gzip = settings.compression == "gzip"
+    if snapshot.table:
+        return row_codec_versions(gzip=gzip)
+    return codec_versions(gzip=gzip, perceptual_hash=settings.near_duplicates)
 
 
 def rules_of(settings: Settings) -> Rules:

@@ -44,6 +44,9 @@ from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path, st
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance
+from pipeline.tables.codecs import row_codec_versions
+from pipeline.tables.read import feature_kinds
+from pipeline.tables.schema import Schema
 
 COPIERS = 8
 """This many threads copy shards. Threads suffice: they wait for disk and bucket, and C computes the checksums."""
@@ -312,16 +315,19 @@ def _require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Map
 
 def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:
     """Return the fields of the dataset that were known before the shards were written."""
-    codecs = codec_versions(
-        gzip=plan.records.compression == "gzip", perceptual_hash=bool(plan.settings["near_duplicates"])
-    )
+    gzip = plan.records.compression == "gzip"
+    if plan.table:
+        codecs, features = row_codec_versions(gzip=gzip), feature_kinds(Schema.from_json(plan.table))
+    else:
+        codecs = codec_versions(gzip=gzip, perceptual_hash=bool(plan.settings["near_duplicates"]))
+        features = plan.records.features()
     return {
         "name": plan.dataset_name,
         "version": plan.version,
         "labels": tuple(plan.labels),
         "texts": snapshot.texts,
         "records": plan.records,
-        "features": plan.records.features(),
+        "features": features,
         "source": {
             "uri": snapshot.source_uri,
             "kind": snapshot.kind,
@@ -331,6 +337,7 @@ def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:
         },
         "settings": plan.settings,
         "software": {**codecs, "google-crc32c": installed_version("google-crc32c")},
+        "table": plan.table,
     }
 
 

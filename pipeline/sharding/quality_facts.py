@@ -39,6 +39,7 @@ def planned_facts(
     `labels` are the labels of the version by id. `before` is the last version.
     """
     facts: Quality = {
+        **({"unit": "row"} if snapshot.table else {}),
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
         **equal_images(order, RawReader(snapshot.origin), duplicates),

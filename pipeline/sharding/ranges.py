@@ -6,7 +6,7 @@ This module is light to import, like all modules of a shard task, which starts i
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any
 
 from pipeline.errors import SettingsError
 from pipeline.images.examine import Rules
@@ -51,6 +51,8 @@ class RangePlan:
     """The `codec_versions` of the version. Empty in plans of earlier releases."""
     format: int = 1
     """The PLAN_FORMAT of the release that wrote the plan."""
+    table: dict[str, Any] = field(default_factory=dict)
+    """The schema of a table. Empty for images."""
 
     @property
     def images(self) -> int:

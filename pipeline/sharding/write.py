@@ -1,31 +1,25 @@
-"""Plan file -> shards. Images are read, examined and written one by one, so that only one is in memory."""
+"""Plan file -> shards. Examples are read, examined and written one by one, so that only one is in memory."""
 
 import platform
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import IO
 
-import google_crc32c
-
 from pipeline import storage
 from pipeline.allowed import require_output, require_source
-from pipeline.dataset.content_hashes import content_hash
-from pipeline.errors import SettingsError, SourceError
+from pipeline.errors import SettingsError
 from pipeline.images.codecs import codec_versions
-from pipeline.images.examine import Examiner, UsableImage, is_misnamed
-from pipeline.images.rejection import ABSENT, Rejection
-from pipeline.records.format import ImageEncoder
-from pipeline.records.tfrecord import Writer, writer_of
+from pipeline.records.tfrecord import writer_of
+from pipeline.sharding.examples import Examples, examples_of
 from pipeline.sharding.merge import merged_lines, read_pieces
 from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range, read_range
-from pipeline.sharding.results import ShardResult, WrittenShard, load_result, remove_torn, results_folder, save_result
-from pipeline.sharding.statistics import Statistics
-from pipeline.snapshot.raw_image import RawImage, from_lines, key_bytes, place_of_key, why_unread
-from pipeline.snapshot.raw_reader import RawReader, ReadImage
-from pipeline.sources import Box
+from pipeline.sharding.results import WrittenShard, load_result, remove_torn, results_folder, save_result
+from pipeline.snapshot.raw_image import from_lines, place_of_key
+from pipeline.snapshot.raw_reader import ReadImage
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance
+from pipeline.tables.codecs import row_codec_versions
 
 
 def write_range(plan_path: Place, advance: Advance) -> None:
@@ -45,12 +39,13 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         advance(sum(spec.images for spec in finished))
         # One stream for all shards: while a shard is uploaded, the images of the next one are downloaded.
         lines = _lines(_rows(range_plan, file), range_plan.shards, finished)
-        images = RawReader(range_plan.origin).read_all(from_lines(lines))
-        writer = _ShardWriter(range_plan)
+        examples = examples_of(range_plan)
+        rows = examples.read(from_lines(lines))
         for spec in range_plan.shards:
             if spec not in finished:
                 _remove_torn(plan_path, range_plan, spec)
-                save_result(plan_path, writer.write(spec, islice(images, spec.images), advance))
+                path = place_of(range_plan.written) / spec.name
+                save_result(plan_path, _write(path, spec, examples, islice(rows, spec.images), advance))
 
 
 def write_plan_file(path: str) -> int:
@@ -83,9 +78,10 @@ def write_allowed_plan_file(path: str) -> int:
             for folder in {str(place_of(piece.lines).parent) for piece in read_pieces(file)}:
                 require_output(place_of(folder))
             file.seek(start)
-        for rows in from_lines(_rows(range_plan, file)):
-            for row in rows:
-                require_source(place_of_key(range_plan.origin, row.key))
+        if not range_plan.table:  # The rows of a table carry their content.
+            for rows in from_lines(_rows(range_plan, file)):
+                for row in rows:
+                    require_source(place_of_key(range_plan.origin, row.key))
     return write_plan_file(path)
 
 
@@ -94,7 +90,11 @@ def _require_codecs(range_plan: RangePlan) -> None:
     planned = range_plan.codecs
     if not planned:  # An earlier release made the plan.
         return
-    here = codec_versions(gzip=range_plan.records.compression == "gzip", perceptual_hash="imagehash" in planned)
+    gzip = range_plan.records.compression == "gzip"
+    if range_plan.table:
+        here = row_codec_versions(gzip=gzip)
+    else:
+        here = codec_versions(gzip=gzip, perceptual_hash="imagehash" in planned)
     different = [
         f"{name} is {here.get(name, 'missing')} instead of {planned.get(name, 'missing')}"
         for name in sorted({*planned, *here})
@@ -141,88 +141,16 @@ def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collecti
             yield from lines
 
 
-class _ShardWriter:
-    """Writes the shards of a range one after another."""
-
-    def __init__(self, range_plan: RangePlan) -> None:
-        self._folder = place_of(range_plan.written)
-        self._origin = range_plan.origin
-        self._examine = Examiner(range_plan.rules).examine
-        self._encode = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts).encode
-
-    def write(self, spec: ShardSpec, images: Iterable[ReadImage], advance: Advance) -> WrittenShard:
-        """Write some images as one shard. The file is complete or absent."""
-        path, sums = self._folder / spec.name, _Sums()
-        # The shard is synced, because the commit relies on it after a power loss.
-        with storage.write_new(path, synced=True) as file:
-            records = writer_of(path, file)
-            for row, raw in images:
-                self._add(row, raw, records, sums)
-                advance(1)
-            records.close()
-        return WrittenShard(sums.result(spec, records), bytes(sums.hashes))
-
-    def _add(self, row: RawImage, raw: bytes | None, records: Writer, sums: "_Sums") -> None:
-        if raw is None:
-            sums.reject(row, why_unread(row, self._origin) or ABSENT)
-            return
-        if google_crc32c.value(raw) != row.crc32c:
-            # Going on would give this version other bytes than its fingerprint promises.
-            place = place_of_key(self._origin, row.key)
-            raise SourceError(f"{place} changed after it was listed: run again to make a new version")
-        image = self._examine(raw, [Box(*box) for box in row.boxes] if row.boxes else ())
-        if isinstance(image, Rejection):
-            sums.reject(row, image)
-        else:
-            # `ImageEncoder` remembers parts of records by their labels, so these must be hashable.
-            labels, encoded = tuple(row.labels), image.encoded
-            before = self._encode(image, labels, key_bytes(row.key))
-            # The checksum of an unchanged image is known already, so its bytes are not read again.
-            records.write(before, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
-            sums.add(row.key, labels, image)
-
-
-class _Sums:
-    """Counts and hashes of the images of one shard."""
-
-    def __init__(self) -> None:
-        self.hashes = bytearray()
-        self._kinds: Counter[tuple[tuple[str, ...], str, str]] = Counter()
-        """Number of images by labels, suffix and format of the source file."""
-        self._statistics = Statistics()
-        self._rejected: list[dict[str, str]] = []
-        self._perceptual_hashes: list[tuple[str, int]] = []
-        self._profiles: Counter[str] = Counter()
-
-    def add(self, key: str, labels: tuple[str, ...], image: UsableImage) -> None:
-        encoded, _, height, width, _, source_format, brightness, perceptual_hash, profile = image
-        self.hashes += content_hash(encoded)
-        self._kinds[labels, key.rpartition(".")[2], source_format] += 1
-        self._statistics.add(height, width, len(encoded), brightness)
-        if perceptual_hash is not None:
-            self._perceptual_hashes.append((key, perceptual_hash))
-        if profile:
-            self._profiles[profile] += 1
-
-    def reject(self, row: RawImage, rejection: Rejection) -> None:
-        self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
-
-    def result(self, spec: ShardSpec, records: Writer) -> ShardResult:
-        classes: Counter[str] = Counter()
-        for (labels, *_), count in self._kinds.items():
-            classes.update(dict.fromkeys(labels, count))
-        return ShardResult(
-            name=spec.name,
-            split=spec.split,
-            examples=self._kinds.total(),
-            bytes=records.size,
-            crc32c=f"{records.crc32c:08x}",
-            ends=records.ends.hex(),
-            hashes_crc32c=f"{google_crc32c.value(bytes(self.hashes)):08x}",
-            classes=dict(classes),
-            rejected=self._rejected,
-            misnamed=sum(count for (_, suffix, form), count in self._kinds.items() if is_misnamed(suffix, form)),
-            statistics=self._statistics.to_json(),
-            perceptual_hashes=self._perceptual_hashes,
-            profiles=dict(self._profiles),
-        )
+def _write(
+    path: Place, spec: ShardSpec, examples: Examples, rows: Iterable[ReadImage], advance: Advance
+) -> WrittenShard:
+    """Write some rows as one shard. The file is complete or absent."""
+    sums = examples.sums()
+    # The shard is synced, because the commit relies on it after a power loss.
+    with storage.write_new(path, synced=True) as file:
+        records = writer_of(path, file)
+        for row, raw in rows:
+            examples.add(row, raw, records, sums)
+            advance(1)
+        records.close()
+    return WrittenShard(sums.result(spec, records), bytes(sums.hashes))

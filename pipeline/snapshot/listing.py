@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from pipeline import storage
 from pipeline.errors import SettingsError, SourceError
@@ -48,6 +49,8 @@ class Listing:
     box_labels: dict[str, None] = field(default_factory=dict)
     """Labels of boxes. A dictionary is a set that JSON can hold."""
     skipped: SkippedFiles = field(default_factory=SkippedFiles)
+    table: dict[str, Any] = field(default_factory=dict)
+    """The schema of a table (pipeline/tables/schema.py). Empty for images."""
 
     @property
     def fingerprint(self) -> str:
@@ -72,7 +75,7 @@ class Listing:
         self.remote = self.remote or storage.is_bucket(row.key)
         for label in row.labels:
             self.classes[label] = self.classes.get(label, 0) + 1
-        self.multi_label |= len(row.labels) != 1
+        self.multi_label |= len(row.labels) > 1
         if row.boxes:
             self.has_boxes = True
             self.box_labels.update(dict.fromkeys(box.label for box in row.boxes if box.label))

@@ -138,10 +138,11 @@ def _write_part(rows: Iterator[RawImage], folder: Place, limits: PartLimits) -> 
         with open(rows_path, "wb") as rows_file, open(columns_path, "wb") as columns_file:
             for row in rows:
                 content = content_of(row)
-                fingerprint.add(content)
                 line = to_line(content, row)
+                fingerprint.add(line if row.content or row.rejection else content)
                 digest.update(line)
-                label = labels.setdefault(row.labels[0], len(labels))
+                # A row of a table has no class if its label is a number.
+                label = labels.setdefault(row.labels[0] if row.labels else "", len(labels))
                 columns_file.write(_to_columns(row, offset, label))
                 offset += rows_file.write(line)
                 first = first or row.key

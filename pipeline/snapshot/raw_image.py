@@ -21,6 +21,10 @@ from pipeline.system.os_errors import retried
 
 ROWS_AT_ONCE = 64
 """This many rows are parsed together."""
+_IDENTITY = 7
+"""The first fields of a row are the identity of an image."""
+_WITHOUT_CONTENT = 9
+"""The row of an image has these fields in a file. The others are those of a row of a table."""
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -40,6 +44,10 @@ class RawImage(NamedTuple):
     boxes: Sequence[Box]
     generation: int
     md5: str = ""
+    content: str = ""
+    """The encoded columns of a row of a table, in base64. Images have none: they are read at their key."""
+    rejection: Sequence[str] = ()
+    """Reason and advice, if a row of a table is rejected."""
 
 
 @dataclass(frozen=True)
@@ -74,25 +82,25 @@ def why_unread(row: RawImage, origin: Origin) -> Rejection | None:
 def content_of(row: RawImage) -> bytes:
     """Return the identity of an image: its row as JSON without generation, MD5 and the closing bracket."""
     # Generation and MD5 differ between a disk and a bucket, and the same images must give the same version.
-    return _dump(row[:-2])[:-1].encode("ascii")
+    return _dump(row[:_IDENTITY])[:-1].encode("ascii")
 
 
 def to_line(content: bytes, row: RawImage) -> bytes:
     """Return a row as one line with its newline. `content` is the result of `content_of`."""
-    return b'%b,%d,"%b"]\n' % (content, row.generation, row.md5.encode("ascii"))
+    more = b",%b" % _dump(row[_WITHOUT_CONTENT:])[1:-1].encode("ascii") if row.content or row.rejection else b""
+    return b'%b,%d,"%b"%b]\n' % (content, row.generation, row.md5.encode("ascii"), more)
 
 
 def from_line(line: bytes) -> RawImage:
     """Return the row of one line."""
-    row: RawImage = RawImage._make(json.loads(line))
-    return row
+    return RawImage(*json.loads(line))
 
 
 def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawImage]]:
     """Yield the rows of many lines, several at a time, because parsing each separately takes twice as long."""
     rest = iter(lines)
     while chunk := b",".join(islice(rest, ROWS_AT_ONCE)):
-        yield [RawImage._make(row) for row in json.loads(b"[%b]" % chunk)]
+        yield [RawImage(*row) for row in json.loads(b"[%b]" % chunk)]
 
 
 def key_bytes(key: str) -> bytes:

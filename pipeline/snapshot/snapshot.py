@@ -1,7 +1,8 @@
 """The snapshot: the content of a source at one time, as parts and a description with sums over all rows."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from pipeline import storage
 from pipeline.errors import SettingsError
@@ -44,6 +45,8 @@ class Snapshot:
     """Number of files that are not images of a class, by reason."""
     skipped_suffixes: dict[str, int]
     """Number of files that were skipped because of their suffix, by suffix, the most frequent first."""
+    table: dict[str, Any] = field(default_factory=dict)
+    """The schema of a table (pipeline/tables/schema.py). Empty for images."""
 
 
 def save_snapshot(snapshot: Snapshot, path: Place) -> Place:

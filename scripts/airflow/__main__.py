@@ -12,13 +12,14 @@ from scripts.airflow import commands
 from scripts.airflow.dates import Backfill, read_backfill, require_dated, today
 from scripts.airflow.errors import Failed, Interrupted, Refused
 from scripts.airflow.remote import remote_from
-from scripts.airflow.request import Conf, check_settings, read_request
+from scripts.airflow.request import Conf, check_settings, read_request, read_table_request
 from scripts.airflow.retraining import MAKER, TRAINER
 from scripts.airflow.schedules import check_schedule
 from scripts.airflow.settings import Layout, folders, layout_from
 from scripts.airflow.signals import Signals
 
 DAG = "image_training"
+TABULAR = "tabular_training"
 AT_ONCE_ELSEWHERE = 16
 """Runs of a backfill at the same time in an Airflow that is kept by others, on a database with many writers."""
 
@@ -48,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--source", default="", help="folder of images with one sub-folder for each class (default: sample images)"
     )
+    parser.add_argument("--table", default="", help="instead of images: a table, CSV or Parquet, or a folder of them")
+    parser.add_argument("--label", default="", help="the column of the table that the model learns")
     parser.add_argument("--params", default="", help="other settings of the run, as a JSON object")
     parser.add_argument("--from", dest="first", default="", help="backfill: the first date, such as 2026-01-01")
     parser.add_argument("--to", dest="last", default="", help="backfill: the last date")
@@ -59,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(args: argparse.Namespace, layout: Layout, signals: Signals) -> int:
     if args.command == "run":
+        if args.table:
+            return commands.run(layout, args.dag or TABULAR, _table_conf(args), signals)
         return commands.run(layout, args.dag or DAG, _conf(args, args.dag or DAG), signals)
     if args.command == "backfill":
         return commands.backfill(layout, args.dag or MAKER, _backfill(args, layout), signals)
@@ -74,6 +79,12 @@ def _command(args: argparse.Namespace, layout: Layout, signals: Signals) -> int:
 def _conf(args: argparse.Namespace, dag_id: str) -> Conf:
     conf = read_request(args.source, args.params)
     return check_settings(conf) if dag_id in (DAG, MAKER) else conf
+
+
+def _table_conf(args: argparse.Namespace) -> Conf:
+    if args.source:
+        raise Refused("SOURCE and TABLE are both given: give only one of them")
+    return check_settings(read_table_request(args.table, args.label, args.params), "table")
 
 
 def _require_dates(dag_id: str, layout: Layout) -> None:

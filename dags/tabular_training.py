@@ -1,0 +1,43 @@
+"""The DAG `tabular_training`: a table becomes a published dataset, a trained model, a champion and a report."""
+
+from airflow.sdk import dag
+
+from dags.defaults import form_defaults, ownership, task_defaults
+from dags.document import document
+from dags.form import form, settings_of_tables
+from dags.notify import deadline
+from dags.schedule import schedule_from
+from dags.wiring import publish, train_and_report
+
+FIRST = (
+    *("source_uri", "label_column", "dataset_name", "num_training_servers"),
+    *("model", "epochs", "batch_size", "learning_rate"),
+)
+
+
+@dag(
+    **schedule_from("TENFOLD_TABULAR_SCHEDULE"),
+    **ownership(),
+    max_active_runs=4,
+    params=form(form_defaults(), settings_of_tables(), FIRST),
+    default_args=task_defaults(),
+    deadline=deadline(default_hours=7 * 24),
+    tags=["table", "training"],
+)
+def tabular_training() -> None:
+    """A table (CSV or Parquet) → TFRecord shards → a trained model and its report.
+
+    - `extract` reads the table twice: to find the type of each column, and to encode the rows.
+    - `shard` plans, then writes ranges of shards in parallel. Complete shards are skipped.
+    - `upload`, `train`, `promote` and `report` are those of `image_training`.
+
+    *Source* is a file or a folder of files. *Label column* is what the model learns: a class or a number. The model
+    prepares the other columns by itself: the exported model takes the values of the table.
+
+    **Again**: clearing any task is safe, and complete work is not repeated.
+    """
+    published = publish(for_training=True, outlets=[], example_kind="table")
+    train_and_report(published.settings, published.committed["dataset"])
+
+
+document(tabular_training())

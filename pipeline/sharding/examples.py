@@ -1,0 +1,68 @@
+"""Kinds of examples: how the rows of a plan file become records of a shard."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import google_crc32c
+
+from pipeline.images.rejection import Rejection
+from pipeline.records.tfrecord import Writer
+from pipeline.sharding.ranges import RangePlan, ShardSpec
+from pipeline.sharding.results import ShardResult
+from pipeline.snapshot.raw_image import RawImage
+from pipeline.snapshot.raw_reader import ReadImage
+
+EXAMPLES = {"images": "pipeline.sharding.image_examples", "table": "pipeline.sharding.table_examples"}
+"""The module of each kind, which has a class `ExamplesOfKind`. Only that of the plan is imported."""
+
+
+class Sums:
+    """Hashes and rejected rows of one shard. Each kind adds its own counts."""
+
+    def __init__(self) -> None:
+        self.hashes = bytearray()
+        """The content hash of each example (pipeline/dataset/content_hashes.py), in the order of the records."""
+        self._rejected: list[dict[str, str]] = []
+
+    def reject(self, row: RawImage, rejection: Rejection) -> None:
+        """Count a row that is in no record."""
+        self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
+
+    def result(self, spec: ShardSpec, records: Writer) -> ShardResult:
+        """Return the result of the shard, whose writer is closed."""
+        return ShardResult(
+            name=spec.name,
+            split=spec.split,
+            bytes=records.size,
+            crc32c=f"{records.crc32c:08x}",
+            ends=records.ends.hex(),
+            hashes_crc32c=f"{google_crc32c.value(bytes(self.hashes)):08x}",
+            rejected=self._rejected,
+            **self.facts(),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields of `ShardResult` that depend on the kind."""
+        raise NotImplementedError
+
+
+class Examples(Protocol):
+    """The examples of one plan file."""
+
+    def __init__(self, range_plan: RangePlan) -> None: ...
+
+    def read(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
+        """Yield the rows with their bytes."""
+
+    def sums(self) -> Any:
+        """Return the sums of a new shard: a `Sums`."""
+
+    def add(self, row: RawImage, raw: bytes | None, records: Writer, sums: Any) -> None:
+        """Write a row as a record, or count it as rejected."""
+
+
+def examples_of(range_plan: RangePlan) -> Examples:
+    """Return the examples of a plan file."""
+    module = import_module(EXAMPLES["table" if range_plan.table else "images"])
+    return cast(Examples, module.ExamplesOfKind(range_plan))

@@ -1,0 +1,105 @@
+"""What the training rows of a table are like: the numbers by which a model prepares its inputs.
+
+Only training rows count, so that the scores on the other rows are honest. The sums are exact, so they are the same
+whatever the order of the rows and the engine.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipeline.dataset.manifest import Dataset
+from pipeline.sharding.duplicates import MAX_NAMES
+from pipeline.sharding.order import Order
+from pipeline.tables.row_values import base_of, load_values, number_columns, text_columns
+from pipeline.tables.schema import Column, Schema
+from pipeline.tables.sums import ExactSums
+
+MIN_BUCKETS, MAX_BUCKETS = 1_000, 100_000
+"""Texts of a column with very many different values are hashed into a number of buckets between these."""
+
+
+def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
+    """Return the field `table` of `dataset.json`: the schema, and how to prepare each column."""
+    numbers = {column.name: ExactSums() for column in number_columns(schema)}
+    texts: dict[str, Counter[str]] = {column.name: Counter() for column in text_columns(schema)}
+    for number, part in enumerate(order.parts):
+        is_training, values = order.is_training(number), load_values(part)
+        for position, column in enumerate(number_columns(schema)):
+            numbers[column.name].add(values.numbers[is_training, position])
+        for position, column in enumerate(text_columns(schema)):
+            codes = values.codes[is_training, position]
+            counts = np.bincount(codes[codes >= 0], minlength=len(column.values)).tolist()
+            texts[column.name].update({text: count for text, count in zip(column.values, counts, strict=True) if count})
+    columns = [*schema.features, *([schema.label] if schema.task == "regression" else [])]
+    preprocessing = {column.name: _preprocessing(column, numbers, texts, order) for column in columns}
+    return {**schema.to_json(), "preprocessing": preprocessing}
+
+
+def _preprocessing(
+    column: Column, numbers: Mapping[str, ExactSums], texts: Mapping[str, Counter[str]], order: Order
+) -> dict[str, Any]:
+    if column.name in numbers:
+        sums = numbers[column.name]
+        return {"count": sums.count, "mean": float(base_of(column) + sums.mean), "deviation": sums.deviation}
+    if column.name in texts:
+        counts = texts[column.name]
+        vocabulary = sorted(counts, key=lambda text: (-counts[text], text))
+        return {"vocabulary": vocabulary, "counts": [counts[text] for text in vocabulary]}
+    if column.type == "string":
+        return {"hash_buckets": int(min(max(sum(order.images.values()) // 100, MIN_BUCKETS), MAX_BUCKETS))}
+    return {}
+
+
+def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:
+    """Return how a table differs from that of the last version; None if there is none.
+
+    Returns:
+        `against` is the last version. `columns` are those that are missing now, are new, or have another type, each
+        with what is different. `new_values` are, by column, the share of the training rows whose text the last version
+        did not have, and the most frequent of these texts. `means` are, by column, how far the mean moved, in standard
+        deviations of the last version.
+    """
+    if before is None or not before.table:
+        return None
+    one, other = Schema.from_json(before.table), Schema.from_json(now)
+    types = [{column.name: (column.type, column.is_list) for column in schema.columns} for schema in (one, other)]
+    columns = {name: "is missing" for name in types[0] if name not in types[1]}
+    columns |= {
+        name: f"holds values of type {_words(types[1][name])} instead of {_words(kind)}"
+        for name, kind in types[0].items()
+        if name in types[1] and types[1][name] != kind
+    }
+    new = {name: "is new" for name in types[1] if name not in types[0]}
+    shared = [name for name in now["preprocessing"] if name in before.table["preprocessing"] and name not in columns]
+    pairs = [(name, now["preprocessing"][name], before.table["preprocessing"][name]) for name in shared]
+    return {
+        "against": before.version,
+        "columns": columns,
+        "new_columns": new,
+        "new_values": {
+            name: facts
+            for name, after, earlier in pairs
+            if "vocabulary" in after and "vocabulary" in earlier and (facts := _new_values(after, earlier))
+        },
+        "means": {
+            name: round(abs(after["mean"] - earlier["mean"]) / earlier["deviation"], 4)
+            for name, after, earlier in pairs
+            if "mean" in after and earlier.get("deviation")
+        },
+    }
+
+
+def _words(kind: tuple[str, bool]) -> str:
+    return f"list of {kind[0]}" if kind[1] else kind[0]
+
+
+def _new_values(after: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any] | None:
+    known = set(earlier["vocabulary"])
+    counts = dict(zip(after["vocabulary"], after["counts"], strict=True))
+    new = [text for text in counts if text not in known]
+    if not new:
+        return None
+    return {"fraction": sum(counts[text] for text in new) / sum(counts.values()), "values": new[:MAX_NAMES]}

@@ -1,0 +1,122 @@
+"""Table -> snapshot: the schema of all rows, then the rows, encoded by that schema.
+
+The table is read twice: what a column holds is known only after its last row.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.errors import SourceError
+from pipeline.snapshot.listing import Listing
+from pipeline.snapshot.part import PART_LIMITS, PartLimits, write_parts
+from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
+from pipeline.storage import Place
+from pipeline.system.progress import Advance, progress
+from pipeline.tables.convert import converted
+from pipeline.tables.infer import Columns, infer_schema
+from pipeline.tables.row_values import ValueWriter, no_values, values_of
+from pipeline.tables.rows import rejected_rows, rows_of_batch
+from pipeline.tables.schema import Schema
+from pipeline.tables.source import read_table, table_files
+from pipeline.workspace import place_hash, snapshots_folder
+
+_log = logging.getLogger(__name__)
+
+
+def list_table(settings: Settings, limits: PartLimits = PART_LIMITS) -> Place:
+    """Read the table of the settings, which were checked, and return the file of the snapshot.
+
+    Memory does not grow with the rows.
+
+    Raises:
+        SourceError: If the table cannot be read, has no row that can be used, or changes meanwhile.
+        SettingsError: If a setting names a column that the table does not have.
+    """
+    folder, started_ns = snapshots_folder(settings), time.time_ns()
+    storage.sweep(folder)
+    schema = _schema_of(settings)
+    _require_classes(settings, schema)
+    listing = Listing("", remote=storage.is_bucket(settings.source_uri), table=schema.to_json())
+    values = ValueWriter()
+    with progress("extract", schema.rows) as advance:
+        for part in write_parts(_rows(settings, schema, listing, values, advance), folder, limits):
+            values.write(part)
+            listing.parts.append(part)
+    if listing.listed != schema.rows:
+        raise SourceError(
+            f"{settings.source_uri} had {schema.rows} rows, and then {listing.listed}: run again when nothing changes "
+            "it"
+        )
+    storage.sync_folder(folder)
+    return _save(settings, started_ns, listing)
+
+
+def _schema_of(settings: Settings) -> Schema:
+    columns = Columns(
+        label=settings.label_column,
+        key=settings.key_column,
+        group=settings.group_column,
+        split=settings.split_column,
+        task=settings.table_task,
+    )
+    files = table_files(settings.source)
+    with progress("schema", 0) as advance:
+        return infer_schema(read_table(files, settings.list_encoding), columns, advance)
+
+
+def _require_classes(settings: Settings, schema: Schema) -> None:
+    if schema.task == "classification" and len(schema.label.values) < 2:
+        raise SourceError(
+            f"column {schema.label.name!r} of {settings.source_uri} has only the values "
+            f"{list(schema.label.values)}: a class needs at least two. Choose another label_column"
+        )
+
+
+def _rows(
+    settings: Settings, schema: Schema, listing: Listing, values: ValueWriter, advance: Advance
+) -> Iterator[RawImage]:
+    """Yield every row, in the order of the source, and add it to the sums of `listing` and to `values`."""
+    number = 1
+    for raw in read_table(table_files(settings.source), settings.list_encoding):
+        batch = converted(raw.batch, schema)
+        rows = list(rows_of_batch(batch, schema, number))
+        values.add(values_of(batch.batch, schema).without([bool(row.rejection) for row in rows]))
+        values.add(no_values(schema, len(raw.rejected)))
+        for row in (*rows, *rejected_rows(raw.rejected)):
+            listing.add(row)
+            yield row
+        number += raw.batch.num_rows + len(raw.rejected)
+        advance(raw.batch.num_rows + len(raw.rejected))
+
+
+def _save(settings: Settings, started_ns: int, listing: Listing) -> Place:
+    listing.classes.pop("", None)  # That of rejected rows.
+    snapshot = Snapshot(
+        source_uri=settings.source_uri,
+        origin=Origin(root=str(settings.source)),
+        kind="table",
+        parts=listing.parts,
+        started_ns=started_ns,
+        fingerprint=listing.fingerprint,
+        listed=listing.listed,
+        bytes=listing.bytes,
+        labels=list(listing.classes),
+        stated_labels=[],
+        texts={},
+        classes=dict(sorted(listing.classes.items())),
+        multi_label=False,
+        has_boxes=False,
+        box_labels=[],
+        skipped={},
+        skipped_suffixes={},
+        table=listing.table,
+    )
+    _log.info("%d rows of %d columns", listing.listed, len(listing.table["columns"]))
+    path = snapshots_folder(settings) / f"{snapshot.fingerprint}-{place_hash(settings.source_uri)}.json"
+    with storage.write_whole(skipped_path(path), synced=True):
+        pass  # A table has no skipped files.
+    return save_snapshot(snapshot, path)

@@ -1,0 +1,104 @@
+"""The values of the rows of a part, as numbers: what the statistics of the training rows are made of.
+
+A file beside each part has two arrays, with one row for each row of the part: the numbers (float32) and the codes
+(int32) of the table. A missing number is NaN, and a missing text has the code -1.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline import storage
+from pipeline.snapshot.part import Part
+from pipeline.tables.schema import Column, Schema
+
+SUFFIX = ".values"
+
+
+class Values(NamedTuple):
+    """Values of some rows."""
+
+    numbers: NDArray[np.float32]
+    """(rows, number columns): the difference between a value and the lowest one, or the value itself of floats."""
+    codes: NDArray[np.int32]
+    """(rows, text columns): the position of a text in `Column.values`."""
+
+    def without(self, is_rejected: Sequence[bool]) -> "Values":
+        """Return the same values, with those of rejected rows missing."""
+        rejected = np.array(is_rejected, np.bool_)
+        self.numbers[rejected] = np.nan
+        self.codes[rejected] = -1
+        return self
+
+
+def number_columns(schema: Schema) -> list[Column]:
+    """Return the columns of numbers, in the order of `Values.numbers`: features, and a label that is a number."""
+    of_label = [schema.label] if schema.task == "regression" else []
+    numbers = ("int", "float", "date", "time")
+    return [each for each in [*schema.features, *of_label] if each.type in numbers and not each.is_list]
+
+
+def text_columns(schema: Schema) -> list[Column]:
+    """Return the columns of texts with known values, in the order of `Values.codes`."""
+    return [each for each in schema.features if each.type == "string" and each.values and not each.is_list]
+
+
+def base_of(column: Column) -> int:
+    """Return what is subtracted from the values of a column, so that a large integer keeps its digits in float32."""
+    return 0 if column.type == "float" else int(column.low or 0)
+
+
+def values_of(batch: pa.RecordBatch, schema: Schema) -> Values:
+    """Return the values of a converted batch."""
+    numbers = np.empty((batch.num_rows, len(number_columns(schema))), np.float32)
+    for position, column in enumerate(number_columns(schema)):
+        values = batch.column(column.name)
+        if base := base_of(column):
+            values = pc.subtract(values, pa.scalar(base, pa.int64()))
+        # In two steps, because a cast to float32 refuses large integers.
+        numbers[:, position] = pc.fill_null(pc.cast(values, pa.float64(), safe=False), np.nan).to_numpy(False)
+    codes = np.empty((batch.num_rows, len(text_columns(schema))), np.int32)
+    for position, column in enumerate(text_columns(schema)):
+        known = pa.array(column.values, pa.large_string())
+        codes[:, position] = pc.fill_null(pc.index_in(batch.column(column.name), known), -1).to_numpy(False)
+    return Values(numbers, codes)
+
+
+def no_values(schema: Schema, rows: int) -> Values:
+    """Return the values of rows that are rejected."""
+    return Values(
+        np.full((rows, len(number_columns(schema))), np.nan, np.float32),
+        np.full((rows, len(text_columns(schema))), -1, np.int32),
+    )
+
+
+class ValueWriter:
+    """Keeps the values of rows until the part that they belong to is complete, and writes them beside it."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Values] = []
+
+    def add(self, values: Values) -> None:
+        """Add the values of the next rows."""
+        self._waiting.append(values)
+
+    def write(self, part: Part) -> None:
+        """Write the values of the next `part.listed` rows beside the part."""
+        numbers, codes = (np.concatenate(arrays) for arrays in zip(*self._waiting, strict=True))
+        with storage.write_whole(part.beside(SUFFIX), synced=True) as file:
+            for array in (numbers, codes):
+                buffer = io.BytesIO()
+                np.save(buffer, array[: part.listed])
+                file.write(buffer.getbuffer())
+        self._waiting = [Values(numbers[part.listed :], codes[part.listed :])]
+
+
+def load_values(part: Part) -> Values:
+    """Return the values of the rows of a part."""
+    buffer = io.BytesIO(part.beside(SUFFIX).read_bytes())
+    return Values(np.load(buffer), np.load(buffer))
