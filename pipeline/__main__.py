@@ -456,12 +456,15 @@ def _tensorflow_on_the_cpu() -> Iterator[None]:
 
 def _samples(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.sources.samples import draw_samples
+    from pipeline.tables.samples import write_sample_table
 
-    if Path(options.folder).exists():
+    folder = Path(options.folder)
+    if folder.exists():
         raise SettingsError(f"{options.folder} exists already: name a new folder")
     if options.count < 1:
         raise SettingsError(f"--count must be at least 1, got {options.count}")
-    draw_samples(Path(options.folder), options.count, options.seed)
+    write = write_sample_table if folder.suffix in (".csv", ".parquet") else draw_samples
+    write(folder, options.count, options.seed)
     return {"folder": options.folder}
 
 
@@ -599,7 +602,13 @@ def _add_predict(commands: Any) -> None:
 
 
 def _add_samples(commands: Any) -> None:
-    samples = _add(commands, "samples", _samples, "Draw a folder of sample images.", ("folder", "new folder"))
+    samples = _add(
+        commands,
+        "samples",
+        _samples,
+        "Draw a folder of sample images, or write a sample table.",
+        ("folder", "new folder; or a new file of the suffix .csv or .parquet"),
+    )
     samples.add_argument("--count", type=int, default=600, help="number of images (default: %(default)s)")
     samples.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
 

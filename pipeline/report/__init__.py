@@ -35,9 +35,12 @@ def report_run(run: Place) -> Place:
     with _local_folder(run, REPORT_FILES) as folder:
         place = place_of(load_run(folder).dataset)
         dataset = load(place)
-        positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
-        images = images_at(place, dataset, "validation", positions)
-        report = write_report(folder, sample_images(place, dataset, SAMPLES), images)
+        if dataset.table:  # There are no pictures.
+            report = write_report(folder)
+        else:
+            positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
+            images = images_at(place, dataset, "validation", positions)
+            report = write_report(folder, sample_images(place, dataset, SAMPLES), images)
         if isinstance(run, Path):
             return report
         move_whole(report, run / REPORT)
@@ -93,7 +96,8 @@ def write_card(
     from pipeline.report import card
 
     content = json.loads(to_json(dataset))
-    card.write_card(folder / CARD, content, sample_images(folder, dataset, SAMPLES), rejected, duplicates, skipped)
+    samples = [] if dataset.table else sample_images(folder, dataset, SAMPLES)
+    card.write_card(folder / CARD, content, samples, rejected, duplicates, skipped)
 
 
 def write_report(

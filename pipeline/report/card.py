@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from pipeline.report.components import Table, environment, fact_tables, format_size, pictures, whole
+from pipeline.report.table_columns import columns_of
 from pipeline.sharding.gate import notices
 from pipeline.storage import Place, write_whole
 
@@ -79,6 +80,8 @@ def card_html(
             name=dataset["name"],
             version=dataset["version"],
             source=dataset["source"]["uri"],
+            unit=quality.get("unit", "image"),
+            columns=columns_of(dataset),
             tiles=tiles(dataset, quality),
             dates=dates(dataset),
             essentials=essentials(dataset, rejected),

@@ -42,7 +42,7 @@ class Piece(NamedTuple):
     """End of the last line in the file."""
 
 
-class _Line(bytes):
+class Line(bytes):
     """A line that sorts by its key. Only lines with equal hashes are compared.
 
     Rows of a table may have the same key. They sort by their content, whatever the order of the source.
@@ -100,7 +100,7 @@ def read_sorted(place: Place, start: int, length: int) -> bytes:
     return content
 
 
-def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, _Line]]:
+def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, Line]]:
     lines_path, begin = place_of(piece.lines), piece.begin
     for first in range(piece.first, piece.first + piece.rows, rows_at_once):
         count = min(rows_at_once, piece.first + piece.rows - first)
@@ -109,7 +109,7 @@ def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, _Line]
         rows = _checked_rows(piece, first, count, begin) or _checked_rows(piece, first, count, begin)
         if not rows:
             raise _lost(lines_path, "is damaged")
-        yield from zip(rows.hashes, map(_Line, rows.lines), strict=True)
+        yield from zip(rows.hashes, map(Line, rows.lines), strict=True)
         begin = rows.end
 
 

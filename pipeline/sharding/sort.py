@@ -12,6 +12,7 @@ of all parts can be found one range after another. The description is written la
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.sharding.merge import checksum, read_sorted
+from pipeline.sharding.merge import Line, checksum, read_sorted
 from pipeline.sharding.plan import salted
 from pipeline.snapshot.part import SPLITS, TEST, VALIDATION, Part
 from pipeline.storage import Place
@@ -145,9 +146,9 @@ def _sort(part: Part, rule: SplitRule) -> SortedPart:
     lowest = int(split_hashes.min()) if len(split_hashes) else None
     kinds = kinds_of(columns, rule, lowest)
     hashes = salted(columns["key"], "order", rule.split_seed)
-    # Equal hashes keep the order of the part, which is that of the keys.
+    # Equal hashes keep the order of the part, which is that of the keys of images.
     order = np.lexsort((hashes, kinds))
-    _write_lines(part, rule, columns["offset"], hashes, order)
+    _write_lines(part, rule, columns["offset"], hashes, kinds, order)
     compared = _write_contents(part, rule, columns)
     described = SortedPart(_sections(part, columns["label"], kinds), lowest, compared)
     # After a power loss, the description must not exist without the other files.
@@ -158,10 +159,17 @@ def _sort(part: Part, rule: SplitRule) -> SortedPart:
 
 
 def _write_lines(
-    part: Part, rule: SplitRule, offsets: NDArray[np.uint64], hashes: NDArray[np.uint64], order: NDArray[np.intp]
+    part: Part,
+    rule: SplitRule,
+    offsets: NDArray[np.uint64],
+    hashes: NDArray[np.uint64],
+    kinds: NDArray[np.int8],
+    order: NDArray[np.intp],
 ) -> None:
     lines = storage.place_of(part.rows).read_bytes()
     ends = np.append(offsets[1:], np.uint64(len(lines)))
+    is_equal = (hashes[order[1:]] == hashes[order[:-1]]) & (kinds[order[1:]] == kinds[order[:-1]])
+    _order_equal_keys(order, is_equal, lambda number: lines[offsets[number] : ends[number]])
     index = np.empty(part.listed, INDEX)
     index["hash"], index["end"] = hashes[order], np.cumsum((ends - offsets)[order])
     with storage.write_whole(lines_path(part, rule), synced=True) as file:
@@ -173,6 +181,21 @@ def _write_lines(
             file.write(b"".join(sorted_lines))
     with storage.write_whole(part.beside(f".{rule.name}.index"), synced=True) as file:
         file.write(index.tobytes())
+
+
+def _order_equal_keys(
+    order: NDArray[np.intp], is_equal: NDArray[np.bool_], line_of: Callable[[np.intp], bytes]
+) -> None:
+    """Order rows with equal hashes as `merged_lines` does, because several rows of a table may have one key.
+
+    `is_equal` says for each row in the order, apart from the first, whether it has the kind and hash of the one before.
+    """
+    borders = np.flatnonzero(np.diff(is_equal.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
+    for first, last in borders.tolist():
+        several = order[first : last + 1].copy()
+        lines = [Line(line_of(number)) for number in several]
+        if len(set(lines)) > 1:
+            order[first : last + 1] = several[sorted(range(len(lines)), key=lines.__getitem__)]
 
 
 def _write_contents(part: Part, rule: SplitRule, columns: NDArray[np.void]) -> int:

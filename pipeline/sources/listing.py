@@ -265,7 +265,10 @@ def _advice_on(names: Sequence[str], role: str) -> str:
     # A list with another delimiter looks like a list with one column.
     if len(names) == 1 and (other := next((each for each in ";\t|" if each in names[0]), "")):
         return f"separate the columns with a comma (.csv) or a tab (.tsv), not with {other!r}"
-    return f"name the column that holds the {role} in {role}_column; the first line of the list names the columns"
+    table = ". If each row is an example itself, set TABLE and LABEL instead of SOURCE" if role == "path" else ""
+    return (
+        f"name the column that holds the {role} in {role}_column; the first line of the list names the columns{table}"
+    )
 
 
 def _box_columns(names: Sequence[str]) -> Sequence[str]:
