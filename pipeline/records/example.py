@@ -48,11 +48,26 @@ def example_head(length: int) -> bytes:
 
 def bytes_entry_head(key: str, length: int) -> bytes:
     """Return the bytes of an entry before its only value of `length` bytes. A large value need not be copied then."""
+    return value_entry_head(key, "bytes", length)
+
+
+def value_entry_head(key: str, kind: str, length: int) -> bytes:
+    """Return the bytes of an entry before its only value, or before all its numbers, which have `length` bytes."""
+    head = value_head(length)
+    return list_entry_head(key, kind, len(head) + length) + head
+
+
+def list_entry_head(key: str, kind: str, length: int) -> bytes:
+    """Return the bytes of an entry before its values with their heads, which have `length` bytes together."""
     # b"\n" and b"\x12" are the tags of the fields 1 and 2 with wire type 2.
-    item = b"\n" + _varint(length)
-    value = b"\n" + _varint(len(item) + length) + item
-    named = _delimited(1, key.encode()) + b"\x12" + _varint(len(value) + length) + value
+    values = bytes((_KINDS[kind] << 3 | 2,)) + _varint(length)
+    named = _delimited(1, key.encode()) + b"\x12" + _varint(len(values) + length) + values
     return b"\n" + _varint(len(named) + length) + named
+
+
+def value_head(length: int) -> bytes:
+    """Return the bytes before one value of `length` bytes in a list. The numbers of a list are one value."""
+    return b"\n" + _varint(length)
 
 
 def decode(serialized: bytes) -> dict[str, list[Any]]:

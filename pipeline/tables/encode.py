@@ -1,0 +1,201 @@
+"""Columns of a table -> the entries of tf.train.Example records, many rows at once, without TensorFlow.
+
+Arrow joins the cells of all columns row by row. A cell has two parts: the head, which depends only on the column and on
+the length of the content, and the content, which Arrow mostly holds in the form of the record already.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.records import example
+from pipeline.tables.schema import ColumnType
+
+MAX_CELLS = 1 << 19
+"""At most this many cells are encoded at once, which bounds the memory beside the result."""
+MAX_INTEGERS = 1 << 16
+"""At most this many integers are encoded at once. Each takes up to 40 bytes of memory for that time."""
+CACHED_HEADS = 1 << 14
+"""At most this many heads of entries are cached. Cells of a column that have equal lengths share one."""
+
+_BYTES = pa.large_binary()
+_EMPTY = pa.scalar(b"", _BYTES)
+_KINDS = {pa.float32(): "float", pa.int64(): "int64", pa.bool_(): "int64", pa.large_string(): "bytes"}
+
+
+class Encoded(NamedTuple):
+    """The entries of the rows of a batch. Those of row i are `content[ends[i - 1]:ends[i]]`."""
+
+    content: bytes
+    ends: NDArray[np.int64]
+
+
+def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> Encoded:
+    """Return the entries of the columns `names` for each row, ordered by name.
+
+    A missing value has no entry. The entries are those of `example.encode_entries`, and `example.empty_entry` for an
+    empty list. Columns have the type int64, float32, bool or large_string, or a large_list of int64, float32 or
+    large_string.
+
+    Raises:
+        TypeError: If a column has another type.
+        ValueError: If a list contains a missing value.
+    """
+    if not names:
+        return Encoded(b"", np.zeros(batch.num_rows, np.int64))
+    # UTF-8 keeps the order of code points, which is that of Python's strings.
+    columns = [(name, batch.column(name)) for name in sorted(names)]
+    rows = max(1, MAX_CELLS // len(columns))
+    contents: list[Any] = []
+    ends = np.empty(batch.num_rows, np.int64)
+    size = 0
+    for start in range(0, batch.num_rows, rows):
+        parts = _parts([(name, column.slice(start, rows)) for name, column in columns])
+        # Arrow 26 leaves out a row whose parts are all null. The first empty value prevents that. The last one is the
+        # separator.
+        joined = pc.binary_join_element_wise(_EMPTY, *parts, _EMPTY, null_handling="skip")
+        contents.append(joined.buffers()[2])
+        ends[start : start + rows] = size + _offsets(joined)[1:]
+        size = int(ends[min(start + rows, batch.num_rows) - 1])
+    return Encoded(b"".join(contents), ends)
+
+
+def encode_label(name: str, type: ColumnType, text: str) -> bytes:  # noqa: A002 - the word of the schema
+    """Return the entry of a label, whose value is given as text.
+
+    Raises:
+        ValueError: If the text is not a value of the type.
+    """
+    return example.encode_entries({name: _label_value(type, text)})
+
+
+def _label_value(type_: ColumnType, text: str) -> example.Feature:
+    match type_:
+        case "string":
+            return text.encode()
+        case "float":
+            return float(text)
+        case "bool":
+            if text not in ("true", "false"):
+                raise ValueError(f"{text!r} is not a truth value: write 'true' or 'false'")
+            return int(text == "true")
+        case _:
+            return int(text)
+
+
+def _parts(columns: Iterable[tuple[str, pa.Array]]) -> Iterator[Any]:
+    """Yield what to join for each row: arrays of bytes, and scalars that are equal in all rows."""
+    for (is_float, has_missing), run in groupby(columns, key=_is_float_and_has_missing):
+        if not is_float:
+            for name, column in run:
+                yield from _cells(name, column)
+        elif has_missing:
+            yield from (_floats([named]) for named in run)
+        else:
+            yield _floats(list(run))
+
+
+def _is_float_and_has_missing(named: tuple[str, pa.Array]) -> tuple[bool, bool]:
+    return pa.types.is_float32(named[1].type), named[1].null_count > 0
+
+
+def _floats(columns: Sequence[tuple[str, pa.Array]]) -> pa.Array:
+    """Return the entries of columns of floats as one array. A column with missing values must be alone.
+
+    Only the numbers differ between the rows, so they are written into copies of one row.
+    """
+    heads = [_head(name, "float", False, 4) for name, _ in columns]
+    template = bytes(4).join([*heads, b""])
+    rows = len(columns[0][1])
+    content = bytearray(template) * rows
+    place = 0
+    for head, (_, column) in zip(heads, columns, strict=True):
+        place += len(head)
+        np.ndarray(rows, "<f4", content, place, strides=(len(template),))[:] = column.to_numpy(zero_copy_only=False)
+        place += 4
+    return _binary(content, np.arange(rows + 1) * len(template), columns[0][1])
+
+
+def _cells(name: str, column: pa.Array) -> tuple[Any, pa.Array]:
+    """Return the heads and the contents of the entries of a column. Those of a missing value are null."""
+    is_list = pa.types.is_large_list(column.type)
+    kind = _KINDS.get(column.type.value_type if is_list else column.type)
+    if kind is None:
+        raise TypeError(f"column {name!r} has the type {column.type}, which has no form in a record")
+    contents = _list_contents(name, column) if is_list else _contents(column)
+    return _heads(contents, partial(_head, name, kind, is_list)), contents
+
+
+@lru_cache(CACHED_HEADS)
+def _head(name: str, kind: str, is_list: bool, length: int) -> bytes:
+    """Return the head of an entry whose content has `length` bytes."""
+    # The texts of a list have heads of their own, and an empty list has no packed numbers.
+    if is_list and (kind == "bytes" or not length):
+        return example.list_entry_head(name, kind, length)
+    return example.value_entry_head(name, kind, length)
+
+
+def _heads(contents: pa.Array, head_of: Callable[[int], bytes]) -> Any:
+    """Return the head of each content, which depends on its length; one scalar if all are equal."""
+    lengths = pc.binary_length(contents).dictionary_encode()
+    heads = pa.array([head_of(length) for length in lengths.dictionary.to_pylist()], _BYTES)
+    return heads[0] if len(heads) == 1 and not contents.null_count else heads.take(lengths.indices)
+
+
+def _contents(values: pa.Array) -> pa.Array:
+    """Return the bytes of each value, without its length. A missing value stays null."""
+    if pa.types.is_large_string(values.type):
+        return values.cast(_BYTES)
+    if pa.types.is_float32(values.type):
+        return values.view(pa.binary(4)).cast(_BYTES)
+    integers = values.cast(pa.int64())
+    numbers = (integers.fill_null(0) if integers.null_count else integers).to_numpy().view(np.uint64)
+    parts = [_varints(numbers[start : start + MAX_INTEGERS]) for start in range(0, len(numbers) or 1, MAX_INTEGERS)]
+    offsets = np.zeros(len(numbers) + 1, np.int64)
+    np.cumsum(np.concatenate([lengths for _, lengths in parts]), out=offsets[1:])
+    return _binary(np.concatenate([data for data, _ in parts]), offsets, integers)
+
+
+def _varints(numbers: NDArray[np.uint64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the varints of the numbers, joined, and the length of each. See `example` for their format."""
+    width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 7))
+    matrix = np.empty((len(numbers), width), np.uint8)
+    lengths = np.ones(len(numbers), np.int64)
+    for place in range(width):
+        rest = numbers >> np.uint64(7 * place)
+        goes_on = rest > 0x7F
+        # The assignment keeps the lowest eight bits.
+        matrix[:, place] = np.where(goes_on, rest | 0x80, rest)
+        lengths += goes_on
+    return matrix[np.arange(width) < lengths[:, None]], lengths
+
+
+def _list_contents(name: str, lists: pa.Array) -> pa.Array:
+    """Return the bytes of the values of each list. Texts have their lengths before them."""
+    values = lists.flatten()
+    if values.null_count:
+        raise ValueError(f"a list of column {name!r} contains a missing value: remove it, or leave out the list")
+    items = _contents(values)
+    if pa.types.is_large_string(values.type):
+        items = pc.binary_join_element_wise(_heads(items, example.value_head), items, _EMPTY)
+    counts = pc.list_value_length(lists).fill_null(0)
+    firsts = np.concatenate(([0], np.cumsum(counts)))
+    return _binary(items.buffers()[2], _offsets(items)[firsts], lists)
+
+
+def _binary(data: Any, offsets: NDArray[np.int64], column: pa.Array) -> pa.Array:
+    """Return an array of bytes from its buffers, with the missing values of `column`."""
+    valid = np.packbits(column.is_valid(), bitorder="little") if column.null_count else None
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(_BYTES, len(column), buffers)
+
+
+def _offsets(array: pa.Array) -> NDArray[np.int64]:
+    """Return where each value of an array of bytes begins in its data, and where the last one ends."""
+    return np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
