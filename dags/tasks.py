@@ -32,8 +32,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     context = get_current_context()
     run = context["dag_run"]
     # A manual run without a date, and a run that an asset triggered, have no logical date.
-    settings = or_sample_images(settings_of_run()).dated(run.logical_date or run.run_after)
-    settings = settings.model_copy(update={"example_kind": example_kind})
+    settings = or_sample_images(settings_of_run(example_kind)).dated(run.logical_date or run.run_after)
     if for_training:
         require_shares(settings, settings.train_shards)
         _warn_of_slots(settings)
@@ -229,8 +228,8 @@ def engine_of(settings: dict[str, Any]) -> str:
     return str(settings.get("engine", "airflow"))
 
 
-def settings_of_run() -> Settings:
-    """Return the settings of this run's form.
+def settings_of_run(example_kind: str = "images") -> Settings:
+    """Return the settings of this run's form. The DAG decides the kind of examples.
 
     Raises:
         SettingsError: A name is no setting, or no setting of this DAG.
@@ -238,7 +237,7 @@ def settings_of_run() -> Settings:
     context = get_current_context()
     # Airflow accepts an unknown key of a REST call without an error, and leaves it out of `params`.
     conf = context["dag_run"].conf or {}
-    settings = settings_from({**context["params"], **conf})
+    settings = settings_from({**context["params"], **conf, "example_kind": example_kind})
     form = context["dag"].params
     if foreign := sorted(name for name in conf if name not in form):
         raise SettingsError(

@@ -68,7 +68,7 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
     # The person who starts this process is its administrator. A cluster may have another administrator.
     function = write_plan_file if is_here else write_allowed_plan_file
-    with progress("shard", images) as advance:
+    with progress("shard", images, "rows" if settings.example_kind == "table" else "images") as advance:
         engine(Task(function, allowlists(settings)), ranges, advance)
 
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic.config import JsonDict
 
 from pipeline import data_date as dates
-from pipeline.dataset_name import PATTERN, name_of_source
+from pipeline.dataset_name import PATTERN, name_of_source, name_of_table
 from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
@@ -172,6 +172,14 @@ class Settings(BaseModel):
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
 
+    example_kind: Annotated[Literal["images", "table"], Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
+        "images",
+        title="Kind of examples",
+        json_schema_extra=SOURCE,
+        description="images: the source is a folder or a list of images. table: each row of the source (CSV or "
+        "Parquet) is an example.",
+    )
+
     # This field comes after source_uri, from which its default follows: Pydantic validates fields in their order.
     dataset_name: Annotated[str, Decides.DATASET, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "",
@@ -299,14 +307,6 @@ class Settings(BaseModel):
         max_length=MAX_TEXT,
         json_schema_extra={**SOURCE, "enum": ["auto", *source_kinds()]},
         description="Format of the source: the name of a file in pipeline/sources. auto detects the format.",
-    )
-
-    example_kind: Annotated[Literal["images", "table"], Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
-        "images",
-        title="Kind of examples",
-        json_schema_extra=SOURCE,
-        description="images: the source is a folder or a list of images. table: each row of the source (CSV or "
-        "Parquet) is an example.",
     )
 
     key_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.TABLES] = Field(
@@ -1164,7 +1164,10 @@ class Settings(BaseModel):
     def _default_dataset_name(cls, value: str, info: ValidationInfo) -> str:
         # Pydantic validates the fields in their order. The source is missing here if it was refused.
         source_uri = info.data.get("source_uri")
-        return value or (name_of_source(source_uri) if source_uri else "")
+        if value or not source_uri:
+            return value
+        # A list of images lies in their folder. A table is a file by itself.
+        return name_of_table(source_uri) if info.data.get("example_kind") == "table" else name_of_source(source_uri)
 
     @field_validator("data_date")
     @classmethod

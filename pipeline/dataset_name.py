@@ -13,6 +13,13 @@ _LENGTH = 100
 """A dataset name has at most this many characters, as in PATTERN."""
 _FOREIGN = re.compile("[^A-Za-z0-9._-]+")
 _NAMELESS = "images"
+_TABLE = re.compile(r"(?<=[^/])\.(csv|tsv|parquet)(\.(gz|bz2|zst))?$", re.IGNORECASE)
+"""The suffix of a table in one file."""
+
+
+def name_of_table(source_uri: str) -> str:
+    """Return the default dataset name of a table, such as "sales" for `/data/sales.csv.gz` and `/data/sales/{date}`."""
+    return name_of_source(_TABLE.sub("", source_uri))
 
 
 def name_of_source(source_uri: str) -> str:

@@ -1,7 +1,8 @@
 """A deep check of a dataset: every byte, every record, every example."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pipeline import storage
@@ -15,6 +16,9 @@ from pipeline.system.progress import progress
 from pipeline.tables.read import read_row, text_of
 from pipeline.tables.schema import Schema
 
+Check = Callable[[bytes, Dataset, Counter[int]], str]
+"""Returns what is wrong with a record, or an empty text, and counts its labels by id."""
+
 
 def verify(folder: Place) -> dict[str, Any]:
     """Read a whole dataset and return {"ok", "records", "problems"}, with a sentence for each problem.
@@ -22,13 +26,14 @@ def verify(folder: Place) -> dict[str, Any]:
     `records` counts those in shards without a problem. Raises DatasetError if there is no dataset at all.
     """
     dataset = load(folder)
+    check = partial(_problem_of_row, Schema.from_json(dataset.table)) if dataset.table else _problem_of_image
     problems: list[str] = []
     records = 0
-    with progress("verify", sum(split.examples for split in dataset.splits.values())) as advance:
+    with progress("verify", sum(split.examples for split in dataset.splits.values()), "examples") as advance:
         for name, split in dataset.splits.items():
             counted, before = Counter[int](), len(problems)
             for shard in split.shards:
-                shard_problems = list(_problems_of_shard(folder / shard.name, shard, dataset, counted))
+                shard_problems = list(_problems_of_shard(folder / shard.name, shard, dataset, check, counted))
                 problems += shard_problems
                 records += shard.examples if not shard_problems else 0
                 advance(shard.examples)
@@ -58,7 +63,9 @@ def _shards(dataset: Dataset) -> Iterator[Shard]:
         yield from split.shards
 
 
-def _problems_of_shard(path: Place, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
+def _problems_of_shard(
+    path: Place, shard: Shard, dataset: Dataset, check: Check, counted: Counter[int]
+) -> Iterator[str]:
     if not path.exists():
         yield f"{path} is missing"
         return
@@ -67,14 +74,16 @@ def _problems_of_shard(path: Place, shard: Shard, dataset: Dataset, counted: Cou
     elif f"{storage.crc32c_of(path):08x}" != shard.crc32c:
         yield f"{path} does not have the CRC32C that was committed"
     # The records are read even if the CRC32C of the file is wrong, because they show the offset of the damage.
-    yield from _problems_of_records(path, shard, dataset, counted)
+    yield from _problems_of_records(path, shard, dataset, check, counted)
 
 
-def _problems_of_records(path: Place, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
+def _problems_of_records(
+    path: Place, shard: Shard, dataset: Dataset, check: Check, counted: Counter[int]
+) -> Iterator[str]:
     number = 0
     try:
         for number, record in enumerate(tfrecord.read_records(path), start=1):
-            problem = _problem_of_example(record, dataset, counted)
+            problem = check(record, dataset, counted)
             if problem:
                 yield f"{path}: record {number} {problem}"
     except DatasetError as error:
@@ -83,12 +92,7 @@ def _problems_of_records(path: Place, shard: Shard, dataset: Dataset, counted: C
         yield f"{path} holds {number} readable records, but {shard.examples} were committed"
 
 
-def _problem_of_example(record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
-    return (_problem_of_row if dataset.table else _problem_of_image)(record, dataset, counted)
-
-
-def _problem_of_row(record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
-    schema = Schema.from_json(dataset.table)
+def _problem_of_row(schema: Schema, record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
     try:
         row = read_row(record, schema)
     except ValueError as error:

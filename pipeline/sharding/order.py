@@ -81,7 +81,7 @@ class Order:
         sections: list[tuple[str, _Section]] = []
         classes: dict[tuple[str, int | None], Counter[str]] = {}
         descriptions = ordered_map(partial(load_sorted_part, rule=rule), self.parts, READERS)
-        with progress("plan", snapshot.listed) as advance:
+        with progress("plan", snapshot.listed, "rows" if snapshot.table else "images") as advance:
             for part, found in zip(self.parts, descriptions, strict=True):
                 described = found or sorted_part(part, rule)
                 self.compared.append(described.compared)

@@ -16,18 +16,23 @@ _SHOWN = 80
 
 def require_quotes(file: Path, delimiter: str, encoding: str) -> None:
     """Raise ValueError with the line number if `file` has a quote in a wrong position."""
-    cell = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{delimiter}\r\n]*)'
-    whole = re.compile(rf"{cell}(?:{delimiter}{cell})*(?:\r\n|\r|\n)?")
     # Excel writes a byte order mark. As a character of the first field, it would make a quote after it a stray one.
     without_mark = "utf-8-sig" if encoding == "utf-8" else encoding
     with file.open(encoding=without_mark, errors="surrogateescape", newline="") as lines:
-        for number, row in _rows_with_quotes(lines):
-            if not whole.fullmatch(row):
-                shown = row.partition("\n")[0][:_SHOWN]
-                raise ValueError(
-                    f"line {number} has a quote that does not belong to a quoted field, {shown!r}: enclose the whole "
-                    "field in quotes, and double each quote within it"
-                )
+        require_quotes_of_lines(lines, delimiter)
+
+
+def require_quotes_of_lines(lines: Iterable[str], delimiter: str) -> None:
+    """Raise ValueError with the line number if a file with these lines has a quote in a wrong position."""
+    cell = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{delimiter}\r\n]*)'
+    whole = re.compile(rf"{cell}(?:{delimiter}{cell})*(?:\r\n|\r|\n)?")
+    for number, row in _rows_with_quotes(lines):
+        if not whole.fullmatch(row):
+            shown = row.partition("\n")[0][:_SHOWN]
+            raise ValueError(
+                f"line {number} has a quote that does not belong to a quoted field, {shown!r}: enclose the whole "
+                "field in quotes, and double each quote within it"
+            )
 
 
 def _rows_with_quotes(lines: Iterable[str]) -> Iterator[tuple[int, str]]:

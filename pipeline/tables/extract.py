@@ -21,7 +21,7 @@ from pipeline.tables.infer import Columns, infer_schema
 from pipeline.tables.row_values import ValueWriter, no_values, values_of
 from pipeline.tables.rows import rejected_rows, rows_of_batch
 from pipeline.tables.schema import Schema
-from pipeline.tables.source import read_table, table_files
+from pipeline.tables.source import RawBatch, read_table, table_files
 from pipeline.workspace import place_hash, snapshots_folder
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def list_table(settings: Settings, limits: PartLimits = PART_LIMITS) -> Place:
     _require_classes(settings, schema)
     listing = Listing("", remote=storage.is_bucket(settings.source_uri), table=schema.to_json())
     values = ValueWriter()
-    with progress("extract", schema.rows) as advance:
+    with progress("extract", schema.rows, "rows") as advance:
         for part in write_parts(_rows(settings, schema, listing, values, advance), folder, limits):
             values.write(part)
             listing.parts.append(part)
@@ -63,9 +63,14 @@ def _schema_of(settings: Settings) -> Schema:
         split=settings.split_column,
         task=settings.table_task,
     )
-    files = table_files(settings.source)
-    with progress("schema", 0) as advance:
-        return infer_schema(read_table(files, settings.list_encoding), columns, advance)
+
+    def counted(advance: Advance) -> Iterator[RawBatch]:
+        for raw in read_table(table_files(settings.source), settings.list_encoding):
+            yield raw
+            advance(raw.batch.num_rows)
+
+    with progress("schema", 0, "rows") as advance:
+        return infer_schema(counted(advance), columns)
 
 
 def _require_classes(settings: Settings, schema: Schema) -> None:

@@ -23,7 +23,7 @@ def read_row(record: bytes, schema: Schema) -> dict[str, Any]:
         ValueError: If the record does not fit the schema.
     """
     features = example.decode(record)
-    columns = {column.name: column for column in schema.columns}
+    columns = schema.by_name
     if unknown := sorted(set(features) - set(columns)):
         raise ValueError(f"has the unknown column {unknown[0]!r}")
     for name, values in features.items():

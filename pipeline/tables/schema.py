@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 ColumnType = Literal["int", "float", "bool", "string", "date", "time"]
@@ -46,9 +47,10 @@ class Schema:
     """Number of rows of the source, also of those that are rejected."""
     task: Task
 
-    def column(self, name: str) -> Column:
-        """Return a column by its name."""
-        return next(column for column in self.columns if column.name == name)
+    @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        """The columns by their names."""
+        return {column.name: column for column in self.columns}
 
     def of_role(self, role: Role) -> Column | None:
         """Return the column with a role; None if there is none. Features have no single column."""

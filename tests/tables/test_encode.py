@@ -82,7 +82,7 @@ def random_value(draw: random.Random, type_: str) -> Any:
         case "bool":
             return draw.random() < 0.5
         case "string":
-            return "".join(draw.choices("az 0\0\n\"éß語😀", k=draw.choice((0, 1, 5, 31, 127, 128, 300))))
+            return "".join(draw.choices('az 0\0\n"éß語😀', k=draw.choice((0, 1, 5, 31, 127, 128, 300))))
         case _:
             return [random_value(draw, type_.split()[0]) for _ in range(draw.choice((0, 0, 1, 2, 17, 64)))]
 

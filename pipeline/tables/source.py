@@ -1,0 +1,343 @@
+"""Read a table: CSV, TSV or Parquet files, as batches of rows. The batches are the same in every pass.
+
+The types of CSV columns are not guessed here: every value stays the text of its field. `pipeline.tables.infer` decides
+the types from all rows.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
+
+from pipeline import storage
+from pipeline.errors import FileSystemError, SourceError
+from pipeline.sources.csv_quotes import require_quotes_of_lines
+from pipeline.storage import BucketPath, Place
+from pipeline.system.os_errors import cause_of, retried
+
+MAX_BATCH_ROWS = 20_000
+"""A batch has at most this many rows."""
+TEXT = {b"tenfold": b"text"}
+"""The metadata of the schema of a batch whose strings are fields of CSV. The type of each column must be inferred."""
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_PARQUET = ".parquet"
+_KNOWN = ".csv, .tsv (each also with .gz, .bz2 or .zst) and .parquet"
+_BLOCK = 16 << 20
+"""Arrow parses this many bytes of a CSV file at once. A row must fit into a block.
+
+Tables of 10,000 columns need large blocks. The cost of a batch is that of its columns if the batch has few rows.
+"""
+_CHUNK = 1 << 20
+_PARQUET_BUFFERS = 64 << 20
+"""The columns of a Parquet file share buffers of this many bytes."""
+_MAX_SHOWN = 80
+"""A reason shows at most this many characters of a row."""
+_ENCODING_ADVICE = "save it as UTF-8, or name its encoding in list_encoding (latin-1, cp1252, utf-16, ...)"
+
+
+class RejectedRow(NamedTuple):
+    """A row that cannot be split into fields."""
+
+    key: str
+    """Name of the file relative to the table, a colon, and the number of the row. The header is row 1."""
+    reason: str
+    advice: str
+
+
+class RawBatch(NamedTuple):
+    """Rows of one file, with the columns in the order of the first file, and the rejected rows among them."""
+
+    batch: pa.RecordBatch
+    rejected: list[RejectedRow]
+
+
+def table_files(place: Place) -> list[Place]:
+    """Return the files of a table: `place` itself, or all files below it, sorted by path.
+
+    Names that begin with a dot or an underscore (such as `_SUCCESS`) and `.crc` files are ignored, and so are the
+    folders with such names. Files of other formats are ignored if there is a file of a table.
+
+    Raises:
+        SourceError: There is no file of a table, or there are both CSV and Parquet files.
+    """
+    if place.is_file():
+        if not _format_of(place.name):
+            raise SourceError(f"{place} is not a table: use a file whose name ends in {_KNOWN}")
+        return [place]
+    if not place.is_dir():
+        raise SourceError(f"{place} does not exist: name a table file, or a folder of them")
+    keys = sorted(key for key in _keys_below(place) if not _is_ignored(key))
+    tables = [key for key in keys if _format_of(key)]
+    if not tables:
+        found = f"{place / keys[0]} is not one" if keys else "the folder is empty"
+        raise SourceError(f"{place} has no table file ({found}): add files whose names end in {_KNOWN}")
+    by_format = {_format_of(key): key for key in tables}
+    if _PARQUET in by_format and len(by_format) > 1:
+        other = next(key for key in tables if _format_of(key) != _PARQUET)
+        raise SourceError(
+            f"{place} has Parquet files ({by_format[_PARQUET]}) and CSV files ({other}): keep one of the formats, or "
+            "name one file"
+        )
+    return [place / key for key in tables]
+
+
+def read_table(files: Sequence[Place], encoding: str = "utf-8") -> Iterator[RawBatch]:
+    """Yield all rows of a table, file by file, in batches of at most MAX_BATCH_ROWS.
+
+    All columns of CSV are strings. A field without any character is null, but a quoted empty field is an empty string.
+    The columns of Parquet have their own types. A row of CSV with too few or too many fields is rejected.
+
+    Args:
+        files: The files that `table_files` returned.
+        encoding: The encoding of CSV files.
+
+    Raises:
+        SourceError: A file cannot be read, has other columns than the first file, or has columns without a name or with
+            equal names; or the table has no row.
+        FileSystemError: The file system failed. A later try may work.
+    """
+    columns: _Columns | None = None
+    root, rows, rejection = _common_folder(files), 0, None
+    for place in files:
+        key = str(place).removeprefix(root)
+        read = _read_parquet if _format_of(place.name) == _PARQUET else partial(_read_csv, key=key, encoding=encoding)
+        with _explained(place):
+            for names, raw in read(place):
+                columns = columns or _Columns(names, place)
+                columns.require_equal(names, place)
+                if raw:
+                    rows += raw.batch.num_rows
+                    rejection = rejection or next(iter(raw.rejected), None)
+                    yield RawBatch(raw.batch.select(columns.names), raw.rejected)
+    if not rows:
+        reason = f"the first is {rejection.key}: {rejection.reason}" if rejection else "there is only the header"
+        raise SourceError(f"{_shown(files)} has no valid row ({reason}): add rows to the table, or repair them")
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of the first file, which all files must have."""
+
+    names: Sequence[str]
+    first: Place
+
+    def require_equal(self, names: Sequence[str], place: Place) -> None:
+        """Raise SourceError if the names differ in more than their order."""
+        if names == self.names:
+            return
+        expected, found = set(self.names), set(names)
+        advice = "all files of a table must have the same columns: correct the file, or remove it"
+        if missing := [name for name in self.names if name not in found]:
+            raise SourceError(f"{place} has no column {missing[0]!r}, but {self.first} has one: {advice}")
+        if additional := [name for name in names if name not in expected]:
+            raise SourceError(f"{place} has a column {additional[0]!r}, but {self.first} has none: {advice}")
+
+
+_Read = Iterator[tuple[Sequence[str], RawBatch | None]]
+"""The names of the columns of a file, first with None and then with each batch."""
+
+
+def _read_csv(place: Place, key: str, encoding: str) -> _Read:
+    suffix = _format_of(place.name)
+    parse = arrow_csv.ParseOptions(delimiter=_DELIMITERS[suffix])
+    # Only with "utf8" does Arrow keep the bytes unchanged, which is faster.
+    is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
+    # Without threads, Arrow numbers the rows and calls the handler in their order.
+    read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False, encoding="utf8" if is_utf8 else encoding)
+    text_encoding = "utf-8-sig" if is_utf8 else encoding  # Excel writes a byte order mark.
+    # After a stray quote, Arrow would read the following rows as one field.
+    parse.newlines_in_values = _has_checked_quotes(place, parse.delimiter, text_encoding)
+    names = _header(place, parse.delimiter, text_encoding)
+    yield names, None
+
+    rejected: list[RejectedRow] = []
+
+    def reject(row: arrow_csv.InvalidRow) -> str:
+        rejected.append(_ragged(row, key))
+        return "skip"
+
+    parse.invalid_row_handler = reject
+    convert = arrow_csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    with _opened(place) as file, arrow_csv.open_csv(file, read, parse, convert) as reader:
+        schema = reader.schema.with_metadata(TEXT)
+        for batch in reader:
+            found, rejected[:] = list(rejected), []
+            yield from ((names, raw) for raw in _in_parts(batch.replace_schema_metadata(TEXT), found))
+    if rejected:
+        yield names, RawBatch(pa.RecordBatch.from_pylist([], schema), rejected)
+
+
+def _read_parquet(place: Place) -> _Read:
+    with retried(lambda: _stream(place), place) as stream:
+        if not _has_byte(stream):
+            raise ValueError("the file is empty")
+        # Arrow would otherwise hold all bytes of a row group, which may be the whole file.
+        names = _checked(parquet.read_schema(stream).names, place)
+        yield names, None
+        buffer_size = min(max(_PARQUET_BUFFERS // max(len(names), 1), 4096), _CHUNK)
+        stream.seek(0)
+        with parquet.ParquetFile(stream, buffer_size=buffer_size, pre_buffer=False) as file:
+            for batch in file.iter_batches(MAX_BATCH_ROWS):
+                # Parquet files are read without checking that strings are UTF-8.
+                _require_utf8(batch, place)
+                yield names, RawBatch(batch, [])
+
+
+def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            reason = str(error).partition("\n")[0]
+            raise SourceError(
+                f"{place} has invalid values in the column {name!r} ({reason}): write it again"
+            ) from error
+
+
+def _in_parts(batch: pa.RecordBatch, rejected: list[RejectedRow]) -> Iterator[RawBatch]:
+    """Divide a batch. The rejected rows come with its first part."""
+    for start in range(0, max(batch.num_rows, 1), MAX_BATCH_ROWS):
+        yield RawBatch(batch.slice(start, MAX_BATCH_ROWS), rejected if not start else [])
+
+
+def _ragged(row: arrow_csv.InvalidRow, key: str) -> RejectedRow:
+    text = row.text if len(row.text) <= _MAX_SHOWN else row.text[:_MAX_SHOWN] + "..."
+    reason = f"the row has {row.actual_columns} fields, but the header has {row.expected_columns} ({text!r})"
+    return RejectedRow(f"{key}:{row.number}", reason, "correct the row; a field with a delimiter must be quoted")
+
+
+def _has_checked_quotes(place: Place, delimiter: str, encoding: str) -> bool:
+    """Return whether a file has quotes. Raises ValueError if one of them is not that of a quoted field."""
+    # To find the first quote takes a thousandth of the time that the check takes.
+    if '"'.encode(encoding) in (b'"', b'\xef\xbb\xbf"'):
+        with _opened(place) as file:
+            if not any(b'"' in chunk for chunk in iter(lambda: file.read(_CHUNK), b"")):
+                return False
+    with _lines(place, encoding, errors="surrogateescape") as lines:
+        require_quotes_of_lines(lines, delimiter)
+    return True
+
+
+def _header(place: Place, delimiter: str, encoding: str) -> Sequence[str]:
+    """Return the names of the columns of a CSV file."""
+    with _lines(place, encoding) as lines:
+        # Arrow also skips lines without any character.
+        names = next((row for row in csv.reader(lines, delimiter=delimiter) if row), None)
+    if names is None:
+        raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
+    return _checked(names, place)
+
+
+def _checked(names: Sequence[str], place: Place) -> Sequence[str]:
+    """Return the names of columns. Raises SourceError if one is empty or occurs twice."""
+    seen: set[str] = set()
+    for number, name in enumerate(names, 1):
+        if not name.strip():
+            raise SourceError(
+                f"{place} has no name for column {number}: name it in the first line. If it is the index of pandas, "
+                "write the table with index=False"
+            )
+        if name in seen:
+            raise SourceError(f"{place} has two columns {name!r}: rename one")
+        seen.add(name)
+    return list(names)
+
+
+def _stream(place: Place) -> IO[bytes]:
+    return place.open("rb")
+
+
+@contextmanager
+def _opened(place: Place) -> Iterator[pa.NativeFile]:
+    """Open the bytes of a CSV file, decompressed."""
+    with retried(lambda: _stream(place), place) as stream, pa.PythonFile(stream, "r") as file:
+        compression = _COMPRESSIONS.get(os.path.splitext(place.name.lower())[1])  # noqa: PTH122 - not a local path
+        # Arrow takes a compressed file without any byte for an empty file.
+        if not compression or not _has_byte(stream):
+            yield file
+            return
+        with pa.CompressedInputStream(file, compression) as decompressed:
+            yield decompressed
+
+
+@contextmanager
+def _lines(place: Place, encoding: str, errors: str = "strict") -> Iterator[Iterable[str]]:
+    with _opened(place) as file, io.TextIOWrapper(file, encoding, errors, newline="") as lines:
+        yield lines
+
+
+def _has_byte(stream: IO[bytes]) -> bool:
+    is_any = bool(stream.read(1))
+    stream.seek(0)
+    return is_any
+
+
+@contextmanager
+def _explained(place: Place) -> Iterator[None]:
+    """Turn errors of Arrow and of Python into SourceError or FileSystemError."""
+    try:
+        yield
+    except MemoryError:  # Also raised by Arrow. The table itself may be valid.
+        raise
+    except (pa.ArrowException, csv.Error, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        if isinstance(error, OSError) and cause_of(error) == "transient":
+            raise FileSystemError(f"{place} could not be read ({error.strerror or error}): run again") from error
+        if isinstance(error, UnicodeError) or "invalid UTF8" in reason:
+            raise SourceError(
+                f"{place} has bytes that are not in its encoding ({reason}): {_ENCODING_ADVICE}"
+            ) from error
+        if "straddling" in reason:
+            reason = f"a row has more than {_BLOCK >> 20} MiB"
+        raise SourceError(f"{place} cannot be read as a table: {reason}") from error
+
+
+def _keys_below(folder: Place) -> Iterator[str]:
+    """Yield the paths of all files below a folder, relative to it, with slashes."""
+    if isinstance(folder, BucketPath):
+        # Consoles create an empty object with a slash at its end for a folder.
+        yield from (found.key for found in storage.objects(folder) if found.key and not found.key.endswith("/"))
+        return
+    for parent, _, names in os.walk(folder, followlinks=True):
+        yield from ((Path(parent) / name).relative_to(folder).as_posix() for name in names)
+
+
+def _is_ignored(key: str) -> bool:
+    return key.endswith(".crc") or any(part.startswith((".", "_")) for part in key.split("/"))
+
+
+def _format_of(name: str) -> str:
+    """Return ".csv", ".tsv" or ".parquet", or "" if a name is not that of a table file."""
+    stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - may be a key of a bucket
+    if suffix == _PARQUET:
+        return suffix
+    if suffix in _COMPRESSIONS:
+        suffix = os.path.splitext(stem)[1]  # noqa: PTH122
+    return suffix if suffix in _DELIMITERS else ""
+
+
+def _common_folder(files: Sequence[Place]) -> str:
+    """Return the folder that holds all files, with a slash at its end."""
+    parents = [str(place.parent).split("/") for place in files]
+    common = next(n for n in range(len(parents[0]), -1, -1) if all(parts[:n] == parents[0][:n] for parts in parents))
+    return "/".join([*parents[0][:common], ""])
+
+
+def _shown(files: Sequence[Any]) -> str:
+    return str(files[0]) if len(files) == 1 else f"the table of {len(files)} files ({files[0]}, ...)"

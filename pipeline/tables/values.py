@@ -1,0 +1,362 @@
+"""The values of a column as they stand in records, from text or from the types of Arrow.
+
+Whether a value fits a type depends on that value alone, never on the other values of its batch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute
+
+from pipeline.tables.schema import ColumnType
+
+RECORD_TYPES: Mapping[ColumnType, pa.DataType] = {
+    "int": pa.int64(),
+    "float": pa.float32(),
+    "bool": pa.bool_(),
+    "string": pa.large_string(),
+    "date": pa.int64(),
+    "time": pa.int64(),
+}
+"""The type of Arrow of the values in a record. Dates are days, and times are microseconds, since 1970 in UTC."""
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+DAY_US = 86_400_000_000
+_TRUE = ("true", "yes", "on", "t", "y")
+_FALSE = ("false", "no", "off", "f", "n")
+
+Parse = Callable[[pa.Array], pa.Array | None]
+"""Returns the values of text, or None if any text does not fit the type. Missing text is a missing value."""
+
+
+class Kind(NamedTuple):
+    """What a type of Arrow holds. `type` is None if every value is missing."""
+
+    type: ColumnType | None
+    is_list: bool = False
+
+
+def kind_of(kind: pa.DataType) -> Kind | None:
+    """Return what a type of Arrow holds; None if it is not supported: a struct, a map, a nested list, and so on."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return kind_of(kind.value_type)
+    if is_list(kind):
+        items = kind_of(kind.value_type)
+        return Kind(items.type, is_list=True) if items and not items.is_list else None
+    if types.is_null(kind):
+        return Kind(None)
+    tests: Mapping[ColumnType, Sequence[Callable[[pa.DataType], bool]]] = {
+        "int": [types.is_integer],
+        "float": [types.is_floating, types.is_decimal],
+        "bool": [types.is_boolean],
+        "string": [is_text, types.is_binary, types.is_large_binary, types.is_fixed_size_binary],
+        "date": [types.is_date],
+        "time": [types.is_timestamp],
+    }
+    return next((Kind(name) for name, each in tests.items() if any(test(kind) for test in each)), None)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type of Arrow is one of its lists."""
+    types = pa.types
+    return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type of Arrow is one of its strings."""
+    types = pa.types
+    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
+
+
+def _all(mask: pa.Array) -> bool:
+    return bool(compute.all(mask, min_count=0).as_py())
+
+
+def _any(mask: pa.Array) -> bool:
+    return bool(compute.any(mask, min_count=0).as_py())
+
+
+def _cast(text: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _parse_ints(text: pa.Array) -> pa.Array | None:
+    values = _cast(text, pa.int64())
+    # Arrow also reads 007 and 0xF. They are codes, whose text must stay as it is.
+    return values if values is not None and _all(compute.equal(values.cast(text.type), text)) else None
+
+
+def _parse_floats(text: pa.Array) -> pa.Array | None:
+    """Return float64, with NaN if the text says so."""
+    values = _cast(text, pa.float64())
+    if values is None or _has_code(text):
+        return None
+    is_nan = compute.is_nan(values)
+    # Arrow also reads nan(1).
+    if _any(is_nan) and not all(map(is_nan_text, text.filter(is_nan).unique().to_pylist())):
+        return None
+    return values
+
+
+def is_nan_text(text: str) -> bool:
+    """Whether a text means NaN."""
+    return text.lower() in ("nan", "-nan")
+
+
+def _has_code(text: pa.Array) -> bool:
+    """Return whether any text begins with a plus sign, or with a zero before another digit, such as 007.5."""
+    if _any(compute.starts_with(text, "+")):
+        return True
+    # A regular expression takes ten times as long as these functions, which leave hardly any text to it.
+    zero = compute.or_(compute.starts_with(text, "0"), compute.starts_with(text, "-0"))
+    if not _any(zero):
+        return False
+    point = compute.or_(compute.starts_with(text, "0."), compute.starts_with(text, "-0."))
+    is_long = compute.greater(compute.binary_length(text), 1)
+    suspicious = text.filter(compute.and_(compute.and_not(zero, point), is_long))
+    return _any(compute.match_substring_regex(suspicious, "^-?0[0-9]"))
+
+
+def _parse_bools(text: pa.Array, true: Sequence[str], false: Sequence[str]) -> pa.Array | None:
+    values = _bools(text, true, false)
+    return values if values.null_count == text.null_count else None
+
+
+def _bools(text: pa.Array, true: Sequence[str], false: Sequence[str]) -> pa.Array:
+    """Return which words are true; null for other words."""
+    words = compute.utf8_lower(text)
+    return compute.if_else(_is_in(words, true), True, compute.if_else(_is_in(words, false), False, None))
+
+
+def _is_in(text: pa.Array, words: Sequence[str]) -> pa.Array:
+    return compute.is_in(text, pa.array(words, text.type), skip_nulls=True)
+
+
+def _parse_dates(text: pa.Array) -> pa.Array | None:
+    values = _cast(text, pa.date32())
+    return None if values is None else values.cast(pa.int32()).cast(pa.int64())
+
+
+def _parse_times(text: pa.Array) -> pa.Array | None:
+    """Return microseconds. A time without a time zone is in UTC."""
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        if (values := _cast(text, kind)) is not None:
+            return values.cast(pa.int64())
+    # Some texts have a time zone and others none, or there are fractions finer than microseconds.
+    text = compute.replace_substring_regex(text, r"(\.[0-9]{6})[0-9]+", r"\1")
+    has_zone = compute.match_substring_regex(text, r"[T ].*(Z|[+-][0-9:]+)$")
+    nothing = pa.scalar(None, text.type)
+    without = _cast(compute.if_else(has_zone, nothing, text), pa.timestamp("us"))
+    within = _cast(compute.if_else(has_zone, text, nothing), pa.timestamp("us", "UTC"))
+    if without is None or within is None:
+        return None
+    return compute.coalesce(without.cast(pa.int64()), within.cast(pa.int64()))
+
+
+PARSERS: Mapping[str, Parse] = {
+    "int": _parse_ints,
+    "float": _parse_floats,
+    **{
+        f"bool {true}/{false}": partial(_parse_bools, true=[true], false=[false])
+        for true, false in zip(_TRUE, _FALSE, strict=True)
+    },
+    "date": _parse_dates,
+    "time": _parse_times,
+}
+"""The kinds of text in the order in which they are tried. A column of bools has one pair of words."""
+_POSSIBLE: Mapping[ColumnType, str] = {
+    "int": r"^(0|-?[1-9][0-9]{0,18})$",
+    "float": r"^-?((0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?|(?i:inf|infinity|nan))$",
+    "date": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+    "time": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9].*)?$",
+}
+"""Text that does not match these expressions never fits the type. Most text that matches does."""
+
+
+def parse_fitting(text: pa.Array, kind: ColumnType) -> pa.Array:
+    """Return the values of text, null if the text does not fit the type. Floats are float64, with NaN."""
+    if kind == "bool":
+        return _bools(text, _TRUE, _FALSE)
+    parse = PARSERS[kind]
+    values = parse(text)
+    if values is not None:
+        return values
+    possible = compute.match_substring_regex(text, _POSSIBLE[kind])
+    return _parse_halves(compute.if_else(possible, text, pa.scalar(None, text.type)), parse)
+
+
+def _parse_halves(text: pa.Array, parse: Parse) -> pa.Array:
+    """Halve the text until each part fits, or is one text that does not."""
+    values = parse(text)
+    if values is not None:
+        return values
+    if len(text) == 1:
+        nothing = parse(pa.nulls(1, text.type))
+        assert nothing is not None
+        return nothing
+    middle = len(text) // 2
+    return pa.concat_arrays([_parse_halves(text[:middle], parse), _parse_halves(text[middle:], parse)])
+
+
+class Fitted(NamedTuple):
+    """Values in the type of records, and which of the given values do not fit it (None: all fit).
+
+    A value is null if it is missing or does not fit.
+    """
+
+    values: pa.Array
+    misfits: pa.Array | None
+
+
+def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
+    """Return the values of an array of Arrow in the type of records.
+
+    NaN is missing, and so is an empty text unless `kind` is a string. Finite values beyond float32 do not fit.
+
+    Args:
+        array: Values of a supported type, without lists.
+        kind: The type of the values to return.
+
+    Returns:
+        The values, or None if an array of this type has no values of `kind`.
+    """
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    given = kind_of(array.type)
+    assert given is not None
+    assert not given.is_list
+    if given.type is None:
+        return Fitted(pa.nulls(len(array), RECORD_TYPES[kind]), None)
+    if given.type == "float" and kind == "int" and not pa.types.is_decimal(array.type):
+        array = _without(array, compute.is_nan(array))
+    if given.type == "string" and kind != "string":
+        array = without_empty(array)
+        values = parse_fitting(_strings(array), kind)
+    elif convert := _CONVERSIONS.get((given.type, kind)):
+        values = convert(array)
+    else:
+        return None
+    misfits = None
+    if values.null_count > array.null_count:
+        misfits = compute.and_(compute.is_valid(array), compute.is_null(values))
+    return _as_float32(values, misfits) if kind == "float" else Fitted(values, misfits)
+
+
+def without_empty(text: pa.Array) -> pa.Array:
+    """Replace empty text by null."""
+    is_empty = compute.equal(compute.binary_length(text), 0)
+    return _without(text, is_empty) if _any(is_empty) else text
+
+
+def without_empty_text(column: pa.Array) -> pa.Array:
+    """Replace empty text by null in a column of text. Other columns are returned unchanged."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = kind_of(column.type)
+    return without_empty(column) if kind == Kind("string") else column
+
+
+def _without(array: pa.Array, mask: pa.Array) -> pa.Array:
+    return compute.if_else(mask, pa.scalar(None, array.type), array)
+
+
+def _as_float32(doubles: pa.Array, misfits: pa.Array | None) -> Fitted:
+    values = doubles.cast(pa.float32(), safe=False)
+    is_nan, is_infinite = compute.is_nan(values), compute.is_inf(values)
+    if _any(is_nan):
+        values = _without(values, is_nan)
+    if _any(is_infinite):
+        beyond = compute.fill_null(compute.and_(is_infinite, compute.is_finite(doubles)), False)
+        if _any(beyond):
+            values = _without(values, beyond)
+            misfits = beyond if misfits is None else compute.or_(misfits, beyond)
+    return Fitted(values, misfits)
+
+
+def _strings(array: pa.Array) -> pa.Array:
+    """Return text as large_string. Bytes that are not UTF-8 become null."""
+    try:
+        return array.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(each) for each in array.to_pylist()], pa.large_string())
+
+
+def _decoded(text: bytes | None) -> str | None:
+    try:
+        return None if text is None else text.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _ints(array: pa.Array) -> pa.Array:
+    if array.type == pa.uint64():
+        return _without(array, compute.greater(array, pa.scalar(2**63 - 1, pa.uint64()))).cast(pa.int64())
+    return array.cast(pa.int64())
+
+
+def _doubles(array: pa.Array) -> pa.Array:
+    if pa.types.is_decimal(array.type):
+        # The cast of a decimal to a float is not always the nearest float. That of text is, as for CSV.
+        array = array.cast(pa.string())
+    return array.cast(pa.float64(), safe=False)
+
+
+def _whole(array: pa.Array) -> pa.Array:
+    """Return floats as integers, null if they have a fraction. pandas makes floats of integers if some are missing."""
+    doubles = _doubles(array)
+    is_whole = compute.and_(
+        compute.equal(compute.trunc(doubles), doubles), compute.less(compute.abs(doubles), pa.scalar(2.0**63))
+    )
+    return compute.if_else(is_whole, doubles, pa.scalar(None, pa.float64())).cast(pa.int64())
+
+
+def _days(array: pa.Array) -> pa.Array:
+    if pa.types.is_date64(array.type):
+        return _computed(array, lambda milliseconds: milliseconds // (DAY_US // 1000))
+    return array.cast(pa.int32()).cast(pa.int64())
+
+
+def _days_as_us(array: pa.Array) -> pa.Array:
+    return _multiplied(_days(array), DAY_US)
+
+
+def _microseconds(array: pa.Array) -> pa.Array:
+    unit = array.type.unit
+    if unit == "ns":
+        # A cast would round times before 1970 up.
+        return _computed(array, lambda nanoseconds: nanoseconds // 1000)
+    return _multiplied(array.cast(pa.int64()), {"s": 1_000_000, "ms": 1000, "us": 1}[unit])
+
+
+def _multiplied(values: pa.Array, factor: int) -> pa.Array:
+    """Multiply integers. A product beyond 64 bits becomes null."""
+    if factor == 1:
+        return values
+    is_beyond = compute.greater(compute.abs(values), (2**63 - 1) // factor)
+    return compute.multiply(_without(values, is_beyond), factor)
+
+
+def _computed(array: pa.Array, function: Callable[[IntArray], IntArray]) -> pa.Array:
+    """Apply a function of NumPy to the integers of an array."""
+    integers = compute.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    return pa.array(function(integers), mask=compute.is_null(array).to_numpy(zero_copy_only=False))
+
+
+_CONVERSIONS: Mapping[tuple[ColumnType, ColumnType], Callable[[pa.Array], pa.Array]] = {
+    ("int", "int"): _ints,
+    ("int", "float"): _doubles,
+    ("float", "float"): _doubles,
+    ("float", "int"): _whole,
+    ("bool", "bool"): lambda array: array,
+    ("string", "string"): _strings,
+    ("date", "date"): _days,
+    ("date", "time"): _days_as_us,
+    ("time", "time"): _microseconds,
+}
+"""The conversions from the type of an array to that of the schema. They return null for values that do not fit."""
