@@ -308,7 +308,8 @@ def _write_next(folder: Place, state: LabelMap) -> None:
 
 def _up_to_last(labels: Sequence[str], needed: Sequence[str]) -> list[str]:
     wanted = set(needed)
-    return list(labels[: 1 + max(number for number, label in enumerate(labels) if label in wanted)])
+    # A table whose label is a number needs no labels.
+    return list(labels[: 1 + max((number for number, label in enumerate(labels) if label in wanted), default=-1)])
 
 
 def _few(names: Sequence[str]) -> str:

@@ -23,8 +23,6 @@ ROWS_AT_ONCE = 64
 """This many rows are parsed together."""
 _IDENTITY = 7
 """The first fields of a row are the identity of an image."""
-_WITHOUT_CONTENT = 9
-"""The row of an image has these fields in a file. The others are those of a row of a table."""
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -87,8 +85,12 @@ def content_of(row: RawImage) -> bytes:
 
 def to_line(content: bytes, row: RawImage) -> bytes:
     """Return a row as one line with its newline. `content` is the result of `content_of`."""
-    more = b",%b" % _dump(row[_WITHOUT_CONTENT:])[1:-1].encode("ascii") if row.content or row.rejection else b""
-    return b'%b,%d,"%b"%b]\n' % (content, row.generation, row.md5.encode("ascii"), more)
+    before = b'%b,%d,"%b"' % (content, row.generation, row.md5.encode("ascii"))
+    if row.rejection:
+        return b'%b,"",%b]\n' % (before, _dump(row.rejection).encode("ascii"))
+    if row.content:
+        return b'%b,"%b"]\n' % (before, row.content.encode("ascii"))
+    return before + b"]\n"
 
 
 def from_line(line: bytes) -> RawImage:

@@ -1,9 +1,7 @@
 """Rows of a table as rows of a snapshot. Each carries its own encoded columns, so nothing is read again to write it."""
 
-import json
 from binascii import b2a_base64
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import google_crc32c
 import pyarrow as pa
@@ -77,8 +75,5 @@ def _texts(batch: pa.RecordBatch, column: Column | None) -> list[str | None]:
     """Return the values of a column as texts; None where there is no value."""
     if column is None:
         return [None] * batch.num_rows
-    values = batch.column(column.name)
-    if column.type == "bool":
-        return [None if value is None else json.dumps(value) for value in values.to_pylist()]
-    texts: list[Any] = pc.cast(values, pa.string()).to_pylist()
+    texts: list[str | None] = pc.cast(batch.column(column.name), pa.string()).to_pylist()  # "true" and "false" of bool
     return texts

@@ -24,8 +24,8 @@ RECORD_TYPES: Mapping[ColumnType, pa.DataType] = {
 """The type of Arrow of the values in a record. Dates are days, and times are microseconds, since 1970 in UTC."""
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 DAY_US = 86_400_000_000
-_TRUE = ("true", "yes", "on", "t", "y")
-_FALSE = ("false", "no", "off", "f", "n")
+_TRUE = ("true",)
+_FALSE = ("false",)
 
 Parse = Callable[[pa.Array], pa.Array | None]
 """Returns the values of text, or None if any text does not fit the type. Missing text is a missing value."""

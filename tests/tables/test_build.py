@@ -1,0 +1,226 @@
+"""Tables from their source to a published dataset, read by TensorFlow and by pandas."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from pipeline.build import build
+from pipeline.config import Settings, settings_from
+from pipeline.dataset.manifest import Dataset, load
+from pipeline.dataset.verify import verify
+from pipeline.errors import GateError, SettingsError, SourceError
+from pipeline.records.tfrecord import read_records
+from pipeline.snapshot.part import PartLimits
+from pipeline.tables.extract import list_table
+from pipeline.tables.samples import write_sample_table
+
+ROWS = 600
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("table") / "customers.csv"
+    write_sample_table(path, ROWS)
+    return path
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Callable[..., Settings]:
+    def make(source: Path, **values: Any) -> Settings:
+        defaults = {"label_column": "churn", "workspace": str(tmp_path / "workspace")}
+        return settings_from({"example_kind": "table", "source_uri": str(source), **defaults, **values})
+
+    return make
+
+
+def dataset_of(result: dict[str, Any]) -> Dataset:
+    return load(Path(result["dataset"]))
+
+
+def records_of(result: dict[str, Any], splits: Iterable[str] = ("train", "validation")) -> list[bytes]:
+    dataset = dataset_of(result)
+    shards = [shard.name for split in splits for shard in dataset.splits[split].shards]
+    return [record for name in shards for record in read_records(Path(result["dataset"]) / name)]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def simple_rows(count: int, **changed: Any) -> list[dict[str, Any]]:
+    return [
+        {"x": number, "color": "red" if number % 3 else "blue", "y": number % 2, **changed} for number in range(count)
+    ]
+
+
+def test_each_row_is_in_one_record_with_its_values(table: Path, settings: Callable[..., Settings]):
+    import tensorflow as tf
+
+    result = build(settings(table, key_column="customer"))
+    assert result["examples"]["train"] + result["examples"]["validation"] == ROWS
+    assert verify(Path(result["dataset"])) == {"ok": True, "records": ROWS, "problems": []}
+    rows = pd.read_csv(table).set_index("customer")
+    seen = set()
+    for record in records_of(result):
+        features = tf.train.Example.FromString(record).features.feature
+        [key] = features["customer"].bytes_list.value
+        row = rows.loc[key.decode()]
+        seen.add(key)
+        assert list(features["age"].int64_list.value) == [row["age"]]
+        assert list(features["active"].int64_list.value) == [int(row["active"])]
+        assert list(features["churn"].bytes_list.value) == [row["churn"].encode()]
+        assert list(features["joined"].int64_list.value) == [(pd.Timestamp(row["joined"]) - pd.Timestamp(0)).days]
+        seconds = int((pd.Timestamp(row["last_seen"]) - pd.Timestamp(0)).total_seconds())
+        assert list(features["last_seen"].int64_list.value) == [seconds * 1_000_000]
+        assert features["balance"].float_list.value[0] == pytest.approx(row["balance"], rel=1e-6)
+        for name in ("income", "city", "visits"):
+            assert (name in features) == pd.notna(row[name])
+    assert len(seen) == ROWS
+
+
+def test_statistics_are_those_of_the_training_rows(table: Path, settings: Callable[..., Settings]):
+    result = build(settings(table, key_column="customer"))
+    dataset = dataset_of(result)
+    import tensorflow as tf
+
+    keys = [
+        tf.train.Example.FromString(record).features.feature["customer"].bytes_list.value[0].decode()
+        for record in records_of(result, ["train"])
+    ]
+    rows = pd.read_csv(table).set_index("customer").loc[keys]
+    facts = dataset.table["preprocessing"]
+    for name in ("age", "income", "visits", "balance"):
+        assert facts[name]["count"] == rows[name].count()
+        assert facts[name]["mean"] == pytest.approx(rows[name].mean(), rel=1e-6)
+        assert facts[name]["deviation"] == pytest.approx(rows[name].std(ddof=0), rel=1e-5)
+    counts = rows["city"].value_counts()
+    assert dict(zip(facts["city"]["vocabulary"], facts["city"]["counts"], strict=True)) == counts.to_dict()
+    assert facts["city"]["vocabulary"] == sorted(counts.index, key=lambda city: (-counts[city], city))
+
+
+@pytest.mark.parametrize("key", ["", "customer"])
+def test_the_same_rows_give_the_same_bytes_from_any_source(
+    table: Path, settings: Callable[..., Settings], tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
+):
+    expected = build(settings(table, key_column=key, dataset_name="t"))
+    frame = pd.read_csv(table, parse_dates=["last_seen"], dtype={"visits": "Int64"})
+    frame["joined"] = pd.to_datetime(frame["joined"]).dt.date
+    shuffled = pa.Table.from_pandas(frame.sample(frac=1, random_state=0), preserve_index=False)
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    (folder / "_SUCCESS").touch()
+    for number in range(3):
+        part = shuffled.slice(number * ROWS // 3, ROWS // 3)
+        parquet.write_table(part, folder / f"part-{number}.parquet", row_group_size=50)
+    monkeypatch.setattr("pipeline.tables.extract.PART_LIMITS", PartLimits(rows=70))
+    places = {"workspace": str(tmp_path / "other"), "dataset_name": "t"}
+    result = build(settings(folder, key_column=key, **places))
+    assert result["version"] == expected["version"]
+    assert [shard.crc32c for shard in dataset_of(result).splits["train"].shards] == [
+        shard.crc32c for shard in dataset_of(expected).splits["train"].shards
+    ]
+    assert dataset_of(result).table["preprocessing"] == dataset_of(expected).table["preprocessing"]
+
+
+def test_rows_that_do_not_fit_are_rejected_with_a_reason(settings: Callable[..., Settings], tmp_path: Path):
+    path = tmp_path / "dirty.csv"
+    lines = ["x,color,y", *(f"{row['x']},{row['color']},{row['y']}" for row in simple_rows(60)), "1,red", "2,red,"]
+    path.write_text("\n".join(lines) + "\n")
+    result = build(settings(path, label_column="y"))
+    assert (result["rejected"], sum(result["examples"].values())) == (2, 60)
+    rejected = [json.loads(line) for line in (Path(result["dataset"]) / "rejected.jsonl").read_text().splitlines()]
+    reasons = " ".join(row["reason"] for row in rejected)
+    assert "fields" in reasons
+    assert "label" in reasons
+    assert verify(Path(result["dataset"]))["ok"]
+
+
+def test_equal_rows_stay_on_one_side_and_contradictions_are_named(settings: Callable[..., Settings], tmp_path: Path):
+    rows = simple_rows(40) * 3 + [{"x": 1, "color": "red", "y": 0}]
+    result = build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y"))
+    quality = dataset_of(result).quality
+    assert quality["duplicates"] == {"images": 121, "groups": 40}
+    assert quality["contradictions"]["images"] == 4
+    assert quality["leaks"]["images"] == 0
+
+
+def test_a_group_stays_on_one_side(settings: Callable[..., Settings], tmp_path: Path):
+    import tensorflow as tf
+
+    rows = [{**row, "person": number % 20} for number, row in enumerate(simple_rows(200))]
+    result = build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y", group_column="person"))
+    people = [
+        {
+            tf.train.Example.FromString(record).features.feature["person"].int64_list.value[0]
+            for record in records_of(result, [split])
+        }
+        for split in ("train", "validation")
+    ]
+    assert not people[0] & people[1]
+    assert people[0] | people[1] == set(range(20))
+
+
+def test_a_number_as_label_is_a_regression(settings: Callable[..., Settings], tmp_path: Path):
+    rows = [{"x": number, "y": number / 7} for number in range(100)]
+    dataset = dataset_of(build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y")))
+    assert (dataset.table["task"], dataset.labels) == ("regression", ())
+    assert dataset.table["preprocessing"]["y"]["mean"] == pytest.approx(7, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "settings_of_gate", "sentence"),
+    [
+        (lambda row: {"x": row["x"], "y": row["y"]}, {}, "'color' is missing"),
+        (lambda row: {**row, "x": f"n{row['x']}"}, {}, "'x' holds values of type string instead of int"),
+        (
+            lambda row: {**row, "color": "green"},
+            {"on_new_values": "fail"},
+            "'color' in 1 of the training rows .* 'green'",
+        ),
+        (lambda row: {**row, "x": row["x"] + 60}, {"on_mean": "fail"}, "means of 1 column moved .* 'x' by"),
+    ],
+)
+def test_a_changed_table_is_stopped_by_the_gate(
+    settings: Callable[..., Settings],
+    tmp_path: Path,
+    changed: Callable[[dict[str, Any]], dict[str, Any]],
+    settings_of_gate: dict[str, Any],
+    sentence: str,
+):
+    names = {"label_column": "y", "dataset_name": "t"}
+    rows = simple_rows(100)
+    build(settings(write_rows(tmp_path / "1.csv", rows), **names))
+    after = write_rows(tmp_path / "2.csv", [changed(row) for row in rows])
+    with pytest.raises(GateError, match=sentence):
+        build(settings(after, **names, **settings_of_gate))
+    action = next(iter(settings_of_gate), "on_columns")
+    build(settings(after, **names, **{action: "continue"}))
+
+
+def test_wrong_columns_and_labels_are_refused(settings: Callable[..., Settings], tmp_path: Path):
+    path = write_rows(tmp_path / "t.csv", simple_rows(30))
+    with pytest.raises(SettingsError, match="label_column"):
+        list_table(settings(path, label_column="z"))
+    with pytest.raises(SettingsError, match="label_column"):
+        list_table(settings(path, label_column=""))
+    with pytest.raises(SourceError, match="has only the values"):
+        list_table(settings(write_rows(tmp_path / "one.csv", simple_rows(30, y="a")), label_column="y"))
+
+
+def test_the_card_shows_the_columns(table: Path, settings: Callable[..., Settings]):
+    page = (Path(build(settings(table))["dataset"]) / "card.html").read_text()
+    assert "What each column holds" in page
+    assert "last_seen" in page
+    assert "Sample images" not in page
