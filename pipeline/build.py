@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.allowed import allowlists
+from pipeline.allowed import allowlists, require_allowed
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
+from pipeline.errors import SettingsError
 from pipeline.extraction import extract
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
@@ -22,6 +23,9 @@ from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance, progress
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 FEW_IMAGES = 64
 """Up to this number, images are written in this process, because the start of others would take longer."""
 
@@ -31,6 +35,25 @@ def build(settings: Settings) -> dict[str, Any]:
     engine_named(settings.engine)  # A missing package is reported before hours of listing.
     ask = ask_terminal()
     return publish(write_shards(settings, extract(settings), ask), settings, ask)
+
+
+def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
+    """Build the dataset of the rows of a Spark DataFrame, as `build` does for a table. Its session writes the shards.
+
+    `label_column` must be set, and `dataset_name`, because a DataFrame has none. The workspace must be a place that all
+    executors reach.
+
+    Raises:
+        SettingsError: If one of these settings is missing, or the table does not fit them.
+    """
+    from pipeline.tables.dataframe import list_dataframe
+
+    if not settings.dataset_name:
+        raise SettingsError("dataset_name is empty: name the dataset of the DataFrame")
+    settings = settings.model_copy(update={"example_kind": "table", "engine": "spark"})
+    require_allowed(settings)
+    snapshot, ask = list_dataframe(frame, settings), ask_terminal()
+    return publish(write_shards(settings, snapshot, ask), settings, ask)
 
 
 def build_input(settings: Settings) -> dict[str, str]:

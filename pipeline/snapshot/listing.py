@@ -1,7 +1,7 @@
 """A listing: what was found in a range of the keys of a source. Listings add up without reading a row again."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -163,11 +163,15 @@ def load_listing(path: Place) -> Listing:
         SettingsError: If the file is not a listing of this release.
     """
     try:
-        content = storage.read_json(path)
-        parts = [Part(**part) for part in content["parts"]]
-        return Listing(**{**content, "parts": parts, "skipped": SkippedFiles(**content["skipped"])})
+        return listing_from(storage.read_json(path))
     except (ValueError, TypeError, KeyError) as error:
         raise SettingsError(
             f"{path} is not a listing of this release: run `extract` again (in Airflow: clear `extract` and all tasks "
             "after it)"
         ) from error
+
+
+def listing_from(content: Mapping[str, Any]) -> Listing:
+    """Return the listing whose fields are in a JSON object."""
+    parts = [Part(**part) for part in content["parts"]]
+    return Listing(**{**content, "parts": parts, "skipped": SkippedFiles(**content["skipped"])})

@@ -9,7 +9,7 @@ from pyarrow import compute
 
 from pipeline.errors import SourceError
 from pipeline.tables.schema import Column, ColumnType, Schema
-from pipeline.tables.values import RECORD_TYPES, Fitted, fit, is_list, kind_of, without_empty_text
+from pipeline.tables.values import RECORD_TYPES, Fitted, Kind, fit, is_list, kind_of, without_empty_text
 
 MAX_TEXT_BYTES = 1 << 20
 """A text has at most this many bytes."""
@@ -84,7 +84,7 @@ def _convert(array: pa.Array, column: Column) -> tuple[pa.Array, dict[int, Rejec
     if column.role != "feature":
         array = without_empty_text(array)
     kind = kind_of(array.type)
-    is_valid_kind = kind is not None and (kind.is_list == column.is_list or kind.type is None)
+    is_valid_kind = kind is not None and (kind.is_list == column.is_list or kind == Kind(None))
     fitted = (_fit_lists if column.is_list else fit)(array, column.type) if is_valid_kind else None
     if fitted is None:
         wanted = f"lists of {column.type}" if column.is_list else column.type
@@ -163,11 +163,10 @@ def _length(value: pa.Scalar, column: Column) -> Rejection:
 
 
 def _shown(value: pa.Scalar) -> str:
-    # A time of nanoseconds cannot become one of Python, and a date beyond the year 9999 neither.
     try:
         text = repr(value.as_py())
-    except (ValueError, OverflowError):
-        text = str(value)
+    except (ValueError, OverflowError):  # Python has no dates after the year 9999.
+        text = str(value.value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
 
 

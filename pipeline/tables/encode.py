@@ -67,7 +67,7 @@ def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> Encoded:
 
 
 def encode_label(name: str, type: ColumnType, text: str) -> bytes:  # noqa: A002 - the word of the schema
-    """Return the entry of a label, whose value is given as text.
+    """Return the entry of a label, whose value is given as text. A date or a time is an integer, as in the records.
 
     Raises:
         ValueError: If the text is not a value of the type.
@@ -83,7 +83,7 @@ def _label_value(type_: ColumnType, text: str) -> example.Feature:
             return float(text)
         case "bool":
             if text not in ("true", "false"):
-                raise ValueError(f"{text!r} is not a truth value: write 'true' or 'false'")
+                raise ValueError(f"{text!r} is not a bool: it must be 'true' or 'false'")
             return int(text == "true")
         case _:
             return int(text)
@@ -123,11 +123,14 @@ def _floats(columns: Sequence[tuple[str, pa.Array]]) -> pa.Array:
 
 
 def _cells(name: str, column: pa.Array) -> tuple[Any, pa.Array]:
-    """Return the heads and the contents of the entries of a column. Those of a missing value are null."""
+    """Return the heads and the contents of the entries of a column.
+
+    Both are null for a missing value. A head that is equal for all rows is a scalar.
+    """
     is_list = pa.types.is_large_list(column.type)
     kind = _KINDS.get(column.type.value_type if is_list else column.type)
     if kind is None:
-        raise TypeError(f"column {name!r} has the type {column.type}, which has no form in a record")
+        raise TypeError(f"column {name!r} has the type {column.type}: cast it to int64, float32, bool or large_string")
     contents = _list_contents(name, column) if is_list else _contents(column)
     return _heads(contents, partial(_head, name, kind, is_list)), contents
 
@@ -145,7 +148,9 @@ def _heads(contents: pa.Array, head_of: Callable[[int], bytes]) -> Any:
     """Return the head of each content, which depends on its length; one scalar if all are equal."""
     lengths = pc.binary_length(contents).dictionary_encode()
     heads = pa.array([head_of(length) for length in lengths.dictionary.to_pylist()], _BYTES)
-    return heads[0] if len(heads) == 1 and not contents.null_count else heads.take(lengths.indices)
+    if len(heads) == 1 and not contents.null_count:
+        return heads[0]
+    return heads.take(lengths.indices)
 
 
 def _contents(values: pa.Array) -> pa.Array:
@@ -153,34 +158,35 @@ def _contents(values: pa.Array) -> pa.Array:
     if pa.types.is_large_string(values.type):
         return values.cast(_BYTES)
     if pa.types.is_float32(values.type):
+        # Arrow and records both store little-endian floats.
         return values.view(pa.binary(4)).cast(_BYTES)
     integers = values.cast(pa.int64())
     numbers = (integers.fill_null(0) if integers.null_count else integers).to_numpy().view(np.uint64)
     parts = [_varints(numbers[start : start + MAX_INTEGERS]) for start in range(0, len(numbers) or 1, MAX_INTEGERS)]
     offsets = np.zeros(len(numbers) + 1, np.int64)
-    np.cumsum(np.concatenate([lengths for _, lengths in parts]), out=offsets[1:])
+    np.cumsum(np.concatenate([lengths for _, lengths in parts]), dtype=np.int64, out=offsets[1:])
     return _binary(np.concatenate([data for data, _ in parts]), offsets, integers)
 
 
-def _varints(numbers: NDArray[np.uint64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _varints(numbers: NDArray[np.uint64]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Return the varints of the numbers, joined, and the length of each. See `example` for their format."""
     width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 7))
     matrix = np.empty((len(numbers), width), np.uint8)
-    lengths = np.ones(len(numbers), np.int64)
+    lengths = np.ones(len(numbers), np.uint8)
     for place in range(width):
         rest = numbers >> np.uint64(7 * place)
         goes_on = rest > 0x7F
-        # The assignment keeps the lowest eight bits.
-        matrix[:, place] = np.where(goes_on, rest | 0x80, rest)
+        # The conversion keeps the lowest eight bits.
+        matrix[:, place] = rest.astype(np.uint8) & 0x7F | goes_on.view(np.uint8) << 7
         lengths += goes_on
-    return matrix[np.arange(width) < lengths[:, None]], lengths
+    return matrix[np.arange(width, dtype=np.uint8) < lengths[:, None]], lengths
 
 
 def _list_contents(name: str, lists: pa.Array) -> pa.Array:
     """Return the bytes of the values of each list. Texts have their lengths before them."""
     values = lists.flatten()
     if values.null_count:
-        raise ValueError(f"a list of column {name!r} contains a missing value: remove it, or leave out the list")
+        raise ValueError(f"a list of column {name!r} contains a missing value: remove or fill it before the encoding")
     items = _contents(values)
     if pa.types.is_large_string(values.type):
         items = pc.binary_join_element_wise(_heads(items, example.value_head), items, _EMPTY)
@@ -197,5 +203,5 @@ def _binary(data: Any, offsets: NDArray[np.int64], column: pa.Array) -> pa.Array
 
 
 def _offsets(array: pa.Array) -> NDArray[np.int64]:
-    """Return where each value of an array of bytes begins in its data, and where the last one ends."""
+    """Return the start of each value of an array of bytes in its data, and the end of the last one."""
     return np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]

@@ -5,13 +5,14 @@ The table is read twice: what a column holds is known only after its last row.
 
 import logging
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import SourceError
 from pipeline.snapshot.listing import Listing
-from pipeline.snapshot.part import PART_LIMITS, PartLimits, write_parts
+from pipeline.snapshot.part import PART_LIMITS, write_parts
 from pipeline.snapshot.raw_image import Origin, RawImage
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.storage import Place
@@ -27,7 +28,7 @@ from pipeline.workspace import place_hash, snapshots_folder
 _log = logging.getLogger(__name__)
 
 
-def list_table(settings: Settings, limits: PartLimits = PART_LIMITS) -> Place:
+def list_table(settings: Settings) -> Place:
     """Read the table of the settings, which were checked, and return the file of the snapshot.
 
     Memory does not grow with the rows.
@@ -36,27 +37,18 @@ def list_table(settings: Settings, limits: PartLimits = PART_LIMITS) -> Place:
         SourceError: If the table cannot be read, has no row that can be used, or changes meanwhile.
         SettingsError: If a setting names a column that the table does not have.
     """
-    folder, started_ns = snapshots_folder(settings), time.time_ns()
-    storage.sweep(folder)
-    schema = _schema_of(settings)
-    _require_classes(settings, schema)
-    listing = Listing("", remote=storage.is_bucket(settings.source_uri), table=schema.to_json())
-    values = ValueWriter()
+    started_ns = time.time_ns()
+    storage.sweep(snapshots_folder(settings))
+    with progress("schema", 0, "rows") as advance:
+        schema = infer_schema(_counted(settings, advance), columns_of(settings))
     with progress("extract", schema.rows, "rows") as advance:
-        for part in write_parts(_rows(settings, schema, listing, values, advance), folder, limits):
-            values.write(part)
-            listing.parts.append(part)
-    if listing.listed != schema.rows:
-        raise SourceError(
-            f"{settings.source_uri} had {schema.rows} rows, and then {listing.listed}: run again when nothing changes "
-            "it"
-        )
-    storage.sync_folder(folder)
-    return _save(settings, started_ns, listing)
+        listing = list_rows(_counted(settings, advance), schema, settings)
+    return save_listed(settings, schema, started_ns, [listing])
 
 
-def _schema_of(settings: Settings) -> Schema:
-    columns = Columns(
+def columns_of(settings: Settings) -> Columns:
+    """Return the columns that the settings name."""
+    return Columns(
         label=settings.label_column,
         key=settings.key_column,
         group=settings.group_column,
@@ -64,13 +56,30 @@ def _schema_of(settings: Settings) -> Schema:
         task=settings.table_task,
     )
 
-    def counted(advance: Advance) -> Iterator[RawBatch]:
-        for raw in read_table(table_files(settings.source), settings.list_encoding):
-            yield raw
-            advance(raw.batch.num_rows)
 
-    with progress("schema", 0, "rows") as advance:
-        return infer_schema(counted(advance), columns)
+def list_rows(raws: Iterable[RawBatch], schema: Schema, settings: Settings, prefix: str = "row ") -> Listing:
+    """Write rows as parts of a snapshot, with their values beside them.
+
+    Args:
+        raws: The rows.
+        schema: The schema of the whole table, of which these rows may be a part.
+        settings: The settings of the build.
+        prefix: Text before the number of a row, which names rejected rows without a key.
+    """
+    folder = snapshots_folder(settings)
+    listing = Listing("", remote=storage.is_bucket(settings.source_uri), table=schema.to_json())
+    values = ValueWriter()
+    for part in write_parts(_rows(raws, schema, listing, values, prefix), folder, PART_LIMITS):
+        values.write(part)
+        listing.parts.append(part)
+    storage.sync_folder(folder)
+    return listing
+
+
+def _counted(settings: Settings, advance: Advance) -> Iterator[RawBatch]:
+    for raw in read_table(table_files(settings.source), settings.list_encoding):
+        yield raw
+        advance(raw.batch.num_rows + len(raw.rejected))
 
 
 def _require_classes(settings: Settings, schema: Schema) -> None:
@@ -82,20 +91,45 @@ def _require_classes(settings: Settings, schema: Schema) -> None:
 
 
 def _rows(
-    settings: Settings, schema: Schema, listing: Listing, values: ValueWriter, advance: Advance
+    raws: Iterable[RawBatch], schema: Schema, listing: Listing, values: ValueWriter, prefix: str
 ) -> Iterator[RawImage]:
     """Yield every row, in the order of the source, and add it to the sums of `listing` and to `values`."""
     number = 1
-    for raw in read_table(table_files(settings.source), settings.list_encoding):
+    for raw in raws:
         batch = converted(raw.batch, schema)
-        rows = list(rows_of_batch(batch, schema, number))
+        rows = list(rows_of_batch(batch, schema, prefix, number))
         values.add(values_of(batch.batch, schema).without([bool(row.rejection) for row in rows]))
         values.add(no_values(schema, len(raw.rejected)))
         for row in (*rows, *rejected_rows(raw.rejected)):
             listing.add(row)
             yield row
         number += raw.batch.num_rows + len(raw.rejected)
-        advance(raw.batch.num_rows + len(raw.rejected))
+
+
+def save_listed(settings: Settings, schema: Schema, started_ns: int, listings: Sequence[Listing]) -> Place:
+    """Write the snapshot of a table whose rows were listed in one or more pieces, and return its file.
+
+    Raises:
+        SourceError: If the table changed after its schema was inferred, or has no two classes.
+    """
+    _require_classes(settings, schema)
+    listed = sum(each.listed for each in listings)
+    if listed != schema.rows:
+        raise SourceError(f"the table had {schema.rows} rows, and then {listed}: run again when nothing changes it")
+    return _save(settings, started_ns, _together(listings))
+
+
+def _together(listings: Sequence[Listing]) -> Listing:
+    """Return the sum of listings. Unlike images, rows may come in any order, and keys may be equal."""
+    total = Listing("", remote=listings[0].remote, table=listings[0].table)
+    classes: Counter[str] = Counter()
+    for each in listings:
+        total.parts += each.parts
+        total.listed += each.listed
+        total.bytes += each.bytes
+        classes.update(each.classes)
+    total.classes = dict(classes)
+    return total
 
 
 def _save(settings: Settings, started_ns: int, listing: Listing) -> Place:

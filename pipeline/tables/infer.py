@@ -21,6 +21,7 @@ from pipeline.tables.values import (
     PARSERS,
     RECORD_TYPES,
     Kind,
+    as_float32,
     fit,
     is_nan_text,
     kind_of,
@@ -100,6 +101,17 @@ class Inference:
             if self._options.role_of(name) != "feature":
                 column = without_empty_text(column)
             facts.add(column)
+
+    def merge(self, other: "Inference") -> None:
+        """Add the rows of other batches with types of their own, such as those of another task."""
+        self._rejected += other._rejected
+        self._rows += other._rows
+        for name, facts in other._columns.items():
+            own = self._columns.setdefault(name, facts)
+            if own is not facts:
+                assert isinstance(own, _TypedFacts)
+                assert isinstance(facts, _TypedFacts)
+                own.merge(facts)
 
     def schema(self) -> Schema:
         """Return the schema of all rows that were added."""
@@ -209,7 +221,7 @@ class _TextFacts:
     def column(self, role: Role) -> Column:
         """Return the column with its facts."""
         kind = self._kind or "string"
-        type_ = cast(ColumnType, kind.partition(" ")[0])
+        type_ = cast(ColumnType, kind)
         if type_ == "string":
             values = None if self._texts is None else pa.array(self._texts, pa.large_string())
             return _column(self._name, role, type_, self._nulls, values, self._text_range)
@@ -247,7 +259,7 @@ class _TextFacts:
         if kind == "float":
             if not are_counted:
                 self._nan += _sum(compute.is_nan(values))
-            values = values.cast(pa.float32(), safe=False)
+            values = as_float32(values)
         self._range = _joined(_as_kind(self._range, self._kind, kind), _range_of(values))
         self._kind = kind
 
@@ -304,6 +316,17 @@ class _TypedFacts:
         facts = self._of_types.setdefault(kind.type, _TypeFacts(pa.nulls(0, RECORD_TYPES[kind.type])))
         self._extend(facts, fitted.values)
 
+    def merge(self, other: "_TypedFacts") -> None:
+        """Add the facts of other rows."""
+        self._missing += other._missing
+        self._are_lists |= other._are_lists
+        for kind, facts in other._of_types.items():
+            own = self._of_types.setdefault(kind, facts)
+            if own is not facts:
+                own.range = _joined(own.range, facts.range)
+                own.values = _union(own.values, facts.values)
+                self._limit_values(own)
+
     def column(self, role: Role) -> Column:
         """Return the column with its facts. Raises SourceError if its types cannot be joined."""
         types = set(self._of_types)
@@ -313,10 +336,10 @@ class _TypedFacts:
         if (types and not type_) or len(self._are_lists) > 1:
             held = "lists and single values" if len(self._are_lists) > 1 else " and ".join(sorted(types))
             raise SourceError(f"the column {self._name!r} holds {held}: write it with one type in all files")
+        if True in self._are_lists:
+            return Column(self._name, type_ or "string", is_list=True, role=role, missing=self._missing)
         if not type_:
             return _column(self._name, role, "string", self._missing, pa.nulls(0), None)
-        if True in self._are_lists:
-            return Column(self._name, type_, is_list=True, role=role, missing=self._missing)
         joined: _TypeFacts | None = None
         for narrow, facts in self._of_types.items():
             range_ = _as_kind(facts.range, narrow, type_)
@@ -334,7 +357,12 @@ class _TypedFacts:
         if facts.values is None:
             return
         facts.values = _union(facts.values, values.drop_null())
-        assert facts.values is not None
+        self._limit_values(facts)
+
+    def _limit_values(self, facts: _TypeFacts) -> None:
+        """Forget the values if there are too many."""
+        if facts.values is None:
+            return
         size = _sum(compute.utf8_length(facts.values)) if facts.values.type == pa.large_string() else 0
         if len(facts.values) > self._limit or size > _MAX_CHARACTERS:
             facts.values = None

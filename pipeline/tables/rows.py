@@ -30,8 +30,8 @@ def _is_added_later(column: Column, schema: Schema) -> bool:
     return column.role == "key" or (column.role == "label" and schema.task == "classification")
 
 
-def rows_of_batch(batch: Converted, schema: Schema, first_number: int) -> Iterator[RawImage]:
-    """Yield the rows of a batch. `first_number` is the number of the first row, which names rejected rows."""
+def rows_of_batch(batch: Converted, schema: Schema, prefix: str, first_number: int) -> Iterator[RawImage]:
+    """Yield the rows of a batch. A rejected row without a key is named by `prefix` and its number."""
     typed, rejected = batch
     content, ends = encode_columns(typed, encoded_names(schema))
     labels, keys, groups, splits = (_texts(typed, schema.of_role(role)) for role in ("label", "key", "group", "split"))
@@ -42,7 +42,7 @@ def rows_of_batch(batch: Converted, schema: Schema, first_number: int) -> Iterat
         label, split = labels[number], (splits[number] or "").lower()
         problem = rejected.get(number) or (() if split in ("", *SPLITS) else BAD_SPLIT)
         if problem:
-            yield rejected_row(keys[number] or f"row {first_number + number}", *problem)
+            yield rejected_row(keys[number] or f"{prefix}{first_number + number}", *problem)
             continue
         # The columns of a row with a key may be equal to those of another one, which is no duplicate: without a
         # checksum, they are not compared, and the key decides the split.

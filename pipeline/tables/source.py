@@ -158,8 +158,11 @@ def _read_csv(place: Place, key: str, encoding: str) -> _Read:
     text_encoding = "utf-8-sig" if is_utf8 else encoding  # Excel writes a byte order mark.
     # After a stray quote, Arrow would read the following rows as one field.
     parse.newlines_in_values = _has_checked_quotes(place, parse.delimiter, text_encoding)
-    names = _header(place, parse.delimiter, text_encoding)
+    names, has_rows = _header(place, parse.delimiter, text_encoding)
     yield names, None
+    # Arrow refuses a header without a line break. An engine may write one for an empty partition.
+    if not has_rows:
+        return
 
     rejected: list[RejectedRow] = []
 
@@ -234,14 +237,15 @@ def _has_checked_quotes(place: Place, delimiter: str, encoding: str) -> bool:
     return True
 
 
-def _header(place: Place, delimiter: str, encoding: str) -> Sequence[str]:
-    """Return the names of the columns of a CSV file."""
+def _header(place: Place, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:
+    """Return the names of the columns of a CSV file, and whether any row follows."""
     with _lines(place, encoding) as lines:
         # Arrow also skips lines without any character.
         names = next((row for row in csv.reader(lines, delimiter=delimiter) if row), None)
+        has_rows = any(line.strip("\r\n") for line in lines)
     if names is None:
         raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
-    return _checked(names, place)
+    return _checked(names, place), has_rows
 
 
 def _checked(names: Sequence[str], place: Place) -> Sequence[str]:

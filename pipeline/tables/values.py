@@ -4,7 +4,6 @@ Whether a value fits a type depends on that value alone, never on the other valu
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,9 +23,6 @@ RECORD_TYPES: Mapping[ColumnType, pa.DataType] = {
 """The type of Arrow of the values in a record. Dates are days, and times are microseconds, since 1970 in UTC."""
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 DAY_US = 86_400_000_000
-_TRUE = ("true",)
-_FALSE = ("false",)
-
 Parse = Callable[[pa.Array], pa.Array | None]
 """Returns the values of text, or None if any text does not fit the type. Missing text is a missing value."""
 
@@ -123,19 +119,16 @@ def _has_code(text: pa.Array) -> bool:
     return _any(compute.match_substring_regex(suspicious, "^-?0[0-9]"))
 
 
-def _parse_bools(text: pa.Array, true: Sequence[str], false: Sequence[str]) -> pa.Array | None:
-    values = _bools(text, true, false)
+def _parse_bools(text: pa.Array) -> pa.Array | None:
+    values = _bools(text)
     return values if values.null_count == text.null_count else None
 
 
-def _bools(text: pa.Array, true: Sequence[str], false: Sequence[str]) -> pa.Array:
-    """Return which words are true; null for other words."""
+def _bools(text: pa.Array) -> pa.Array:
+    """Return which words are true; null for words that are neither true nor false."""
     words = compute.utf8_lower(text)
-    return compute.if_else(_is_in(words, true), True, compute.if_else(_is_in(words, false), False, None))
-
-
-def _is_in(text: pa.Array, words: Sequence[str]) -> pa.Array:
-    return compute.is_in(text, pa.array(words, text.type), skip_nulls=True)
+    is_true = compute.equal(words, "true")
+    return compute.if_else(compute.or_(is_true, compute.equal(words, "false")), is_true, None)
 
 
 def _parse_dates(text: pa.Array) -> pa.Array | None:
@@ -162,14 +155,11 @@ def _parse_times(text: pa.Array) -> pa.Array | None:
 PARSERS: Mapping[str, Parse] = {
     "int": _parse_ints,
     "float": _parse_floats,
-    **{
-        f"bool {true}/{false}": partial(_parse_bools, true=[true], false=[false])
-        for true, false in zip(_TRUE, _FALSE, strict=True)
-    },
+    "bool": _parse_bools,
     "date": _parse_dates,
     "time": _parse_times,
 }
-"""The kinds of text in the order in which they are tried. A column of bools has one pair of words."""
+"""The kinds of text in the order in which they are tried."""
 _POSSIBLE: Mapping[ColumnType, str] = {
     "int": r"^(0|-?[1-9][0-9]{0,18})$",
     "float": r"^-?((0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?|(?i:inf|infinity|nan))$",
@@ -182,7 +172,7 @@ _POSSIBLE: Mapping[ColumnType, str] = {
 def parse_fitting(text: pa.Array, kind: ColumnType) -> pa.Array:
     """Return the values of text, null if the text does not fit the type. Floats are float64, with NaN."""
     if kind == "bool":
-        return _bools(text, _TRUE, _FALSE)
+        return _bools(text)
     parse = PARSERS[kind]
     values = parse(text)
     if values is not None:
@@ -245,7 +235,7 @@ def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
     misfits = None
     if values.null_count > array.null_count:
         misfits = compute.and_(compute.is_valid(array), compute.is_null(values))
-    return _as_float32(values, misfits) if kind == "float" else Fitted(values, misfits)
+    return _fit_float32(values, misfits) if kind == "float" else Fitted(values, misfits)
 
 
 def without_empty(text: pa.Array) -> pa.Array:
@@ -266,8 +256,16 @@ def _without(array: pa.Array, mask: pa.Array) -> pa.Array:
     return compute.if_else(mask, pa.scalar(None, array.type), array)
 
 
-def _as_float32(doubles: pa.Array, misfits: pa.Array | None) -> Fitted:
-    values = doubles.cast(pa.float32(), safe=False)
+def as_float32(doubles: pa.Array) -> pa.Array:
+    """Return floats of 32 bits. Finite values beyond them become infinite, and -0.0 becomes 0.0.
+
+    With two zeros, the number of different values and the smallest one would depend on the order of rows.
+    """
+    return compute.add(doubles.cast(pa.float32(), safe=False), pa.scalar(0.0, pa.float32()))
+
+
+def _fit_float32(doubles: pa.Array, misfits: pa.Array | None) -> Fitted:
+    values = as_float32(doubles)
     is_nan, is_infinite = compute.is_nan(values), compute.is_inf(values)
     if _any(is_nan):
         values = _without(values, is_nan)

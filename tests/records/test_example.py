@@ -49,6 +49,20 @@ def test_a_value_can_be_appended_without_a_copy(length: int):
     assert tf.train.Example.FromString(whole).features.feature["image/encoded"].bytes_list.value == [value]
 
 
+@pytest.mark.parametrize("key", ["a", "k" * 115, "k" * 20_000])
+def test_the_heads_of_entries_are_those_of_encoded_features(key: str):
+    for kind, value, content in (
+        ("float", [0.5, 1.0], b"\0\0\0\x3f\0\0\x80\x3f"),
+        ("int64", [1, 2], b"\1\2"),
+        ("bytes", b"text", b"text"),
+    ):
+        head = example.value_entry_head(key, kind, len(content))
+        assert head + content == example.encode_entries({key: value})
+        assert example.list_entry_head(key, kind, 0) == example.empty_entry(key, kind)
+    texts = b"".join(example.value_head(len(text)) + text for text in (b"", b"x" * 200))
+    assert example.list_entry_head(key, "bytes", len(texts)) + texts == example.encode_entries({key: [b"", b"x" * 200]})
+
+
 @pytest.mark.parametrize("damaged", [b"\x0a\xff", b"\x08\x01", b"\x0a", b"\x0a" + b"\xff" * 11])
 def test_foreign_bytes_are_refused(damaged: bytes):
     with pytest.raises(ValueError, match=r"not a tf\.train\.Example"):
