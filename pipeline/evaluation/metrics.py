@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar, cast
 import numpy as np
 
 from pipeline import storage
+from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.estimates import INTERVAL_PERCENT, Array, Estimate, Statistic, bootstrapped
 from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.evaluation.one_label import TOP, Predictions
@@ -24,7 +25,6 @@ from pipeline.evaluation.one_label import per_class as per_class
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.scales import rounded
 from pipeline.evaluation.table_classes import ClassPredictions
-from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
 
 EVALUATION, PREDICTIONS = "evaluation.json", "predictions.npz"
@@ -38,11 +38,11 @@ _IN_RESULT = {
     "calibration_error": "val_calibration_error",
     "auc": "val_auc",
     "log_loss": "val_log_loss",
-    "mae": "val_mae",
     "rmse": "val_rmse",
     "r2": "val_r2",
 }
 """Keys of `metrics` in `result.json`, by figure. Accuracy is missing, because the last validation gives `val_accuracy`.
+So is the mean absolute error, because it gives `val_mae`.
 
 A new figure belongs here, into `figures` and `statistic` of its class, into `SCALES` of `scales.py`, and with a text
 into `FIGURES` of `pipeline/report/evaluation_section.py` and of `pipeline/report/compare.py`.
@@ -119,9 +119,11 @@ def predictions_class(task: EvaluatedTask) -> type[Answers]:
     return _PREDICTIONS[task]
 
 
-def task_of_images(form: RecordFormat) -> EvaluatedTask:
-    """Return the task of a model for a dataset of images, by its records."""
-    return "several_labels" if form.multi_label else "one_label"
+def evaluated_task(dataset: Dataset) -> EvaluatedTask:
+    """Return the task of the models of a dataset."""
+    if dataset.table:
+        return "regression" if dataset.table["task"] == "regression" else "classes"
+    return "several_labels" if dataset.records.multi_label else "one_label"
 
 
 # --- predictions ------------------------------------------------------------------------------------------------------

@@ -176,6 +176,13 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
     if not champion.is_there:
         return Verdict(True, f"promoted without a comparison: the champion's model {champion.export} is missing")
     about = storage.read_json(place_of(champion.export) / ABOUT)
+    if bool(candidate.about["labels"]) != bool(about["labels"]):
+        learned = "class" if about["labels"] else "number"
+        return Verdict(
+            False,
+            f"not promoted: the champion {short_name(champion.run)} predicts a {learned}, and this model does not, so "
+            "they cannot be compared. To promote it anyway, run `python -m pipeline promote`",
+        )
     # Label maps only grow, so the shorter list must be the beginning of the longer one.
     if any(label != other for label, other in zip(candidate.about["labels"], about["labels"], strict=False)):
         return Verdict(

@@ -9,7 +9,7 @@ import tensorflow as tf
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
-from pipeline.evaluation.metrics import Answers, joined, predictions_class, task_of_images
+from pipeline.evaluation.metrics import Answers, evaluated_task, joined, predictions_class
 from pipeline.evaluation.scales import shown
 from pipeline.input import one_ahead
 from pipeline.runs.run import Run, find_best_model
@@ -51,7 +51,7 @@ def evaluate(
     best.load_weights(find_best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
         answers_of_batches = []
-        answers_of_task = predictions_class(task_of_images(dataset.records))
+        answers_of_task = predictions_class(evaluated_task(dataset))
         for answers in predicted(strategy, best, batches, answers_of_task, micro_batches=micro_batches):
             if should_stop():
                 raise Preempted("the training was asked to stop in the evaluation of the best model")
