@@ -36,12 +36,14 @@ FIGURES_OF_SEVERAL = {
 }
 FIGURES_OF_CLASSES = {
     "auc": (
-        "area under the ROC curve (AUC): how often a row of a class is ranked above a row of another class; 50% of "
-        "the time, or 0.5, is chance"
+        "area under the ROC curve (AUC): how often a row of a class is ranked above a row of another class; 0.5 is "
+        "chance"
     ),
     "log_loss": "log loss: mean of the negative logarithm of the probability of the true class; lower is better",
     "accuracy": "accuracy",
-    "calibration_error": FIGURES["calibration_error"],
+    "calibration_error": (
+        "expected calibration error: mean difference between the probability of a class and how often it is correct"
+    ),
 }
 FIGURES_OF_REGRESSION = {
     "mae": "mean absolute error, in the unit of the label",

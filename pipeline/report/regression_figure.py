@@ -4,13 +4,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, HoverTool, Range1d
+from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
 
 from pipeline.evaluation.scales import four_digits
 from pipeline.report.drawing import BLUE, GRAY, PURPLE, Figure, add_legend, mark, new_plot
+from pipeline.report.series import Array
 
 MIN_ALPHA = 0.15
 """Opacity of a cell with a single row. A fainter one could not be seen."""
+MAX_TICKS = 5
+"""Long numbers would overlap if there were more of them below a plot."""
+MIN_SPAN, MAX_SIZE = 1e-3, 1e9
+"""Numbers of an axis are written in full if it is longer, and all are smaller. Otherwise they have an exponent."""
 
 
 def regression_figure(evaluation: Mapping[str, Any]) -> Figure:
@@ -37,6 +42,8 @@ def _predicted_by_true(values: Mapping[str, Any]) -> Any:
             "right": edges[label + 1],
             "bottom": edges[predicted],
             "top": edges[predicted + 1],
+            "true": [_between(edges, number) for number in label],
+            "predicted": [_between(edges, number) for number in predicted],
             "count": count,
             # By the root, because the counts of cells differ by orders of magnitude.
             "alpha": MIN_ALPHA + (1 - MIN_ALPHA) * np.sqrt(count / count.max()),
@@ -49,10 +56,12 @@ def _predicted_by_true(values: Mapping[str, Any]) -> Any:
     )  # fmt: skip
     ends = [edges[0], edges[-1]]
     diagonal = plot.line(ends, ends, color=GRAY, line_width=2, line_dash="6 3")
-    add_legend(plot, [("rows, darker for more", [cells]), ("predicted = true", [diagonal])])
+    add_legend(plot, [("rows: the stronger, the more", [cells]), ("predicted = true", [diagonal])])
     plot.x_range, plot.y_range = Range1d(*ends), Range1d(*ends)
     plot.yaxis.axis_label = "predicted value"
-    tooltips = ("true", "@left to @right"), ("predicted", "@bottom to @top"), ("rows", "@count{0,0}")
+    _write_numbers(plot.xaxis, edges)
+    _write_numbers(plot.yaxis, edges)
+    tooltips = ("true", "@true"), ("predicted", "@predicted"), ("rows", "@count{0,0}")
     plot.add_tools(HoverTool(renderers=[cells], tooltips=list(tooltips)))
     return plot
 
@@ -60,7 +69,13 @@ def _predicted_by_true(values: Mapping[str, Any]) -> Any:
 def _residuals(residuals: Mapping[str, Any], examples: int) -> Any:
     edges, counts = np.array(residuals["edges"]), np.array(residuals["counts"])
     source = ColumnDataSource(
-        {"left": edges[:-1], "right": edges[1:], "share": 100 * counts / examples, "count": counts}
+        {
+            "left": edges[:-1],
+            "right": edges[1:],
+            "residual": [_between(edges, number) for number in range(len(counts))],
+            "share": 100 * counts / examples,
+            "count": counts,
+        }
     )
     plot = new_plot("Residuals", "predicted minus true value", height=340)
     bars = plot.quad(
@@ -69,6 +84,21 @@ def _residuals(residuals: Mapping[str, Any], examples: int) -> Any:
     mark(plot, 0, "6 3", width=2, alpha=1)
     plot.y_range.start = 0
     plot.yaxis.axis_label = "% of rows"
-    tooltips = ("residual", "@left to @right"), ("rows", "@count{0,0}")
+    _write_numbers(plot.xaxis, edges)
+    tooltips = ("residual", "@residual"), ("rows", "@count{0,0}")
     plot.add_tools(HoverTool(renderers=[bars], tooltips=list(tooltips)))
     return plot
+
+
+def _between(edges: Array, number: int) -> str:
+    """Return the ends of an interval as text."""
+    return f"{four_digits(edges[number])} to {four_digits(edges[number + 1])}"
+
+
+def _write_numbers(axis: Any, edges: Array) -> None:
+    """Write the numbers of an axis that has these edges so that they do not overlap."""
+    axis.ticker.desired_num_ticks = MAX_TICKS
+    if edges[-1] - edges[0] > MIN_SPAN and np.abs(edges).max() < MAX_SIZE:
+        axis.formatter = NumeralTickFormatter(format="0,0.[0000]")
+    else:
+        axis.formatter.precision = 2

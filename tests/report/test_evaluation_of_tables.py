@@ -46,7 +46,7 @@ def test_a_binary_model_is_reported_with_its_ranking_and_its_loss(tmp_path: Path
     for words in (
         "The figures of the best model on the 8 validation examples.",
         # 12 of the 16 pairs of a row of each class are in the right order.
-        f"or 0.5, is chance 0.750 {auc['low']:.3f} to {auc['high']:.3f}",
+        f"0.5 is chance 0.750 {auc['low']:.3f} to {auc['high']:.3f}",
         f"lower is better {loss['value']:#.4g} ",
         "accuracy 75.0% ",
         "stays 3 1 leaves 1 3 ",  # the matrix
