@@ -56,7 +56,7 @@ def _predicted_by_true(values: Mapping[str, Any]) -> Any:
     )  # fmt: skip
     ends = [edges[0], edges[-1]]
     diagonal = plot.line(ends, ends, color=GRAY, line_width=2, line_dash="6 3")
-    add_legend(plot, [("rows: the stronger, the more", [cells]), ("predicted = true", [diagonal])])
+    add_legend(plot, [("rows, a stronger color for more", [cells]), ("predicted = true", [diagonal])])
     plot.x_range, plot.y_range = Range1d(*ends), Range1d(*ends)
     plot.yaxis.axis_label = "predicted value"
     _write_numbers(plot.xaxis, edges)
