@@ -978,8 +978,9 @@ class Settings(BaseModel):
         title="Promotion",
         json_schema_extra=PROMOTION,
         description="Whether the trained model becomes the champion of its dataset name. if_not_worse compares its "
-        "accuracy (for images with several labels: mean average precision) with that of the champion, on the same "
-        "validation images, and refuses it if it is significantly lower.",
+        "accuracy (for images with several labels: mean average precision; for tables: log loss, or the mean absolute "
+        "error) with that of the champion, on the same validation examples, and refuses it if it is significantly "
+        "worse.",
     )
 
     max_worse: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -989,7 +990,8 @@ class Settings(BaseModel):
         le=1,
         json_schema_extra=PROMOTION,
         description="How much lower the accuracy may be, as a share. A model is refused only if the whole 95% "
-        "interval of the difference is below minus this value. 0.01 is one percentage point.",
+        "interval of the difference is below minus this value. 0.01 is one percentage point. For tables: how much "
+        "higher the error may be, as a share of the champion's error.",
     )
 
     contenders: Annotated[str, Decides.NOTHING, UsedBy.COMPARE] = Field(

@@ -1,4 +1,4 @@
-"""Parts of the metrics that both tasks share: bootstrap intervals, bins of confidence, and shares."""
+"""Parts of the metrics that all tasks share: bootstrap intervals, bins of confidence, and shares."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,6 +9,10 @@ from numpy.typing import NDArray
 BINS = 15
 """Probabilities are divided into this many bins of equal width."""
 RESAMPLES = 1000
+RESAMPLED_ANSWERS = 500_000_000
+"""Limit for the answers in all resamples together, which take some seconds. A larger evaluation has fewer resamples."""
+MIN_RESAMPLES = 100
+"""With fewer, the ends of an interval would depend on two or three resamples."""
 INTERVAL_PERCENT = 95
 """An interval holds this share of the resamples."""
 MAX_MISTAKES = 12
@@ -20,7 +24,7 @@ Statistic = Callable[[Array], Array]
 
 
 class Estimate(NamedTuple):
-    """A figure of 0 to 1, and the ends of its interval."""
+    """A figure, and the ends of its interval."""
 
     value: float
     low: float
@@ -31,7 +35,7 @@ def bootstrapped(statistic: Statistic, examples: int, resamples: int, seed: int)
     """Return the figures of all examples, each with its interval.
 
     Args:
-        statistic: Computes the figures.
+        statistic: Computes the figures. A figure is NaN if the resample does not define it.
         examples: Number of examples. Each resample draws as many of them, with replacement.
         resamples: Number of resamples.
         seed: Seed of the resamples.
@@ -40,13 +44,27 @@ def bootstrapped(statistic: Statistic, examples: int, resamples: int, seed: int)
     # A resample is only a count for each example, so `statistic` need not copy the predictions.
     drawn = (np.bincount(random.integers(examples, size=examples), minlength=examples) for _ in range(resamples))
     low, high = interval([statistic(weights) for weights in drawn])
-    columns = np.stack([statistic(np.ones(examples)), low, high], axis=1).round(6)
+    columns = np.stack([statistic(np.ones(examples)), low, high], axis=1)
     return [Estimate(*values) for values in columns.tolist()]
 
 
+def affordable_resamples(answers: int) -> int:
+    """Return the number of resamples for an interval, if each of them goes through this many answers."""
+    return int(np.clip(RESAMPLED_ANSWERS // max(answers, 1), MIN_RESAMPLES, RESAMPLES))
+
+
+def mean_of(values: Array) -> Statistic:
+    """Return the mean of the values of the examples, (n,), each taken as often as its weight says."""
+    return lambda weights: np.array([weights @ values / len(values)])
+
+
 def interval(resampled: Array | Sequence[Array]) -> Array:
-    """Return the two ends of the interval that holds INTERVAL_PERCENT of the resamples, along the first axis."""
-    ends: Array = np.percentile(resampled, (50 - INTERVAL_PERCENT / 2, 50 + INTERVAL_PERCENT / 2), axis=0)
+    """Return the two ends of the interval that holds INTERVAL_PERCENT of the resamples, along the first axis.
+
+    A resample in which a figure is NaN says nothing about that figure.
+    """
+    percentile = np.nanpercentile if np.isnan(resampled).any() else np.percentile
+    ends: Array = percentile(resampled, (50 - INTERVAL_PERCENT / 2, 50 + INTERVAL_PERCENT / 2), axis=0)
     return ends
 
 
@@ -55,6 +73,13 @@ def bins_of(probabilities: Array) -> Array:
     # A probability of 1 belongs to the last bin.
     bins: Array = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     return bins
+
+
+def calibration_error(probabilities: Array, correct: Array) -> Statistic:
+    """Return the expected calibration error: the mean distance, in each bin, between probability and accuracy."""
+    # The error is the sum over bins of |correct - confidence| of the bin's examples together, over all examples.
+    surplus, bins = correct - probabilities, bins_of(probabilities)
+    return lambda weights: np.array([np.abs(np.bincount(bins, weights * surplus)).sum() / len(bins)])
 
 
 def reliability_of(probabilities: Array, correct: Array) -> list[dict[str, Any]]:

@@ -3,137 +3,50 @@
 predictions.npz    one row for each example, in the order of the shards, to compare two models pair by pair
 evaluation.json    figures with their intervals, classes, confusions, reliability, the most wrong examples
 
-`Predictions` is for images with one label. For images with several labels, see multilabel.py.
+Each task has a module with its predictions: one_label.py and multilabel.py for images, table_classes.py and
+regression.py for tables.
 """
 
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
 from pipeline import storage
-from pipeline.evaluation.estimates import (
-    INTERVAL_PERCENT,
-    MAX_MISTAKES,
-    RESAMPLES,
-    Array,
-    Estimate,
-    Statistic,
-    bins_of,
-    bootstrapped,
-    interval,
-    reliability_of,
-    rows,
-    shares,
-)
+from pipeline.dataset.manifest import Dataset
+from pipeline.evaluation.estimates import INTERVAL_PERCENT, Array, Estimate, Statistic, bootstrapped
 from pipeline.evaluation.multilabel import MultiLabelPredictions
-from pipeline.records.format import RecordFormat
+from pipeline.evaluation.one_label import TOP, Predictions
+from pipeline.evaluation.one_label import confident_mistakes as confident_mistakes
+from pipeline.evaluation.one_label import confusions as confusions
+from pipeline.evaluation.one_label import per_class as per_class
+from pipeline.evaluation.regression import RegressionPredictions
+from pipeline.evaluation.scales import rounded
+from pipeline.evaluation.table_classes import ClassPredictions
 from pipeline.storage import Place
 
 EVALUATION, PREDICTIONS = "evaluation.json", "predictions.npz"
-TOP = 5
-"""A label counts as found by `top5` if it is among this many classes of the highest probability."""
+EvaluatedTask = Literal["one_label", "several_labels", "classes", "regression"]
+"""What a model predicts: one label or several labels of an image, or the class or the number of the row of a table."""
+
 _IN_RESULT = {
     "mean_average_precision": "val_mean_average_precision",
     "micro_f1": "val_micro_f1",
     "top5": "val_top5",
     "calibration_error": "val_calibration_error",
+    "auc": "val_auc",
+    "log_loss": "val_log_loss",
+    "rmse": "val_rmse",
+    "r2": "val_r2",
 }
 """Keys of `metrics` in `result.json`, by figure. Accuracy is missing, because the last validation gives `val_accuracy`.
+So is the mean absolute error, because it gives `val_mae`.
 
-A new figure belongs here, into `figures` and `statistic` of its class, and with a text into `FIGURES` of
-`pipeline/report/evaluation_section.py` and of `pipeline/report/compare.py`.
+A new figure belongs here, into `figures` and `statistic` of its class, into `SCALES` of `scales.py`, and with a text
+into `FIGURES` of `pipeline/report/evaluation_section.py` and of `pipeline/report/compare.py`.
 """
-
-
-class Predictions(NamedTuple):
-    """Predictions with one row for each example. The probabilities of all classes might not fit into memory."""
-
-    label: Array
-    """int32 of (n,), from 0. `predicted` has the same type."""
-    predicted: Array
-    probability: Array
-    """float32 of (n,), of the predicted class."""
-    label_probability: Array
-    in_top5: Array
-
-    @classmethod
-    def of_batch(cls, labels: Array, probabilities: Array) -> Self:
-        """Return the predictions of a batch: labels, (n,), and probabilities, (n, classes)."""
-        predicted = probabilities.argmax(axis=1)
-        return cls(
-            label=labels.astype(np.int32),
-            predicted=predicted.astype(np.int32),
-            probability=_of(probabilities, predicted).astype(np.float32),
-            label_probability=_of(probabilities, labels).astype(np.float32),
-            in_top5=_rank(probabilities, labels) < TOP,
-        )
-
-    @staticmethod
-    def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
-        """Return the labels of a batch, (n,), by the ids that each example has."""
-        return np.array([first for first, *_ in ids])
-
-    @property
-    def correct(self) -> Array:
-        """Whether the predicted class is the true one."""
-        correct: Array = self.predicted == self.label
-        return correct
-
-    @property
-    def scored_by(self) -> str:
-        """The name of the score."""
-        return "accuracy"
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """Names of the values of `statistic`, in its order."""
-        return ("accuracy", "top5", "calibration_error")
-
-    @property
-    def score(self) -> float:
-        """The accuracy."""
-        return float(self.correct.mean())
-
-    @property
-    def resamples(self) -> int:
-        """Number of resamples for an interval."""
-        return RESAMPLES
-
-    def statistic(self) -> Statistic:
-        """Return the figures of the examples, each taken as often as its weight says."""
-        correct, in_top5 = self.correct.astype(float), self.in_top5.astype(float)
-        # The error is the sum over bins of |correct - confidence| of the bin's examples together, over all examples.
-        surplus, bins = correct - self.probability, bins_of(self.probability)
-
-        def statistic(weights: Array) -> Array:
-            gap = np.abs(np.bincount(bins, weights * surplus)).sum()
-            return np.array([weights @ correct, weights @ in_top5, gap]) / len(bins)
-
-        return statistic
-
-    def difference(self, champion: Self, seed: int) -> Estimate:
-        """Return the accuracy less that of another model on the same examples, drawn in pairs.
-
-        Each example counts 1, 0 or -1. So a resample only draws how many examples there are of each, which takes the
-        same time for any number of examples.
-        """
-        differences = self.correct.astype(int) - champion.correct.astype(int)
-        values, counts = np.unique(differences, return_counts=True)
-        n = len(differences)
-        resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES) @ values / n
-        return Estimate(*(round(float(value), 6) for value in (differences.mean(), *interval(resampled))))
-
-    def details(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the content of `evaluation.json` beside the figures."""
-        return {
-            "classes": per_class(self, names),
-            "confusions": confusions(self, len(names)),
-            "reliability": reliability_of(self.probability, self.correct),
-            "most_wrong": confident_mistakes(self),
-        }
 
 
 class Answers(Protocol):
@@ -142,6 +55,14 @@ class Answers(Protocol):
     @property
     def scored_by(self) -> str:
         """The name of the score."""
+
+    @property
+    def score_figure(self) -> str:
+        """The figure that is the score. `LOWER_IS_BETTER` of scales.py says which of two scores is better."""
+
+    @property
+    def noun(self) -> str:
+        """What an example is: an image, or a row."""
 
     @property
     def figures(self) -> Sequence[str]:
@@ -153,7 +74,7 @@ class Answers(Protocol):
 
     @property
     def score(self) -> float:
-        """The figure by which two models are compared, 0 to 1."""
+        """The figure by which two models are compared."""
 
     @property
     def resamples(self) -> int:
@@ -161,7 +82,10 @@ class Answers(Protocol):
 
     @classmethod
     def of_batch(cls, labels: Array, probabilities: Array) -> Self:
-        """Return the predictions of a batch: labels as in training, and probabilities, (n, classes)."""
+        """Return the predictions of a batch: labels as in training, and probabilities, (n, classes).
+
+        In a regression, labels and predictions are in the unit of the label, and there is one prediction, (n, 1).
+        """
 
     @staticmethod
     def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
@@ -182,28 +106,27 @@ class Answers(Protocol):
 A = TypeVar("A", bound=Answers)
 
 
-def predictions_class(form: RecordFormat) -> type[Answers]:
-    """Return the class of the predictions of a model for a dataset, by its records."""
-    return MultiLabelPredictions if form.multi_label else Predictions
+_PREDICTIONS: dict[EvaluatedTask, type[Answers]] = {
+    "one_label": Predictions,
+    "several_labels": MultiLabelPredictions,
+    "classes": ClassPredictions,
+    "regression": RegressionPredictions,
+}
+
+
+def predictions_class(task: EvaluatedTask) -> type[Answers]:
+    """Return the class of the predictions of a model, by its task."""
+    return _PREDICTIONS[task]
+
+
+def evaluated_task(dataset: Dataset) -> EvaluatedTask:
+    """Return the task of the models of a dataset."""
+    if dataset.table:
+        return "regression" if dataset.table["task"] == "regression" else "classes"
+    return "several_labels" if dataset.records.multi_label else "one_label"
 
 
 # --- predictions ------------------------------------------------------------------------------------------------------
-
-
-def _of(probabilities: Array, classes: Array) -> Array:
-    picked: Array = probabilities[np.arange(len(classes)), classes]
-    return picked
-
-
-def _rank(probabilities: Array, labels: Array) -> Array:
-    """Return how many classes come before the true one. Of equal probabilities, the lower id comes first, as in argmax.
-
-    Otherwise, a model that gives all classes the same probability would have each of them in its top five.
-    """
-    of_label = _of(probabilities, labels)[:, np.newaxis]
-    lower = np.arange(probabilities.shape[1]) < labels[:, np.newaxis]
-    rank: Array = ((probabilities > of_label) | ((probabilities == of_label) & lower)).sum(axis=1)
-    return rank
 
 
 def joined(parts: Iterable[A]) -> A:
@@ -221,7 +144,7 @@ def estimates(predictions: Answers, classes: int, seed: int) -> dict[str, Estima
     """Return each figure with its bootstrap interval; top5 only if there are more than five classes."""
     values = bootstrapped(predictions.statistic(), len(predictions.label), predictions.resamples, seed)
     named = zip(predictions.figures, values, strict=True)
-    return {name: estimate for name, estimate in named if name != "top5" or classes > TOP}
+    return {name: rounded(name, estimate) for name, estimate in named if name != "top5" or classes > TOP}
 
 
 def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
@@ -235,32 +158,6 @@ def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
     if not np.array_equal(challenger.label, champion.label):
         raise ValueError("the two models were evaluated on different examples")
     return challenger.difference(champion, seed)
-
-
-def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return for each class, by id: name, examples, precision (None if never predicted), recall (None if empty)."""
-    classes = len(names)
-    count, predicted = (np.bincount(ids, minlength=classes) for ids in (predictions.label, predictions.predicted))
-    correct = np.bincount(predictions.label[predictions.correct], minlength=classes)
-    precision, recall = shares(correct, predicted), shares(correct, count)
-    return rows({"name": names, "count": count.tolist(), "precision": precision, "recall": recall})
-
-
-def confusions(predictions: Predictions, classes: int) -> list[list[int]]:
-    """Return [true class, predicted class, examples] of each pair with examples, ordered."""
-    # int64, because the product overflows int32 from 46,341 classes on.
-    pairs, counts = np.unique(predictions.label.astype(np.int64) * classes + predictions.predicted, return_counts=True)
-    table: list[list[int]] = np.stack([pairs // classes, pairs % classes, counts], axis=1).tolist()
-    return table
-
-
-def confident_mistakes(predictions: Predictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
-    """Return the examples that were surest of a wrong class, by their position in the shards."""
-    wrong = np.flatnonzero(~predictions.correct)
-    surest = wrong[np.argsort(-predictions.probability[wrong], kind="stable")[:limit]]
-    label, predicted = (ids[surest].tolist() for ids in (predictions.label, predictions.predicted))
-    probability = predictions.probability[surest].astype(float).round(6).tolist()
-    return rows({"position": surest.tolist(), "label": label, "predicted": predicted, "probability": probability})
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -295,10 +192,18 @@ def load_predictions(folder: Place) -> Answers:
 
     Raises:
         FileNotFoundError: If there is no such file.
+        ValueError: If it has other columns than any task.
     """
     with (folder / PREDICTIONS).open("rb") as file, np.load(file) as arrays:
         columns = {name: arrays[name] for name in arrays.files}
-    return Predictions(**columns) if "predicted" in columns else MultiLabelPredictions(**columns)
+    kinds: Any = _PREDICTIONS.values()
+    for kind in kinds:
+        if set(columns) == set(kind._fields):
+            answers: Answers = kind(**columns)
+            return answers
+    raise ValueError(
+        f"{folder / PREDICTIONS} has the columns {', '.join(columns)}, which no task has: evaluate the model again"
+    )
 
 
 def metrics_of(folder: Path) -> dict[str, float]:

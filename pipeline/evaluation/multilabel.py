@@ -12,22 +12,20 @@ import numpy as np
 from pipeline.evaluation.estimates import (
     BINS,
     MAX_MISTAKES,
-    RESAMPLES,
     Array,
     Estimate,
     Statistic,
+    affordable_resamples,
     bins_of,
     interval,
     reliability_of,
     rows,
     shares,
 )
+from pipeline.evaluation.estimates import MIN_RESAMPLES as MIN_RESAMPLES
+from pipeline.evaluation.estimates import RESAMPLED_ANSWERS as RESAMPLED_ANSWERS
 
 THRESHOLD = 0.5
-RESAMPLED_ANSWERS = 500_000_000
-"""Limit for the answers in all resamples together, which take some seconds. A larger evaluation has fewer resamples."""
-MIN_RESAMPLES = 100
-"""With fewer, the ends of an interval would depend on two or three resamples."""
 
 
 class MultiLabelPredictions(NamedTuple):
@@ -66,6 +64,16 @@ class MultiLabelPredictions(NamedTuple):
         return "mean average precision"
 
     @property
+    def score_figure(self) -> str:
+        """The figure that is the score."""
+        return "mean_average_precision"
+
+    @property
+    def noun(self) -> str:
+        """What an example is."""
+        return "image"
+
+    @property
     def figures(self) -> tuple[str, ...]:
         """Names of the values of `statistic`, in its order."""
         return ("mean_average_precision", "micro_f1", "accuracy", "calibration_error")
@@ -78,7 +86,7 @@ class MultiLabelPredictions(NamedTuple):
     @property
     def resamples(self) -> int:
         """Number of resamples for an interval."""
-        return int(np.clip(RESAMPLED_ANSWERS // max(self.label.size, 1), MIN_RESAMPLES, RESAMPLES))
+        return affordable_resamples(self.label.size)
 
     def statistic(self) -> Statistic:
         """Return the figures of the examples, each taken as often as its weight says."""

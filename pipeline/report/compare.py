@@ -2,7 +2,7 @@
 
 Neighboring steps take similar times, because a queue that ran empty stays empty for some steps. So blocks of
 neighboring steps are resampled: otherwise the intervals would be far too narrow. The models are compared image by
-image if they were evaluated on the same images, as in the champion gate.
+image (or row by row) if they were evaluated on the same images (or rows), as in the champion gate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ import pandas
 
 from pipeline.evaluation.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
 from pipeline.evaluation.metrics import Answers
+from pipeline.evaluation.scales import LOWER_IS_BETTER, SCALES, four_digits, rounded
 from pipeline.monitor.diagnosis import is_steady, three_digits
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import during, load_of
@@ -24,19 +25,20 @@ from pipeline.runs.recorded_run import RecordedRun
 MIN_EPOCHS = 5
 """An interval for the time of an epoch needs at least this many epochs."""
 _MS, _POINTS = "ms", "%"
-_NOTE = (
-    f"Each interval contains {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighboring steps, of epochs "
-    f"(if there are at least {MIN_EPOCHS}), and of images (the same for both models). The intervals describe only "
-    "these two runs: on another day, the same settings can give other values."
-)
 FIGURES = {
     "mean_average_precision": "mean average precision",
+    "log_loss": "log loss",
+    "mae": "mean absolute error",
+    "auc": "AUC",
     "micro_f1": "micro F1",
     "accuracy": "accuracy",
     "top5": "top-5 accuracy",
+    "rmse": "root mean squared error",
+    "r2": "R²",
     "calibration_error": "expected calibration error",
 }
 """Names of the figures on the page. The first one that both models have decides which model is better."""
+_BY_LABEL = {label: name for name, label in FIGURES.items()}
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,19 @@ class Row:
     def is_significant(self) -> bool:
         """Whether the interval leaves out zero."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the model with the lower figure is better."""
+        return _BY_LABEL.get(self.name) in LOWER_IS_BETTER
+
+    def text_of(self, value: float) -> str:
+        """Write a value of the row."""
+        if self.unit == _POINTS:
+            return f"{value:.2f}%"
+        if SCALES.get(_BY_LABEL.get(self.name, "")) == "amount":
+            return four_digits(value)
+        return f"{three_digits(value)} {self.unit}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -91,9 +106,10 @@ def compare(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answe
     best = Row("best validation accuracy of an epoch", _POINTS, _best(a.epochs), _best(b.epochs))
     return Comparison(
         verdict=" ".join(filter(None, [speed, *map(model_sentence, evaluated[:1])])),
-        rows=[*times, _epoch_row(a.epochs, b.epochs), best, *evaluated],
+        # The epochs of a regression have no accuracy.
+        rows=[*times, _epoch_row(a.epochs, b.epochs), *([] if _is_regression(a, b) else [best]), *evaluated],
         differing=differing(a.files.run, b.files.run),
-        note=f"{_NOTE} {why}".rstrip(),
+        note=f"{_note(_noun(a, b))} {why}".rstrip(),
     )
 
 
@@ -225,43 +241,69 @@ def _best(epochs: pandas.DataFrame) -> float | None:
     return 100 * float(known.max()) if len(known) else None
 
 
+def _note(noun: str) -> str:
+    return (
+        f"Each interval contains {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighboring steps, of "
+        f"epochs (if there are at least {MIN_EPOCHS}), and of {noun}s (the same for both models). The intervals "
+        "describe only these two runs: on another day, the same settings can give other values."
+    )
+
+
+def _noun(*runs: RecordedRun) -> str:
+    """Return what the examples of the evaluations are."""
+    # Only the evaluation of a table names its task.
+    return "row" if any("task" in run.evaluation for run in runs) else "image"
+
+
+def _is_regression(*runs: RecordedRun) -> bool:
+    return any(run.evaluation.get("task") == "regression" for run in runs)
+
+
 def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Answers | None) -> str:
-    """Say why the two models cannot be compared image by image; return an empty text if they can."""
+    """Say why the two models cannot be compared example by example; return an empty text if they can."""
+    noun = _noun(a, b)
     if missing := [name for name, answers in (("A", of_a), ("B", of_b)) if answers is None]:
-        return f"The models are not compared image by image: {' and '.join(missing)} saved no predictions.npz."
+        return f"The models are not compared {noun} by {noun}: {' and '.join(missing)} saved no predictions.npz."
     versions = [run.files.run.get("dataset_version") for run in (a, b)]
-    if versions[0] != versions[1] or not _same_images(of_a, of_b):
+    if versions[0] != versions[1] or not _same_examples(of_a, of_b):
         return (
-            "The models are not compared image by image: they were evaluated on different dataset versions "
-            f"({versions[0]} and {versions[1]}), whose validation images or their order differ."
+            f"The models are not compared {noun} by {noun}: they were evaluated on different dataset versions "
+            f"({versions[0]} and {versions[1]}), whose validation {noun}s or their order differ."
         )
     return ""
 
 
-def _same_images(a: Any, b: Any) -> bool:
+def _same_examples(a: Any, b: Any) -> bool:
     return type(a) is type(b) and np.array_equal(a.label, b.label)
 
 
 def paired(a: Any, b: Any) -> dict[str, Estimate]:
-    """Return the difference of each figure, B minus A, on the same images, which are drawn in pairs."""
+    """Return the difference of each figure, B minus A, on the same examples, which are drawn in pairs."""
     of_a, of_b = a.statistic(), b.statistic()
+    # A model with more classes than the other may lack a figure.
+    names = [name for name in a.figures if name in b.figures]
+    in_a, in_b = ([answers.figures.index(name) for name in names] for answers in (a, b))
     resamples = min(a.resamples, b.resamples)
-    differences = bootstrapped(lambda weights: of_b(weights) - of_a(weights), len(a.label), resamples, seed=0)
-    return dict(zip(a.figures, differences, strict=True))
+    differences = bootstrapped(
+        lambda weights: of_b(weights)[in_b] - of_a(weights)[in_a], len(a.label), resamples, seed=0
+    )
+    return {name: rounded(name, estimate) for name, estimate in zip(names, differences, strict=True)}
 
 
 def evaluated_rows(a: Mapping[str, Any], b: Mapping[str, Any], differences: Mapping[str, Estimate]) -> list[Row]:
     """Return each figure that both contents of evaluation.json have, the score of the models first."""
     of_a, of_b = (content.get("figures", {}) for content in (a, b))
     return [
-        Row(label, _POINTS, 100 * of_a[name]["value"], 100 * of_b[name]["value"], *_ends(differences.get(name)))
-        for name, label in FIGURES.items()
+        _figure_row(name, of_a[name]["value"], of_b[name]["value"], differences.get(name))
+        for name in FIGURES
         if name in of_a and name in of_b
     ]
 
 
-def _ends(difference: Estimate | None) -> tuple[float | None, float | None]:
-    return (100 * difference.low, 100 * difference.high) if difference else (None, None)
+def _figure_row(name: str, a: float, b: float, difference: Estimate | None) -> Row:
+    unit, factor = (_POINTS, 100) if SCALES[name] == "share" else ("", 1)
+    ends = (factor * difference.low, factor * difference.high) if difference else (None, None)
+    return Row(FIGURES[name], unit, factor * a, factor * b, *ends)
 
 
 def model_sentence(row: Row) -> str:
@@ -272,10 +314,12 @@ def model_sentence(row: Row) -> str:
     low, high = sorted((sign * row.low, sign * row.high))
     spread = f"{INTERVAL_PERCENT}% interval {low:.2g} to {high:.2g}"
     name, other = ("B", "A") if sign > 0 else ("A", "B")
-    if row.is_significant:
-        return f"{name} is better: its {row.name} is {sign * row.difference:.2g} points higher ({spread})."
-    less = f"{name} minus {other} is {sign * row.difference:.2g} points"
-    return f"The data shows no difference in {row.name}: {less} ({spread})."
+    amount = f"{sign * row.difference:.2g}" + (" points" if row.unit == _POINTS else "")
+    if not row.is_significant:
+        return f"The data shows no difference in {row.name}: {name} minus {other} is {amount} ({spread})."
+    if row.lower_is_better:
+        return f"{other} is better: its {row.name} is {amount} lower ({spread})."
+    return f"{name} is better: its {row.name} is {amount} higher ({spread})."
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -294,12 +338,9 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any
 
 def cells(row: Row) -> tuple[str, ...]:
     """Return name, A, B, difference and interval as text; "-" for an unknown value."""
-
-    def show(value: float) -> str:
-        return f"{value:.2f}%" if row.unit == _POINTS else f"{three_digits(value)} {row.unit}".rstrip()
-
-    spread = "-" if row.low is None or row.high is None else f"{show(row.low)} to {show(row.high)}"
-    return (row.name, *("-" if value is None else show(value) for value in (row.a, row.b, row.difference)), spread)
+    spread = "-" if row.low is None or row.high is None else f"{row.text_of(row.low)} to {row.text_of(row.high)}"
+    values = ("-" if value is None else row.text_of(value) for value in (row.a, row.b, row.difference))
+    return (row.name, *values, spread)
 
 
 def format_comparison(result: Mapping[str, Any]) -> str:

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.evaluation.scales import four_digits, shown
 from pipeline.monitor.diagnosis import percent
 from pipeline.report.components import Table, thumbnail, whole
 from pipeline.report.drawing import Figure
-from pipeline.report.reliability import reliability, reliability_of_labels
+from pipeline.report.regression_figure import regression_figure
+from pipeline.report.reliability import reliability, reliability_of_labels, reliability_of_second_class
 
 THUMBNAIL = 128
 """Side of a thumbnail, in pixels."""
@@ -31,6 +33,22 @@ FIGURES_OF_SEVERAL = {
     "calibration_error": (
         "expected calibration error: mean difference between the probability of a label and how often it is correct"
     ),
+}
+FIGURES_OF_CLASSES = {
+    "auc": (
+        "area under the ROC curve (AUC): how often a row of a class is ranked above a row of another class; 0.5 is "
+        "chance"
+    ),
+    "log_loss": "log loss: mean of the negative logarithm of the probability of the true class; lower is better",
+    "accuracy": "accuracy",
+    "calibration_error": (
+        "expected calibration error: mean difference between the probability of a class and how often it is correct"
+    ),
+}
+FIGURES_OF_REGRESSION = {
+    "mae": "mean absolute error, in the unit of the label",
+    "rmse": "root mean squared error, in the unit of the label: large errors count more",
+    "r2": "R²: share of the variance of the label that the model explains; 0 is as good as always predicting the mean",
 }
 
 
@@ -76,20 +94,29 @@ class View:
     figures: Table
     matrix: Matrix | None
     pairs: Table | None
-    classes: Table
+    classes: Table | None
     classes_title: str
-    reliability: Figure
+    figure: Figure
+    """The reliability of the probabilities, or the predictions of a regression."""
     confident_mistakes: Sequence[WrongExample]
+    """The most wrong images."""
+    mistakes: Table | None
+    """The most wrong rows of a table."""
+    mistakes_title: str
     mistakes_note: str
 
 
 def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View | None:
     """Return the section of the content of `evaluation.json`; None if it is empty.
 
-    `images` are the keys and files of the images that `most_wrong` lists.
+    `images` are the keys and files of the images that `most_wrong` lists. For tables, they are the keys of the rows,
+    and the files are empty.
     """
     if not evaluation:
         return None
+    if task := evaluation.get("task"):  # Only the evaluation of a table names its task.
+        keys = [key for key, _ in images]
+        return _of_regression(evaluation, keys) if task == "regression" else _of_classes(evaluation, keys)
     return _of_one_label(evaluation, images) if "confusions" in evaluation else _of_several(evaluation, images)
 
 
@@ -102,8 +129,10 @@ def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, byt
         pairs=None if few else confused_pairs(evaluation),
         classes=class_table(evaluation["classes"]),
         classes_title="Precision and recall by class, lowest recall first",
-        reliability=reliability(evaluation),
+        figure=reliability(evaluation),
         confident_mistakes=confident_mistakes(evaluation, images),
+        mistakes=None,
+        mistakes_title="Most confident mistakes",
         mistakes_note="The images with the highest confidence in a wrong class. Below each are its label, the "
         "predicted class, and its name in the source. Some of these labels may be wrong.",
     )
@@ -117,10 +146,47 @@ def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes
         pairs=None,
         classes=label_table(evaluation["classes"]),
         classes_title="Average precision of each label, lowest first. Precision and recall count predictions above 50%",
-        reliability=reliability_of_labels(evaluation),
+        figure=reliability_of_labels(evaluation),
         confident_mistakes=confident_mistakes_of_labels(evaluation, images),
+        mistakes=None,
+        mistakes_title="Most confident mistakes",
         mistakes_note="The images with the most confident wrong predictions. Below each are its labels, the label "
         "that was most wrong, and its name in the source. Some of these labels may be wrong.",
+    )
+
+
+def _of_classes(evaluation: Mapping[str, Any], keys: Sequence[str]) -> View:
+    few = len(evaluation["classes"]) <= MAX_CLASSES
+    is_binary = len(evaluation["classes"]) == 2
+    return View(
+        sentence=sentence(evaluation),
+        figures=figure_table(evaluation["figures"], FIGURES_OF_CLASSES),
+        matrix=matrix(evaluation) if few else None,
+        pairs=None if few else confused_pairs(evaluation),
+        classes=class_table(evaluation["classes"]),
+        classes_title="Precision and recall by class, lowest recall first",
+        figure=reliability_of_second_class(evaluation) if is_binary else reliability(evaluation),
+        confident_mistakes=(),
+        mistakes=wrong_rows(evaluation, keys),
+        mistakes_title="Most confident mistakes",
+        mistakes_note="The rows with the highest confidence in a wrong class. Some of these labels may be wrong.",
+    )
+
+
+def _of_regression(evaluation: Mapping[str, Any], keys: Sequence[str]) -> View:
+    return View(
+        sentence=sentence(evaluation),
+        figures=figure_table(evaluation["figures"], FIGURES_OF_REGRESSION),
+        matrix=None,
+        pairs=None,
+        classes=None,
+        classes_title="",
+        figure=regression_figure(evaluation),
+        confident_mistakes=(),
+        mistakes=largest_errors(evaluation, keys),
+        mistakes_title="Largest errors",
+        mistakes_note="The rows with the largest difference between predicted and true value. Some of these labels may "
+        "be wrong.",
     )
 
 
@@ -136,7 +202,7 @@ def sentence(evaluation: Mapping[str, Any]) -> str:
 def figure_table(figures: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> Table:
     """Return a table of the figures with their intervals. `names` has the rows of the table: key and text."""
     rows = [
-        (text, f"{figure['value']:.1%}", f"{figure['low']:.1%} to {figure['high']:.1%}")
+        (text, shown(name, figure["value"]), f"{shown(name, figure['low'])} to {shown(name, figure['high'])}")
         for name, text in names.items()
         if (figure := figures.get(name))
     ]
@@ -207,6 +273,44 @@ def _share(value: float | None) -> str:
 def _left_out(rows: Sequence[Any], shown: Sequence[Any], what: str) -> str:
     hidden = len(rows) - len(shown)
     return f"{hidden:,} more {what} are in evaluation.json." if hidden else ""
+
+
+def wrong_rows(evaluation: Mapping[str, Any], keys: Sequence[str]) -> Table | None:
+    """Return the rows whose wrong class the model was surest of; None if there is none."""
+    names = [row["name"] for row in evaluation["classes"]]
+    return _row_table(
+        evaluation["most_wrong"],
+        keys,
+        ("true class", "predicted class", "probability"),
+        lambda row: (names[row["label"]], names[row["predicted"]], percent(row["probability"])),
+    )
+
+
+def largest_errors(evaluation: Mapping[str, Any], keys: Sequence[str]) -> Table | None:
+    """Return the rows with the largest errors; None if there is none."""
+    return _row_table(
+        evaluation["most_wrong"],
+        keys,
+        ("true value", "predicted value", "predicted minus true"),
+        lambda row: (
+            four_digits(row["label"]),
+            four_digits(row["predicted"]),
+            four_digits(row["predicted"] - row["label"], "+"),
+        ),
+    )
+
+
+def _row_table(
+    most_wrong: Sequence[Mapping[str, Any]],
+    keys: Sequence[str],
+    head: tuple[str, ...],
+    cells: Callable[[Mapping[str, Any]], tuple[str, ...]],
+) -> Table | None:
+    """Return the table of the most wrong rows, by their keys, or by their positions if the keys are not known."""
+    first = "key" if keys else "position in the validation split"
+    names = keys or [f"{row['position']:,}" for row in most_wrong]
+    rows = [(name, *cells(row)) for name, row in zip(names, most_wrong, strict=True)]
+    return Table((first, *head), rows) if rows else None
 
 
 def confident_mistakes(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:

@@ -39,7 +39,7 @@ def render(
     ]
     return page_of(
         "page.html.j2",
-        [evaluated.reliability, *drawn] if evaluated else drawn,
+        [evaluated.figure, *drawn] if evaluated else drawn,
         title=str(run.dataset.get("name") or "Training run"),
         run_id=str(run.files.run.get("run_id", "")),
         verdict=verdict(run),

@@ -43,6 +43,24 @@ def reliability_of_labels(evaluation: Mapping[str, Any]) -> Figure:
     return Figure("reliability", "Reliability", sentence, tuple(plots))
 
 
+def reliability_of_second_class(evaluation: Mapping[str, Any]) -> Figure:
+    """Draw how often the row had the second of two classes, and the share of the rows, by the probability of it."""
+    columns, name = _reliability_columns(evaluation), evaluation["classes"][1]["name"]
+    plots = [_accuracy_by_confidence(columns, "Share of the class"), _share_by_confidence(columns, "Rows")]
+    predicted, actual = (
+        float(np.average(columns[column], weights=columns["count"])) for column in ("confidence", "accuracy")
+    )
+    error = evaluation["figures"]["calibration_error"]["value"]
+    high = "too high" if predicted > actual else "too low"
+    sentence = (
+        f"The mean probability of {name!r} was {predicted:.1%}, and {actual:.1%} of the rows have this class: on the "
+        f"whole, its probability is {high}. If a bar ends below the dashed line, the class was rarer in rows with such "
+        f"a probability than predicted; above the line, it was more frequent. The expected calibration error, "
+        f"{error:.1%}, is the mean distance from the line."
+    )
+    return Figure("reliability", "Reliability", sentence, tuple(plots))
+
+
 def _reliability_columns(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     # An empty bin has no accuracy to draw.
     bins = [row for row in evaluation["reliability"] if row["count"]]

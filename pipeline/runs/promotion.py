@@ -4,6 +4,9 @@ The two models are compared on the same validation images, those of the run, pai
 certainly worse: if the whole interval of the difference in accuracy (95%, bootstrap) is below `-max_worse`. If an image
 may have several labels, the mean average precision is compared. A model without a measurable difference is promoted,
 because it has seen newer data.
+
+Models for tables are compared by their error on the same rows: by the log loss if rows have classes, and by the mean
+absolute error in a regression. An error can be of any size, so `max_worse` is then a share of the champion's error.
 """
 
 import json
@@ -25,6 +28,7 @@ from pipeline.config import Settings
 from pipeline.errors import ConflictError, PromotionError, SourceError, TrainingError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.evaluation.metrics import Answers, difference, load_predictions
+from pipeline.evaluation.scales import LOWER_IS_BETTER, SCALES, shown
 from pipeline.runs import champion
 from pipeline.runs.champion import Entry, Pointer, pointer_of
 from pipeline.runs.files import PROMOTION, RUN, read_required
@@ -172,6 +176,13 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
     if not champion.is_there:
         return Verdict(True, f"promoted without a comparison: the champion's model {champion.export} is missing")
     about = storage.read_json(place_of(champion.export) / ABOUT)
+    if bool(candidate.about["labels"]) != bool(about["labels"]):
+        learned = "class" if about["labels"] else "number"
+        return Verdict(
+            False,
+            f"not promoted: the champion {short_name(champion.run)} predicts a {learned}, and this model does not, so "
+            "they cannot be compared. To promote it anyway, run `python -m pipeline promote`",
+        )
     # Label maps only grow, so the shorter list must be the beginning of the longer one.
     if any(label != other for label, other in zip(candidate.about["labels"], about["labels"], strict=False)):
         return Verdict(
@@ -185,16 +196,27 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
 
 def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
     """Return the decision on the same examples; `champion` is the name of the other model."""
-    estimate = difference(ours, theirs, seed)
+    estimate, name = difference(ours, theirs, seed), ours.score_figure
     comparison = (
-        f"{ours.scored_by} {ours.score:.1%} against {theirs.score:.1%} of {champion} on the same {len(ours.label):,} "
-        f"validation images, a difference of {points(estimate)}"
+        f"{ours.scored_by} {shown(name, ours.score)} against {shown(name, theirs.score)} of {champion} on the same "
+        f"{len(ours.label):,} validation {ours.noun}s, a difference of {difference_text(name, estimate)}"
     )
-    if estimate.high < -max_worse:
+    is_error = name in LOWER_IS_BETTER
+    gain, least_loss = (-estimate.value, estimate.low) if is_error else (estimate.value, -estimate.high)
+    # An error can be of any size, so the limit is a share of it.
+    if least_loss > max_worse * (theirs.score if is_error else 1):
         allowed = f", by more than max_worse={max_worse:g} allows" if max_worse else ""
         return Verdict(False, f"not promoted: {comparison}. The model is worse over the whole interval{allowed}")
-    chance = ". It is worse, but this may be chance" if estimate.value < 0 else ""
+    chance = ". It is worse, but this may be chance" if gain < 0 else ""
     return Verdict(True, f"promoted: {comparison}{chance}")
+
+
+def difference_text(name: str, estimate: Estimate) -> str:
+    """Return a difference of the figure that is the score, and its interval."""
+    if SCALES[name] == "share":
+        return points(estimate)
+    value, low, high = (shown(name, each, "+") for each in estimate)
+    return f"{value} ({low} to {high})"
 
 
 def points(estimate: Estimate) -> str:

@@ -9,7 +9,8 @@ import tensorflow as tf
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
-from pipeline.evaluation.metrics import Answers, joined, predictions_class
+from pipeline.evaluation.metrics import Answers, evaluated_task, joined, predictions_class
+from pipeline.evaluation.scales import shown
 from pipeline.input import one_ahead
 from pipeline.runs.run import Run, find_best_model
 from pipeline.system.progress import progress
@@ -50,9 +51,8 @@ def evaluate(
     best.load_weights(find_best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
         answers_of_batches = []
-        for answers in predicted(
-            strategy, best, batches, predictions_class(dataset.records), micro_batches=micro_batches
-        ):
+        answers_of_task = predictions_class(evaluated_task(dataset))
+        for answers in predicted(strategy, best, batches, answers_of_task, micro_batches=micro_batches):
             if should_stop():
                 raise Preempted("the training was asked to stop in the evaluation of the best model")
             advance(len(answers.label))
@@ -61,7 +61,8 @@ def evaluate(
     judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
     evaluation.save(run.folder, predictions, judged)
     figures = (
-        f"{name.replace('_', ' ')} {figure['value']:.1%} ({figure['low']:.1%} to {figure['high']:.1%})"
+        f"{name.replace('_', ' ')} {shown(name, figure['value'])} "
+        f"({shown(name, figure['low'])} to {shown(name, figure['high'])})"
         for name, figure in judged["figures"].items()
     )
     _log.info("best model: %s", ", ".join(figures))

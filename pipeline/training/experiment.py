@@ -86,9 +86,11 @@ def _log_figures(experiment: Any, run: Run) -> None:
 
 def _log_confusions(experiment: Any, run: Run) -> None:
     evaluation = read_required(run.folder / EVALUATION)
+    # Images of several labels have no confusions, nor has a regression.
+    if "confusions" not in evaluation:
+        return
     names = [row["name"] for row in evaluation["classes"]]
-    # Images of several labels have no confusions. A larger matrix would be too much for Comet.
-    if "confusions" not in evaluation or len(names) > MAX_CLASSES:
+    if len(names) > MAX_CLASSES:  # A larger matrix would be too much for Comet.
         return
     experiment.log_confusion_matrix(
         matrix=confusion_matrix(evaluation["confusions"], len(names)),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError, TenfoldError
-from pipeline.evaluation.metrics import Answers, joined, predictions_class, save_predictions
+from pipeline.evaluation.metrics import Answers, evaluated_task, joined, predictions_class, save_predictions
 from pipeline.records.format import RecordedImage, as_file, read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.runs.mirror import fetch
@@ -108,7 +108,7 @@ def _answers(model: Any, images: list[RecordedImage], dataset: Dataset) -> Answe
 
     answer = model.serve(tf.constant([as_file(image) for image in images]))
     probabilities = with_all_classes(answer["probabilities"].numpy(), len(dataset.labels))
-    answers = predictions_class(dataset.records)
+    answers = predictions_class(evaluated_task(dataset))
     return answers.of_batch(answers.of_ids([image.labels for image in images], len(dataset.labels)), probabilities)
 
 

@@ -1,0 +1,157 @@
+"""Metrics of a model for images with one label. pipeline/evaluation/metrics.py has the rest of the evaluation."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from pipeline.evaluation.estimates import (
+    MAX_MISTAKES,
+    RESAMPLES,
+    Array,
+    Estimate,
+    Statistic,
+    calibration_error,
+    interval,
+    mean_of,
+    reliability_of,
+    rows,
+    shares,
+)
+
+TOP = 5
+"""A label counts as found by `top5` if it is among this many classes of the highest probability."""
+
+
+class Predictions(NamedTuple):
+    """Predictions with one row for each example. The probabilities of all classes might not fit into memory."""
+
+    label: Array
+    """int32 of (n,), from 0. `predicted` has the same type."""
+    predicted: Array
+    probability: Array
+    """float32 of (n,), of the predicted class."""
+    label_probability: Array
+    in_top5: Array
+
+    @classmethod
+    def of_batch(cls, labels: Array, probabilities: Array) -> Self:
+        """Return the predictions of a batch: labels, (n,), and probabilities, (n, classes)."""
+        predicted = probabilities.argmax(axis=1)
+        return cls(
+            label=labels.astype(np.int32),
+            predicted=predicted.astype(np.int32),
+            probability=_of(probabilities, predicted).astype(np.float32),
+            label_probability=_of(probabilities, labels).astype(np.float32),
+            in_top5=_rank(probabilities, labels) < TOP,
+        )
+
+    @staticmethod
+    def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
+        """Return the labels of a batch, (n,), by the ids that each example has."""
+        return np.array([first for first, *_ in ids])
+
+    @property
+    def correct(self) -> Array:
+        """Whether the predicted class is the true one."""
+        correct: Array = self.predicted == self.label
+        return correct
+
+    @property
+    def scored_by(self) -> str:
+        """The name of the score."""
+        return "accuracy"
+
+    @property
+    def score_figure(self) -> str:
+        """The figure that is the score."""
+        return "accuracy"
+
+    @property
+    def noun(self) -> str:
+        """What an example is."""
+        return "image"
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Names of the values of `statistic`, in its order."""
+        return ("accuracy", "top5", "calibration_error")
+
+    @property
+    def score(self) -> float:
+        """The accuracy."""
+        return float(self.correct.mean())
+
+    @property
+    def resamples(self) -> int:
+        """Number of resamples for an interval."""
+        return RESAMPLES
+
+    def statistic(self) -> Statistic:
+        """Return the figures of the examples, each taken as often as its weight says."""
+        correct, in_top5 = self.correct.astype(float), self.in_top5.astype(float)
+        of_parts = (mean_of(correct), mean_of(in_top5), calibration_error(self.probability, correct))
+        return lambda weights: np.concatenate([part(weights) for part in of_parts])
+
+    def difference(self, champion: Self, seed: int) -> Estimate:
+        """Return the accuracy less that of another model on the same examples, drawn in pairs.
+
+        Each example counts 1, 0 or -1. So a resample only draws how many examples there are of each, which takes the
+        same time for any number of examples.
+        """
+        differences = self.correct.astype(int) - champion.correct.astype(int)
+        values, counts = np.unique(differences, return_counts=True)
+        n = len(differences)
+        resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES) @ values / n
+        return Estimate(*(round(float(value), 6) for value in (differences.mean(), *interval(resampled))))
+
+    def details(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the content of `evaluation.json` beside the figures."""
+        return {
+            "classes": per_class(self, names),
+            "confusions": confusions(self, len(names)),
+            "reliability": reliability_of(self.probability, self.correct),
+            "most_wrong": confident_mistakes(self),
+        }
+
+
+def _of(probabilities: Array, classes: Array) -> Array:
+    picked: Array = probabilities[np.arange(len(classes)), classes]
+    return picked
+
+
+def _rank(probabilities: Array, labels: Array) -> Array:
+    """Return how many classes come before the true one. Of equal probabilities, the lower id comes first, as in argmax.
+
+    Otherwise, a model that gives all classes the same probability would have each of them in its top five.
+    """
+    of_label = _of(probabilities, labels)[:, np.newaxis]
+    lower = np.arange(probabilities.shape[1]) < labels[:, np.newaxis]
+    rank: Array = ((probabilities > of_label) | ((probabilities == of_label) & lower)).sum(axis=1)
+    return rank
+
+
+def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return for each class, by id: name, examples, precision (None if never predicted), recall (None if empty)."""
+    classes = len(names)
+    count, predicted = (np.bincount(ids, minlength=classes) for ids in (predictions.label, predictions.predicted))
+    correct = np.bincount(predictions.label[predictions.correct], minlength=classes)
+    precision, recall = shares(correct, predicted), shares(correct, count)
+    return rows({"name": names, "count": count.tolist(), "precision": precision, "recall": recall})
+
+
+def confusions(predictions: Predictions, classes: int) -> list[list[int]]:
+    """Return [true class, predicted class, examples] of each pair with examples, ordered."""
+    # int64, because the product overflows int32 from 46,341 classes on.
+    pairs, counts = np.unique(predictions.label.astype(np.int64) * classes + predictions.predicted, return_counts=True)
+    table: list[list[int]] = np.stack([pairs // classes, pairs % classes, counts], axis=1).tolist()
+    return table
+
+
+def confident_mistakes(predictions: Predictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
+    """Return the examples that were surest of a wrong class, by their position in the shards."""
+    wrong = np.flatnonzero(~predictions.correct)
+    surest = wrong[np.argsort(-predictions.probability[wrong], kind="stable")[:limit]]
+    label, predicted = (ids[surest].tolist() for ids in (predictions.label, predictions.predicted))
+    probability = predictions.probability[surest].astype(float).round(6).tolist()
+    return rows({"position": surest.tolist(), "label": label, "predicted": predicted, "probability": probability})

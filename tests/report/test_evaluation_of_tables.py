@@ -1,0 +1,206 @@
+"""The section of the report and the comparison of two runs, for models of tables."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.evaluation.metrics import Answers, evaluation_of, save
+from pipeline.evaluation.regression import RegressionPredictions
+from pipeline.evaluation.scales import LOWER_IS_BETTER
+from pipeline.evaluation.table_classes import ClassPredictions
+from pipeline.report import compare, compare_runs, evaluation_section, write_report
+from pipeline.report.compare import Row
+from pipeline.report.evaluation_section import MAX_CLASSES
+from tests.report.rich import rich_run
+from tests.report.test_report import EVIL, Page, describe
+
+LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+SECOND = np.array([0.1, 0.2, 0.3, 0.96, 0.35, 0.6, 0.8, 0.9])
+BINARY = ClassPredictions.of_batch(LABELS, np.stack([1 - SECOND, SECOND], axis=1))
+NUMBERS = RegressionPredictions.of_batch(
+    np.array([100.0, 200.0, 300.0, 400.0]), np.array([110.0, 180.0, 300.0, 1640.0])
+)
+
+
+def words_of(page: Page) -> str:
+    return " ".join(page.text.split())
+
+
+def reported(folder: Path, predictions: Answers, names: list[str], keys: tuple[str, ...] = ()) -> Page:
+    describe(folder)
+    content = evaluation_of(predictions, names, seed=0)
+    (folder / "evaluation.json").write_text(json.dumps(content))
+    return Page(write_report(folder, (), [(key, b"") for key in keys]))
+
+
+# --- the section of the report ----------------------------------------------------------------------------------------
+
+
+def test_a_binary_model_is_reported_with_its_ranking_and_its_loss(tmp_path: Path):
+    page = reported(tmp_path, BINARY, ["stays", "leaves"])
+    figures = evaluation_of(BINARY, ["stays", "leaves"], seed=0)["figures"]
+    auc, loss = figures["auc"], figures["log_loss"]
+    for words in (
+        "The figures of the best model on the 8 validation examples.",
+        # 12 of the 16 pairs of a row of each class are in the right order.
+        f"0.5 is chance 0.750 {auc['low']:.3f} to {auc['high']:.3f}",
+        f"lower is better {loss['value']:#.4g} ",
+        "accuracy 75.0% ",
+        "stays 3 1 leaves 1 3 ",  # the matrix
+        "stays 4 75.0% 75.0%",
+        "The mean probability of 'leaves' was 52.6%, and 50.0% of the rows have this class: on the whole, its "
+        "probability is too high.",
+        "position in the validation split true class predicted class probability 3 stays leaves 96% 4 leaves stays 65%",
+    ):
+        assert words in words_of(page), words
+    assert page.count("img") == 0
+
+
+def test_a_regression_is_reported_in_the_unit_of_the_label(tmp_path: Path):
+    page = reported(tmp_path, NUMBERS, [], keys=("d", "b", "a"))
+    for words in (
+        "mean absolute error, in the unit of the label 317.5 ",
+        "root mean squared error, in the unit of the label: large errors count more 620.1 ",
+        "0 is as good as always predicting the mean -29.762 ",
+        "On average, the predictions are 307.5 too high. Half of the errors are below 15.00, and 95% are below 1,057.",
+        "key true value predicted value predicted minus true d 400.0 1,640 +1,240 b 200.0 180.0 -20.00 a 100.0 110.0",
+        "Largest errors",
+    ):
+        assert words in words_of(page), words
+    for absent in ("Confusion matrix", "Precision and recall", "confidence", "317.5%"):
+        assert absent not in page.text, absent
+
+
+def test_a_model_of_several_classes_is_judged_by_its_confidence(tmp_path: Path):
+    labels = np.array([0, 1, 2, 2])
+    probabilities = np.array([[0.8, 0.1, 0.1], [0.1, 0.7, 0.2], [0.1, 0.3, 0.6], [0.9, 0.05, 0.05]])
+    page = reported(tmp_path, ClassPredictions.of_batch(labels, probabilities), ["a", "b", "c"])
+    assert "The mean confidence of the model was 75.0%, and 75.0% of its predictions were correct" in words_of(page)
+    assert "probability 3 c a 90%" in words_of(page)
+
+
+def test_many_classes_have_a_list_of_pairs():
+    classes = MAX_CLASSES + 1
+    labels = np.arange(classes)
+    view = evaluation_section.view(
+        evaluation_of(
+            ClassPredictions.of_batch(labels, np.roll(np.eye(classes), 1, axis=1)), list(map(str, labels)), seed=0
+        ),
+        (),
+    )
+    assert view.matrix is None
+    assert view.pairs.rows[0] == ("0", "1", "1", "100%")
+
+
+def test_a_faultless_model_has_no_mistakes(tmp_path: Path):
+    exact = RegressionPredictions.of_batch(NUMBERS.label, NUMBERS.label)
+    page = reported(tmp_path, exact, [])
+    assert "the predictions are neither too high nor too low" in words_of(page)
+    assert "Largest errors" not in page.text
+    right = ClassPredictions.of_batch(LABELS, np.eye(2)[LABELS])
+    assert "Most confident mistakes" not in reported(tmp_path / "classes", right, ["a", "b"]).text
+
+
+def test_html_in_classes_and_keys_is_escaped(tmp_path: Path):
+    page = reported(tmp_path, BINARY, ["a", EVIL], keys=(EVIL, "b"))
+    assert (page.count("script"), page.count("img")) == (2, 0)
+    assert EVIL in page.text
+
+
+@pytest.mark.parametrize(
+    ("answers", "texts"),
+    [
+        (BINARY, evaluation_section.FIGURES_OF_CLASSES),
+        (NUMBERS, evaluation_section.FIGURES_OF_REGRESSION),
+    ],
+)
+def test_each_figure_has_a_text_on_both_pages(answers: Answers, texts: dict[str, str]):
+    assert set(answers.figures) == set(texts)
+    assert set(answers.figures) <= set(compare.FIGURES)
+    # The comparison judges the models by the figure that the champion gate compares.
+    assert next(name for name in compare.FIGURES if name in answers.figures) == answers.score_figure
+
+
+# --- the comparison of two runs ---------------------------------------------------------------------------------------
+
+
+def row(result: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(row for row in result["rows"] if row["name"] == name)
+
+
+def compared(tmp_path: Path, a: Answers, b: Answers, names: list[str]) -> dict[str, Any]:
+    folders = [rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab"]
+    for folder, answers in zip(folders, (a, b), strict=True):
+        save(folder, answers, evaluation_of(answers, names, seed=0))
+    return compare_runs(*folders, tmp_path / "compare.html")
+
+
+def numbers(noise: float, seed: int) -> RegressionPredictions:
+    labels = 1000 * np.random.default_rng(0).normal(size=300)
+    return RegressionPredictions.of_batch(labels, labels + noise * np.random.default_rng(seed).normal(size=300))
+
+
+def classes(noise: float, seed: int) -> ClassPredictions:
+    labels = np.random.default_rng(0).integers(2, size=300)
+    logits = 3 * labels - 1.5 + np.random.default_rng(seed).normal(0, noise, 300)
+    second = 1 / (1 + np.exp(-logits))
+    return ClassPredictions.of_batch(labels, np.stack([1 - second, second], axis=1))
+
+
+def test_the_regression_with_the_lower_error_is_better(tmp_path: Path):
+    found = compared(tmp_path, numbers(400, 1), numbers(200, 2), [])
+    error = row(found, "mean absolute error")
+    assert error["unit"] == ""
+    assert error["low"] < error["difference"] < error["high"] < 0
+    assert f"B is better: its mean absolute error is {-error['difference']:.2g} lower (95% interval" in found["verdict"]
+    names = [each["name"] for each in found["rows"]]
+    assert names[-3:] == ["mean absolute error", "root mean squared error", "R²"]
+    assert "best validation accuracy of an epoch" not in names
+    words = words_of(Page(tmp_path / "compare.html"))
+    assert f"mean absolute error {error['a']:.1f} {error['b']:.1f} {error['difference']:.1f} " in words
+    assert "and of rows (the same for both models)" in words
+
+
+def test_the_classes_with_the_lower_log_loss_are_better(tmp_path: Path):
+    found = compared(tmp_path, classes(0.5, 1), classes(3.0, 2), ["no", "yes"])
+    loss, auc = row(found, "log loss"), row(found, "AUC")
+    assert 0 < loss["low"] < loss["high"]
+    assert auc["low"] < auc["high"] < 0
+    assert f"A is better: its log loss is {loss['difference']:.2g} lower (95% interval" in found["verdict"]
+    words = words_of(Page(tmp_path / "compare.html"))
+    assert f"log loss {loss['a']:#.4g} {loss['b']:#.4g} {loss['difference']:#.4g} " in words
+    assert f"AUC {auc['a']:.3g} {auc['b']:.3g} {auc['difference']:.3g} " in words
+    assert row(found, "accuracy")["unit"] == "%"
+
+
+def test_rows_that_differ_have_no_interval(tmp_path: Path):
+    one, other = numbers(400, 1), numbers(200, 2)
+    found = compared(tmp_path, one, other._replace(label=other.label + 1), [])
+    assert row(found, "mean absolute error")["low"] is None
+    assert "The models are not compared row by row: they were evaluated on different" in found["note"]
+    assert "whose validation rows or their order differ" in found["note"]
+    assert "better" not in found["verdict"]
+
+
+def test_models_with_other_numbers_of_classes_share_the_figures_of_both():
+    labels = np.array([0, 1, 1, 0, 1, 0])
+    few = ClassPredictions.of_batch(labels, np.full((6, 2), 0.5))
+    many = ClassPredictions.of_batch(labels, np.full((6, 200), 0.005))
+    assert list(compare.paired(few, many)) == ["log_loss", "accuracy", "calibration_error"]
+    assert compare.paired(few, many)["log_loss"].value == pytest.approx(np.log(200) - np.log(2), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sentence"),
+    [
+        (-0.3, -0.1, "B is better: its log loss is 0.2 lower (95% interval 0.1 to 0.3)."),
+        (0.1, 0.3, "A is better: its log loss is 0.2 lower (95% interval 0.1 to 0.3)."),
+        (-0.1, 0.5, "The data shows no difference in log loss: B minus A is 0.2 (95% interval -0.1 to 0.5)."),
+    ],
+)
+def test_a_sentence_says_which_model_has_the_lower_loss(low: float, high: float, sentence: str):
+    assert "log_loss" in LOWER_IS_BETTER
+    assert compare.model_sentence(Row("log loss", "", 1.0, 1.0 + (low + high) / 2, low, high)) == sentence
