@@ -3,7 +3,7 @@
 from binascii import a2b_base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import google_crc32c
@@ -21,7 +21,7 @@ from pipeline.tables.encode import encode_label
 from pipeline.tables.schema import Schema
 
 CACHE_ENTRIES = 10_000
-"""The entries of at most this many classes are cached."""
+"""The entries of at most this many classes are cached, and the heads of as many lengths."""
 
 
 class TableSums(Sums):
@@ -54,8 +54,9 @@ class ExamplesOfKind:
     def __init__(self, range_plan: RangePlan) -> None:
         schema = Schema.from_json(range_plan.table)
         label, key = schema.label, schema.of_role("key")
-        self._label = lru_cache(CACHE_ENTRIES)(lambda text: encode_label(label.name, label.type, text))
-        self._key = (lambda text: encode_label(key.name, key.type, text)) if key else lambda _text: b""
+        self._label = lru_cache(CACHE_ENTRIES)(partial(encode_label, label.name, label.type))
+        self._key = partial(encode_label, key.name, key.type) if key else _no_entry
+        self._head = lru_cache(CACHE_ENTRIES)(example_head)
 
     def read(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
         """Yield the rows with their encoded columns; None for rows that are rejected."""
@@ -73,5 +74,9 @@ class ExamplesOfKind:
             sums.reject(row, Rejection(*row.rejection))
             return
         entries = b"".join((raw, self._key(row.key), *map(self._label, row.labels)))
-        records.write(example_head(len(entries)), entries, google_crc32c.value(entries))
+        records.write(self._head(len(entries)), entries, google_crc32c.value(entries))
         sums.add(row.labels, entries)
+
+
+def _no_entry(_text: str) -> bytes:
+    return b""

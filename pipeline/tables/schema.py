@@ -52,6 +52,10 @@ class Schema:
         """The columns by their names."""
         return {column.name: column for column in self.columns}
 
+    def column(self, name: str) -> Column:
+        """Return a column by its name."""
+        return self.by_name[name]
+
     def of_role(self, role: Role) -> Column | None:
         """Return the column with a role; None if there is none. Features have no single column."""
         return next((column for column in self.columns if column.role == role), None)

@@ -7,15 +7,22 @@ from typing import Any
 
 import pytest
 
-from dags.form import form, settings_of_all, settings_of_comparison, settings_of_dataset, settings_of_training
-from pipeline.config import Settings, settings_from, settings_of_command_line
+from dags.form import (
+    form,
+    settings_of_all,
+    settings_of_comparison,
+    settings_of_dataset,
+    settings_of_tables,
+    settings_of_training,
+)
+from pipeline.config import OnlyFor, Settings, declared, settings_from, settings_of_command_line
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
-ALL = ["image_training", "image_dataset", "retrain", "input_comparison"]
-DATED = ["image_training", "image_dataset"]
+ALL = ["image_training", "image_dataset", "retrain", "input_comparison", "tabular_training"]
+DATED = ["image_training", "image_dataset", "tabular_training"]
 
 
 def test_airflow_reads_exactly_the_dag_files(dags: dict[str, Any]):
@@ -54,11 +61,14 @@ def test_the_environment_decides_where_training_runs(
 
 
 def test_every_setting_is_in_its_forms():
-    settings = set(Settings.model_fields) - {"dataset"}
+    of_tables = {name for name, kind in declared(OnlyFor).items() if kind == OnlyFor.TABLES}
+    settings = set(Settings.model_fields) - {"dataset", "example_kind"} - of_tables
     of_comparison = {"contenders", "rounds", "measure_seconds", "accelerator"}
     assert set(settings_of_all()) == settings - {"window"} - of_comparison
     assert set(settings_of_comparison()) == settings - {"window"}
     assert set(settings_of_dataset()) | set(settings_of_training()) == settings - of_comparison
+    assert of_tables <= set(settings_of_tables())
+    assert set(settings_of_tables()).isdisjoint({"image_size", "check", "path_column", "flip"})
     assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(settings_of_dataset())
     assert {"model", "weights", "comet_project", "read_shards", "window"} <= set(settings_of_training())
     assert {"on_leak", "max_leaked_fraction"} <= set(settings_of_dataset()) & set(settings_of_training())
@@ -207,7 +217,8 @@ def test_every_task_has_a_timeout(dags: dict[str, Any], dag_id: str):
 
 def test_only_training_and_its_gate_use_the_gpu_pool(dags: dict[str, Any]):
     pools = {(dag_id, task.task_id): task.pool for dag_id in ALL for task in dags[dag_id].tasks}
-    of_gpus = {(dag_id, task) for dag_id in ("image_training", "retrain") for task in ("train", "promote")}
+    training = ("image_training", "retrain", "tabular_training")
+    of_gpus = {(dag_id, task) for dag_id in training for task in ("train", "promote")}
     assert {task for task, pool in pools.items() if pool == "gpu"} == of_gpus | {("input_comparison", "measure")}
 
 

@@ -330,7 +330,7 @@ def test_rows_of_a_csv_file_are_those_of_the_csv_module(tmp_path: Path):
         csv.writer(file).writerows([["word", "count", "label"], *rows])
     _, records = of_table([tmp_path / "a.csv"])
     assert [list(row.values()) for row in records.to_pylist()] == [
-        [word, int(count) if count else None, label == "yes"] for word, count, label in rows
+        [word, int(count) if count else None, label] for word, count, label in rows
     ]
 
 
