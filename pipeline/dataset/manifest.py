@@ -84,6 +84,9 @@ class Dataset:
 
     files: Sequence[Mapping[str, Any]] = ()
     """Further files, which TensorFlow Datasets reads, each with its size and CRC32C. Empty in earlier releases."""
+    table: Mapping[str, Any] = field(default_factory=dict)
+    """The schema of a table (pipeline/tables/schema.py) as `to_json` describes it, and in `preprocessing` the facts of
+    the values of each column in the training split. Empty in a dataset of images."""
 
     def class_counts(self, split: str) -> list[int]:
         """Return the number of examples of each label in a split, ordered by id. A number may be 0."""
@@ -144,7 +147,7 @@ def to_json(dataset: Dataset) -> bytes:
     version = LISTS_SCHEMA_VERSION if any(split.shard_lists for split in dataset.splits.values()) else SCHEMA_VERSION
     content = {"format": "tenfold", "schema_version": version, **asdict(replace(dataset, splits={}))}
     content["splits"] = {name: _split_to_json(split) for name, split in dataset.splits.items()}
-    for name in ("window", "hashes", "files"):
+    for name in ("window", "hashes", "files", "table"):
         if not content[name]:
             del content[name]
     return json.dumps({**content, "checksum": checksum(content)}, indent=1).encode() + b"\n"
