@@ -65,6 +65,8 @@ def facts_of(column: Column, values: Sequence[Any]) -> dict[str, Any]:
     if column.type == "string":
         ordered = sorted(Counter(flat).items(), key=lambda pair: (-pair[1], pair[0]))
         return {"vocabulary": [value for value, _ in ordered]}
+    if not flat:
+        return {"count": 0, "mean": None, "deviation": None}
     return {"count": len(flat), "mean": float(np.mean(flat)), "deviation": float(np.std(flat))}
 
 

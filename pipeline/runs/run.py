@@ -296,7 +296,9 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     find_best_model(run).replace(run.model_path)
     storage.sync_folder(run.folder)  # Before `result.json` promises the model.
     _remove_models(run, but=set())
-    metrics = {**best.metrics, **metrics_of(run.folder)}
+    # A regression has no evaluation yet, see `pipeline/training/evaluate.py`.
+    figures = {} if "val_mae" in best.metrics else metrics_of(run.folder)
+    metrics = {**best.metrics, **figures}
     verdict = diagnose_run(run.folder, os.cpu_count())
     # The folder of the archives, one for each try and one for the results, or a URL.
     comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
@@ -398,7 +400,9 @@ def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
     if newest is None or row is None:
         return ""
     epochs = load_run(newest.parent).settings.epochs
-    return f"epoch {row['step']:.0f}/{epochs}, loss {row['loss']:.3f}, validation accuracy {row['val_accuracy']:.1%}"
+    # A regression has no accuracy.
+    validated = f"accuracy {row['val_accuracy']:.1%}" if "val_accuracy" in row else f"loss {row['val_loss']:.3f}"
+    return f"epoch {row['step']:.0f}/{epochs}, loss {row['loss']:.3f}, validation {validated}"
 
 
 def _locked(descriptor: int) -> bool:

@@ -13,7 +13,7 @@ from pipeline.evaluation.metrics import Answers, joined, predictions_class
 from pipeline.input import one_ahead
 from pipeline.runs.run import Run, find_best_model
 from pipeline.system.progress import progress
-from pipeline.training.loop import Batch
+from pipeline.training.loop import Batch, Features
 from pipeline.training.microbatches import concatenated
 from pipeline.training.models import with_probabilities
 from pipeline.training.task import task_of
@@ -32,6 +32,8 @@ def evaluate(
 ) -> None:
     """Evaluate the best model of a run, and write the predictions and the evaluation into its folder.
 
+    A regression is not evaluated yet, but the model gets the best weights.
+
     Args:
         run: The run, all epochs of which are done.
         dataset: Its dataset.
@@ -46,13 +48,14 @@ def evaluate(
         Preempted: If a stop is requested.
     """
     # This shares all layers with `model`, so loading the weights changes the trained model, too.
-    best = with_probabilities(model, task_of(dataset.records))
+    best = with_probabilities(model, task_of(dataset))
     best.load_weights(find_best_model(run))
+    answers_class = answers_class_of(dataset)
+    if answers_class is None:
+        return
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
         answers_of_batches = []
-        for answers in predicted(
-            strategy, best, batches, predictions_class(dataset.records), micro_batches=micro_batches
-        ):
+        for answers in predicted(strategy, best, batches, answers_class, micro_batches=micro_batches):
             if should_stop():
                 raise Preempted("the training was asked to stop in the evaluation of the best model")
             advance(len(answers.label))
@@ -67,6 +70,17 @@ def evaluate(
     _log.info("best model: %s", ", ".join(figures))
 
 
+def answers_class_of(dataset: Dataset) -> type[Answers] | None:
+    """Return the class of the predictions for a dataset; None for a regression, whose evaluation is not written yet.
+
+    A class for it goes here. Its `of_batch` gets the labels, (n,), and the predicted values, (n, 1), both in the unit
+    of the label. `save_result` of `pipeline/runs/run.py` must then read its figures.
+    """
+    if dataset.table and dataset.table["task"] == "regression":
+        return None
+    return predictions_class(dataset.records)
+
+
 def predicted(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
@@ -76,13 +90,13 @@ def predicted(
 ) -> Iterator[Answers]:
     """Yield the answers to each batch, in order and without its padding; `model` gives probabilities."""
 
-    def of_replica(images: tf.Tensor) -> tf.Tensor:
-        return concatenated(lambda part: model(part, training=False), images, micro_batches)
+    def of_replica(features: Features) -> tf.Tensor:
+        return concatenated(lambda part: model(part, training=False), features, micro_batches)
 
-    run = tf.function(lambda images: strategy.run(of_replica, args=(images,)), reduce_retracing=True)
-    for images, labels, weights in one_ahead(batches):
+    run = tf.function(lambda features: strategy.run(of_replica, args=(features,)), reduce_retracing=True)
+    for features, labels, weights in one_ahead(batches):
         # Nothing is reduced over replicas: server 0 evaluates alone, and a collective would wait for the other servers.
-        replicas = map(strategy.experimental_local_results, (labels, run(images), weights))
+        replicas = map(strategy.experimental_local_results, (labels, run(features), weights))
         for part in zip(*replicas, strict=True):
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
             real = of_weights > 0
