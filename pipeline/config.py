@@ -42,7 +42,13 @@ APPLICATIONS = (
 )
 """The models of keras.applications that `model` may name."""
 
-MODELS = ("small_cnn", *APPLICATIONS)
+IMAGE_MODELS = ("small_cnn", *APPLICATIONS)
+"""The values of `model` for images, apart from a user's own function."""
+
+TABLE_MODELS = ("mlp",)
+"""The values of `model` for the rows of a table, apart from a user's own function."""
+
+MODELS = (*IMAGE_MODELS, *TABLE_MODELS)
 """The values of `model`, apart from a user's own function."""
 
 MAX_PLACE = 4096
@@ -205,7 +211,8 @@ class Settings(BaseModel):
         examples=list(MODELS),
         description=f"The small CNN, a model of keras.applications ({', '.join(APPLICATIONS)}), or your own "
         "package.module:function, which is called with the image size and the number of classes and "
-        "returns a keras.Model.",
+        "returns a keras.Model. For a table, the default means mlp, and your own function is called with the schema "
+        "and the number of classes.",
     )
 
     epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(

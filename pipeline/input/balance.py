@@ -12,8 +12,15 @@ from pipeline.input.decode import parse_label
 def require_one_label(dataset: Dataset, place: str) -> None:
     """Refuse what cannot be balanced: an image of several labels has no class that says how often it is due.
 
+    The rows of a table cannot be balanced either, because their labels are only read in batches.
+
     Raises DatasetError.
     """
+    if dataset.table:
+        raise DatasetError(
+            f"{place} holds rows of a table, which cannot be balanced: set balanced=false and, for classes, "
+            "class_weights=balanced"
+        )
     if dataset.records.multi_label:
         raise DatasetError(
             f"images of {place} have several labels, so the classes cannot be balanced: set balanced=false"

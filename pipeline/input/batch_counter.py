@@ -17,9 +17,9 @@ class BatchCounter:
     def counted(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         """Return the same batches, which are counted as they pass."""
 
-        def count(*batch: tf.Tensor) -> Any:
+        def count(*batch: Any) -> Any:
             with tf.control_dependencies([self._made.assign_add(1, read_value=False)]):
-                return tuple(tf.identity(each) for each in batch)  # No copy: TensorFlow passes the memory on.
+                return tf.nest.map_structure(tf.identity, batch)  # No copy: TensorFlow passes the memory on.
 
         return batches.map(count)
 

@@ -18,8 +18,8 @@ import tensorflow as tf
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SourceError
 from pipeline.input import decode
-from pipeline.input.images import tf_options
 from pipeline.input.options import CENTER, BatchOptions
+from pipeline.input.order import tf_options
 from pipeline.storage import is_bucket
 from pipeline.system.cores import usable_cores
 

@@ -20,8 +20,8 @@ from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.input.examples import average_bytes, shuffle_elements
-from pipeline.input.images import order_of_training
 from pipeline.input.options import BatchOptions, batch_options
+from pipeline.input.order import order_of_training
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place

@@ -398,7 +398,9 @@ def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
     if newest is None or row is None:
         return ""
     epochs = load_run(newest.parent).settings.epochs
-    return f"epoch {row['step']:.0f}/{epochs}, loss {row['loss']:.3f}, validation accuracy {row['val_accuracy']:.1%}"
+    # A regression has no accuracy.
+    validated = f"accuracy {row['val_accuracy']:.1%}" if "val_accuracy" in row else f"loss {row['val_loss']:.3f}"
+    return f"epoch {row['step']:.0f}/{epochs}, loss {row['loss']:.3f}, validation {validated}"
 
 
 def _locked(descriptor: int) -> bool:

@@ -19,8 +19,8 @@ from pipeline.storage import Place, place_of
 from pipeline.training.callbacks import Callbacks
 from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.device_memory import micro_batches_of
+from pipeline.training.kinds import build_model_of
 from pipeline.training.loop import Activity, TakesSteps
-from pipeline.training.models import build_model
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.phases import TwoPhases, build_steps
 from pipeline.training.saved_state import restored
@@ -101,12 +101,13 @@ def assemble(
 
     keras.utils.set_random_seed(settings.seed)  # Right before the model, whose first weights follow from it.
     with strategy.scope():
-        model = _model_of(settings, len(dataset.labels))
+        model = _model_of(settings, dataset)
         optimizer = build_optimizer(settings, model, steps)
         checkpoints = Checkpoints(run.folder / "checkpoints", model, optimizer, settings.checkpoints_kept)
     start = restored(run, checkpoints, strategy)
 
-    callbacks = Callbacks(run, model, optimizer, strategy, steps)
+    task = task_of(dataset)
+    callbacks = Callbacks(run, model, optimizer, strategy, steps, task.metric)
     # After the checkpoint is restored: in the second phase of a transfer learning, the optimizer's count decides.
     compiled_steps = build_steps(
         settings,
@@ -121,7 +122,7 @@ def assemble(
         run=run,
         dataset=dataset,
         dataset_folder=dataset_folder,
-        task=task_of(dataset.records),
+        task=task,
         steps_per_epoch=steps,
         batch_size=batch_size,
         device_batch_size=device_batch_size,
@@ -139,8 +140,8 @@ def assemble(
     )
 
 
-def _model_of(settings: Settings, classes: int) -> keras.Model:
+def _model_of(settings: Settings, dataset: Dataset) -> keras.Model:
     try:
-        return build_model(settings, classes)
+        return build_model_of(settings, dataset)
     except (ValueError, OSError, KeyError, BadZipFile) as error:  # whatever a file of weights may hold
         raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be built: {error}") from error

@@ -26,7 +26,7 @@ from pipeline.monitor.record import as_recorded, rows
 from pipeline.runs.run import Run
 from pipeline.training.checkpoint import Position
 from pipeline.training.keras_internals import attach_optimizer, set_direction
-from pipeline.training.loop import Sums, TakesSteps
+from pipeline.training.loop import Features, Sums, TakesSteps
 from pipeline.training.optimizer import may_be_set, scaled_rate
 from pipeline.training.strategy import broadcast, broadcast_variables
 from pipeline.training.user_functions import explain_errors, import_function, type_and_message
@@ -54,13 +54,18 @@ class Callbacks:
         optimizer: keras.Optimizer,
         strategy: tf.distribute.Strategy,
         steps_per_epoch: int,
+        metric: str = "accuracy",
     ) -> None:
-        """Make the callbacks. Raises SettingsError if they are no callbacks, or cannot work in this training."""
+        """Make the callbacks, which get the metric of the task by this name.
+
+        Raises:
+            SettingsError: If they are no callbacks, or cannot work in this training.
+        """
         self._run, self._model, self._optimizer, self._strategy = run, model, optimizer, strategy
-        self._steps_per_epoch = steps_per_epoch
+        self._steps_per_epoch, self._metric = steps_per_epoch, metric
         self._all = _own_callbacks(run) if run.server.is_chief else []
         self._call = _TimedCalls(keras.callbacks.CallbackList(self._all))
-        self._batches = _BatchCalls(self._call)
+        self._batches = _BatchCalls(self._call, metric)
         self._resumed_epoch = 0
         """The epoch, from 1, in the middle of which the training goes on; 0 if it goes on between two epochs."""
         self._logs: dict[str, float] = {}
@@ -107,7 +112,7 @@ class Callbacks:
         self._batches.begin("test")
         self._call("on_test_begin")
         sums = evaluate()
-        self._call("on_test_end", _means(sums))
+        self._call("on_test_end", _means(sums, self._metric))
         return sums
 
     def end_epoch(self, epoch: int, values: Mapping[str, float]) -> dict[str, float]:
@@ -190,15 +195,15 @@ class _Progress:
 class _BatchCalls:
     """Calls callbacks before and after each batch, with the means since the epoch began."""
 
-    def __init__(self, call: _TimedCalls) -> None:
-        self._call = call
+    def __init__(self, call: _TimedCalls, metric: str) -> None:
+        self._call, self._metric = call, metric
         self._progress: dict[str, _Progress] = {}
 
     def begin(self, kind: str, count: int = 0, sums: Sums | None = None) -> None:
         """Begin an epoch of a kind, "train" or "test", of which `count` batches with these sums are done."""
         self._progress[kind] = _Progress(count, sums or Sums())
 
-    def take(self, kind: str, step: Callable[..., tf.Tensor], batch: tuple[tf.Tensor, ...]) -> tf.Tensor:
+    def take(self, kind: str, step: Callable[..., tf.Tensor], batch: tuple[Features, ...]) -> tf.Tensor:
         """Return what `step` returns for a batch, and call the callbacks before and after it."""
         progress = self._progress[kind]
         self._call(f"on_{kind}_batch_begin", progress.count)
@@ -206,7 +211,7 @@ class _BatchCalls:
         # This waits for the device. The loop waits for each step, too, so it costs no more.
         loss, correct, examples = result.numpy().tolist()[:3]
         progress.sums.add(int(examples), loss, correct)
-        self._call(f"on_{kind}_batch_end", progress.count, _means(progress.sums))
+        self._call(f"on_{kind}_batch_end", progress.count, _means(progress.sums, self._metric))
         progress.count += 1
         return result
 
@@ -217,10 +222,10 @@ class _ReportingSteps:
     def __init__(self, steps: TakesSteps, batches: _BatchCalls) -> None:
         self._steps, self._batches = steps, batches
 
-    def train(self, *batch: tf.Tensor) -> tf.Tensor:
+    def train(self, *batch: Features) -> tf.Tensor:
         return self._batches.take("train", self._steps.train, batch)
 
-    def evaluate(self, *batch: tf.Tensor) -> tf.Tensor:
+    def evaluate(self, *batch: Features) -> tf.Tensor:
         return self._batches.take("test", self._steps.evaluate, batch)
 
 
@@ -250,8 +255,8 @@ def _recorded(run: Run, epochs_done: int) -> Iterator[tuple[int, dict[str, float
             yield row.step, {name: value for name, value in row.values.items() if name not in _NOT_REPLAYED}
 
 
-def _means(sums: Sums) -> dict[str, float]:
-    return {"loss": sums.mean_loss, "accuracy": sums.accuracy}
+def _means(sums: Sums, metric: str) -> dict[str, float]:
+    return {"loss": sums.mean_loss, metric: sums.mean_metric}
 
 
 def _listens_to_batches(callback: keras.callbacks.Callback) -> bool:

@@ -14,7 +14,7 @@ from pipeline.evaluation.scales import shown
 from pipeline.input import one_ahead
 from pipeline.runs.run import Run, find_best_model
 from pipeline.system.progress import progress
-from pipeline.training.loop import Batch
+from pipeline.training.loop import Batch, Features
 from pipeline.training.microbatches import concatenated
 from pipeline.training.models import with_probabilities
 from pipeline.training.task import task_of
@@ -47,7 +47,7 @@ def evaluate(
         Preempted: If a stop is requested.
     """
     # This shares all layers with `model`, so loading the weights changes the trained model, too.
-    best = with_probabilities(model, task_of(dataset.records))
+    best = with_probabilities(model, task_of(dataset))
     best.load_weights(find_best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
         answers_of_batches = []
@@ -77,13 +77,13 @@ def predicted(
 ) -> Iterator[Answers]:
     """Yield the answers to each batch, in order and without its padding; `model` gives probabilities."""
 
-    def of_replica(images: tf.Tensor) -> tf.Tensor:
-        return concatenated(lambda part: model(part, training=False), images, micro_batches)
+    def of_replica(features: Features) -> tf.Tensor:
+        return concatenated(lambda part: model(part, training=False), features, micro_batches)
 
-    run = tf.function(lambda images: strategy.run(of_replica, args=(images,)), reduce_retracing=True)
-    for images, labels, weights in one_ahead(batches):
+    run = tf.function(lambda features: strategy.run(of_replica, args=(features,)), reduce_retracing=True)
+    for features, labels, weights in one_ahead(batches):
         # Nothing is reduced over replicas: server 0 evaluates alone, and a collective would wait for the other servers.
-        replicas = map(strategy.experimental_local_results, (labels, run(images), weights))
+        replicas = map(strategy.experimental_local_results, (labels, run(features), weights))
         for part in zip(*replicas, strict=True):
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
             real = of_weights > 0

@@ -1,13 +1,14 @@
 """Predictions of an exported model: `python -m pipeline.training.exported EXPORT DATASET FOLDER PARENT`.
 
 Writes predictions.npz into FOLDER. If it fails, it writes failure.json and exits with 1. The model gets images of the
-size and the crop that it was trained with, whatever later trainings on the dataset use.
+size and the crop that it was trained with, or the columns of a table that it was trained with, whatever later trainings
+on the dataset use.
 """
 
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -23,14 +24,14 @@ from pipeline.evaluation.metrics import Answers, evaluated_task, joined, predict
 from pipeline.records.format import RecordedImage, as_file, read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.runs.mirror import fetch
-from pipeline.runs.run import save_failure
-from pipeline.storage import Place, place_of
+from pipeline.runs.run import ABOUT, save_failure
+from pipeline.storage import Place, place_of, read_json
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 BATCH = 64
-"""Images in one call of the model."""
+"""Examples in one call of the model."""
 SPLIT = "validation"
 
 
@@ -57,16 +58,18 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
         folder: Folder of the dataset.
 
     Raises:
-        DatasetError: If the dataset is missing or damaged.
+        DatasetError: If the dataset is missing or damaged, or is a table without a column of the model.
         StorageError: If a bucket does not answer.
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
     with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples) as advance:
         answers_of_batches = []
-        for images in _batches(folder, dataset):
-            answers_of_batches.append(_answers(model, images, dataset))
-            advance(len(images))
+        about = read_json(export / ABOUT)
+        batches = _of_rows(model, about, folder, dataset) if dataset.table else _of_images(model, folder, dataset)
+        for of_batch in batches:
+            answers_of_batches.append(of_batch)
+            advance(len(of_batch.label))
     answers = joined(answers_of_batches)
     # A shard that was cut between two records ends without an error.
     if len(answers.label) != dataset.splits[SPLIT].examples:
@@ -91,6 +94,33 @@ def loaded(export: Place) -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         fetch(Path(name), export, ("",))
         yield tf.saved_model.load(name)
+
+
+def _of_images(model: Any, folder: Place, dataset: Dataset) -> Iterator[Answers]:
+    for images in _batches(folder, dataset):
+        yield _answers(model, images, dataset)
+
+
+def _of_rows(model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset) -> Iterator[Answers]:
+    # These modules import TensorFlow.
+    from pipeline.input import BatchOptions, validation_batches
+    from pipeline.training.kinds import served_columns
+
+    answers_class = predictions_class(evaluated_task(dataset))
+    for features, labels, weights in validation_batches(folder, BatchOptions(image_size=1, batch_size=BATCH)):
+        real = weights.numpy() > 0
+        answer = model.serve(served_columns(features, dataset, about["columns"]))
+        if "value" in answer:
+            predictions = answer["value"].numpy()[:, np.newaxis]
+        else:
+            predictions = of_classes(answer["probabilities"].numpy(), about["labels"], dataset.names)
+        yield answers_class.of_batch(labels.numpy()[real], predictions[real])
+
+
+def of_classes(probabilities: NDArray[Any], known: Sequence[str], names: Sequence[str]) -> NDArray[Any]:
+    """Return the probabilities of the classes `names`, of those of the classes `known`; 0 for others."""
+    columns = {name: probabilities[:, number] for number, name in enumerate(known)}
+    return np.stack([columns.get(name, np.zeros(len(probabilities), np.float32)) for name in names], axis=1)
 
 
 def _batches(folder: Place, dataset: Dataset) -> Iterator[list[RecordedImage]]:

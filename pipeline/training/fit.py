@@ -133,7 +133,7 @@ def _train_epoch(
     training.activity.text = f"validating after epoch {epoch}"
     validated = training.callbacks.validate(partial(loop.evaluate, validation))
     loop.sums = Sums()
-    values = {**values_of(trained, validated), "learning_rate": rate_now(training.optimizer)}
+    values = {**values_of(trained, validated, training.task.metric), "learning_rate": rate_now(training.optimizer)}
 
     training.activity.text = f"running the callbacks and saving the model after epoch {epoch}"
     values |= training.callbacks.end_epoch(epoch, values)

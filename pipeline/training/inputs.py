@@ -131,6 +131,8 @@ def _options(
     settings: Settings, dataset: Dataset, server: Server, cache_decision: bool | None
 ) -> AbstractContextManager[BatchOptions]:
     options = _options_of(settings, server)
+    if dataset.table:  # Nothing of a row is decoded that could be kept.
+        return nullcontext(options)
     # Only `auto` depends on the memory that is free now. The other values decide by themselves.
     if settings.cache == "auto" and cache_decision is not None:
         return nullcontext(replace(options, cache="memory" if cache_decision else "off"))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
@@ -17,10 +17,12 @@ from pipeline.input import one_ahead
 from pipeline.monitor import Monitor, StepClock
 from pipeline.system.progress import Advance
 
-Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-"""Images, labels and weights."""
-NumberedBatch = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
-"""Images, labels, weights, which images the step mirrors, and the numbers of the examples."""
+Features: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
+"""What a model takes: images, or the columns of a table."""
+Batch = tuple[Features, tf.Tensor, tf.Tensor]
+"""Features, labels and weights."""
+NumberedBatch = tuple[Features, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
+"""Features, labels, weights, which images the step mirrors, and the numbers of the examples."""
 
 
 @dataclass
@@ -30,7 +32,7 @@ class Sums:
     examples: int = 0
     loss: float = 0.0
     correct: float = 0.0
-    """How many predictions are correct."""
+    """The metric of the task: how many predictions are correct, or for a regression the absolute errors."""
     wait_s: float = 0.0
     """Seconds that the training waited for data."""
     time_s: float = 0.0
@@ -48,8 +50,8 @@ class Sums:
         return self.loss / max(self.examples, 1)
 
     @property
-    def accuracy(self) -> float:
-        """Share of the examples whose prediction is correct, 0 to 1."""
+    def mean_metric(self) -> float:
+        """The accuracy, 0 to 1. For a regression, the mean absolute error."""
         return self.correct / max(self.examples, 1)
 
     @property
@@ -62,12 +64,12 @@ class TakesSteps(Protocol):
     """The interface of `Steps`, which says what both methods take and return."""
 
     def train(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor, /
+        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor, /
     ) -> tf.Tensor:
         """Take one training step."""
 
     def evaluate(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor, /
+        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor, /
     ) -> tf.Tensor:
         """Take one step of the validation."""
 
@@ -173,8 +175,8 @@ class EpochLoop:
 
     def _train_step(self, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
         """Take one step, and return whether some server should stop."""
-        images, labels, weights, mirrored, _ = batch
-        result = self.steps.train(images, labels, weights, mirrored, self._should_stop())
+        features, labels, weights, mirrored, _ = batch
+        result = self.steps.train(features, labels, weights, mirrored, self._should_stop())
         # `numpy` waits for the device, which would otherwise still be at work.
         loss, correct, examples, should_stop, *spoiled = result.numpy().tolist()
         self._times.add_compute()
@@ -216,8 +218,8 @@ class EpochLoop:
         sums = Sums()
         start = self.clock()
         for batch in one_ahead(batches):
-            images, labels, weights = batch
-            result = self.steps.evaluate(images, labels, weights, self._should_stop())
+            features, labels, weights = batch
+            result = self.steps.evaluate(features, labels, weights, self._should_stop())
             loss, correct, examples, should_stop = result.numpy().tolist()
             if should_stop:
                 raise Preempted(f"the training was asked to stop in the validation after step {self.step}")

@@ -6,31 +6,31 @@ from typing import Any
 import tensorflow as tf
 
 
-def summed(compute: Callable[..., Any], batch: tuple[tf.Tensor, ...], count: int, zeros: Any) -> Any:
+def summed(compute: Callable[..., Any], batch: tuple[Any, ...], count: int, zeros: Any) -> Any:
     """Return the sums of what `compute` returns for each of `count` micro-batches.
 
     Args:
-        compute: Takes the tensors of a micro-batch, and returns any nest of tensors.
-        batch: Tensors whose first dimension is a multiple of `count`.
+        compute: Takes the parts of a micro-batch, and returns any nest of tensors.
+        batch: Nests of tensors whose first dimension is a multiple of `count`.
         count: How many micro-batches there are.
         zeros: What `compute` returns, all zero.
     """
     if count == 1:
         return compute(*batch)
-    parts = [_split(tensor, count) for tensor in batch]
+    parts = _split(batch, count)
 
     def is_left(number: tf.Tensor, _: Any) -> tf.Tensor:
         return number < count
 
     def add(number: tf.Tensor, sums: Any) -> tuple[tf.Tensor, Any]:
-        of_part = compute(*(part[number] for part in parts))
+        of_part = compute(*tf.nest.map_structure(lambda part: part[number], parts))
         return number + 1, tf.nest.map_structure(tf.add, sums, of_part)
 
     # One at a time. TensorFlow's default of ten iterations at once would need the memory of ten micro-batches.
     return tf.while_loop(is_left, add, (0, zeros), parallel_iterations=1, maximum_iterations=count)[1]
 
 
-def concatenated(compute: Callable[[tf.Tensor], tf.Tensor], batch: tf.Tensor, count: int) -> tf.Tensor:
+def concatenated(compute: Callable[[Any], tf.Tensor], batch: Any, count: int) -> tf.Tensor:
     """Return what `compute` returns for each of `count` micro-batches (float32, a row for each example), in one."""
     if count == 1:
         return compute(batch)
@@ -38,5 +38,12 @@ def concatenated(compute: Callable[[tf.Tensor], tf.Tensor], batch: tf.Tensor, co
     return tf.reshape(rows, tf.concat([[-1], tf.shape(rows)[2:]], axis=0))
 
 
-def _split(tensor: tf.Tensor, count: int) -> tf.Tensor:
-    return tf.reshape(tensor, (count, -1, *tensor.shape[1:]))
+def _split(batch: Any, count: int) -> Any:
+    """Return the tensors of a nest with a new first dimension of `count`."""
+
+    def split(tensor: tf.Tensor) -> tf.Tensor:
+        # The longest list of a batch of rows is unknown until the batch is there.
+        known = [tf.shape(tensor)[axis] if size is None else size for axis, size in enumerate(tensor.shape)]
+        return tf.reshape(tensor, [count, -1, *known[1:]])
+
+    return tf.nest.map_structure(split, batch)

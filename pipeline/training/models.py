@@ -1,7 +1,8 @@
-"""Models by name. Each takes images of 0 to 255, (batch, size, size, 3), and gives logits, (batch, classes)."""
+"""Models of images by name. They take images of 0 to 255, (batch, size, size, 3), and give logits, (batch, classes)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import keras
 
@@ -27,10 +28,12 @@ def build_model(settings: Settings, classes: int) -> keras.Model:
         ValueError, OSError: If the file of weights does not fit.
         SettingsError: If a function of the user's own cannot be used.
     """
-    with _dtype_policy(settings.precision):
-        if ":" in settings.model:
-            return _own_model(settings, classes)
+    with dtype_policy(settings.precision):
         inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
+        if ":" in settings.model:
+            size = settings.image_size
+            called = f"({size}, {classes})"
+            return own_model(settings, (size, classes), called, inputs, f"images of the shape {inputs.shape}")
         if settings.model == "small_cnn":
             model = keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn")
             if settings.weights:
@@ -40,7 +43,7 @@ def build_model(settings: Settings, classes: int) -> keras.Model:
 
 
 @contextmanager
-def _dtype_policy(name: str) -> Iterator[None]:
+def dtype_policy(name: str) -> Iterator[None]:
     """Make layers in the block with a policy. Keras has one policy for the whole process, so restore it afterwards."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
@@ -56,22 +59,34 @@ def base_of(model: keras.Model) -> keras.Model:
 
 
 def with_probabilities(model: keras.Model, task: Task = ONE_LABEL) -> keras.Model:
-    """Return a model with the same weights that gives probabilities: the form in which models are saved."""
-    return keras.Model(model.inputs, task.probabilities()(model.outputs[0]), name=model.name)
+    """Return a model with the same weights that gives probabilities, or values: the form in which models are saved."""
+    # A model of a table takes a dict, whose keys a list of inputs would lose.
+    return keras.Model(_inputs_by_name(model) or model.inputs, task.predictions()(model.outputs[0]), name=model.name)
 
 
-def _own_model(settings: Settings, classes: int) -> keras.Model:
-    """Build the model of a function of the user's own, and add nothing before it: users need not guess at a scaling."""
+def own_model(settings: Settings, arguments: tuple[Any, int], called: str, inputs: Any, taken: str) -> keras.Model:
+    """Build the model of a function of the user's own, and add nothing before it: users need not guess at a scaling.
+
+    Args:
+        settings: Settings of the training.
+        arguments: Arguments of the function. The last one is the number of logits.
+        called: The arguments in words, for error messages.
+        inputs: The inputs of the model.
+        taken: The inputs in words.
+
+    Raises:
+        SettingsError: If the function cannot be used.
+    """
     what = f"model {settings.model!r}"
+    classes = arguments[-1]
     function = import_function(what, settings.model)
-    require_arguments(what, function, settings.image_size, classes)
-    with explain_errors(f"{what} failed, called with ({settings.image_size}, {classes})", OwnCodeError):
-        own = function(settings.image_size, classes)
+    require_arguments(what, function, *arguments, described=called)
+    with explain_errors(f"{what} failed, called with {called}", OwnCodeError):
+        own = function(*arguments)
     if not isinstance(own, keras.Model):
         raise SettingsError(f"{what} must return a keras.Model, got {type(own).__name__}")
-    inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
-    with explain_errors(f"{what} must take images of the shape {inputs.shape}"):
-        logits = own(inputs)
+    with explain_errors(f"{what} must take {taken}"):
+        logits = own(_taken(own, inputs))
     shape = getattr(logits, "shape", type(logits).__name__)
     if shape != (None, classes):
         raise SettingsError(f"{what} must return one logit per class, with the shape {(None, classes)}, got {shape}")
@@ -83,6 +98,18 @@ def _own_model(settings: Settings, classes: int) -> keras.Model:
     with explain_errors(f"{what} must be a model that Keras can save"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)
     return model
+
+
+def _taken(own: keras.Model, inputs: Any) -> Any:
+    """Return the inputs that a model takes: some columns of a table, if it names them."""
+    names = _inputs_by_name(own) if isinstance(inputs, dict) else None
+    return {name: inputs[name] for name in names} if names else inputs
+
+
+def _inputs_by_name(model: keras.Model) -> dict[str, Any] | None:
+    """Return the inputs of a model that takes a dict; None for others, and for a subclass, which states no inputs."""
+    inputs = getattr(model, "input", None)
+    return inputs if isinstance(inputs, dict) else None
 
 
 def _small_cnn(images: keras.KerasTensor, classes: int) -> keras.KerasTensor:

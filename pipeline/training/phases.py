@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
+from pipeline.training.kinds import kind_of
+from pipeline.training.loop import Features
 from pipeline.training.models import base_of
 from pipeline.training.simulated import SimulatedSteps
 from pipeline.training.steps import StepOptions, Steps
@@ -34,7 +36,7 @@ class TwoPhases:
         return self._steps.python_calls
 
     def train(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
+        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
         """Take a training step, as `Steps` does; before the first one of the second phase, unfreeze the base."""
         if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
@@ -42,7 +44,7 @@ class TwoPhases:
             self._base.trainable = True
             # The traced step has no gradients of the base.
             self._steps.trace()
-        return self._steps.train(images, labels, weights, mirrored, should_stop)
+        return self._steps.train(features, labels, weights, mirrored, should_stop)
 
 
 def build_steps(
@@ -70,15 +72,16 @@ def build_steps(
             "simulated_step_ms=%g: no step computes anything, and the model learns nothing", settings.simulated_step_ms
         )
         return SimulatedSteps(strategy, settings.simulated_step_ms / 1000)
-    task = task_of(dataset.records)
+    task, kind = task_of(dataset), kind_of(dataset)
+    if settings.xla and not kind.can_use_xla(dataset):
+        _log.warning("xla=true is ignored, because XLA cannot compile a model that takes strings")
     options = StepOptions(
         task=task,
         loss=task.training_loss(settings, dataset),
-        flip=settings.flip,
-        color_jitter=settings.color_jitter,
+        **kind.augmentation(settings)._asdict(),
         seed=settings.seed,
         micro_batches=micro_batches,
-        xla=settings.xla,
+        xla=settings.xla and kind.can_use_xla(dataset),
     )
     steps = Steps(strategy, model, optimizer, options)
     frozen = settings.freeze_epochs * steps_per_epoch

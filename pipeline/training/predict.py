@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from pipeline.errors import SourceError
 from pipeline.evaluation.multilabel import THRESHOLD
 from pipeline.images.examine import Rules, examine
 from pipeline.images.rejection import Rejection
@@ -34,10 +35,15 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
         over one half. For a file that cannot be used {"file", "rejected"} with the reason.
 
     Raises:
-        SourceError: If there is no model.
+        SourceError: If there is no model, or it is one of a table.
     """
     folder = find_exported_model(model)
     about = read_json(folder / ABOUT)
+    if "columns" in about:
+        raise SourceError(
+            f"{folder} holds a model of a table, which takes no image files: load it with tf.saved_model.load and call "
+            "`serve`, see pipeline/training/export.py"
+        )
     multi_label = about.get("multi_label", False)  # An older model does not say, and gives one label.
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
         return [_predicted(exported, file, names=about["labels"], multi_label=multi_label) for file in files]

@@ -99,5 +99,6 @@ class Keeper:
             checksum = f"{crc32c_of(temporary):08x}"
             temporary.replace(path)
         # Values that are not finite are missing in the record, and so in the values of a lost epoch.
-        metrics = {name: values.get(name, math.nan) for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
+        names = [prefix + name for prefix in ("", "val_") for name in ("loss", self._task.metric)]
+        metrics = {name: values.get(name, math.nan) for name in names}
         save_best(self._run, Best(epoch, path.name, metrics, checksum))

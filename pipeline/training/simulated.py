@@ -4,6 +4,8 @@ import time
 
 import tensorflow as tf
 
+from pipeline.training.loop import Features
+
 
 class SimulatedSteps:
     """Steps that wait in place of computing, for benchmarks and planning.
@@ -24,12 +26,12 @@ class SimulatedSteps:
         self._sums = tf.function(self._of_batch, reduce_retracing=True)
 
     def train(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
+        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
         """Take a training step, as `Steps` does."""
-        return self.evaluate(images, labels, weights, should_stop)
+        return self.evaluate(features, labels, weights, should_stop)
 
-    def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
+    def evaluate(self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
         """Take a step of the validation, as `Steps` does."""
         begin = time.perf_counter()
         sums = self._sums(weights, should_stop)

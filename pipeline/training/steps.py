@@ -11,6 +11,7 @@ import tensorflow as tf
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.flip import flipped
 from pipeline.input.tensorflow_internals import python_calls, traced_graph
+from pipeline.training.loop import Features
 from pipeline.training.losses import Loss
 from pipeline.training.microbatches import summed
 from pipeline.training.task import ONE_LABEL, Task
@@ -45,15 +46,15 @@ PLAIN = StepOptions()
 class Steps:
     """Compiled steps of one model under one strategy.
 
-    Both steps take a batch: images (uint8, (n, size, size, 3)), labels (as the loss takes them) and weights (float32,
-    (n,)). The training step also takes which images to mirror (bool, (n,)). The last argument is whether this server
-    should stop (float32 scalar, 0 or 1).
+    Both steps take a batch: features (images, uint8 of (n, size, size, 3), or a dict of the columns of a table), labels
+    (as the loss takes them) and weights (float32, (n,)). The training step also takes which images to mirror (bool,
+    (n,)). The last argument is whether this server should stop (float32 scalar, 0 or 1).
 
-    Both return four float32 sums over the replicas of all servers, (4,): the losses of the examples, how many
-    predictions are correct, how many examples there are, and how many replicas should stop. All servers thus learn in
-    the same step that one of them has to leave. An example of weight 0 counts nowhere. After these sums, the training
-    step returns a number for each replica: 1 if that replica spoiled the step, because its loss or its gradients are
-    not finite, else 0. All servers learn this in the same step, too.
+    Both return four float32 sums over the replicas of all servers, (4,): the losses of the examples, their metric (how
+    many predictions are correct, or their errors), how many examples there are, and how many replicas should stop. All
+    servers thus learn in the same step that one of them has to leave. An example of weight 0 counts nowhere. After
+    these sums, the training step returns a number for each replica: 1 if that replica spoiled the step, because its
+    loss or its gradients are not finite, else 0. All servers learn this in the same step, too.
     """
 
     def __init__(
@@ -78,21 +79,21 @@ class Steps:
         self.train = tf.function(self._train, reduce_retracing=True)
 
     def _train(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
+        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
         # Before the step, for the mean over all replicas: a mean of their means would count an example beside padding
         # for more than others.
         counts = self._sum(_counts, weights, should_stop)
         step = self._compiled(self._train_replica)
-        of_step = self._sum(step, images, labels, weights, mirrored, counts[0])
+        of_step = self._sum(step, features, labels, weights, mirrored, counts[0])
         sums = tf.concat([of_step[:2], counts, of_step[2:]], axis=0)
         self.python_calls = python_calls(traced_graph())  # This runs once, when the step is traced.
         return sums
 
-    def _evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
-        return self._sum(self._compiled(self._evaluate_replica), images, labels, weights, should_stop)
+    def _evaluate(self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
+        return self._sum(self._compiled(self._evaluate_replica), features, labels, weights, should_stop)
 
-    def _sum(self, of_replica: _Replica, *values: tf.Tensor) -> tf.Tensor:
+    def _sum(self, of_replica: _Replica, *values: Features) -> tf.Tensor:
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, self._strategy.run(of_replica, args=values), axis=None)
 
     def _compiled(self, of_replica: _Replica) -> _Replica:
@@ -100,9 +101,9 @@ class Steps:
         return tf.function(of_replica, jit_compile=True) if self._xla else of_replica
 
     def _train_replica(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, examples: tf.Tensor
+        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, examples: tf.Tensor
     ) -> tf.Tensor:
-        augmented = flipped(images, mirrored) if self._options.flip else images
+        augmented = flipped(features, mirrored) if self._options.flip else features
         augmented = self._colored(augmented) if self._options.color_jitter else augmented
         variables = self._model.trainable_variables
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables], tf.zeros(2)
@@ -132,17 +133,17 @@ class Steps:
         return tf.where(is_finite, tf.zeros_like(own), own)
 
     def _gradients(
-        self, examples: tf.Tensor, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
+        self, examples: tf.Tensor, features: Features, labels: tf.Tensor, weights: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Return what a micro-batch adds to the gradients of the mean loss of all `examples`, and its sums."""
         with tf.GradientTape() as tape:
-            logits = self._model(images, training=True)
+            logits = self._model(features, training=True)
             losses = self._loss(labels, logits) * weights
             mean = tf.math.divide_no_nan(tf.reduce_sum(losses), examples)
             # The share of a micro-batch in the losses of the layers, such as those of a regularizer.
             mean += sum(self._model.losses) / (self._strategy.num_replicas_in_sync * self._options.micro_batches)
             scaled = self._optimizer.scale_loss(mean)  # The reported loss stays a number if this overflows.
-        sums = _sums(losses, self._task.correct(labels, logits), weights)
+        sums = _sums(losses, self._task.measured(labels, logits), weights)
         return tape.gradient(scaled, self._model.trainable_variables), sums
 
     def _colored(self, images: tf.Tensor) -> tf.Tensor:
@@ -154,19 +155,19 @@ class Steps:
         return jittered(images, self._options.color_jitter, seed_of_batch(self._options.seed, number))
 
     def _evaluate_replica(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor
+        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
-        sums = summed(self._evaluated, (images, labels, weights), self._options.micro_batches, tf.zeros(2))
+        sums = summed(self._evaluated, (features, labels, weights), self._options.micro_batches, tf.zeros(2))
         return tf.concat([sums, _counts(weights, should_stop)], axis=0)
 
-    def _evaluated(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        logits = self._model(images, training=False)
-        return _sums(self._task.loss(labels, logits) * weights, self._task.correct(labels, logits), weights)
+    def _evaluated(self, features: Features, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        logits = self._model(features, training=False)
+        return _sums(self._task.loss(labels, logits) * weights, self._task.measured(labels, logits), weights)
 
 
 def _counts(weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.reduce_sum(weights), should_stop])
 
 
-def _sums(losses: tf.Tensor, correct: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(correct * weights)])
+def _sums(losses: tf.Tensor, measured: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(measured * weights)])

@@ -1,4 +1,4 @@
-"""The task of a model, which the dataset decides: the one label of an image, or all labels that it has."""
+"""The task of a model, which the dataset decides: one label, all labels of an image, or a number."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,12 +9,18 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.multilabel import THRESHOLD
-from pipeline.records.format import RecordFormat
+from pipeline.tables.schema import Schema
 from pipeline.training.losses import Loss, cross_entropy, sigmoid_cross_entropy, smoothed_sigmoid, training_loss
 
 
 class Task(Protocol):
-    """What differs from one task to the other. Labels are those of a batch, (n,) or (n, classes)."""
+    """What differs from one task to the other. Labels are those of a batch, (n,) or (n, classes).
+
+    Logits are what the model gives, (n, classes), or for a regression (n, 1).
+    """
+
+    metric: str
+    """Name of the mean of `measured` in the record, beside the loss; that of a validation begins with `val_`."""
 
     def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
         """Return the loss that the settings ask for."""
@@ -22,21 +28,23 @@ class Task(Protocol):
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the plain loss of each example, (n,), which a validation reports."""
 
-    def correct(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Return which predictions are correct, float32 of (n,), 0 or 1."""
+    def measured(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Return the metric of each example, float32 of (n,): which predictions are correct, or their errors."""
 
-    def probabilities(self) -> keras.Layer:
-        """Return a layer from logits to probabilities."""
+    def predictions(self) -> keras.Layer:
+        """Return a layer from logits to predictions: probabilities, or values."""
 
     def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
         """Return whether an epoch with these values has a better model than the best one so far."""
 
-    def served(self, probabilities: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return what an exported model returns beside its probabilities, (n, classes); `names` are of the classes."""
+    def served(self, predictions: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return what an exported model returns for its predictions, (n, classes); `names` are of the classes."""
 
 
 class OneLabel:
-    """Each image has one label: the probabilities of all classes add up to 1."""
+    """Each example has one label: the probabilities of all classes add up to 1."""
+
+    metric = "accuracy"
 
     def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
         """Return the cross-entropy, smoothed and weighted."""
@@ -46,11 +54,11 @@ class OneLabel:
         """Return the cross-entropy."""
         return cross_entropy(labels, logits)
 
-    def correct(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    def measured(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return whether the likeliest class is the true one."""
         return tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
 
-    def probabilities(self) -> keras.Layer:
+    def predictions(self) -> keras.Layer:
         """Return a softmax."""
         return keras.layers.Softmax(name="probabilities")
 
@@ -59,15 +67,18 @@ class OneLabel:
         return values["val_accuracy"] > best["val_accuracy"]
 
     def served(self, probabilities: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the likeliest `label` (string, (n,)) and its `probability` (float32, (n,))."""
+        """Return the likeliest `label` (string, (n,)), its `probability` (float32, (n,)), and all `probabilities`."""
         return {
             "label": tf.gather(names, tf.argmax(probabilities, axis=-1)),
             "probability": tf.reduce_max(probabilities, axis=-1),
+            "probabilities": probabilities,
         }
 
 
 class SeveralLabels:
     """An image may have several labels: each has a probability of its own."""
+
+    metric = "accuracy"
 
     def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
         """Return the sigmoid cross-entropy, smoothed. Classes have no weights here."""
@@ -77,11 +88,11 @@ class SeveralLabels:
         """Return the sigmoid cross-entropy, the mean over all classes."""
         return sigmoid_cross_entropy(labels, logits)
 
-    def correct(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    def measured(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return whether exactly the labels of an example were predicted."""
         return tf.cast(tf.reduce_all(tf.equal(labels > 0, logits > 0), axis=-1), tf.float32)
 
-    def probabilities(self) -> keras.Layer:
+    def predictions(self) -> keras.Layer:
         """Return a sigmoid for each class."""
         return keras.layers.Activation("sigmoid", name="probabilities")
 
@@ -90,17 +101,69 @@ class SeveralLabels:
         return values["val_loss"] < best["val_loss"]
 
     def served(self, probabilities: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the `labels` over one half (string, (n, most of an image)), the likeliest first, filled up with ""."""
+        """Return the `labels` over one half, and all `probabilities`.
+
+        The labels are string of (n, most of an image), the likeliest first, filled up with "".
+        """
         values, ranked = tf.math.top_k(probabilities, k=tf.shape(probabilities)[1])
         # Sorted by probability, so the labels over one half come first in each row.
         predicted = values > THRESHOLD
         max_labels = tf.reduce_max(tf.math.count_nonzero(predicted, axis=1, dtype=tf.int32))
-        return {"labels": tf.where(predicted, tf.gather(names, ranked), "")[:, :max_labels]}
+        labels = tf.where(predicted, tf.gather(names, ranked), "")[:, :max_labels]
+        return {"labels": labels, "probabilities": probabilities}
+
+
+class Regression:
+    """Each example has a number. The model gives it less the mean of the training labels, over their deviation.
+
+    Args:
+        mean: Mean of the training labels, in their unit.
+        deviation: Their standard deviation.
+    """
+
+    metric = "mae"
+
+    def __init__(self, mean: float, deviation: float) -> None:
+        self._mean, self._deviation = mean, deviation
+
+    def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
+        """Return the squared error. No setting changes it."""
+        return self.loss
+
+    def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Return the squared error, in units of the deviation."""
+        return tf.square(logits[:, 0] - (labels - self._mean) / self._deviation)
+
+    def measured(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Return the absolute error, in the unit of the label."""
+        return tf.abs(logits[:, 0] * self._deviation + self._mean - labels)
+
+    def predictions(self) -> keras.Layer:
+        """Return a layer from what the model gives to values in the unit of the label."""
+        # float32 whatever the policy: in half precision, large values become one.
+        return keras.layers.Rescaling(self._deviation, self._mean, dtype="float32", name="value")
+
+    def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
+        """Compare by the loss of the validation."""
+        return values["val_loss"] < best["val_loss"]
+
+    def served(self, values: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the `value` (float32, (n,))."""
+        return {"value": values[:, 0]}
 
 
 ONE_LABEL = OneLabel()
 
 
-def task_of(form: RecordFormat) -> Task:
-    """Return the task of a dataset, by the format of its records."""
-    return SeveralLabels() if form.multi_label else ONE_LABEL
+def task_of(dataset: Dataset) -> Task:
+    """Return the task of a dataset."""
+    if dataset.table and dataset.table["task"] == "regression":
+        return _regression_of(dataset)
+    return SeveralLabels() if dataset.records.multi_label else ONE_LABEL
+
+
+def _regression_of(dataset: Dataset) -> Regression:
+    label = Schema.from_json(dataset.table).label
+    facts = dataset.table["preprocessing"][label.name]
+    # If all labels are equal, any deviation will do but 0.
+    return Regression(facts["mean"], facts["deviation"] or 1.0)

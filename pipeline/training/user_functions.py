@@ -40,8 +40,8 @@ def import_function(what: str, name: str) -> Callable[..., Any]:
     return own
 
 
-def require_arguments(what: str, function: Callable[..., Any], *arguments: Any) -> None:
-    """Raise SettingsError if a function does not take these arguments."""
+def require_arguments(what: str, function: Callable[..., Any], *arguments: Any, described: str = "") -> None:
+    """Raise SettingsError if a function does not take these arguments, which `described` names in words."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # A function that is not written in Python has none.
@@ -49,7 +49,8 @@ def require_arguments(what: str, function: Callable[..., Any], *arguments: Any) 
     try:
         signature.bind(*arguments)
     except TypeError as error:
-        raise SettingsError(f"{what} must take {arguments}, but has the arguments {signature} ({error})") from error
+        taken = described or str(arguments)
+        raise SettingsError(f"{what} must take {taken}, but has the arguments {signature} ({error})") from error
 
 
 @contextmanager

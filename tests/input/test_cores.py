@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.dataset.manifest import load
 from pipeline.input import BatchOptions, training_batches, validation_batches
-from pipeline.input.images import order_of_training
+from pipeline.input.order import order_of_training
 from tests.conftest import MakeImages
 from tests.published import publish
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.input import BatchOptions, training_batches, validation_batches
+from pipeline.input.batches import numbered_batches
 from pipeline.input.decode import multi_hot
-from pipeline.input.images import numbered_batches
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
 from tests.published import publish_case

@@ -13,7 +13,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.input import BatchOptions, training_batches
-from pipeline.input.images import order_of_training
+from pipeline.input.order import order_of_training
 from pipeline.input.shuffle_quality import (
     beginning_of,
     class_distance,

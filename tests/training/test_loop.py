@@ -106,7 +106,7 @@ def test_sums_of_an_epoch_count_each_example_once(clock: Clock, recorder: Record
 
 def test_validation_includes_the_smaller_last_batch(clock: Clock, recorder: Recorder):
     sums = EpochLoop(Steps(clock), recorder, lambda: False).evaluate(batch[:3] for batch in batches(clock))
-    assert (sums.examples, sums.mean_loss, sums.accuracy) == (19, pytest.approx(0.5), pytest.approx(10 / 19))
+    assert (sums.examples, sums.mean_loss, sums.mean_metric) == (19, pytest.approx(0.5), pytest.approx(10 / 19))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

@@ -1,5 +1,7 @@
 """The differences between tasks with one label and with several labels per image."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -15,12 +17,12 @@ from tests.training.test_losses import DATASET
 
 LABELS = tf.constant([[1, 0, 1], [0, 0, 0], [0, 1, 0]], tf.uint8)
 LOGITS = tf.constant([[2.0, -1.0, 0.5], [-3.0, 0.5, -1.0], [-1.0, 9.0, -0.1]])
-SEVERAL = task_of(RecordFormat(multi_label=True))
+SEVERAL = task_of(replace(DATASET, records=RecordFormat(multi_label=True)))
 
 
 def test_the_dataset_decides_the_task():
     assert isinstance(SEVERAL, SeveralLabels)
-    assert isinstance(task_of(RecordFormat()), OneLabel)
+    assert isinstance(task_of(DATASET), OneLabel)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
@@ -33,7 +35,7 @@ def test_the_multilabel_loss_equals_binary_cross_entropy_of_keras(smoothing: flo
 
 
 def test_a_multilabel_prediction_is_correct_if_all_labels_match():
-    assert SEVERAL.correct(LABELS, LOGITS).numpy().tolist() == [1, 0, 1]
+    assert SEVERAL.measured(LABELS, LOGITS).numpy().tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""The input pipeline: one straight line from shard files to batches, for examples of any kind.
+
+A batch is (features, labels, weights). What the first two are depends on the kind of the examples, see images.py and
+tables.py. Weights are float32 of (batch,): 1, or 0 for the padding that fills up the last batch of an epoch. All
+batches are of one size, and all servers take equally many.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import tensorflow as tf
+
+from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_reader import ShardReader
+from pipeline.input import images, tables
+from pipeline.input.batch_counter import BatchCounter
+from pipeline.input.options import BatchOptions
+from pipeline.input.order import (
+    ONLY,
+    ServerSplit,
+    cache_prefix,
+    epochs_of,
+    open_split,
+    records_in_turn,
+    tf_options,
+)
+from pipeline.rendezvous.servers import Server
+from pipeline.storage import Place
+
+
+class TrainingExamples(Protocol):
+    """The training examples of a split."""
+
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        """Return the examples of an epoch, then its padding."""
+
+    def batches(self, examples: tf.data.Dataset, start: int, numbered: bool) -> tf.data.Dataset:
+        """Return batches of the examples of all epochs, the first of which gets the number `start`.
+
+        They have the form of `numbered_batches` if `numbered`, else that of `training_batches`.
+        """
+
+
+class Kind(NamedTuple):
+    """What differs from one kind of examples to another."""
+
+    training: Callable[[ServerSplit], TrainingExamples]
+    validation: Callable[[ServerSplit, tf.data.Dataset], tf.data.Dataset]
+    """Takes the numbered records of a split, and returns batches of (features, labels, weights)."""
+
+
+_IMAGES = Kind(images.training_images, images.validation_images)
+_ROWS = Kind(tables.TrainingRows, tables.validation_rows)
+
+
+def _kind_of(dataset: Dataset) -> Kind:
+    return _ROWS if dataset.table else _IMAGES
+
+
+def training_batches(
+    dataset: Place | str,
+    options: BatchOptions,
+    *,
+    epochs: int = 1,
+    start: int = 0,
+    server: Server = ONLY,
+    reader: ShardReader | None = None,
+) -> tf.data.Dataset:
+    """Return the training batches of all epochs, `steps_per_epoch` for each epoch, with every example once an epoch.
+
+    Args:
+        dataset: Folder of a published dataset, local or gs://.
+        options: How examples become batches.
+        epochs: How many epochs there are.
+        start: How many batches to leave out, counted from the first epoch: the position of a checkpoint. The batches of
+            its epoch that are left out are read, but not decoded.
+        server: The server, which gets its own share.
+        reader: Hands out local copies of the shards. Without it, TensorFlow opens the shards themselves.
+
+    Returns:
+        Batches of (features, labels, weights). A damaged shard raises tf.errors.DataLossError in the loop over them.
+
+    Raises:
+        DatasetError: If there is no dataset, or `balanced` is set for images of several labels, or for a table.
+    """
+    return _training(open_split(dataset, options, "train", server, reader), epochs, start, numbered=False)
+
+
+def numbered_batches(
+    dataset: Place | str,
+    options: BatchOptions,
+    *,
+    epochs: int = 1,
+    start: int = 0,
+    server: Server = ONLY,
+    reader: ShardReader | None = None,
+    counter: BatchCounter | None = None,
+) -> tf.data.Dataset:
+    """Return training batches for a step that mirrors images itself: (features, labels, weights, mirrored, numbers).
+
+    The images are not mirrored. `mirrored` (bool, (batch,)) says which of them the step mirrors, with `flipped` of
+    `pipeline/input/flip.py`. Of rows, it is false. `numbers` (int64, (batch,)) are the places of the examples in all
+    training shards, from 0. Arguments and errors are those of `training_batches`; `counter` counts the batches.
+    """
+    return _training(
+        open_split(dataset, options, "train", server, reader), epochs, start, numbered=True, counter=counter
+    )
+
+
+def _training(
+    split: ServerSplit, epochs: int, start: int, *, numbered: bool, counter: BatchCounter | None = None
+) -> tf.data.Dataset:
+    """Return the batches of all epochs.
+
+    It is one dataset for all epochs: with one for each, every epoch would begin with empty buffers and new threads.
+    """
+    options = split.options
+    kind = _kind_of(split.dataset).training(split)
+    epochs_begun, steps_done = divmod(start, max(split.share.steps, 1))
+    # In the epoch that a training goes on with, the examples of the batches before `start` are skipped.
+    examples = epochs_of(split.share, options.seed, epochs_begun + 1, epochs).flat_map(
+        lambda epoch, order: kind.epoch(epoch, order).skip(
+            steps_done * options.batch_size * tf.cast(epoch == epochs_begun + 1, tf.int64)
+        )
+    )
+    return (
+        # An epoch is padded to full batches, so no example is dropped. All batches have one static shape.
+        kind.batches(examples, start, numbered)
+        # Before the prefetch buffer: batches that are counted, but not taken, are in the buffer.
+        .apply(counter.counted if counter else lambda batches: batches)
+        # `flat_map` hides the number of batches. `len` and Keras need it.
+        .apply(tf.data.experimental.assert_cardinality(max(epochs * split.share.steps - start, 0)))
+        # At the end, so that whole batches are made ahead while the accelerator works on this one.
+        .prefetch(options.prefetch_batches)
+        .with_options(tf_options())
+    )
+
+
+def validation_batches(
+    dataset: Place | str,
+    options: BatchOptions,
+    *,
+    server: Server = ONLY,
+    reader: ShardReader | None = None,
+) -> tf.data.Dataset:
+    """Return the validation batches: every example once, in the order of the shards, without augmentation.
+
+    Arguments and errors are those of `training_batches`.
+    """
+    split = open_split(dataset, options, "validation", server, reader)
+    batches = (
+        _kind_of(split.dataset)
+        .validation(split, records_in_turn(split))
+        .apply(tf.data.experimental.assert_cardinality(split.share.steps))
+    )
+    if options.cache != "off":  # Whole batches are cached, because their order never changes.
+        batches = batches.cache(cache_prefix(options, "validation"))
+    return batches.prefetch(options.prefetch_batches).with_options(tf_options())

@@ -1,0 +1,204 @@
+"""Batches of the rows of a table.
+
+A batch is (features, labels, weights). The features are a dict with a tensor for each feature column, by its name. It
+holds the values of the records: int64 (integers, 0 or 1 of a bool, days of a date, microseconds of a time), float32 or
+string. Its shape is (batch,), or (batch, longest list) for a column of lists, filled up with 0 or "".
+
+A column of lists, or one with missing values, also has a mask of the same shape, which `mask_name` names: float32, 1
+for a value, 0 for a missing one, whose place holds 0 or "".
+
+Labels are int32 of (batch,), the ids from 0 of the classes, or for a regression float32 in the unit of the label.
+Weights are float32 of (batch,).
+"""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline.dataset.manifest import Dataset
+from pipeline.errors import DatasetError
+from pipeline.input.order import ServerSplit, batch_weights, epoch_records
+from pipeline.system.cores import usable_cores
+from pipeline.tables.schema import Column, Schema
+
+DTYPES = {
+    "int": tf.int64,
+    "bool": tf.int64,
+    "date": tf.int64,
+    "time": tf.int64,
+    "float": tf.float32,
+    "string": tf.string,
+}
+"""The dtype of a value in a record, by the type of its column."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BOOLS = {"false": 0, "true": 1}
+_MAX_HASH = 2**62
+"""Equal hashes of two labels are as good as impossible below this number."""
+Features: TypeAlias = dict[str, tf.Tensor]
+
+
+def mask_name(name: str) -> str:
+    """Return the name of the mask of a column."""
+    return f"{name}_is_present"
+
+
+def has_mask(column: Column) -> bool:
+    """Return whether a column has a mask."""
+    return column.is_list or column.missing > 0
+
+
+def schema_of(dataset: Dataset) -> Schema:
+    """Return the schema of a dataset of a table.
+
+    Raises:
+        DatasetError: If it has no feature, or a feature has the name of a mask.
+    """
+    schema = Schema.from_json(dataset.table)
+    if not schema.features:
+        raise DatasetError(
+            f"the table of {dataset.name} has no feature: build the dataset again with a column beside its label"
+        )
+    names = {column.name for column in schema.features}
+    for column in schema.features:
+        if has_mask(column) and mask_name(column.name) in names:
+            raise DatasetError(
+                f"the column {mask_name(column.name)!r} has the name of the mask of the column {column.name!r}: rename "
+                "the column, and build the dataset again"
+            )
+    return schema
+
+
+class TrainingRows:
+    """The training rows of a split."""
+
+    def __init__(self, split: ServerSplit) -> None:
+        self._split = split
+        self._parser = RowParser(split.dataset)
+
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        """Return the numbered records of an epoch, then its padding."""
+        return epoch_records(self._split, epoch, order)
+
+    def batches(self, examples: tf.data.Dataset, start: int, numbered: bool) -> tf.data.Dataset:
+        """Return batches of the records of all epochs, the first of which gets the number `start`."""
+
+        def batch(examples: tuple[tf.Tensor, tf.Tensor], weights: tf.Tensor) -> tuple[Features | tf.Tensor, ...]:
+            numbers, serialized = examples
+            features, labels = self._parser.parse(serialized)
+            if not numbered:
+                return features, labels, weights
+            return features, labels, weights, tf.zeros_like(weights, tf.bool), numbers
+
+        return _mapped(self._split, examples, start, batch)
+
+
+def validation_rows(split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
+    """Return the batches of an evaluation, of numbered records."""
+    parser = RowParser(split.dataset)
+
+    def batch(examples: tuple[tf.Tensor, tf.Tensor], weights: tf.Tensor) -> tuple[Features | tf.Tensor, ...]:
+        _, serialized = examples
+        return *parser.parse(serialized), weights
+
+    return _mapped(split, records, 0, batch)
+
+
+def _mapped(split: ServerSplit, records: tf.data.Dataset, start: int, batch: object) -> tf.data.Dataset:
+    weights = tf.data.Dataset.range(start, tf.int64.max).map(lambda number: batch_weights(split, number))
+    # Whole batches are parsed: one row at a time would take ten times as long.
+    batches = records.batch(split.options.batch_size, drop_remainder=True)
+    return tf.data.Dataset.zip(batches, weights).map(batch, num_parallel_calls=usable_cores(), deterministic=True)
+
+
+class RowParser:
+    """Parses the records of a dataset of a table.
+
+    Raises:
+        DatasetError: If the schema cannot be used.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._schema = schema_of(dataset)
+        self._spec = {column.name: _feature_of(column) for column in self._schema.features}
+        label = self._schema.label
+        self._spec[label.name] = tf.io.FixedLenFeature([], DTYPES[label.type])
+        self._ids = _LabelIds(label, dataset.labels) if self._schema.task == "classification" else None
+
+    def parse(self, serialized: tf.Tensor) -> tuple[Features, tf.Tensor]:
+        """Return the features and the labels of a batch of records (string, (batch,))."""
+        parsed = tf.io.parse_example(serialized, self._spec)
+        label = parsed.pop(self._schema.label.name)
+        features = {}
+        for column in self._schema.features:
+            value = parsed[column.name]
+            if not has_mask(column):
+                features[column.name] = value
+            elif column.is_list:
+                features[column.name] = value.to_tensor()
+                lengths, longest = value.row_lengths(), tf.shape(features[column.name])[1]
+                features[mask_name(column.name)] = tf.sequence_mask(lengths, longest, tf.float32)
+            else:
+                features[column.name] = value.to_tensor(shape=[serialized.shape[0], 1])[:, 0]
+                features[mask_name(column.name)] = tf.cast(value.row_lengths(), tf.float32)
+        return features, self._ids.of(label) if self._ids else tf.cast(label, tf.float32)
+
+
+def _feature_of(column: Column) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
+    # A default value of a fixed feature would not show which values are missing.
+    if has_mask(column):
+        return tf.io.RaggedFeature(DTYPES[column.type])
+    return tf.io.FixedLenFeature([], DTYPES[column.type])
+
+
+class _LabelIds:
+    """Finds the ids of labels by their values in the records, in a sorted list: a hash table would be a resource."""
+
+    def __init__(self, column: Column, labels: tuple[str, ...]) -> None:
+        # Arrays of NumPy, because TensorFlow could place its own constants on a GPU, which no input pipeline reads.
+        values = np.array([value_of_text(column, label) for label in labels], DTYPES[column.type].as_numpy_dtype)
+        keys = _keys(tf.constant(values)).numpy()
+        self._ids = np.argsort(keys).astype(np.int32)
+        self._values, self._keys = values[self._ids], keys[self._ids]
+
+    def of(self, label: tf.Tensor) -> tf.Tensor:
+        """Return the ids (int32) of values, both (batch,)."""
+        place = tf.minimum(tf.searchsorted(self._keys, _keys(label)), len(self._keys) - 1)
+        known = tf.reduce_all(tf.equal(tf.gather(self._values, place), label))
+        check = tf.debugging.Assert(known, ["a record has a label that is not in dataset.json", label])
+        with tf.control_dependencies([check]):
+            return tf.gather(self._ids, place)
+
+
+def _keys(values: tf.Tensor) -> tf.Tensor:
+    """Return numbers that can be sorted: the values, or the hashes of strings."""
+    return tf.strings.to_hash_bucket_fast(values, _MAX_HASH) if values.dtype == tf.string else values
+
+
+def value_of_text(column: Column, text: str) -> int | float | bytes:
+    """Return the value that a record holds for a value of a column that is written as text.
+
+    Raises:
+        DatasetError: If the text is no value of the column.
+    """
+    try:
+        match column.type:
+            case "string":
+                return text.encode("utf-8", "surrogateescape")
+            case "float":
+                return float(text)
+            case "bool" if text.lower() in _BOOLS:
+                return _BOOLS[text.lower()]
+            case "date" if "-" in text[1:]:
+                return (date.fromisoformat(text) - _EPOCH.date()).days
+            case "time" if "-" in text[1:]:
+                moment = datetime.fromisoformat(text)
+                moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+                return (moment - _EPOCH) // timedelta(microseconds=1)
+            case _:
+                return int(text)
+    except ValueError as error:
+        raise DatasetError(
+            f"the label {text!r} is no {column.type} of the column {column.name!r}: build the dataset again"
+        ) from error

@@ -1,0 +1,191 @@
+"""Models of the rows of a table. They take the values of the records, and prepare them themselves.
+
+A model takes the features of `pipeline/input/tables.py`: a dict with a tensor for each column, and for each mask. It
+gives logits, (batch, classes), or for a regression (batch, 1): the label less its mean, over its deviation.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers, ops
+
+from pipeline.config import Settings
+from pipeline.dataset.manifest import Dataset
+from pipeline.input.tables import DTYPES, has_mask, mask_name, schema_of
+from pipeline.tables.schema import Column, Schema
+from pipeline.training.models import dtype_policy, own_model
+
+HIDDEN = (256, 128)
+"""Units of the hidden layers."""
+DROPOUT = 0.2
+MAX_DEVIATIONS = 10.0
+"""A number counts as at most this many deviations from the mean. Otherwise, an outlier would decide a whole step."""
+MAX_EMBEDDING = 50
+MAX_TEXT = 1000
+"""Longer strings are not in a vocabulary."""
+_KNOWN = 2
+"""Ids before those of the vocabulary: a missing value, and a value that is not in the vocabulary."""
+
+Tensors = dict[str, Any]
+
+
+def build_table_model(settings: Settings, dataset: Dataset) -> keras.Model:
+    """Build the model of a table, `mlp` or a function of the user's own.
+
+    The function is called with the content of `dataset.table` and the number of classes, 1 for a regression.
+
+    Raises:
+        ValueError, OSError: If the file of weights does not fit.
+        DatasetError: If the schema cannot be used.
+        SettingsError: If a function of the user's own cannot be used.
+    """
+    schema = schema_of(dataset)
+    inputs = inputs_of(schema)
+    outputs = outputs_of(dataset)
+    with dtype_policy(settings.precision):
+        if ":" in settings.model:
+            taken = f"a dict of the inputs {', '.join(inputs)}"
+            return own_model(settings, (dict(dataset.table), outputs), f"(schema, {outputs})", inputs, taken)
+        model = keras.Model(inputs, _mlp(inputs, schema, dataset.table["preprocessing"], outputs), name="mlp")
+        if settings.weights:
+            model.load_weights(settings.weights)
+        return model
+
+
+def outputs_of(dataset: Dataset) -> int:
+    """Return the number of logits: one for each class, or one for a regression, which has no classes."""
+    return len(dataset.labels) or 1
+
+
+def inputs_of(schema: Schema) -> Tensors:
+    """Return the inputs of a model of a table, by column, and by mask. A function of the user's own can use them."""
+    inputs = {}
+    for column in schema.features:
+        shape = (None,) if column.is_list else ()
+        inputs[column.name] = _input(column.name, shape, DTYPES[column.type].name)
+        if has_mask(column):
+            inputs[mask_name(column.name)] = _input(mask_name(column.name), shape, "float32")
+    return inputs
+
+
+def _input(name: str, shape: tuple[int | None, ...], dtype: str) -> Any:
+    # Keras allows no slash in the name of a layer. The key in the dict of the inputs counts, not this name.
+    return keras.Input(shape, name=name.replace("/", "_"), dtype=dtype)
+
+
+def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs: int) -> Any:
+    """Return the logits of a linear part (wide) beside hidden layers (deep), as Cheng et al. 2016 describe."""
+    deep, wide = [], []
+    numbers = [column for column in schema.features if column.type != "string"]
+    single = [column for column in numbers if not column.is_list]
+    if single:
+        deep.append(_normalized(inputs, single, preprocessing))
+    deep += [
+        _mean(_normalized_list(inputs, column, preprocessing), inputs[mask_name(column.name)])
+        for column in numbers
+        if column.is_list
+    ]
+    missing = [inputs[mask_name(column.name)] for column in single if column.missing]
+    if missing:
+        deep.append(1.0 - _stacked(missing))
+    if deep:
+        wide.append(layers.Dense(outputs, use_bias=False, dtype="float32", name="wide")(_joined(deep)))
+    for number, column in enumerate(column for column in schema.features if column.type == "string"):
+        facts = preprocessing[column.name]
+        ids, size = _ids(inputs[column.name], facts, f"ids_{number}")
+        embedded = [
+            layers.Embedding(size, width, dtype=dtype, name=f"{part}_{number}")(ids)
+            for part, width, dtype in (("embedding", embedding_width(size), None), ("weights", outputs, "float32"))
+        ]
+        if column.is_list:
+            embedded = [_mean(each, inputs[mask_name(column.name)]) for each in embedded]
+        deep.append(embedded[0])
+        wide.append(embedded[1])
+    x = _joined(deep)
+    for units in HIDDEN:
+        x = layers.Dropout(DROPOUT)(layers.Dense(units, activation="relu")(x))
+    # float32 whatever the policy: logits of half precision overflow in the loss.
+    return layers.Add(name="logits")([layers.Dense(outputs, dtype="float32", name="deep")(x), *wide])
+
+
+def embedding_width(size: int) -> int:
+    """Return the width of an embedding of `size` different values."""
+    return int(min(MAX_EMBEDDING, round(1.6 * size**0.56)))
+
+
+def _normalized(inputs: Tensors, columns: Sequence[Column], preprocessing: dict[str, Any]) -> Any:
+    """Return the numbers of some columns, (batch, columns), with mean 0 and deviation 1; 0 for missing values."""
+    facts = [_facts(preprocessing[column.name]) for column in columns]
+    # In float64, because float32 holds a time only to two minutes.
+    centered = [
+        ops.cast(inputs[column.name], "float64") - mean for column, (mean, _) in zip(columns, facts, strict=True)
+    ]
+    scaled = _scaled(_stacked(centered), [1 / deviation for _, deviation in facts])
+    if not any(column.missing for column in columns):
+        return scaled
+    present = [
+        inputs[mask_name(column.name)] if column.missing else ops.ones_like(inputs[column.name], "float32")
+        for column in columns
+    ]
+    return scaled * _stacked(present)
+
+
+def _normalized_list(inputs: Tensors, column: Column, preprocessing: dict[str, Any]) -> Any:
+    """Return the numbers of a column of lists, (batch, longest, 1)."""
+    mean, deviation = _facts(preprocessing[column.name])
+    centered = ops.cast(inputs[column.name], "float64") - mean
+    return _scaled(ops.expand_dims(centered, -1), [1 / deviation])
+
+
+def _scaled(centered: Any, scale: Sequence[float]) -> Any:
+    scaled = layers.Rescaling(list(scale), dtype="float32")(ops.cast(centered, "float32"))
+    # A value that is not a number counts as missing.
+    return ops.clip(ops.nan_to_num(scaled), -MAX_DEVIATIONS, MAX_DEVIATIONS)
+
+
+def _facts(facts: dict[str, Any]) -> tuple[float, float]:
+    """Return mean and deviation of a column; 0 and 1 of a bool, or of a column without values."""
+    return float(facts.get("mean") or 0.0), float(facts.get("deviation") or 1.0)
+
+
+def _ids(values: Any, facts: dict[str, Any], name: str) -> tuple[Any, int]:
+    """Return the ids of strings, and how many there are. A missing value, "", has the id 0."""
+    if "hash_buckets" in facts:
+        size = facts["hash_buckets"] + 1
+        return layers.Hashing(size, mask_value="", name=name)(values), size
+    vocabulary = [value for value in facts["vocabulary"] if _can_be_looked_up(value)]
+    # A layer without a vocabulary would wait for `adapt`.
+    vocabulary = vocabulary or ["no value"]
+    # Keras refuses a vocabulary that contains the name of its own for unknown values.
+    unknown = "[UNK]"
+    while unknown in vocabulary:
+        unknown = f"[{unknown}]"
+    with tf.device("CPU:0"):  # No GPU holds strings.
+        lookup = layers.StringLookup(vocabulary=vocabulary, mask_token="", oov_token=unknown, name=name)
+    return lookup(values), _KNOWN + len(vocabulary)
+
+
+def _can_be_looked_up(value: str) -> bool:
+    """Return whether a value can be in a vocabulary. Others count as unknown.
+
+    Keras makes an array of NumPy of it, each element of which takes the memory of the longest, and ends before zeros.
+    """
+    return 0 < len(value) <= MAX_TEXT and not value.endswith("\0")
+
+
+def _mean(values: Any, mask: Any) -> Any:
+    """Return the mean of lists, (batch, width), of (batch, longest, width); 0 of an empty list."""
+    mask = ops.expand_dims(mask if values.dtype == "float32" else ops.cast(mask, values.dtype), -1)
+    return ops.sum(values * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
+
+
+def _stacked(columns: Sequence[Any]) -> Any:
+    return ops.stack(columns, axis=-1)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    # Embeddings have the dtype of the policy.
+    wide = [part if part.dtype == "float32" else ops.cast(part, "float32") for part in parts]
+    return ops.concatenate(wide, axis=-1) if len(wide) > 1 else wide[0]

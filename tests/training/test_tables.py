@@ -1,0 +1,481 @@
+"""Trainings on tables, from made datasets: they learn, resume exactly, and are exported with their preprocessing."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipeline import storage
+from pipeline.config import Settings, settings_from
+from pipeline.dataset.manifest import load
+from pipeline.errors import DatasetError, Preempted, SettingsError, SourceError
+from pipeline.evaluation.metrics import load_predictions
+from pipeline.input import BatchOptions, validation_batches
+from pipeline.input.options import batch_options
+from pipeline.input.tables import schema_of
+from pipeline.monitor import read
+from pipeline.runs.launch import load_trained_result, prepare_run
+from pipeline.runs.run import Run, describe_progress, load_result
+from pipeline.tables.schema import Column, Task
+from pipeline.training.exported import evaluate_exported
+from pipeline.training.job import run_job
+from pipeline.training.kinds import argument_names, build_model_of, served_columns
+from pipeline.training.models import with_probabilities
+from pipeline.training.predict import predict
+from pipeline.training.steps import StepOptions, Steps
+from pipeline.training.strategy import on_devices
+from pipeline.training.table_model import inputs_of
+from pipeline.training.task import Regression, task_of
+from tests.made_tables import Row, make_table
+
+TRAIN, VALIDATION = 1600, 400
+COLUMNS = (
+    Column("age", "int"),
+    Column("income (€)", "float", missing=300),
+    Column("children", "int", missing=300),
+    Column("job", "string", missing=100),
+    Column("words", "string", is_list=True),
+    Column("since", "time"),
+    Column("label", "string", role="label"),
+)
+SINCE = 1_700_000_000_000_000
+"""Microseconds. The rows are within one minute, which float32 cannot tell apart."""
+
+
+def rows_of(seed: int, rows: int) -> list[dict[str, Any]]:
+    """Return rows in which each column decides a part of the score, by which the label is likely to be `yes`."""
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(rows):
+        age, income = int(random.integers(18, 80)), float(random.lognormal(10, 0.5))
+        job, since = str(random.choice(["baker", "pilot", "nurse"])), int(random.integers(0, 60_000_000))
+        words = random.choice(["good", "bad", "some", "other"], size=random.integers(0, 4)).tolist()
+        score = abs(age - 49) / 9 - 1.7 + {"baker": -2.0, "pilot": 2.0, "nurse": 0.0}[job]
+        score += (since - 30e6) / 20e6 + words.count("good") - words.count("bad") + income / 20_000 - 1.2
+        made.append(
+            {
+                "age": age,
+                "income (€)": None if random.random() < 0.1 else income,
+                "children": None if random.random() < 0.1 else int(random.integers(0, 5)),
+                "job": None if random.random() < 0.05 else job,
+                "words": words,
+                "since": SINCE + since,
+                "label": "yes" if random.random() < 1 / (1 + np.exp(-2 * score)) else "no",
+                "score": score,
+            }
+        )
+    return made
+
+
+def table_of(folder: Path, rows: Sequence[Row], columns: Sequence[Column], task: Task) -> Path:
+    splits = {"train": rows[:-VALIDATION], "validation": rows[-VALIDATION:], "test": []}
+    return make_table(folder, columns, splits, task)
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of 2,000 rows with two classes. Tests must not change it."""
+    rows = rows_of(0, TRAIN + VALIDATION)
+    return table_of(tmp_path_factory.mktemp("classes") / "published", rows, COLUMNS, "classification")
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same rows with a number to predict: the score, in a unit of its own."""
+    rows = [{**row, "price": 1e6 + 1e4 * row["score"]} for row in rows_of(0, TRAIN + VALIDATION)]
+    columns = (*COLUMNS[:-1], Column("price", "float", role="label"))
+    return table_of(tmp_path_factory.mktemp("values") / "published", rows, columns, "regression")
+
+
+def settings_in(folder: Path, **others: Any) -> Settings:
+    values = {"workspace": str(folder), "epochs": 4, "batch_size": 64, "learning_rate": 0.005, "sample_hz": 20.0}
+    return settings_from({**values, **others})
+
+
+def never() -> bool:
+    return False
+
+
+def trained_on(dataset: Path, folder: Path, **others: Any) -> Run:
+    run = prepare_run(settings_in(folder, **others), dataset, "run")
+    run_job(run, never)
+    return run
+
+
+@pytest.fixture(scope="module")
+def classifier(classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained_on(classes, tmp_path_factory.mktemp("classifier"))
+
+
+@pytest.fixture(scope="module")
+def regressor(values: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained_on(values, tmp_path_factory.mktemp("regressor"))
+
+
+def served(run: Run, dataset: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the labels of the validation rows, and the answers of the exported model."""
+    exported = tf.saved_model.load(str(run.export_folder))
+    columns = storage.read_json(run.export_folder / "about.json")["columns"]
+    content, labels, answers = load(dataset), [], []
+    for features, of_batch, weights in validation_batches(dataset, batch_options(run.settings)):
+        answer = exported.serve(served_columns(features, content, columns))
+        labels.append(of_batch.numpy()[weights > 0])
+        answers.append({name: value.numpy()[weights > 0] for name, value in answer.items()})
+    return np.concatenate(labels), {name: np.concatenate([each[name] for each in answers]) for name in answers[0]}
+
+
+def area_under_curve(labels: np.ndarray, scores: np.ndarray) -> float:
+    """Return how often a row of class 1 has a higher score than one of class 0."""
+    return float((scores[labels == 1][:, np.newaxis] > scores[labels == 0]).mean())
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_classifier_learns_and_writes_its_results(classifier: Run, classes: Path):
+    labels, answers = served(classifier, classes)
+    assert area_under_curve(labels, answers["probabilities"][:, 1]) > 0.85
+    result = load_result(classifier.folder)
+    assert result is not None
+    assert classifier.settings.model == "mlp"  # This is what the default means for a table.
+    assert load_trained_result(settings_in(Path(classifier.settings.workspace)), classes, "run") == result
+    evaluation = storage.read_json(classifier.folder / "evaluation.json")
+    assert evaluation["examples"] == VALIDATION
+    accuracy = evaluation["figures"]["accuracy"]["value"]
+    assert accuracy == pytest.approx(result["metrics"]["val_accuracy"], abs=1e-6)
+    assert accuracy == pytest.approx((answers["probabilities"].argmax(axis=1) == labels).mean(), abs=1e-6)
+    assert result["metrics"]["val_accuracy"] > 0.75
+    batches = read(classifier.folder / "record", "batches")
+    assert batches["input/examples"].sum() == 4 * TRAIN
+
+
+def test_the_exported_classifier_predicts_what_the_trained_model_predicts(classifier: Run, classes: Path):
+    model = keras.saving.load_model(classifier.model_path)
+    batches = validation_batches(classes, batch_options(classifier.settings))
+    expected = np.concatenate([model(features).numpy()[weights > 0] for features, _, weights in batches])
+    _, answers = served(classifier, classes)
+    np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
+    np.testing.assert_allclose(answers["probability"], expected.max(axis=1), atol=1e-5)
+    assert answers["label"].tolist() == [[b"no", b"yes"][index] for index in expected.argmax(axis=1)]
+
+
+def test_the_exported_model_takes_raw_values_with_missing_ones(classifier: Run):
+    exported = tf.saved_model.load(str(classifier.export_folder))
+    about = json.loads((classifier.export_folder / "about.json").read_text())
+    rows = {
+        "age": [30, 60],
+        "income (€)": [float("nan"), 30_000.0],
+        "children": [2.0, float("nan")],
+        "job": ["", "astronaut"],
+        "words": [["good", ""], ["", ""]],
+        "since": [SINCE, SINCE + 1],
+    }
+    assert [column["name"] for column in about["columns"]] == [*rows]
+    columns = {each["name"]: tf.constant(rows[each["name"]], each["dtype"]) for each in about["columns"]}
+    answer = exported.serve(columns)
+    assert np.allclose(answer["probabilities"].numpy().sum(axis=1), 1, atol=1e-5)
+    arguments = {each["argument"]: columns[each["name"]] for each in about["columns"]}
+    assert "income____" in arguments
+    by_signature = exported.signatures["serving_default"](**arguments)
+    assert np.array_equal(by_signature["label"], answer["label"])
+
+
+def test_an_exported_classifier_is_evaluated_like_the_trained_model(classifier: Run, classes: Path):
+    found, expected = evaluate_exported(classifier.export_folder, classes), load_predictions(classifier.folder)
+    for name, column in found._asdict().items():
+        np.testing.assert_allclose(column, getattr(expected, name), atol=1e-5, err_msg=name)
+
+
+def test_an_exported_classifier_is_evaluated_on_another_version(classifier: Run, tmp_path: Path):
+    """In the other version, other columns have missing values, and there is another class, which becomes the first."""
+    rows = [{**row, "age": None, "children": 2} for row in rows_of(1, 20)] + [{**rows_of(2, 1)[0], "label": "a"}] * 420
+    columns = [replace(column, missing=20 if column.name == "age" else 0) for column in COLUMNS]
+    folder = table_of(tmp_path / "other", rows, columns, "classification")
+    assert load(folder).labels == ("a", "no", "yes")
+    found = evaluate_exported(classifier.export_folder, folder)
+    assert found.label.tolist() == [0] * VALIDATION
+    assert np.all(found.label_probability == 0)
+    assert set(found.predicted) <= {1, 2}
+
+
+def test_an_exported_model_refuses_a_table_without_its_columns(classifier: Run, tmp_path: Path):
+    folder = table_of(tmp_path / "other", rows_of(1, 420), [COLUMNS[0], COLUMNS[-1]], "classification")
+    with pytest.raises(DatasetError, match=r"takes the float column 'income .€.', which table does not have"):
+        evaluate_exported(classifier.export_folder, folder)
+
+
+def test_image_files_are_refused_by_a_model_of_a_table(classifier: Run):
+    with pytest.raises(SourceError, match="holds a model of a table, which takes no image files"):
+        predict(classifier.folder, [])
+
+
+def test_a_stopped_training_continues_exactly(classifier: Run, classes: Path, tmp_path: Path):
+    run = prepare_run(settings_in(tmp_path), classes, "run")
+    for steps in (31, 40):  # in the middle of the second epoch, and of the third
+        with pytest.raises(Preempted):
+            run_job(run, after(steps))
+    assert "validation accuracy" in describe_progress({"workspace": str(tmp_path)}, "run")
+    run_job(run, never)
+    epochs, others = (read(each.folder / "record", "epochs") for each in (run, classifier))
+    assert epochs["step"].tolist() == [1, 2, 3, 4]
+    names = ["loss", "accuracy", "val_loss", "val_accuracy"]
+    np.testing.assert_allclose(epochs[names], others[names], rtol=1e-3, atol=1e-6)
+
+
+def after(steps: int) -> Callable[[], bool]:
+    """Return a function that requests a stop from its call number `steps + 1` on."""
+    calls = count()
+    return lambda: next(calls) >= steps
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_regressor_learns_in_the_unit_of_the_label(regressor: Run, values: Path):
+    labels, answers = served(regressor, values)
+    error = np.abs(answers["value"] - labels).mean()
+    assert error < 0.5 * np.abs(labels - labels.mean()).mean()
+    result = load_result(regressor.folder)
+    assert result is not None
+    assert result["metrics"]["val_mae"] == pytest.approx(error, rel=1e-3)
+    assert "val_accuracy" not in result["metrics"]
+    epochs = read(regressor.folder / "record", "epochs")
+    assert epochs["val_loss"].min() == pytest.approx(result["metrics"]["val_loss"], rel=1e-3)
+    assert "validation loss" in describe_progress({"workspace": regressor.settings.workspace}, "run")
+
+
+def test_the_exported_regressor_predicts_what_the_trained_model_predicts(regressor: Run, values: Path):
+    model = keras.saving.load_model(regressor.model_path)
+    batches = validation_batches(values, batch_options(regressor.settings))
+    expected = np.concatenate([model(features).numpy()[weights > 0, 0] for features, _, weights in batches])
+    np.testing.assert_allclose(served(regressor, values)[1]["value"], expected, rtol=1e-5)
+
+
+def test_the_loss_of_a_regression_has_no_unit_and_its_metric_has_that_of_the_label():
+    task = Regression(100.0, 10.0)
+    labels, logits = tf.constant([100.0, 120.0]), tf.constant([[0.5], [2.0]])
+    assert task.loss(labels, logits).numpy().tolist() == [0.25, 0.0]
+    assert task.measured(labels, logits).numpy().tolist() == [5.0, 0.0]
+    assert task.predictions()(logits).numpy().tolist() == [[105.0], [120.0]]
+    assert task.served(tf.constant([[105.0]]), tf.constant([]))["value"].numpy().tolist() == [105.0]
+
+
+@pytest.mark.parametrize(("loss", "better"), [(0.1, True), (0.4, False)])
+def test_the_loss_of_the_validation_decides_which_regressor_is_better(loss: float, better: bool):
+    assert Regression(0.0, 1.0).is_better({"val_loss": loss}, {"val_loss": 0.3}) == better
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["classes", "values"])
+def test_micro_batches_add_up_to_the_whole_batch(name: str, request: pytest.FixtureRequest):
+    folder = request.getfixturevalue(name)
+    dataset = load(folder)
+    model = build_model_of(settings_from({"model": "mlp"}), dataset)
+    features, labels, weights = next(iter(validation_batches(folder, BatchOptions(image_size=1, batch_size=12))))
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    sums = [
+        Steps(strategy, model, keras.optimizers.SGD(), StepOptions(task=task_of(dataset), micro_batches=parts))
+        .evaluate(features, labels, weights, tf.constant(0.0))
+        .numpy()
+        for parts in (1, 4)
+    ]
+    np.testing.assert_allclose(sums[0], sums[1], rtol=1e-5)
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def test_missing_and_unknown_values_give_finite_logits(classes: Path):
+    model = build_model_of(settings_from({"model": "mlp"}), load(classes))
+    features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
+    odd = {**features, "income (€)": tf.constant([np.nan, np.inf, 1e38]), "job": tf.constant(["", "?", "\0"])}
+    assert np.isfinite(model({**odd, "words": features["words"][:, :0], "words_is_present": tf.zeros((3, 0))})).all()
+
+
+def test_the_numbers_of_a_missing_value_do_not_matter(classes: Path):
+    model = build_model_of(settings_from({"model": "mlp"}), load(classes))
+    features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
+    absent = {**features, "children_is_present": tf.zeros(3)}
+    first, second = (model({**absent, "children": tf.fill([3], tf.constant(value, tf.int64))}) for value in (0, 9))
+    assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_a_mixed_precision_model_has_float32_logits(classes: Path, precision: str, tmp_path: Path):
+    dataset = load(classes)
+    model = with_probabilities(build_model_of(settings_from({"model": "mlp", "precision": precision}), dataset))
+    features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
+    assert model(features).dtype == tf.float32
+    model.save(tmp_path / "model.keras")
+    assert np.array_equal(keras.saving.load_model(tmp_path / "model.keras")(features), model(features))
+
+
+def test_strings_of_many_values_are_hashed(classes: Path):
+    dataset = load(classes)
+    facts = {**dataset.table["preprocessing"], "job": {"hash_buckets": 20}, "words": {"vocabulary": []}}
+    hashed = replace(dataset, table={**dataset.table, "preprocessing": facts})
+    model = build_model_of(settings_from({"model": "mlp"}), hashed)
+    features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
+    assert model(features).shape == (3, 2)
+    ids = model.get_layer("ids_0")(tf.constant([["", "baker", "any"]])).numpy()[0]
+    assert ids[0] == 0
+    assert all(1 <= each <= 20 for each in ids[1:])
+
+
+def test_a_vocabulary_may_hold_any_text(classes: Path, tmp_path: Path):
+    texts = ["[UNK]", "[[UNK]]", "two\nlines", "", "ends\0", "東京", " ", "long" * 1000]
+    dataset = load(classes)
+    facts = {**dataset.table["preprocessing"], "job": {"vocabulary": texts}}
+    model = build_model_of(
+        settings_from({"model": "mlp"}), replace(dataset, table={**dataset.table, "preprocessing": facts})
+    )
+    model.save(tmp_path / "model.keras")
+    for each in (model, keras.saving.load_model(tmp_path / "model.keras")):
+        ids = each.get_layer("ids_0")(tf.constant(texts)).numpy().tolist()
+        assert ids == [2, 3, 4, 0, 1, 5, 6, 1]  # 0 is missing, and 1 unknown.
+
+
+OWN = """
+import keras
+from keras import layers, ops
+
+def some_columns(schema, classes):
+    assert [column["name"] for column in schema["columns"]][:1] == ["age"]
+    age = keras.Input((), name="age", dtype="int64")
+    return keras.Model({"age": age}, layers.Dense(classes)(ops.expand_dims(ops.cast(age, "float32"), -1)))
+
+class All(keras.Model):
+    def __init__(self, classes):
+        super().__init__()
+        self.dense = layers.Dense(classes)
+
+    def call(self, features):
+        return self.dense(ops.expand_dims(features["income (€)"] * features["income (€)_is_present"], -1))
+
+    def get_config(self):
+        return {"classes": self.dense.units}
+
+def all_columns(schema, classes):
+    return All(classes)
+
+def unknown_column(schema, classes):
+    height = keras.Input((), name="height")
+    return keras.Model({"height": height}, layers.Dense(classes)(ops.expand_dims(height, -1)))
+
+def of_images(image_size):
+    raise NotImplementedError
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "own_tables.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "own_tables"
+
+
+@pytest.mark.parametrize("name", ["some_columns", "all_columns"])
+def test_an_own_model_takes_columns(classes: Path, own: str, name: str):
+    model = with_probabilities(build_model_of(settings_from({"model": f"{own}:{name}"}), load(classes)))
+    features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
+    assert model(features).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("unknown_column", r"must take a dict of the inputs age, income \(€\), .* \(KeyError: 'height'\)"),
+        ("of_images", r"must take \(schema, 2\), but has the arguments \(image_size\)"),
+    ],
+)
+def test_an_own_model_that_does_not_fit_is_refused(classes: Path, own: str, name: str, words: str):
+    with pytest.raises(SettingsError, match=words):
+        build_model_of(settings_from({"model": f"{own}:{name}"}), load(classes))
+
+
+def test_inputs_have_the_shape_of_the_columns(classes: Path):
+    inputs = inputs_of(schema_of(load(classes)))
+    assert {name: (each.shape, each.dtype) for name, each in inputs.items() if name in ("age", "job", "words")} == {
+        "age": ((None,), "int64"),
+        "job": ((None,), "string"),
+        "words": ((None, None), "string"),
+    }
+
+
+def test_argument_names_are_plain_and_unique():
+    assert argument_names(["a", "a b", "a.b", "a_b", "2nd", "größe", "a_b_2"]) == [
+        *("a", "a_b_3", "a_b_4", "a_b", "column_2nd", "gr__e", "a_b_2"),
+    ]
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        (
+            {"model": "ResNet50"},
+            "model must be mlp or package.module:function for a table, as in table, got 'ResNet50'",
+        ),
+        ({"balanced": True}, "balanced must be false for a table"),
+        ({"cache": "memory"}, "cache must be auto or off for a table"),
+        ({"class_weights": "balanced"}, "class_weights must be none for a table, .* a regression has no classes"),
+        ({"label_smoothing": 0.1}, r"label_smoothing must be 0\.0 for a table"),
+    ],
+)
+def test_settings_that_do_not_fit_a_table_are_refused(values: Path, tmp_path: Path, others: dict[str, Any], words: str):
+    with pytest.raises(SettingsError, match=words):
+        prepare_run(settings_in(tmp_path, **others), values, "run")
+
+
+def test_a_model_of_a_table_is_refused_for_images(published: Path, tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"model must be small_cnn, .*InceptionResNetV2 or .* for images, .* 'mlp'"):
+        prepare_run(settings_in(tmp_path, model="mlp"), published, "run")
+
+
+# --- several devices --------------------------------------------------------------------------------------------------
+
+
+def evaluated(folder: Path, strategy: tf.distribute.Strategy, micro_batches: int) -> np.ndarray:
+    """Return the sums of one evaluation step on 12 rows."""
+    dataset = load(folder)
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = build_model_of(settings_from({"model": "mlp"}), dataset)
+    options = StepOptions(task=task_of(dataset), micro_batches=micro_batches)
+    steps = Steps(strategy, model, keras.optimizers.SGD(), options)
+    batches = on_devices(validation_batches(folder, BatchOptions(image_size=1, batch_size=12)), 12, strategy)
+    return steps.evaluate(*next(iter(batches)), tf.constant(0.0)).numpy()
+
+
+TWO_DEVICES = """
+import sys
+from pathlib import Path
+import numpy as np
+import tensorflow as tf
+[cpu] = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from tests.training.test_tables import evaluated
+one = evaluated(Path(sys.argv[1]), tf.distribute.OneDeviceStrategy("/cpu:0"), 1)
+two = evaluated(Path(sys.argv[1]), tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]), 2)
+np.testing.assert_allclose(one, two, rtol=1e-5)
+"""
+
+
+@pytest.mark.long
+def test_two_devices_share_a_batch_of_rows(classes: Path):
+    """The test needs a separate process: TensorFlow can split a processor only before it uses it."""
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run([sys.executable, "-c", TWO_DEVICES, str(classes)], cwd=root, check=True, timeout=300)
