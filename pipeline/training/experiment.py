@@ -113,6 +113,8 @@ def confusion_matrix(confusions: Sequence[tuple[int, int, int]], classes: int) -
 def _log_images(experiment: Any, run: Run) -> None:
     folder = place_of(run.dataset)
     dataset = load(folder)
+    if dataset.table:  # Rows have no pictures.
+        return
     wrong = [row["position"] for row in read_required(run.folder / EVALUATION)["most_wrong"][:MAX_IMAGES]]
     shown = {
         "sample": sample_images(folder, dataset, MAX_IMAGES),
