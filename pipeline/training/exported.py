@@ -113,8 +113,11 @@ def _of_rows(model: Any, about: Mapping[str, Any], folder: Place, dataset: Datas
     for features, labels, weights in validation_batches(folder, BatchOptions(image_size=1, batch_size=BATCH)):
         real = weights.numpy() > 0
         answer = model.serve(served_columns(features, dataset, about["columns"]))
-        probabilities = of_classes(answer["probabilities"].numpy(), about["labels"], dataset.names)
-        yield answers_class.of_batch(labels.numpy()[real], probabilities[real])
+        if "value" in answer:
+            predictions = answer["value"].numpy()[:, np.newaxis]
+        else:
+            predictions = of_classes(answer["probabilities"].numpy(), about["labels"], dataset.names)
+        yield answers_class.of_batch(labels.numpy()[real], predictions[real])
 
 
 def of_classes(probabilities: NDArray[Any], known: Sequence[str], names: Sequence[str]) -> NDArray[Any]:
