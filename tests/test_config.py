@@ -238,7 +238,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
             "freeze_epochs must be at most epochs (3), got 4",
         ),
         ({"model": "VGG"}, "model must be small_cnn, MobileNetV2, "),
-        ({"model": "os.path"}, "InceptionResNetV2 or package.module:function, got 'os.path'"),
+        ({"model": "os.path"}, "InceptionResNetV2, mlp or package.module:function, got 'os.path'"),
         ({"model": "os:path:join"}, "or package.module:function"),
         ({"model": "../evil:make"}, "or package.module:function"),
         ({"weights": "/data/a.weights.json"}, "weights must end in .weights.h5 or .h5 or .keras"),

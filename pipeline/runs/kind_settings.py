@@ -10,7 +10,7 @@ from pipeline.errors import SettingsError
 _DEFAULT = Settings.model_fields["model"].default
 
 
-def settings_for(settings: Settings, dataset: Dataset) -> Settings:
+def settings_of_training(settings: Settings, dataset: Dataset) -> Settings:
     """Return the settings of a training on a dataset. The default model, small_cnn, means mlp for a table.
 
     Raises:

@@ -32,7 +32,7 @@ from pipeline.errors import (
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
-from pipeline.runs.kind_settings import settings_for
+from pipeline.runs.kind_settings import settings_of_training
 from pipeline.runs.mirror import Mirror, claim
 from pipeline.runs.own_model import require_own_model
 from pipeline.runs.run import (
@@ -114,7 +114,7 @@ def load_trained_result(settings: Settings, dataset: Place, run_id: str) -> dict
     """
     _require_usable(settings, dataset)
     content = datasets.load(dataset)
-    return load_result(training_place(settings_for(settings, content), run_id, content.version))
+    return load_result(training_place(settings_of_training(settings, content), run_id, content.version))
 
 
 def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0, dag: str = "") -> Run:
@@ -136,7 +136,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     """
     content = require_startable(settings, dataset)
     # The dataset can have been built under another name than the settings say.
-    settings = settings_for(settings, content).model_copy(update={"dataset_name": content.name})
+    settings = settings_of_training(settings, content).model_copy(update={"dataset_name": content.name})
     servers = settings.num_training_servers
     run = Run(
         folder=training_folder(settings, run_id, content.version, index),
@@ -173,7 +173,7 @@ def require_startable(settings: Settings, dataset: Place) -> Dataset:
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
     require_fit(settings, content.records.multi_label, str(dataset))
-    settings_for(settings, content)
+    settings_of_training(settings, content)
     require_shares(settings, len(content.splits["train"].shards))
     if isinstance(dataset, BucketPath) and settings.read_shards == "cache":
         require_room(content, int(settings.cache_gigabytes * GIGABYTE))

@@ -1,5 +1,6 @@
 """Models of images by name. They take images of 0 to 255, (batch, size, size, 3), and give logits, (batch, classes)."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -61,7 +62,19 @@ def base_of(model: keras.Model) -> keras.Model:
 def with_probabilities(model: keras.Model, task: Task = ONE_LABEL) -> keras.Model:
     """Return a model with the same weights that gives probabilities, or values: the form in which models are saved."""
     # A model of a table takes a dict, whose keys a list of inputs would lose.
-    return keras.Model(_inputs_by_name(model) or model.inputs, task.predictions()(model.outputs[0]), name=model.name)
+    inputs = _inputs_by_name(model) or model.inputs
+    return functional(inputs, task.predictions()(model.outputs[0]), name=model.name)
+
+
+def functional(inputs: Any, outputs: Any, name: str) -> keras.Model:
+    """Return a model of these inputs. If they are a dict, a key may differ from the name of its input.
+
+    Keras warns of that. But the names of columns cannot be those of inputs: Keras refuses a slash in a name, and a name
+    that a layer of the model has already.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "When providing `inputs` as a dict", UserWarning)
+        return keras.Model(inputs, outputs, name=name)
 
 
 def own_model(settings: Settings, arguments: tuple[Any, int], called: str, inputs: Any, taken: str) -> keras.Model:
@@ -94,7 +107,7 @@ def own_model(settings: Settings, arguments: tuple[Any, int], called: str, input
         # Into the user's own model, because the file knows nothing of the layers that are added here.
         own.load_weights(settings.weights)
     # Logits of half precision overflow in the loss, and the user's model may compute in half precision.
-    model = keras.Model(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
+    model = functional(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
     with explain_errors(f"{what} must be a model that Keras can save"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)
     return model

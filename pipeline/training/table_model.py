@@ -15,7 +15,7 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.input.tables import DTYPES, has_mask, mask_name, schema_of
 from pipeline.tables.schema import Column, Schema
-from pipeline.training.models import dtype_policy, own_model
+from pipeline.training.models import dtype_policy, functional, own_model
 
 HIDDEN = (256, 128)
 """Units of the hidden layers."""
@@ -48,7 +48,7 @@ def build_table_model(settings: Settings, dataset: Dataset) -> keras.Model:
         if ":" in settings.model:
             taken = f"a dict of the inputs {', '.join(inputs)}"
             return own_model(settings, (dict(dataset.table), outputs), f"(schema, {outputs})", inputs, taken)
-        model = keras.Model(inputs, _mlp(inputs, schema, dataset.table["preprocessing"], outputs), name="mlp")
+        model = functional(inputs, _mlp(inputs, schema, dataset.table["preprocessing"], outputs), name="mlp")
         if settings.weights:
             model.load_weights(settings.weights)
         return model
@@ -62,17 +62,14 @@ def outputs_of(dataset: Dataset) -> int:
 def inputs_of(schema: Schema) -> Tensors:
     """Return the inputs of a model of a table, by column, and by mask. A function of the user's own can use them."""
     inputs = {}
-    for column in schema.features:
+    for number, column in enumerate(schema.features):
         shape = (None,) if column.is_list else ()
-        inputs[column.name] = _input(column.name, shape, DTYPES[column.type].name)
+        # The keys of the dict count, not these names, see `functional`.
+        name = f"column_{number}"
+        inputs[column.name] = keras.Input(shape, name=name, dtype=DTYPES[column.type].name)
         if has_mask(column):
-            inputs[mask_name(column.name)] = _input(mask_name(column.name), shape, "float32")
+            inputs[mask_name(column.name)] = keras.Input(shape, name=mask_name(name), dtype="float32")
     return inputs
-
-
-def _input(name: str, shape: tuple[int | None, ...], dtype: str) -> Any:
-    # Keras allows no slash in the name of a layer. The key in the dict of the inputs counts, not this name.
-    return keras.Input(shape, name=name.replace("/", "_"), dtype=dtype)
 
 
 def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs: int) -> Any:
@@ -91,23 +88,23 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
     if missing:
         deep.append(1.0 - _stacked(missing))
     if deep:
-        wide.append(layers.Dense(outputs, use_bias=False, dtype="float32", name="wide")(_joined(deep)))
-    for number, column in enumerate(column for column in schema.features if column.type == "string"):
-        facts = preprocessing[column.name]
-        ids, size = _ids(inputs[column.name], facts, f"ids_{number}")
-        embedded = [
-            layers.Embedding(size, width, dtype=dtype, name=f"{part}_{number}")(ids)
-            for part, width, dtype in (("embedding", embedding_width(size), None), ("weights", outputs, "float32"))
-        ]
+        linear = layers.Dense(outputs, use_bias=False, kernel_initializer="zeros", dtype="float32", name="wide")
+        wide.append(linear(_joined(deep)))
+    strings = [column for column in schema.features if column.type == "string"]
+    for number, column in enumerate(strings):
+        ids, size = _ids(inputs[column.name], preprocessing[column.name], f"ids_{number}")
+        # The linear part begins at zero, so that the first steps are not lost on undoing random weights.
+        weights = layers.Embedding(size, outputs, "zeros", dtype="float32", name=f"weights_{number}")(ids)
+        embedded = layers.Embedding(size, embedding_width(size), name=f"embedding_{number}")(ids)
         if column.is_list:
-            embedded = [_mean(each, inputs[mask_name(column.name)]) for each in embedded]
-        deep.append(embedded[0])
-        wide.append(embedded[1])
+            weights, embedded = (_mean(each, inputs[mask_name(column.name)]) for each in (weights, embedded))
+        wide.append(weights)
+        deep.append(embedded)
     x = _joined(deep)
     for units in HIDDEN:
         x = layers.Dropout(DROPOUT)(layers.Dense(units, activation="relu")(x))
     # float32 whatever the policy: logits of half precision overflow in the loss.
-    return layers.Add(name="logits")([layers.Dense(outputs, dtype="float32", name="deep")(x), *wide])
+    return layers.Add(dtype="float32", name="logits")([layers.Dense(outputs, dtype="float32", name="deep")(x), *wide])
 
 
 def embedding_width(size: int) -> int:
@@ -134,9 +131,13 @@ def _normalized(inputs: Tensors, columns: Sequence[Column], preprocessing: dict[
 
 def _normalized_list(inputs: Tensors, column: Column, preprocessing: dict[str, Any]) -> Any:
     """Return the numbers of a column of lists, (batch, longest, 1)."""
-    mean, deviation = _facts(preprocessing[column.name])
-    centered = ops.cast(inputs[column.name], "float64") - mean
-    return _scaled(ops.expand_dims(centered, -1), [1 / deviation])
+    facts = preprocessing[column.name]
+    values = ops.expand_dims(ops.cast(inputs[column.name], "float64"), -1)
+    if "mean" not in facts:
+        # Numbers of an unknown scale. Their logarithm tells small ones apart, and large ones up to 10^8, too.
+        return _scaled(ops.sign(values) * ops.log1p(ops.abs(values)), [0.5])
+    mean, deviation = _facts(facts)
+    return _scaled(values - mean, [1 / deviation])
 
 
 def _scaled(centered: Any, scale: Sequence[float]) -> Any:
@@ -146,7 +147,7 @@ def _scaled(centered: Any, scale: Sequence[float]) -> Any:
 
 
 def _facts(facts: dict[str, Any]) -> tuple[float, float]:
-    """Return mean and deviation of a column; 0 and 1 of a bool, or of a column without values."""
+    """Return mean and deviation of a column; 0 and 1 for a bool, and for a column without values."""
     return float(facts.get("mean") or 0.0), float(facts.get("deviation") or 1.0)
 
 

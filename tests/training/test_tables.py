@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -26,10 +27,11 @@ from pipeline.monitor import read
 from pipeline.runs.launch import load_trained_result, prepare_run
 from pipeline.runs.run import Run, describe_progress, load_result
 from pipeline.tables.schema import Column, Task
+from pipeline.training.export import export
 from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
 from pipeline.training.kinds import argument_names, build_model_of, served_columns
-from pipeline.training.models import with_probabilities
+from pipeline.training.models import functional, with_probabilities
 from pipeline.training.predict import predict
 from pipeline.training.steps import StepOptions, Steps
 from pipeline.training.strategy import on_devices
@@ -118,7 +120,14 @@ def classifier(classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def regressor(values: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return trained_on(values, tmp_path_factory.mktemp("regressor"))
+    return trained_on(values, tmp_path_factory.mktemp("regressor"), epochs=3)
+
+
+def loaded(path: Path) -> keras.Model:
+    with warnings.catch_warnings():
+        # Names of columns are keys of the inputs, but not their names.
+        warnings.filterwarnings("ignore", "When providing `inputs` as a dict", UserWarning)
+        return keras.saving.load_model(path)
 
 
 def served(run: Run, dataset: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -159,7 +168,7 @@ def test_a_classifier_learns_and_writes_its_results(classifier: Run, classes: Pa
 
 
 def test_the_exported_classifier_predicts_what_the_trained_model_predicts(classifier: Run, classes: Path):
-    model = keras.saving.load_model(classifier.model_path)
+    model = loaded(classifier.model_path)
     batches = validation_batches(classes, batch_options(classifier.settings))
     expected = np.concatenate([model(features).numpy()[weights > 0] for features, _, weights in batches])
     _, answers = served(classifier, classes)
@@ -218,6 +227,7 @@ def test_image_files_are_refused_by_a_model_of_a_table(classifier: Run):
         predict(classifier.folder, [])
 
 
+@pytest.mark.long
 def test_a_stopped_training_continues_exactly(classifier: Run, classes: Path, tmp_path: Path):
     run = prepare_run(settings_in(tmp_path), classes, "run")
     for steps in (31, 40):  # in the middle of the second epoch, and of the third
@@ -254,7 +264,7 @@ def test_a_regressor_learns_in_the_unit_of_the_label(regressor: Run, values: Pat
 
 
 def test_the_exported_regressor_predicts_what_the_trained_model_predicts(regressor: Run, values: Path):
-    model = keras.saving.load_model(regressor.model_path)
+    model = loaded(regressor.model_path)
     batches = validation_batches(values, batch_options(regressor.settings))
     expected = np.concatenate([model(features).numpy()[weights > 0, 0] for features, _, weights in batches])
     np.testing.assert_allclose(served(regressor, values)[1]["value"], expected, rtol=1e-5)
@@ -314,11 +324,44 @@ def test_the_numbers_of_a_missing_value_do_not_matter(classes: Path):
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_a_mixed_precision_model_has_float32_logits(classes: Path, precision: str, tmp_path: Path):
     dataset = load(classes)
-    model = with_probabilities(build_model_of(settings_from({"model": "mlp", "precision": precision}), dataset))
+    model = build_model_of(settings_from({"model": "mlp", "precision": precision}), dataset)
+    assert model.get_layer("embedding_0").compute_dtype == precision[6:]
     features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
     assert model(features).dtype == tf.float32
-    model.save(tmp_path / "model.keras")
-    assert np.array_equal(keras.saving.load_model(tmp_path / "model.keras")(features), model(features))
+    saved = with_probabilities(model)
+    saved.save(tmp_path / "model.keras")
+    assert np.array_equal(loaded(tmp_path / "model.keras")(features), saved(features))
+
+
+def test_columns_may_have_any_name(tmp_path: Path):
+    """Some are names of layers of the model, and Keras refuses a slash in the name of a layer."""
+    names = ["value", "probabilities", "logits", "wide", "dense", "a/b", "a_b", "column_0", "größe (€)", " ", "*"]
+    columns = [*(Column(name, "int", missing=number % 2) for number, name in enumerate(names)), COLUMNS[-1]]
+    rows = [dict.fromkeys(names, number) | {"label": "ab"[number % 2]} for number in range(420)]
+    folder = table_of(tmp_path / "made", rows, columns, "classification")
+    dataset, settings = load(folder), settings_from({"model": "mlp"})
+    model = with_probabilities(build_model_of(settings, dataset))
+    export(model, settings, dataset, tmp_path / "export")
+    taken = storage.read_json(tmp_path / "export" / "about.json")["columns"]
+    features, _, _ = next(iter(validation_batches(folder, BatchOptions(image_size=1, batch_size=8))))
+    served = served_columns(features, dataset, taken)
+    signature = tf.saved_model.load(str(tmp_path / "export")).signatures["serving_default"]
+    answer = signature(**{each["argument"]: served[each["name"]] for each in taken})
+    np.testing.assert_allclose(answer["probabilities"], model(features), atol=1e-5)
+
+
+def test_lists_of_numbers_need_no_facts(tmp_path: Path):
+    """A build computes no mean of lists."""
+    columns = [Column("sizes", "int", is_list=True), COLUMNS[-1]]
+    rows = [{"sizes": [number] * (number % 3), "label": "ab"[number % 2]} for number in range(420)]
+    dataset = load(table_of(tmp_path / "made", rows, columns, "classification"))
+    without = replace(dataset, table={**dataset.table, "preprocessing": {"sizes": {}}})
+    model = build_model_of(settings_from({"model": "mlp"}), without)
+    sizes = tf.constant([[10**6, 10**6], [10**3, 0], [0, 0]], tf.int64)
+    masks = tf.constant([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+    inputs = {"sizes": sizes, "sizes_is_present": masks}
+    deep = functional(model.input, model.get_layer("wide").input, "deep")(inputs)
+    np.testing.assert_allclose(deep, [[np.log(1e6 + 1) / 2], [np.log(1001) / 2], [0.0]], rtol=1e-5)
 
 
 def test_strings_of_many_values_are_hashed(classes: Path):
@@ -341,7 +384,7 @@ def test_a_vocabulary_may_hold_any_text(classes: Path, tmp_path: Path):
         settings_from({"model": "mlp"}), replace(dataset, table={**dataset.table, "preprocessing": facts})
     )
     model.save(tmp_path / "model.keras")
-    for each in (model, keras.saving.load_model(tmp_path / "model.keras")):
+    for each in (model, loaded(tmp_path / "model.keras")):
         ids = each.get_layer("ids_0")(tf.constant(texts)).numpy().tolist()
         assert ids == [2, 3, 4, 0, 1, 5, 6, 1]  # 0 is missing, and 1 unknown.
 
