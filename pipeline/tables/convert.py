@@ -61,15 +61,19 @@ def converted(batch: pa.RecordBatch, schema: Schema) -> Converted:
     """
     rejected: dict[int, Rejection] = {}
     arrays = []
+    # With thousands of columns, a search for each name would take most of the time.
+    positions = {name: position for position, name in enumerate(batch.schema.names)}
     for column in schema.columns:
-        if batch.schema.names.count(column.name) != 1:
+        position = positions.get(column.name)
+        if position is None:
             raise SourceError(
                 f"the table has no column {column.name!r}, which is in its schema: add the column, or infer the schema "
                 "again"
             )
         # The first reason of a row is the one to report.
-        array, reasons = _convert(batch.column(column.name), column)
-        rejected = reasons | rejected
+        array, reasons = _convert(batch.column(position), column)
+        if reasons:
+            rejected = reasons | rejected
         arrays.append(array)
     return Converted(pa.RecordBatch.from_arrays(arrays, schema=record_schema(schema)), dict(sorted(rejected.items())))
 

@@ -35,8 +35,11 @@ _MAX_SHOWN = 20
 """An error message shows at most this many names of columns."""
 _MAX_CHARACTERS = 2 << 20
 """The different values of a column are listed if they have at most this many characters together."""
-_MAX_ALL_DISTINCT = 10_000_000
-"""The different values of all columns together are limited to this number, because they are held in memory."""
+_MAX_ALL_DISTINCT = 2_000_000
+"""The different values of all columns together are limited to this number, because they are held in memory.
+
+With more than 200 columns, the limit of each is therefore lower than MAX_DISTINCT.
+"""
 _ROLES: Sequence[Role] = ("label", "key", "group", "split")
 
 Value = float | int | str
@@ -93,10 +96,14 @@ class Inference:
         if not self._columns:
             _require_columns(self._options, batch.schema.names)
             limit = min(MAX_DISTINCT, _MAX_ALL_DISTINCT // batch.num_columns)
+            # All classes of the label must be known.
+            limits = dict.fromkeys(batch.schema.names, limit) | {self._options.label: MAX_DISTINCT}
             make = _TextFacts if is_text else _TypedFacts
-            self._columns = {name: make(name, limit) for name in batch.schema.names}
+            self._columns = {name: make(name, limits[name]) for name in batch.schema.names}
+        # With thousands of columns, a search for each name would take most of the time.
+        positions = {name: position for position, name in enumerate(batch.schema.names)}
         for name, facts in self._columns.items():
-            column = batch.column(name)
+            column = batch.column(positions[name])
             # An empty label or key is none, but an empty feature may mean something.
             if self._options.role_of(name) != "feature":
                 column = without_empty_text(column)
@@ -254,7 +261,7 @@ class _TextFacts:
             if values is not None:
                 break
         else:
-            self._kind, self._range = "string", None
+            self._kind = "string"
             return
         if kind == "float":
             if not are_counted:

@@ -19,9 +19,12 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from pipeline import storage
+from pipeline.allowed import require_source
 from pipeline.errors import FileSystemError, SourceError
+from pipeline.sources import Listed, Skipped
 from pipeline.sources.csv_quotes import require_quotes_of_lines
-from pipeline.storage import BucketPath, Place
+from pipeline.sources.folder import LEADS_OUTSIDE, walk
+from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
 
 MAX_BATCH_ROWS = 20_000
@@ -71,13 +74,14 @@ def table_files(place: Place) -> list[Place]:
     Raises:
         SourceError: There is no file of a table, or there are both CSV and Parquet files.
     """
-    if place.is_file():
+    if retried(place.is_file, place):
         if not _format_of(place.name):
             raise SourceError(f"{place} is not a table: use a file whose name ends in {_KNOWN}")
+        require_source(place)
         return [place]
-    if not place.is_dir():
+    if not retried(place.is_dir, place):
         raise SourceError(f"{place} does not exist: name a table file, or a folder of them")
-    keys = sorted(key for key in _keys_below(place) if not _is_ignored(key))
+    keys = [_readable(item, place) for item in walk(place) if not _is_ignored(item.key)]
     tables = [key for key in keys if _format_of(key)]
     if not tables:
         found = f"{place / keys[0]} is not one" if keys else "the folder is empty"
@@ -112,8 +116,9 @@ def read_table(files: Sequence[Place], encoding: str = "utf-8") -> Iterator[RawB
     for place in files:
         key = str(place).removeprefix(root)
         read = _read_parquet if _format_of(place.name) == _PARQUET else partial(_read_csv, key=key, encoding=encoding)
-        with _explained(place):
-            for names, raw in read(place):
+        # A CSV file is read several times, but a bucket should send it only once.
+        with _explained(place), storage.local_copy(place) as file:
+            for names, raw in read(file, place):
                 columns = columns or _Columns(names, place)
                 columns.require_equal(names, place)
                 if raw:
@@ -148,7 +153,7 @@ _Read = Iterator[tuple[Sequence[str], RawBatch | None]]
 """The names of the columns of a file, first with None and then with each batch."""
 
 
-def _read_csv(place: Place, key: str, encoding: str) -> _Read:
+def _read_csv(file: Path, place: Place, key: str, encoding: str) -> _Read:
     suffix = _format_of(place.name)
     parse = arrow_csv.ParseOptions(delimiter=_DELIMITERS[suffix])
     # Only with "utf8" does Arrow keep the bytes unchanged, which is faster.
@@ -157,8 +162,11 @@ def _read_csv(place: Place, key: str, encoding: str) -> _Read:
     read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False, encoding="utf8" if is_utf8 else encoding)
     text_encoding = "utf-8-sig" if is_utf8 else encoding  # Excel writes a byte order mark.
     # After a stray quote, Arrow would read the following rows as one field.
-    parse.newlines_in_values = _has_checked_quotes(place, parse.delimiter, text_encoding)
-    names, has_rows = _header(place, parse.delimiter, text_encoding)
+    parse.newlines_in_values = _has_checked_quotes(file, parse.delimiter, text_encoding)
+    names, has_rows = _header(file, parse.delimiter, text_encoding)
+    if not names:
+        raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
+    _require_names(names, place)
     yield names, None
     # Arrow refuses a header without a line break. An engine may write one for an empty partition.
     if not has_rows:
@@ -177,7 +185,7 @@ def _read_csv(place: Place, key: str, encoding: str) -> _Read:
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    with _opened(place) as file, arrow_csv.open_csv(file, read, parse, convert) as reader:
+    with _opened(file) as stream, arrow_csv.open_csv(stream, read, parse, convert) as reader:
         schema = reader.schema.with_metadata(TEXT)
         for batch in reader:
             found, rejected[:] = list(rejected), []
@@ -186,17 +194,15 @@ def _read_csv(place: Place, key: str, encoding: str) -> _Read:
         yield names, RawBatch(pa.RecordBatch.from_pylist([], schema), rejected)
 
 
-def _read_parquet(place: Place) -> _Read:
-    with retried(lambda: _stream(place), place) as stream:
-        if not _has_byte(stream):
-            raise ValueError("the file is empty")
-        # Arrow would otherwise hold all bytes of a row group, which may be the whole file.
-        names = _checked(parquet.read_schema(stream).names, place)
+def _read_parquet(file: Path, place: Place) -> _Read:
+    with retried(lambda: _stream(file), file) as stream:
+        names = parquet.read_schema(stream).names
+        _require_names(names, place)
         yield names, None
         buffer_size = min(max(_PARQUET_BUFFERS // max(len(names), 1), 4096), _CHUNK)
-        stream.seek(0)
-        with parquet.ParquetFile(stream, buffer_size=buffer_size, pre_buffer=False) as file:
-            for batch in file.iter_batches(MAX_BATCH_ROWS):
+        # Without buffers, Arrow would hold all bytes of a row group, which may be the whole file.
+        with parquet.ParquetFile(stream, buffer_size=buffer_size, pre_buffer=False) as reader:
+            for batch in reader.iter_batches(MAX_BATCH_ROWS):
                 # Parquet files are read without checking that strings are UTF-8.
                 _require_utf8(batch, place)
                 yield names, RawBatch(batch, [])
@@ -225,31 +231,28 @@ def _ragged(row: arrow_csv.InvalidRow, key: str) -> RejectedRow:
     return RejectedRow(f"{key}:{row.number}", reason, "correct the row; a field with a delimiter must be quoted")
 
 
-def _has_checked_quotes(place: Place, delimiter: str, encoding: str) -> bool:
+def _has_checked_quotes(file: Path, delimiter: str, encoding: str) -> bool:
     """Return whether a file has quotes. Raises ValueError if one of them is not that of a quoted field."""
     # To find the first quote takes a thousandth of the time that the check takes.
     if '"'.encode(encoding) in (b'"', b'\xef\xbb\xbf"'):
-        with _opened(place) as file:
-            if not any(b'"' in chunk for chunk in iter(lambda: file.read(_CHUNK), b"")):
+        with _opened(file) as stream:
+            if not any(b'"' in chunk for chunk in iter(lambda: stream.read(_CHUNK), b"")):
                 return False
-    with _lines(place, encoding, errors="surrogateescape") as lines:
+    with _lines(file, encoding, errors="surrogateescape") as lines:
         require_quotes_of_lines(lines, delimiter)
     return True
 
 
-def _header(place: Place, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:
+def _header(file: Path, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:
     """Return the names of the columns of a CSV file, and whether any row follows."""
-    with _lines(place, encoding) as lines:
+    with _lines(file, encoding) as lines:
         # Arrow also skips lines without any character.
-        names = next((row for row in csv.reader(lines, delimiter=delimiter) if row), None)
-        has_rows = any(line.strip("\r\n") for line in lines)
-    if names is None:
-        raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
-    return _checked(names, place), has_rows
+        names = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
+        return names, any(line.strip("\r\n") for line in lines)
 
 
-def _checked(names: Sequence[str], place: Place) -> Sequence[str]:
-    """Return the names of columns. Raises SourceError if one is empty or occurs twice."""
+def _require_names(names: Sequence[str], place: Place) -> None:
+    """Raise SourceError if a column has no name, or the name of another one."""
     seen: set[str] = set()
     for number, name in enumerate(names, 1):
         if not name.strip():
@@ -260,36 +263,28 @@ def _checked(names: Sequence[str], place: Place) -> Sequence[str]:
         if name in seen:
             raise SourceError(f"{place} has two columns {name!r}: rename one")
         seen.add(name)
-    return list(names)
 
 
-def _stream(place: Place) -> IO[bytes]:
-    return place.open("rb")
+def _stream(file: Path) -> IO[bytes]:
+    return file.open("rb")
 
 
 @contextmanager
-def _opened(place: Place) -> Iterator[pa.NativeFile]:
+def _opened(file: Path) -> Iterator[pa.NativeFile]:
     """Open the bytes of a CSV file, decompressed."""
-    with retried(lambda: _stream(place), place) as stream, pa.PythonFile(stream, "r") as file:
-        compression = _COMPRESSIONS.get(os.path.splitext(place.name.lower())[1])  # noqa: PTH122 - not a local path
-        # Arrow takes a compressed file without any byte for an empty file.
-        if not compression or not _has_byte(stream):
-            yield file
+    with retried(lambda: _stream(file), file) as raw, pa.PythonFile(raw, "r") as stream:
+        compression = _COMPRESSIONS.get(file.suffix.lower())
+        if not compression:
+            yield stream
             return
-        with pa.CompressedInputStream(file, compression) as decompressed:
+        with pa.CompressedInputStream(stream, compression) as decompressed:
             yield decompressed
 
 
 @contextmanager
-def _lines(place: Place, encoding: str, errors: str = "strict") -> Iterator[Iterable[str]]:
-    with _opened(place) as file, io.TextIOWrapper(file, encoding, errors, newline="") as lines:
+def _lines(file: Path, encoding: str, errors: str = "strict") -> Iterator[Iterable[str]]:
+    with _opened(file) as stream, io.TextIOWrapper(stream, encoding, errors, newline="") as lines:
         yield lines
-
-
-def _has_byte(stream: IO[bytes]) -> bool:
-    is_any = bool(stream.read(1))
-    stream.seek(0)
-    return is_any
 
 
 @contextmanager
@@ -312,14 +307,11 @@ def _explained(place: Place) -> Iterator[None]:
         raise SourceError(f"{place} cannot be read as a table: {reason}") from error
 
 
-def _keys_below(folder: Place) -> Iterator[str]:
-    """Yield the paths of all files below a folder, relative to it, with slashes."""
-    if isinstance(folder, BucketPath):
-        # Consoles create an empty object with a slash at its end for a folder.
-        yield from (found.key for found in storage.objects(folder) if found.key and not found.key.endswith("/"))
-        return
-    for parent, _, names in os.walk(folder, followlinks=True):
-        yield from ((Path(parent) / name).relative_to(folder).as_posix() for name in names)
+def _readable(item: Listed | Skipped, folder: Place) -> str:
+    """Return the key of a file. Raises SourceError if a table file or a linked folder cannot be read."""
+    if isinstance(item, Skipped) and (_format_of(item.key) or item.reason == LEADS_OUTSIDE):
+        raise SourceError(f"{folder / item.key} cannot be read ({item.reason}): replace the file, or remove it")
+    return item.key
 
 
 def _is_ignored(key: str) -> bool:

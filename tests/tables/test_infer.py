@@ -171,15 +171,13 @@ def test_long_texts_are_not_listed():
         assert column.values == ()
 
 
-def test_memory_is_limited_for_many_columns(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("columns", "distinct"), [(5, 3), (9, None)])
+def test_memory_is_limited_for_many_columns(columns: int, distinct: int | None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(infer, "_MAX_ALL_DISTINCT", 20)
-    columns = {f"x{number}": ["1", "2", "3"] for number in range(9)}
-    assert {column.distinct for column in schema_of([text_batch(label=["a"] * 3, **columns)]).features} == {None}
-    columns.popitem()
-    columns.popitem()
-    columns.popitem()
-    columns.popitem()
-    assert {column.distinct for column in schema_of([text_batch(label=["a"] * 3, **columns)]).features} == {3}
+    texts = ["1", "2", "3"]
+    schema = schema_of([text_batch(label=texts, **{f"x{number}": texts for number in range(columns)})])
+    assert {column.distinct for column in schema.features} == {distinct}
+    assert schema.label.values == ("1", "2", "3")
 
 
 # A second implementation, a value at a time in Python.
@@ -349,6 +347,8 @@ def test_files_may_have_types_that_can_be_joined():
     ints, floats = pa.array([1, 2**24 + 1]), pa.array([0.5, 2.0**24, None])
     for batches in ([ints, floats], [floats, ints], [pa.nulls(0), floats[:1], ints, floats[1:]]):
         assert facts(of_arrow(*batches)) == ("float", 1, 3, 0.5, 2.0**24)
+    many = pa.array(range(6000)), pa.array(np.arange(6000) + 0.5)
+    assert facts(of_arrow(*many)) == ("float", 0, None, 0.0, 5999.5)
     days, times = pa.array([date(1970, 1, 2)]), pa.array([NOON])
     assert facts(of_arrow(days, times)) == facts(of_arrow(times, days)) == ("time", 0, 2, 86_400_000_000, NOON_US)
     assert facts(of_arrow(pa.nulls(3), pa.array([7], pa.int16()), pa.array([8]))) == ("int", 3, 2, 7, 8)

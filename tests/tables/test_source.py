@@ -1,17 +1,20 @@
 import bz2
 import csv
+import errno
 import gzip
 import io
 import random
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from pipeline.errors import SourceError
+from pipeline.errors import FileSystemError, SourceError
 from pipeline.storage import place_of
 from pipeline.tables import source
 from pipeline.tables.source import RawBatch, read_table, table_files
@@ -32,7 +35,9 @@ def rows_of(*places: Path, **options: Any) -> Rows:
 
 
 def rejected_of(*places: Path) -> dict[str, str]:
-    return {row.key: row.reason for raw in read_table(places) for row in raw.rejected}
+    rows = [row for raw in read_table(places) for row in raw.rejected]
+    assert len({row.key for row in rows}) == len(rows)
+    return {row.key: row.reason for row in rows}
 
 
 # Which files.
@@ -40,7 +45,16 @@ def rejected_of(*places: Path) -> dict[str, str]:
 
 def test_a_folder_has_the_table_files_below_it_in_the_order_of_their_paths(tmp_path: Path):
     names = ["b.csv", "a/2.CSV", "a/10.tsv", "c.csv.gz", "d.tsv.bz2", "e.csv.zst"]
-    others = ["_SUCCESS", ".a.csv.crc", "b.csv.crc", ".hidden.csv", "_temporary/0.csv", ".git/x.csv", "README.md"]
+    others = [
+        "_SUCCESS",
+        ".a.csv.crc",
+        "b.csv.crc",
+        ".hidden.csv",
+        "_temporary/0.csv",
+        "a/.git/x.csv",
+        "a/_x.csv",
+        "README.md",
+    ]
     for name in names + others:
         write(tmp_path, name, "x\n1\n")
     assert table_files(tmp_path) == [tmp_path / name for name in sorted(names)]
@@ -70,6 +84,35 @@ def test_a_place_without_a_table_is_refused(files: Sequence[str], place: str, me
         table_files(tmp_path / place)
 
 
+def test_a_dangling_link_is_no_missing_part(tmp_path: Path):
+    write(tmp_path, "1.csv", "x\n1\n")
+    (tmp_path / "2.csv").symlink_to(tmp_path / "nowhere.csv")
+    with pytest.raises(SourceError, match=r"2.csv cannot be read \(dangling link\): replace the file"):
+        table_files(tmp_path)
+
+
+@pytest.mark.parametrize(("link", "place"), [("2.csv", ""), ("2.csv", "2.csv"), ("parts", "")])
+def test_a_link_to_a_place_that_is_not_allowed_is_refused(
+    link: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    secret = write(tmp_path, "secret/a.csv", "x\n1\n")
+    write(tmp_path, "table/1.csv", "x\n1\n")
+    (tmp_path / "table" / link).symlink_to(secret if ".csv" in link else secret.parent)
+    monkeypatch.setenv("TENFOLD_ALLOWED_SOURCES", str(tmp_path / "table"))
+    with pytest.raises(SourceError, match=link):
+        table_files(tmp_path / "table" / place)
+
+
+def test_a_disk_that_fails_is_not_the_fault_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Failing(io.BytesIO):
+        def read(self, *_: Any) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(source, "_stream", lambda place: Failing())
+    with pytest.raises(FileSystemError, match=r"a.csv could not be read \(Input/output error\): run again"):
+        rows_of(write(tmp_path, "a.csv", "x\n1\n"))
+
+
 def test_a_table_in_a_bucket_is_read_like_one_on_a_disk(tmp_path: Path, gcs: FakeGcs):
     write(tmp_path, "t/a/1.csv", "x,y\n1,2\n")
     write(tmp_path, "t/b.csv.gz", gzip.compress(b"y,x\n3,\n4\n"))
@@ -77,7 +120,9 @@ def test_a_table_in_a_bucket_is_read_like_one_on_a_disk(tmp_path: Path, gcs: Fak
     gcs.put_folder("bucket", "t/", tmp_path / "t")
     files = table_files(place_of("gs://bucket/t"))
     assert list(map(str, files)) == ["gs://bucket/t/a/1.csv", "gs://bucket/t/b.csv.gz"]
+    downloads = gcs.requests["download"]
     assert list(read_table(files)) == list(read_table(table_files(tmp_path / "t")))
+    assert gcs.requests["download"] == downloads + 2
     assert table_files(files[0]) == files[:1]
     with pytest.raises(SourceError, match="gs://bucket/u does not exist"):
         table_files(place_of("gs://bucket/u"))
@@ -174,12 +219,26 @@ def test_ten_thousand_columns_are_read(tmp_path: Path):
     assert rows_of(place) == [dict(zip(names, row, strict=True))] * 3
 
 
-def test_many_rows_of_one_file_are_not_held_in_memory(tmp_path: Path):
-    place = write(tmp_path, "a.csv", "x\n" + f"{'y' * 1000}\n" * 100_000)
+def test_many_rows_of_one_file_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(source, "_BLOCK", 4 << 20)
+    place = write(tmp_path, "a.csv", "x\n" + f"{'y' * 1000}\n" * 60_000)
     before, most = pa.total_allocated_bytes(), 0
     for _ in read_table([place]):
         most = max(most, pa.total_allocated_bytes() - before)
-    assert most < 70e6  # of 100 MB
+    assert most < 30e6  # of 60 MB
+
+
+def test_a_large_row_group_is_not_held_in_memory(tmp_path: Path):
+    table = pa.table({name: np.random.default_rng(0).normal(size=1_500_000) for name in "abcd"})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=1_500_000, use_dictionary=False)
+    del table
+    before, most = pa.total_allocated_bytes(), 0
+    tracemalloc.start()  # The bytes that Arrow reads from a file of Python are objects of Python.
+    for _ in read_table([tmp_path / "a.parquet"]):
+        most = max(most, pa.total_allocated_bytes() - before)
+    _, most_of_python = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most + most_of_python < 20e6  # of 48 MB
 
 
 # Dirty tables.
@@ -267,7 +326,7 @@ def test_a_parquet_file_with_bytes_for_text_is_refused(tmp_path: Path):
         ("a.csv.gz", b"x,y\n1,2\n", "a.csv.gz cannot be read as a table"),
         ("a.csv.gz", gzip.compress(b"x,y\n" + bytes(range(32, 127)) * 100)[:-50], "a.csv.gz cannot be read as a table"),
         ("a.csv", b"x,y\n1," + b"2" * 40_000_000 + b"\n", "a row has more than 16 MiB"),
-        ("a.parquet", b"", "a.parquet cannot be read as a table: the file is empty"),
+        ("a.parquet", b"", "a.parquet cannot be read as a table: .*0 bytes"),
         ("a.parquet", b"PAR1" + bytes(100) + b"PAR1", "a.parquet cannot be read as a table"),
     ],
 )
@@ -311,8 +370,9 @@ def test_files_with_other_columns_are_refused(header: str, message: str, tmp_pat
         rows_of(first, second)
 
 
-def test_the_batches_are_the_same_in_every_pass(tmp_path: Path):
-    place = write(tmp_path, "a.csv", "x,y\n" + "".join(f"{n},{n}\n" if n % 7 else f"{n}\n" for n in range(300_000)))
+def test_the_batches_are_the_same_in_every_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(source, "_BLOCK", 100_000)
+    place = write(tmp_path, "a.csv", "x,y\n" + "".join(f"{n},{n}\n" if n % 7 else f"{n}\n" for n in range(50_000)))
 
     def read() -> list[RawBatch]:
         return list(read_table([place]))
