@@ -1,4 +1,4 @@
-"""Build the dataset of a DataFrame: `python -m tests.engines.dataframe TABLE PARTITIONS WORKSPACE`. Print the result."""
+"""Build a dataset of a DataFrame: `python -m tests.engines.dataframe TABLE PARTITIONS WORKSPACE`. Print the result."""
 
 import json
 import os
