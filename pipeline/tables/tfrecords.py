@@ -77,20 +77,48 @@ def read_batches(files: Sequence[Place], opened: Open, max_rows: int) -> Iterato
             there is no record.
     """
     columns = _survey(files, opened)
-    schema = pa.schema([(name, columns[name].type) for name in sorted(columns)])
     for place in files:
-        rows: list[Mapping[str, Values]] = []
-        size = 0
+        batch = _Batch(columns)
         for record, parsed, length in _parsed(place, opened):
-            row = _row_of(parsed, record)
-            _require_unchanged(row, columns, record)
-            rows.append(row)
-            size += length
-            if len(rows) == max_rows or size >= _MAX_BATCH_BYTES:
-                yield _batch(rows, columns, schema)
-                rows, size = [], 0
-        if rows:
-            yield _batch(rows, columns, schema)
+            batch.add(_row_of(parsed, record), record)
+            batch.bytes += length
+            if batch.rows == max_rows or batch.bytes >= _MAX_BATCH_BYTES:
+                yield batch.finish()
+                batch = _Batch(columns)
+        if batch.rows:
+            yield batch.finish()
+
+
+class _Batch:
+    """Collects the cells of the next batch, column by column: many small rows would slow down the garbage collector."""
+
+    def __init__(self, columns: Mapping[str, _Column]) -> None:
+        self.rows = self.bytes = 0
+        self._columns = columns
+        self._cells: dict[str, list[Any]] = {name: [] for name in sorted(columns)}
+
+    def add(self, row: Mapping[str, Values], record: _Record) -> None:
+        """Add a row. Raises SourceError if it differs from what the first pass found."""
+        for name, (kind, values) in row.items():
+            column = self._columns.get(name)
+            is_list = column is not None and column.is_list
+            if not column or (kind and (kind != column.kind or (len(values) != 1 and not is_list))):
+                raise SourceError(f"{record} changed while it was read: run again when nothing changes the table")
+            # A feature list without steps has no kind, but is an empty list.
+            if kind or column.of_steps:
+                cells = self._cells[name]
+                if len(cells) < self.rows:
+                    cells.extend([None] * (self.rows - len(cells)))
+                cells.append(values if is_list else values[0])
+        self.rows += 1
+
+    def finish(self) -> pa.RecordBatch:
+        """Return the rows as a batch."""
+        arrays, names = [], list(self._cells)
+        for name, cells in self._cells.items():
+            cells.extend([None] * (self.rows - len(cells)))
+            arrays.append(pa.array(cells, self._columns[name].type))
+        return pa.RecordBatch.from_arrays(arrays, names)
 
 
 def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
@@ -230,30 +258,3 @@ def _joined(steps: Sequence[Values], name: str, record: _Record) -> Values:
             "for each step, or leave the feature list out"
         )
     return next(iter(kinds), ""), [value for _, (value,) in steps]
-
-
-def _require_unchanged(row: Mapping[str, Values], columns: Mapping[str, _Column], record: _Record) -> None:
-    """Raise SourceError if a row differs from what the first pass found."""
-    for name, (kind, values) in row.items():
-        column = columns.get(name)
-        if not column or (kind and (kind != column.kind or (len(values) != 1 and not column.is_list))):
-            raise SourceError(f"{record} changed while it was read: run again when nothing changes the table")
-
-
-def _batch(rows: Sequence[Mapping[str, Values]], columns: Mapping[str, _Column], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = []
-    for field in schema:
-        values = [row.get(field.name, _MISSING) for row in rows]
-        column = columns[field.name]
-        if column.of_steps:
-            # A feature list without steps has no kind, but is a list.
-            cells: list[Any] = [None if each is _MISSING else each[1] for each in values]
-        elif column.is_list:
-            cells = [each[1] if each[0] else None for each in values]
-        else:
-            cells = [each[1][0] if each[0] else None for each in values]
-        arrays.append(pa.array(cells, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-_MISSING: Values = ("", ())
