@@ -371,8 +371,7 @@ def _without_compression(name: str) -> str:
 def _is_record_file(place: Place) -> bool:
     """Whether a file begins with a record, by its checksum."""
     try:
-        with retried(lambda: place.open("rb"), place) as file:
-            return starts_with_record(file, place)
+        return retried(lambda: starts_with_record(place), place)
     except OSError as error:
         raise SourceError(f"{place} cannot be read ({error.strerror or error}): repair it, or remove it") from error
 

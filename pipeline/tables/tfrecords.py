@@ -4,6 +4,7 @@ A record is a row, and a feature is a column. The files do not say whether a fea
 are read twice: the first pass collects what each feature holds in all records of all files.
 """
 
+import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +12,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
+from pipeline import storage
 from pipeline.errors import DatasetError, SourceError
 from pipeline.records.example import Parsed, Values, parse
 from pipeline.records.tfrecord import HEADER_BYTES, decompressed, has_valid_header, records_of
@@ -21,6 +23,8 @@ COMPRESSED_SUFFIXES = (".gz", ".deflate", ".zlib")
 _GZIP_MAGIC = b"\x1f\x8b"
 _TYPES = {"bytes": pa.string(), "int64": pa.int64(), "float": pa.float32()}
 _LIST_NAMES = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
+_PROBED_BYTES = 4096
+"""The header of the first record is in this many bytes of a file, even if they are compressed."""
 _MAX_BATCH_BYTES = 32 << 20
 """A batch ends after records of this many bytes together."""
 
@@ -57,10 +61,13 @@ class _Column:
         return pa.list_(kind) if self.is_list else kind
 
 
-def starts_with_record(file: IO[bytes], place: Place) -> bool:
-    """Whether a file, plain or compressed, begins with the header of a record. Its position changes."""
+def starts_with_record(place: Place) -> bool:
+    """Whether a file, plain or compressed, begins with the header of a record. Reads only its first bytes."""
+    # A bucket answers a range of an empty object with an error.
+    size = min(place.stat().st_size, _PROBED_BYTES)
+    begin = storage.read_range(place, 0, size) if size else b""
     try:
-        return has_valid_header(_unpacked(file, place).read(HEADER_BYTES))
+        return has_valid_header(_unpacked(io.BytesIO(begin), place).read(HEADER_BYTES))
     except (zlib.error, EOFError):
         return False
 
@@ -178,7 +185,7 @@ def _new_column(name: str, record: _Record) -> _Column:
 def _set_kind(column: _Column, kind: str, name: str, record: _Record) -> None:
     if column.kind:
         raise SourceError(
-            f"feature {name!r} is a {_LIST_NAMES[kind]} in {record}, but a {_LIST_NAMES[column.kind]} in "
+            f"feature {name!r} holds {_LIST_NAMES[kind]} in {record}, but {_LIST_NAMES[column.kind]} in "
             f"{column.first}: write it with one type"
         )
     column.kind, column.first = kind, record

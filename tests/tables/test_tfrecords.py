@@ -212,7 +212,7 @@ def test_one_step_in_each_record_is_still_a_list(tmp_path: Path):
         ([example({"x": 1}), example({"x": b"\xff\xfe"})], "feature 'x' in record 2 of .*a.tfrecord holds bytes"),
         (
             [example({"x": 1}), example({"x": 0.5})],
-            "'x' is a float_list in record 2 of .*, but a int64_list in record 1",
+            "'x' holds float_list in record 2 of .*, but int64_list in record 1",
         ),
         ([example({"x": 1}), b"\x0a\xff"], "record 2 of .*a.tfrecord is neither a tf.train.Example nor"),
         ([b"some text of another program"], "record 1 of .* is neither"),
