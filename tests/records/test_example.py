@@ -121,6 +121,8 @@ def test_random_damage_of_a_message_is_refused_or_parsed():
         b"\x0a\x0c\x0a\x0a\x0a\x01a\x12\x05\x12\x03\x0a\x01\0",  # a float of one byte
         b"\x0a\x0d\x0a\x0b\x0a\x01a\x12\x06\x22\x04\x0a\x02\0\0",  # a list of a fourth kind
         b"\x1a\x00",  # a third field
+        b"\x0a\x0c\x0a\x0a\x0a\x01a\x12\x04\x1a\x03\x0a\x01\x07",  # a list that ends after its feature
+        b"\x0a\x0c\x0a\x0a\x0a\x01a\x12\x05\x1a\x02\x0a\x01\x07",  # a number that ends after its list
     ],
 )
 def test_messages_of_other_programs_are_refused(message: bytes):

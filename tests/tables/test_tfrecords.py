@@ -198,6 +198,11 @@ def test_a_sequence_example_has_its_context_as_values_and_its_steps_as_lists(tmp
     }
 
 
+def test_an_empty_record_is_either_message(tmp_path: Path):
+    path = write_file(tmp_path / "a.tfrecord", [b"", sequence_example({}, {"x": [1, 2]}), b""])
+    assert table_of(path)["x"].to_pylist() == [None, [1, 2], None]
+
+
 def test_one_step_in_each_record_is_still_a_list(tmp_path: Path):
     path = write_file(tmp_path / "a.tfrecord", [sequence_example({}, {"x": [0.5]})])
     assert table_of(path)["x"].to_pylist() == [[0.5]]
