@@ -54,6 +54,9 @@ _BLOCK = 16 << 20
 Tables of 10,000 columns need large blocks. The cost of a batch is that of its columns if the batch has few rows.
 """
 _CHUNK = 1 << 20
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+_BATCH_BYTES = 64 << 20
+"""A batch of a Parquet file takes about this many bytes."""
 _PARQUET_BUFFERS = 64 << 20
 """The columns of a Parquet file share buffers of this many bytes."""
 _MAX_SHOWN = 80
@@ -222,10 +225,18 @@ def _read_parquet(file: Path, place: Place) -> _Read:
         buffer_size = min(max(_PARQUET_BUFFERS // max(len(names), 1), 4096), _CHUNK)
         # Without buffers, Arrow would hold all bytes of a row group, which may be the whole file.
         with parquet.ParquetFile(stream, buffer_size=buffer_size, pre_buffer=False) as reader:
-            for batch in reader.iter_batches(MAX_BATCH_ROWS):
+            for batch in reader.iter_batches(_batch_rows(reader.metadata)):
                 # Parquet files are read without checking that strings are UTF-8.
                 _require_utf8(batch, place)
                 yield names, RawBatch(batch, [])
+
+
+def _batch_rows(metadata: parquet.FileMetaData) -> int:
+    """Return how many rows of a Parquet file are read at once: fewer if the rows are large."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    # A value takes at least 8 bytes in memory, however well it is encoded in the file.
+    row_bytes = [max(group.total_byte_size // max(group.num_rows, 1), 8 * group.num_columns) for group in groups]
+    return max(1, min(MAX_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, default=1)))
 
 
 def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
@@ -282,6 +293,8 @@ def _require_names(names: Sequence[str], place: Place) -> None:
             )
         if name in seen:
             raise SourceError(f"{place} has two columns {name!r}: rename one")
+        if _PANDAS_INDEX.fullmatch(name):  # A model could learn from the order of the rows.
+            raise SourceError(f"{place} has the column {name!r}, the index of pandas: write the table with index=False")
         seen.add(name)
 
 

@@ -380,3 +380,18 @@ def test_the_batches_are_the_same_in_every_pass(tmp_path: Path, monkeypatch: pyt
     first, second = read(), read()
     assert [raw.rejected for raw in first] == [raw.rejected for raw in second]
     assert all(one.batch.equals(other.batch) for one, other in zip(first, second, strict=True))
+
+
+def test_the_index_of_pandas_is_refused(tmp_path: Path):
+    frame = pd.DataFrame({"a": [1, 2]}, index=[5, 6])
+    parquet.write_table(pa.Table.from_pandas(frame), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="__index_level_0__.* index=False"):
+        list(read_table([tmp_path / "a.parquet"]))
+
+
+def test_large_rows_of_parquet_come_in_small_batches(tmp_path: Path):
+    table = pa.table({"a": ["x" * 1_000_000] * 200, "b": list(range(200))})
+    parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")
+    batches = [raw.batch for raw in read_table([tmp_path / "a.parquet"])]
+    assert max(batch.num_rows for batch in batches) < 100
+    assert sum(batch.num_rows for batch in batches) == 200
