@@ -22,8 +22,8 @@ run: env ## turn images into a trained model, once; SOURCE=/path/to/images or TA
 	@$(AIRFLOW) run --source "$$SOURCE" --table "$$TABLE" --label "$$LABEL" --params "$$PARAMS"
 
 backfill: env ## datasets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date}, then one training; REPROCESS=all, DAG=...
-	@$(AIRFLOW) backfill --from "$$FROM" --to "$$TO" --source "$$SOURCE" --params "$$PARAMS" --reprocess "$$REPROCESS" \
-		--dag "$$DAG"
+	@$(AIRFLOW) backfill --from "$$FROM" --to "$$TO" --source "$$SOURCE" --table "$$TABLE" --label "$$LABEL" \
+		--params "$$PARAMS" --reprocess "$$REPROCESS" --dag "$$DAG"
 
 demo-gcs: env ## run with buckets, against a server on this machine that simulates Google Cloud Storage
 	@$(VENV_PYTHON) -m scripts.demo_gcs --params "$$PARAMS"

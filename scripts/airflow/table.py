@@ -18,7 +18,7 @@ class Row(NamedTuple):
     outcome: str
 
 
-_HEAD = Row("date", "images", "version", "outcome")
+_HEAD = Row("date", "examples", "version", "outcome")
 
 
 def report(client: Client, outcome: Outcome) -> list[str]:

@@ -42,7 +42,7 @@ def test_the_request_to_airflow_includes_the_whole_last_day(reprocess: str, beha
 @pytest.mark.parametrize(
     ("conf", "what"),
     [
-        ({"source_uri": "/data"}, "SOURCE=/data is the same folder for every date: .* such as SOURCE=/data/{date}"),
+        ({"source_uri": "/data"}, "SOURCE=/data is the same for every date: .* such as SOURCE=/data/{date}"),
         ({}, "SOURCE is missing"),
         ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "PARAMS must not set data_date, got '2026-01-01'"),
     ],
