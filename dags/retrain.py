@@ -43,12 +43,12 @@ _log = logging.getLogger(__name__)
 
 @task.sensor(mode="reschedule", poke_interval=POLL_S, timeout=(WAIT + timedelta(days=1)).total_seconds())
 def choose() -> PokeReturnValue:
-    """Wait until no run of `image_dataset` or `tabular_dataset` makes this dataset, then take the newest partitions as one dataset.
+    """Wait until no run makes this dataset, then take the newest partitions as one dataset.
 
-    A backfill of 30 dates announces 30 datasets. The first run of this DAG waits for the last date, even if that date
-    fails, and trains once. The runs behind it are skipped, because their datasets are part of that training. No run
-    waits for runs of other dataset names. After `TENFOLD_RETRAIN_WAIT_HOURS` (12), a run trains on the newest
-    partitions that exist by then.
+    The DAGs `image_dataset` and `tabular_dataset` make datasets. A backfill of 30 dates announces 30 datasets. The
+    first run of this DAG waits for the last date, even if that date fails, and trains once. The runs behind it are
+    skipped, because their datasets are part of that training. No run waits for runs of other dataset names. After
+    `TENFOLD_RETRAIN_WAIT_HOURS` (12), a run trains on the newest partitions that exist by then.
 
     *Cost*: none while it waits. *A failure*: no dataset of this name (the message names the folder), or leaks between
     dates above `max_leaked_fraction` (the message names some).

@@ -1,4 +1,4 @@
-"""The DAG `tabular_dataset`: the table of one date becomes a published dataset and an event of the asset of datasets."""
+"""The DAG `tabular_dataset`: the table of one date becomes a published dataset and an event of the asset."""
 
 from airflow.sdk import dag
 

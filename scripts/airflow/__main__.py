@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dag",
         default="",
-        help=f"the DAG to run (default: {DAG}; backfill: {MAKER}; with a table: {TABULAR}; {TABULAR_MAKER})",
+        help=f"the DAG to run (default: {DAG}, or {TABULAR} for a table; backfill: {MAKER}, or {TABULAR_MAKER})",
     )
     parser.add_argument("--dags", default="", help="the folder of DAGs (default: dags)")
     return parser
@@ -87,11 +87,12 @@ def _conf(args: argparse.Namespace, dag_id: str) -> Conf:
     if dag_id not in KINDS:
         return conf
     if KINDS[dag_id] == "table":
+        conf = {"label_column": args.label, **conf} if args.label else conf
         defaults = default_settings(os.environ.get("TENFOLD_SETTINGS", ""))
         if not (conf.get("label_column") or defaults.label_column):
             raise Refused(
                 f"label_column is missing, and {dag_id} needs it: name the column that the model learns, such as "
-                """PARAMS='{"label_column": "churn"}'"""
+                "LABEL=churn"
             )
     return check_settings(conf, KINDS[dag_id])
 
