@@ -28,7 +28,7 @@ AT_ONCE_ELSEWHERE = 16
 
 def main() -> int:
     """Carry out one command. Returns its exit code: 0, 1 failed, 2 refused, 130 after Ctrl-C."""
-    args = _parser().parse_args()
+    args = command_parser().parse_args()
     open_unless_set()
     try:
         return _carry_out(args, layout_from(os.environ, args.dags))
@@ -45,7 +45,8 @@ def _carry_out(args: argparse.Namespace, layout: Layout) -> int:
         raise Failed(f"Airflow gave an unexpected answer: {error}. Its logs are in {layout.logs}") from error
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m scripts.airflow", description=__doc__)
     parser.add_argument("command", choices=["run", "backfill", "up", "down", "status", "check"])
     parser.add_argument(
@@ -72,7 +73,7 @@ def _command(args: argparse.Namespace, layout: Layout, signals: Signals) -> int:
             return commands.run(layout, args.dag or TABULAR, _table_conf(args), signals)
         return commands.run(layout, args.dag or DAG, _conf(args, args.dag or DAG), signals)
     if args.command == "backfill":
-        return commands.backfill(layout, _dag_of_backfill(args), _backfill(args, layout), signals)
+        return commands.backfill(layout, dag_of_backfill(args), backfill_of(args, layout), signals)
     if args.command == "check":
         check_schedule(os.environ)
         return 0
@@ -109,17 +110,17 @@ def _require_dates(dag_id: str, layout: Layout) -> None:
         raise Refused(f"DAG must be {', '.join(KINDS)}, got {dag_id!r}")
 
 
-def _dag_of_backfill(args: argparse.Namespace) -> str:
+def dag_of_backfill(args: argparse.Namespace) -> str:
+    """Return the DAG of a backfill. Raises Refused if it does not fit the source."""
     dag_id = args.dag or (TABULAR_MAKER if args.table else MAKER)
     if args.table and KINDS.get(dag_id) == "images":
-        raise Refused(
-            f"DAG={dag_id} makes datasets of images, but TABLE={args.table} is given: set DAG={TABULAR_MAKER}"
-        )
+        raise Refused(f"DAG={dag_id} is for images, but TABLE={args.table} is given: set DAG={TABULAR_MAKER}")
     return dag_id
 
 
-def _backfill(args: argparse.Namespace, layout: Layout) -> Backfill:
-    dag_id = _dag_of_backfill(args)
+def backfill_of(args: argparse.Namespace, layout: Layout) -> Backfill:
+    """Return the backfill of the options. Raises Refused if it cannot run."""
+    dag_id = dag_of_backfill(args)
     _require_dates(dag_id, layout)
     conf = _table_conf(args) if args.table else _conf(args, dag_id)
     require_dated(conf, os.environ)
