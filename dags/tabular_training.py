@@ -36,6 +36,8 @@ def tabular_training() -> None:
 
     **Cost**: about 2 s for each million values until the shards are written, on one core; then the GPU.
 
+    **Backfill**: with `{date}` in *Source*, each date becomes a dataset **and a model**.
+
     **Again**: clearing any task is safe, and complete work is not repeated.
     """
     published = publish(for_training=True, outlets=[], example_kind="table")
