@@ -10,8 +10,8 @@ from dags.schedule import schedule_from
 from dags.wiring import publish
 
 FIRST = (
-    *("source_uri", "label_column", "dataset_name", "key_column", "data_date"),
-    *("workspace", "on_columns", "validation_fraction"),
+    *("source_uri", "label_column", "dataset_name", "num_training_servers", "data_date"),
+    *("key_column", "on_columns", "workspace"),
 )
 
 

@@ -1,6 +1,7 @@
 """A window of versions of a table reads by the union of their columns."""
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from pipeline.sharding.table_union import find_conflict, union_of
 from pipeline.storage import Place
 from pipeline.tables.schema import MAX_DISTINCT, Column, Schema
 from pipeline.training.table_model import build_table_model
+from tests.dataset.test_dataset_schema import problems
 from tests.published import changed, newest_dataset
 
 ROWS = 40
@@ -100,6 +102,7 @@ def frame_of(window: Place, split: str) -> pd.DataFrame:
 
 def test_a_window_has_the_columns_of_all_versions(window: Place):
     dataset = load(window)
+    assert problems(json.loads((window / "dataset.json").read_bytes())) == []
     assert dataset.name == "sales"
     assert verify(window) == {"ok": True, "records": 3 * ROWS, "problems": []}
     schema = Schema.from_json(dataset.table)
