@@ -40,6 +40,11 @@ def settings_of_dataset() -> list[str]:
     return settings_for(OnlyFor.IMAGES, settings_used_by(UsedBy.BUILD))
 
 
+def settings_of_tabular_dataset() -> list[str]:
+    """Return the settings of a run that builds a dataset of a table."""
+    return settings_for(OnlyFor.TABLES, settings_used_by(UsedBy.BUILD))
+
+
 def settings_of_training() -> list[str]:
     """Return the settings of a run that trains on published datasets."""
     return settings_used_by(UsedBy.TRAIN | UsedBy.RETRAIN)

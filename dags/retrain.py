@@ -20,12 +20,12 @@ from dags.wiring import train_and_report
 from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError
 
-MAKER = "image_dataset"
-"""The DAG that makes the datasets."""
+MAKERS = {"image_dataset": "images", "tabular_dataset": "table"}
+"""The DAGs that make the datasets, each with its kind of examples."""
 POLL_S = float(os.environ.get("TENFOLD_RETRAIN_POLL_SECONDS") or 15)
 """A waiting run looks again after this many seconds. It holds no worker in between."""
 WAIT = timedelta(hours=float(os.environ.get("TENFOLD_RETRAIN_WAIT_HOURS") or 12))
-"""How long a run waits for runs of `image_dataset`. Without a limit, it would never train while they overlap."""
+"""How long a run waits for runs that make its dataset. Without a limit, it would never train while they overlap."""
 CLOCKS = timedelta(minutes=2)
 """The clocks of the workers and of the server may differ by this much."""
 FIRST = (
@@ -43,12 +43,12 @@ _log = logging.getLogger(__name__)
 
 @task.sensor(mode="reschedule", poke_interval=POLL_S, timeout=(WAIT + timedelta(days=1)).total_seconds())
 def choose() -> PokeReturnValue:
-    """Wait until no run of `image_dataset` makes this dataset, then take the newest partitions as one dataset.
+    """Wait until no run makes this dataset, then take the newest partitions as one dataset.
 
-    A backfill of 30 dates announces 30 datasets. The first run of this DAG waits for the last date, even if that date
-    fails, and trains once. The runs behind it are skipped, because their datasets are part of that training. No run
-    waits for runs of other dataset names. After `TENFOLD_RETRAIN_WAIT_HOURS` (12), a run trains on the newest
-    partitions that exist by then.
+    The DAGs `image_dataset` and `tabular_dataset` make datasets. A backfill of 30 dates announces 30 datasets. The
+    first run of this DAG waits for the last date, even if that date fails, and trains once. The runs behind it are
+    skipped, because their datasets are part of that training. No run waits for runs of other dataset names. After
+    `TENFOLD_RETRAIN_WAIT_HOURS` (12), a run trains on the newest partitions that exist by then.
 
     *Cost*: none while it waits. *A failure*: no dataset of this name (the message names the folder), or leaks between
     dates above `max_leaked_fraction` (the message names some).
@@ -155,8 +155,9 @@ def _chose(partitions: Mapping[str, str], events: Sequence[Any], window: int) ->
 
 
 def _should_wait(settings: Settings) -> bool:
-    """Return whether a run of `image_dataset` that makes this dataset is under way, and WAIT is not over."""
-    concern = next(filter(None, (_concern(form, settings) for form in forms_under_way(MAKER))), "")
+    """Return whether a run that makes this dataset is under way, and WAIT is not over."""
+    concerns = (_concern(maker, form, settings) for maker in MAKERS for form in forms_under_way(maker))
+    concern = next(filter(None, concerns), "")
     if not concern:
         return False
     run = get_current_context()["dag_run"]
@@ -167,17 +168,17 @@ def _should_wait(settings: Settings) -> bool:
     return True
 
 
-def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
-    """Return why this run waits for a run of `image_dataset`; empty if that run makes another dataset."""
+def _concern(maker: str, form: Mapping[str, Any] | None, settings: Settings) -> str:
+    """Return why this run waits for a run of the DAG `maker`; empty if that run makes another dataset."""
     if form is None:
-        return f"a run of {MAKER} without a date is running, and a task cannot read its form"
+        return f"a run of {maker} without a date is running, and a task cannot read its form"
     try:
-        made = or_sample_images(settings_from({**form_defaults().model_dump(), **form}))
+        made = or_sample_images(settings_from({**form_defaults().model_dump(), **form, "example_kind": MAKERS[maker]}))
     except SettingsError:
         return ""  # Its first task refuses it.
     if (made.datasets_folder, made.dataset_name) != (settings.datasets_folder, settings.dataset_name):
         return ""
-    return f"a run of {MAKER} that makes {settings.dataset_name!r} is running"
+    return f"a run of {maker} that makes {settings.dataset_name!r} is running"
 
 
 def _newest(settings: Settings) -> dict[str, Any]:
@@ -212,18 +213,18 @@ def _newest(settings: Settings) -> dict[str, Any]:
     params=form(form_defaults(), settings_of_training(), FIRST),
     default_args=task_defaults(),
     deadline=deadline(default_hours=7 * 24),
-    tags=["images", "training"],
+    tags=["images", "table", "training"],
 )
 def retrain() -> None:
-    """New datasets of `image_dataset` → one training on the newest state of them.
+    """New datasets of `image_dataset` or `tabular_dataset` → one training on the newest state of them.
 
-    - `choose` waits until no run of `image_dataset` makes this dataset, and takes the newest `window` partitions as one
+    - `choose` waits until no run of these DAGs makes this dataset, and takes the newest `window` partitions as one
       dataset, without copying a shard. If a model was already trained on the same versions with the same settings, the
       other tasks are skipped.
     - `train`, `promote` and `report` are those of `image_training`.
 
-    **Cost**: one training for a whole backfill. **Backfill**: that of `image_dataset` is enough; this DAG follows its
-    asset. It can also be triggered by hand.
+    **Cost**: one training for a whole backfill. **Backfill**: that of the DAG that makes the datasets is enough; this
+    DAG follows their asset. It can also be triggered by hand.
 
     It trains on the dataset that is new. If the form or the settings file (`TENFOLD_SETTINGS`) sets `dataset_name`, it
     trains only on the dataset of that name.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.__main__ import EXAMPLES, command_line
-from pipeline.config import AllowedBy, Decides, Settings, UsedBy
+from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy
 
 REFERENCE = Path(__file__).parent / "reference"
 SCHEMA = REFERENCE / "dataset.schema.json"
@@ -53,13 +53,16 @@ CHANGES = {
     Decides.TRAINING: "the identity of the training",
     Decides.DATASET | Decides.TRAINING: "the version of the dataset, and the identity of the training",
 }
+ANY_KIND = OnlyFor.IMAGES | OnlyFor.TABLES
 DAGS = {
-    UsedBy.BUILD: "`image_training`, `image_dataset`, `input_comparison`",
-    UsedBy.TRAIN: "`image_training`, `retrain`, `input_comparison`",
-    UsedBy.RETRAIN: "`retrain`",
-    UsedBy.COMPARE: "`input_comparison`",
-    UsedBy.BUILD | UsedBy.TRAIN: "`image_training`, `image_dataset`, `retrain`, `input_comparison`",
+    "image_training": (OnlyFor.IMAGES, UsedBy.BUILD | UsedBy.TRAIN),
+    "tabular_training": (OnlyFor.TABLES, UsedBy.BUILD | UsedBy.TRAIN),
+    "image_dataset": (OnlyFor.IMAGES, UsedBy.BUILD),
+    "tabular_dataset": (OnlyFor.TABLES, UsedBy.BUILD),
+    "retrain": (ANY_KIND, UsedBy.TRAIN | UsedBy.RETRAIN),
+    "input_comparison": (OnlyFor.IMAGES, UsedBy.BUILD | UsedBy.TRAIN | UsedBy.COMPARE),
 }
+"""The kinds of examples and the stages of each DAG (dags/form.py)."""
 
 
 def generated_pages() -> dict[str, str]:
@@ -82,11 +85,11 @@ def _setting(name: str, schema: dict[str, Any]) -> str:
     field = Settings.model_fields[name]
     default = field.get_default(call_default_factory=True)
     facts = {
-        "In the form": schema["title"] if _marker(field.metadata, UsedBy) in DAGS else "",
+        "In the form": schema["title"] if _dags(field.metadata) else "",
         "Default": "empty" if default in (None, "") else f"`{json.dumps(default).strip(chr(34))}`",
         "Values": _values(schema),
         "Another value changes": CHANGES[_marker(field.metadata, Decides)],
-        "DAGs": DAGS.get(_marker(field.metadata, UsedBy), "none, only the command line"),
+        "DAGs": ", ".join(f"`{dag}`" for dag in _dags(field.metadata)) or "none, only the command line",
         "Allowed by": _allowed_by(field.metadata),
     }
     lines = [f"- {fact}: {text}" for fact, text in facts.items() if text]
@@ -115,6 +118,12 @@ def _values(schema: dict[str, Any]) -> str:
 
 def _marker(metadata: list[Any], kind: type[Any]) -> Any:
     return next((marker for marker in metadata if isinstance(marker, kind)), None)
+
+
+def _dags(metadata: list[Any]) -> list[str]:
+    """Return the DAGs whose forms have a setting."""
+    stages, kind = _marker(metadata, UsedBy), _marker(metadata, OnlyFor) or ANY_KIND
+    return [dag for dag, (kinds, of_dag) in DAGS.items() if kind & kinds and stages & of_dag]
 
 
 def _allowed_by(metadata: list[Any]) -> str:

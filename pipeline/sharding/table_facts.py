@@ -49,8 +49,13 @@ def _preprocessing(
         vocabulary = sorted(counts, key=lambda text: (-counts[text], text))
         return {"vocabulary": vocabulary, "counts": [counts[text] for text in vocabulary]}
     if column.type == "string":
-        return {"hash_buckets": int(min(max(sum(order.images.values()) // 100, MIN_BUCKETS), MAX_BUCKETS))}
+        return {"hash_buckets": hash_buckets(sum(order.images.values()))}
     return {}
+
+
+def hash_buckets(rows: int) -> int:
+    """Return the number of buckets for the texts of a column with very many different values, in a number of rows."""
+    return int(min(max(rows // 100, MIN_BUCKETS), MAX_BUCKETS))
 
 
 def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:
@@ -68,7 +73,7 @@ def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, A
     types = [{column.name: (column.type, column.is_list) for column in schema.columns} for schema in (one, other)]
     columns = {name: "is missing" for name in types[0] if name not in types[1]}
     columns |= {
-        name: f"holds values of type {_words(types[1][name])} instead of {_words(kind)}"
+        name: f"holds values of type {words_of_type(*types[1][name])} instead of {words_of_type(*kind)}"
         for name, kind in types[0].items()
         if name in types[1] and types[1][name] != kind
     }
@@ -92,8 +97,9 @@ def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, A
     }
 
 
-def _words(kind: tuple[str, bool]) -> str:
-    return f"list of {kind[0]}" if kind[1] else kind[0]
+def words_of_type(type_: str, is_list: bool) -> str:
+    """Return the type of a column in words."""
+    return f"list of {type_}" if is_list else type_
 
 
 def _new_values(after: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -7,6 +7,8 @@ written once.
 
 Each version has passed the data gate by itself. Here the gate checks all versions together: an image may be in training
 in one version and in validation in another. Content hashes find such images.
+
+The versions of a table may have different columns. The window has the union of them (pipeline/sharding/table_union.py).
 """
 
 import hashlib
@@ -16,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +44,16 @@ from pipeline.dataset.manifest import (
     save,
 )
 from pipeline.errors import DatasetError
+from pipeline.records import tfrecord
 from pipeline.sharding.gate import Ask, decide, findings, notices
 from pipeline.sharding.quality_facts import DUPLICATES, Quality
 from pipeline.sharding.shared_images import Examples, shared_facts
+from pipeline.sharding.table_union import find_conflict, union_of
 from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
+from pipeline.tables.read import feature_kinds, read_row, text_of
+from pipeline.tables.schema import Schema
 from pipeline.workspace import hashes_folder, name_folder
 
 LISTS = (REJECTED, DUPLICATES)
@@ -107,14 +114,22 @@ def _require_alike(versions: Sequence[Dataset], partitions: Mapping[str, str]) -
     longest = _longest(versions)
     for each in versions:
         if difference := _difference(each, longest):
-            one, other = (
-                f"version {dataset.version} (partition {_partition(dataset, partitions)})"
-                for dataset in (each, longest)
-            )
-            raise DatasetError(
-                f"{one} and {other} cannot be trained on as one dataset: {difference}; build one of them again with "
-                "the settings of the other, or set window=1"
-            )
+            raise _refusal(each, longest, difference, partitions)
+    if not longest.table:
+        return
+    if conflict := find_conflict([Schema.from_json(each.table) for each in versions]):
+        first, second = versions[conflict.first], versions[conflict.second]
+        raise _refusal(first, second, conflict.difference, partitions)
+
+
+def _refusal(one: Dataset, other: Dataset, difference: str, partitions: Mapping[str, str]) -> DatasetError:
+    first, second = (
+        f"version {dataset.version} (partition {_partition(dataset, partitions)})" for dataset in (one, other)
+    )
+    return DatasetError(
+        f"{first} and {second} cannot be trained on as one dataset: {difference}; build one of them again with "
+        "the settings of the other, or set window=1"
+    )
 
 
 def _longest(versions: Sequence[Dataset]) -> Dataset:
@@ -144,8 +159,9 @@ def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
         ),  # In earlier releases, `seed` was also the seed of the split.
         ("validation_fraction", settings.get("validation_fraction")),
     ]
+    kind = ("the kind of examples", "table" if dataset.table else "images")
     labels = [(f"label {number}", label) for number, label in enumerate(dataset.labels)]
-    return [*asdict(dataset.records).items(), *sides, *labels]
+    return [kind, *asdict(dataset.records).items(), *sides, *labels]
 
 
 def _partition(dataset: Dataset, partitions: Mapping[str, str]) -> str:
@@ -205,10 +221,27 @@ def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, 
         part = int(np.searchsorted(ends, index, side="right"))
         number, split = parts[part]
         dataset, position = versions[number], index - int(ends[part]) + counts[part]
-        [(key, _)] = images_at(folder / dataset.version, dataset, split, [position])
-        return f"{_partition(dataset, partitions)}: {key}"
+        return f"{_partition(dataset, partitions)}: {_key(folder / dataset.version, dataset, split, position)}"
 
-    return shared_facts(examples, name)
+    facts = shared_facts(examples, name)
+    return {"unit": "row", **facts} if versions[0].table else facts
+
+
+def _key(folder: Place, dataset: Dataset, split: str, position: int) -> str:
+    """Return the key of an example. A row without a key column is named by its position."""
+    if not dataset.table:
+        [(key, _)] = images_at(folder, dataset, split, [position])
+        return key
+    schema = Schema.from_json(dataset.table)
+    column = schema.of_role("key")
+    if column is None:
+        return f"row {position} of {split}"
+    for shard in dataset.splits[split].shards:
+        if position < shard.examples:
+            [record] = islice(tfrecord.read_records(folder / shard.name), position, position + 1)
+            return text_of(read_row(record, schema)[column.name][0], column)
+        position -= shard.examples
+    raise DatasetError(f"{folder} has fewer {split} rows than its dataset.json says: build the dataset again")
 
 
 def _hashes(folder: Place, versions: Sequence[Dataset], settings: Settings) -> NDArray[np.uint64]:
@@ -228,14 +261,16 @@ def _joined(
     versions: Sequence[Dataset], lists: Mapping[str, ListWriter], uri: str, partitions: Mapping[str, str]
 ) -> Dataset:
     longest, fingerprint = _longest(versions), _fingerprint(versions)
+    splits = {name: _split(name, versions) for name in SPLITS if any(name in each.splits for each in versions)}
+    table = union_of([each.table for each in versions], splits[TRAIN].examples) if longest.table else {}
     return Dataset(
         name=longest.name,
         version=fingerprint[:ID_LENGTH],
         labels=longest.labels,
         texts={label: text for each in versions for label, text in each.texts.items()},
         records=longest.records,
-        features=longest.features,
-        splits={name: _split(name, versions) for name in SPLITS if any(name in each.splits for each in versions)},
+        features=feature_kinds(Schema.from_json(table)) if table else longest.features,
+        splits=splits,
         rejected={"count": lists[REJECTED].lines, **lists[REJECTED].facts(REJECTED)},
         duplicates={"groups": lists[DUPLICATES].lines, **lists[DUPLICATES].facts(DUPLICATES)},
         source={
@@ -250,6 +285,7 @@ def _joined(
         settings={},
         software={},
         window=dict(partitions),
+        table=table,
     )
 
 

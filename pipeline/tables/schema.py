@@ -18,7 +18,7 @@ MAX_DISTINCT = 10_000
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. Its facts are those of all rows of the source."""
+    """One column of a table. Its facts are those of all rows of the source, or of the sources of a window."""
 
     name: str
     type: ColumnType
@@ -28,7 +28,8 @@ class Column:
     missing: int = 0
     """Number of rows without a value."""
     distinct: int | None = None
-    """Number of different values; None if there are more than MAX_DISTINCT, or the values are lists."""
+    """Number of different values; None if there are more than MAX_DISTINCT, or the values are lists. Also None in a
+    window of several versions that do not list the values."""
     low: float | int | str | None = None
     """The smallest value, as it stands in the records; None if there is no value, or the values are lists."""
     high: float | int | str | None = None

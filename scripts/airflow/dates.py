@@ -60,9 +60,7 @@ def read_backfill(first: str, last: str, reprocess: str, conf: Conf, today: date
     if begin > end:
         raise Refused(f"FROM={begin} is after TO={end}: give the earlier date first")
     if end >= today:
-        raise Refused(
-            f"TO must be before today ({today} in UTC), because the images of today are not complete, got {end}"
-        )
+        raise Refused(f"TO must be before today ({today} in UTC), because the data of today is not complete, got {end}")
     if reprocess not in _REPROCESS:
         raise Refused(f"REPROCESS must be failed or all, got {reprocess!r}")
     request = Backfill(begin, end, _REPROCESS[reprocess], conf)
@@ -84,7 +82,7 @@ def _date(name: str, text: str) -> date:
 
 
 def require_dated(conf: Conf, environ: Mapping[str, str]) -> None:
-    """Raise Refused if all dates would have the same images."""
+    """Raise Refused if all dates would have the same images or rows."""
     if conf.get("data_date"):
         raise Refused(
             f"PARAMS must not set data_date, got {conf['data_date']!r}: remove it, because each run uses its own date"
@@ -92,10 +90,11 @@ def require_dated(conf: Conf, environ: Mapping[str, str]) -> None:
     source = conf.get("source_uri") or default_settings(environ.get("TENFOLD_SETTINGS", "")).source_uri
     if not source:
         raise Refused(
-            "SOURCE is missing: give the folder of images, with {date} for the date, such as SOURCE=/data/{date}"
+            "SOURCE is missing: give the images or the table of a date, with {date} for the date, such as "
+            "SOURCE=/data/{date}"
         )
     if not is_dated(source):
         raise Refused(
-            f"SOURCE={source} is the same folder for every date: replace the part that depends on the date with one of "
+            f"SOURCE={source} is the same for every date: replace the part that depends on the date with one of "
             f"{PLACEHOLDERS}, such as SOURCE={source}/{{date}}"
         )

@@ -1,4 +1,4 @@
-"""The one training that follows a backfill: the DAG `retrain` starts on the datasets of `image_dataset`."""
+"""The one training that follows a backfill: the DAG `retrain` starts on new datasets."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,7 +21,9 @@ from scripts.airflow.remote import Running
 from scripts.airflow.signals import Signals
 from scripts.airflow.watch import RunStatus, watch
 
-MAKER, TRAINER, CHOICE = "image_dataset", "retrain", "choose"
+MAKER, TABULAR_MAKER = "image_dataset", "tabular_dataset"
+"""The DAGs that make a dataset of each date."""
+TRAINER, CHOICE = "retrain", "choose"
 
 
 def trainer_of(airflow: Running, client: Client, signals: Signals) -> Client | None:
@@ -29,7 +31,7 @@ def trainer_of(airflow: Running, client: Client, signals: Signals) -> Client | N
 
     It must be unpaused before the first dataset exists, because Airflow drops events for a paused DAG.
     """
-    if client.dag_id != MAKER or not (airflow.layout.dags / f"{TRAINER}.py").exists():
+    if client.dag_id not in (MAKER, TABULAR_MAKER) or not (airflow.layout.dags / f"{TRAINER}.py").exists():
         return None
     trainer = client.of(TRAINER)
     wait_until_ready(airflow, trainer, ANY_TIME, signals)

@@ -14,7 +14,12 @@ from scripts.airflow.errors import Refused
 from scripts.airflow.notifiers import problem_of_notifiers
 from scripts.airflow.progress import say
 
-SCHEDULES = ("TENFOLD_DATASET_SCHEDULE", "TENFOLD_TRAINING_SCHEDULE", "TENFOLD_TABULAR_SCHEDULE")
+SCHEDULES = (
+    "TENFOLD_DATASET_SCHEDULE",
+    "TENFOLD_TRAINING_SCHEDULE",
+    "TENFOLD_TABULAR_SCHEDULE",
+    "TENFOLD_TABULAR_DATASET_SCHEDULE",
+)
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _ANSWERS = ("true", "false", "yes", "no", "1", "0")
 MAX_HOURS = 87_600

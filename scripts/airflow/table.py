@@ -13,12 +13,12 @@ class Row(NamedTuple):
     """One date."""
 
     date: str
-    images: str
+    examples: str
     version: str
     outcome: str
 
 
-_HEAD = Row("date", "images", "version", "outcome")
+_HEAD = Row("date", "examples", "version", "outcome")
 
 
 def report(client: Client, outcome: Outcome) -> list[str]:
@@ -33,8 +33,8 @@ def report(client: Client, outcome: Outcome) -> list[str]:
 
 def row_of(run: Json, made: Json, outcome: Outcome) -> Row:
     """Return one date, by its run and what the task `upload.commit` of it returned."""
-    images = str(sum(made["examples"].values())) if made else ""
-    return Row(date_of(run), images, made.get("version", ""), _word(run, made, outcome))
+    examples = str(sum(made["examples"].values())) if made else ""
+    return Row(date_of(run), examples, made.get("version", ""), _word(run, made, outcome))
 
 
 def _word(run: Json, made: Json, outcome: Outcome) -> str:
@@ -48,8 +48,8 @@ def _word(run: Json, made: Json, outcome: Outcome) -> str:
 
 def aligned(rows: Sequence[Row]) -> list[str]:
     """Return rows as lines with columns of equal width; numbers stand on the right."""
-    date, images, version, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return [f"{row.date:<{date}}  {row.images:>{images}}  {row.version:<{version}}  {row.outcome}" for row in rows]
+    date, examples, version, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [f"{row.date:<{date}}  {row.examples:>{examples}}  {row.version:<{version}}  {row.outcome}" for row in rows]
 
 
 def summary(outcome: Outcome) -> str:

@@ -13,6 +13,7 @@ from dags.form import (
     settings_of_comparison,
     settings_of_dataset,
     settings_of_tables,
+    settings_of_tabular_dataset,
     settings_of_training,
 )
 from pipeline.config import OnlyFor, Settings, declared, settings_from, settings_of_command_line
@@ -21,8 +22,8 @@ from tests.dags.conftest import RunDag
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
-ALL = ["image_training", "image_dataset", "retrain", "input_comparison", "tabular_training"]
-DATED = ["image_training", "image_dataset", "tabular_training"]
+ALL = ["image_training", "image_dataset", "retrain", "input_comparison", "tabular_training", "tabular_dataset"]
+DATED = ["image_training", "image_dataset", "tabular_training", "tabular_dataset"]
 
 
 def test_airflow_reads_exactly_the_dag_files(dags: dict[str, Any]):
@@ -67,7 +68,8 @@ def test_every_setting_is_in_its_forms():
     assert set(settings_of_all()) == settings - {"window"} - of_comparison
     assert set(settings_of_comparison()) == settings - {"window"}
     assert set(settings_of_dataset()) | set(settings_of_training()) == settings - of_comparison
-    assert of_tables <= set(settings_of_tables())
+    assert of_tables <= set(settings_of_tabular_dataset()) < set(settings_of_tables())
+    assert set(settings_of_tabular_dataset()).isdisjoint({"model", "epochs", "window", "prepare", "source_kind"})
     assert set(settings_of_tables()).isdisjoint({"image_size", "check", "path_column", "flip"})
     assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(settings_of_dataset())
     assert {"model", "weights", "comet_project", "read_shards", "window"} <= set(settings_of_training())

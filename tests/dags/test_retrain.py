@@ -21,7 +21,7 @@ from tests.published import publish
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
 DATE = datetime(2026, 1, 1, tzinfo=UTC)
-UnderWay = Callable[[dict[str, Any], datetime | None, str], None]
+UnderWay = Callable[..., None]
 DAYS = ["2026-01-01", "2026-01-02", "2026-01-03"]
 
 
@@ -125,23 +125,23 @@ def test_a_window_with_leaked_validation_images_fails_before_the_training(
 
 @pytest.fixture
 def under_way(airflow_database: None) -> Iterator[UnderWay]:
-    """A function that adds an active run of `image_dataset` until the end of the test."""
+    """A function that adds an active run of `image_dataset`, or another DAG, until the end of the test."""
     from airflow.models import DagRun
     from airflow.utils.session import create_session
 
     made: list[str] = []
 
-    def start(conf: dict[str, Any], date: datetime | None, state: str) -> None:
+    def start(conf: dict[str, Any], date: datetime | None, state: str, maker: str = "image_dataset") -> None:
         made.append(f"under_way_{len(made)}")
         now = datetime.now(UTC)
         with create_session() as session:
-            run = DagRun("image_dataset", made[-1], run_after=now, run_type="manual", state=state, conf=conf)
+            run = DagRun(maker, made[-1], run_after=now, run_type="manual", state=state, conf=conf)
             run.logical_date, run.start_date, run.queued_at = date, now, now
             session.add(run)
 
     yield start
     with create_session() as session:
-        session.query(DagRun).filter(DagRun.dag_id == "image_dataset", DagRun.run_id.in_(made)).delete()
+        session.query(DagRun).filter(DagRun.run_id.in_(made)).delete()
 
 
 @pytest.fixture
@@ -186,6 +186,18 @@ def test_choose_waits_only_for_runs_that_build_this_dataset(
     workspace = {"workspace": str(tmp_path / "workspace")}
     under_way({"source_uri": "/data/trucks"}, datetime(2026, 2, 2, tzinfo=UTC), state)
     under_way({**workspace, **form}, date, state)
+    assert waits({**workspace, "dataset_name": "flowers"}) == expected
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("source", "expected"), [("/data/flowers/{date}.csv", True), ("/flowers/data/{date}.csv", False)]
+)
+def test_choose_waits_for_runs_that_build_this_dataset_of_a_table(
+    waits: Callable[[dict[str, Any]], bool], under_way: UnderWay, tmp_path: Path, source: str, expected: bool
+):
+    workspace = {"workspace": str(tmp_path / "workspace")}
+    under_way({**workspace, "source_uri": source}, DATE, "running", "tabular_dataset")
     assert waits({**workspace, "dataset_name": "flowers"}) == expected
 
 
@@ -302,6 +314,63 @@ def test_the_newest_dates_are_trained_on_once_as_one_dataset(run_dag: RunDag, ph
     assert _build(run_dag, photos, DAYS[2])["version"] != made[2]["version"]
     changed = run_dag("retrain", {"window": 2})
     assert changed.returned("train")["run"] != trained["run"]
+
+
+COLUMNS = {DAYS[0]: ("x", "color", "y"), DAYS[1]: ("x", "y"), DAYS[2]: ("y", "x", "color")}
+"""The columns of the table of each day. The second day lacks one."""
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    """A folder with a table for each of three days."""
+    folder = tmp_path / "sales"
+    folder.mkdir()
+    for first, (day, names) in enumerate(COLUMNS.items()):
+        rows = [
+            {"x": number, "color": "red" if number % 3 else "blue", "y": "yes" if number % 2 else "no"}
+            for number in range(40 * first, 40 * first + 40)
+        ]
+        lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in rows)]
+        (folder / f"{day}.csv").write_text("\n".join(lines))
+    return folder
+
+
+def _build_table(run_dag: RunDag, tables: Path, day: str) -> dict:
+    form = {"source_uri": str(tables / "{date}.csv"), "label_column": "y", "on_columns": "continue", "num_shards": 2}
+    ran = run_dag("tabular_dataset", form, datetime.fromisoformat(day + "T00:00+00:00"))
+    assert ran.state == "success"
+    made: dict = ran.returned("upload.commit")
+    return made
+
+
+def test_the_table_of_a_date_becomes_a_dataset_and_an_event(run_dag: RunDag, tables: Path):
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    made = _build_table(run_dag, tables, DAYS[1])
+    dataset = load(Path(made["dataset"]))
+    assert (dataset.name, dataset.table["rows"], sum(made["examples"].values())) == ("sales", 40, 40)
+    with create_session() as session:
+        event = session.scalars(select(AssetEvent).order_by(AssetEvent.id.desc())).first()
+        assert event is not None
+        assert (event.source_dag_id, event.asset.name) == ("tabular_dataset", "image_dataset")
+        assert event.extra == {"dataset_name": "sales", "data_date": DAYS[1], **made}
+
+
+@pytest.mark.long
+def test_tables_of_several_dates_with_other_columns_are_trained_on_once(run_dag: RunDag, tables: Path):
+    made = [_build_table(run_dag, tables, day) for day in DAYS]
+    ran = run_dag("retrain", {"window": 3, "image_size": None})
+    assert ran.state == "success"
+    window = load(Path(ran.returned("choose")))
+    assert dict(window.window) == {day: each["version"] for day, each in zip(DAYS, made, strict=True)}
+    assert sum(split.examples for split in window.splits.values()) == 120
+    missing = {column["name"]: column["missing"] for column in window.table["columns"]}
+    assert missing == {"x": 0, "color": 40, "y": 0}
+    trained = ran.returned("train")
+    assert Path(trained["model"]).exists()
+    assert run_dag("retrain", {"window": 3, "image_size": None}).tasks["train"] == "skipped"
 
 
 def test_the_asset_event_describes_the_published_dataset(run_dag: RunDag, photos: Path):

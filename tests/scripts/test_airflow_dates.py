@@ -1,10 +1,17 @@
+import json
+import os
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scripts.airflow.dates import read_backfill, require_dated
+from pipeline.config import settings_from
+from scripts.airflow.__main__ import backfill_of, command_parser, dag_of_backfill
+from scripts.airflow.dates import Backfill, read_backfill, require_dated
 from scripts.airflow.errors import Refused
+from scripts.airflow.settings import layout_from
 
 TODAY = date(2026, 1, 31)
 
@@ -42,7 +49,7 @@ def test_the_request_to_airflow_includes_the_whole_last_day(reprocess: str, beha
 @pytest.mark.parametrize(
     ("conf", "what"),
     [
-        ({"source_uri": "/data"}, "SOURCE=/data is the same folder for every date: .* such as SOURCE=/data/{date}"),
+        ({"source_uri": "/data"}, "SOURCE=/data is the same for every date: .* such as SOURCE=/data/{date}"),
         ({}, "SOURCE is missing"),
         ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "PARAMS must not set data_date, got '2026-01-01'"),
     ],
@@ -55,3 +62,65 @@ def test_a_source_with_the_same_images_for_all_dates_is_refused(conf: dict[str, 
 def test_the_source_can_come_from_the_settings_file(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('source_uri = "/data/{date}"')
     require_dated({}, {"TENFOLD_SETTINGS": str(tmp_path / "s.toml")})
+
+
+@pytest.fixture
+def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, Backfill]]:
+    """A function that returns the DAG and the backfill of some options of the command line."""
+    monkeypatch.delenv("TENFOLD_SETTINGS", raising=False)
+    monkeypatch.setenv("TENFOLD_HOME", str(tmp_path / "home"))
+
+    def read(*options: str) -> tuple[str, Backfill]:
+        words = ["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *options]
+        args, layout = command_parser().parse_args(words), layout_from(os.environ)
+        return dag_of_backfill(args), backfill_of(args, layout)
+
+    return read
+
+
+LABEL = json.dumps({"label_column": "churn"})
+
+
+@pytest.mark.parametrize(
+    ("options", "dag_id"),
+    [
+        (["--dag", "tabular_dataset", "--source", "{folder}/{{date}}.csv", "--params", LABEL], "tabular_dataset"),
+        (["--dag", "tabular_training", "--source", "{folder}/{{date}}.csv", "--label", "churn"], "tabular_training"),
+        (["--table", "{folder}/{{date}}.csv", "--label", "churn"], "tabular_dataset"),
+    ],
+)
+def test_a_backfill_of_tables_is_named_after_their_folder(
+    backfill: Callable[..., tuple[str, Backfill]], tmp_path: Path, options: list[str], dag_id: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    filled = [word if word == LABEL else word.format(folder=tmp_path / "data") for word in options]
+    made, request = backfill(*filled)
+    source = f"{tmp_path}/data/{{date}}.csv"
+    assert (made, request.conf) == (dag_id, {"source_uri": source, "label_column": "churn"})
+    assert settings_from({**request.conf, "example_kind": "table"}).dataset_name == "data"
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--dag", "tabular_dataset", "--source", "gs://b/{date}.csv"], "label_column is missing, and tabular_dataset"),
+        (
+            ["--dag", "image_dataset", "--table", "gs://b/{date}.csv"],
+            "is for images, .* DAG=tabular_dataset",
+        ),
+        (["--dag", "retrain"], "DAG must be .*image_dataset.*tabular_dataset, got 'retrain'"),
+    ],
+)
+def test_a_backfill_of_tables_that_cannot_run_is_refused(
+    backfill: Callable[..., Any], options: list[str], what: str
+) -> None:
+    with pytest.raises(Refused, match=what):
+        backfill(*options)
+
+
+def test_the_label_can_come_from_the_settings_file(
+    backfill: Callable[..., tuple[str, Backfill]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s.toml").write_text('label_column = "y"')
+    monkeypatch.setenv("TENFOLD_SETTINGS", str(tmp_path / "s.toml"))
+    backfill("--dag", "tabular_dataset", "--source", "gs://bucket/{date}.csv")

@@ -41,8 +41,8 @@ def test_the_row_of_a_date_that_was_skipped(ended: str | None, word: str) -> Non
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    rows = [Row("date", "images", "version", "outcome"), Row("2026-01-01", "5", "ab", "new")]
-    assert aligned(rows) == ["date        images  version  outcome", "2026-01-01       5  ab       new"]
+    rows = [Row("date", "examples", "version", "outcome"), Row("2026-01-01", "5", "ab", "new")]
+    assert aligned(rows) == ["date        examples  version  outcome", "2026-01-01         5  ab       new"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -385,7 +386,7 @@ def test_the_batches_are_the_same_in_every_pass(tmp_path: Path, monkeypatch: pyt
 def test_the_index_of_pandas_is_refused(tmp_path: Path):
     frame = pd.DataFrame({"a": [1, 2]}, index=[5, 6])
     parquet.write_table(pa.Table.from_pandas(frame), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match="__index_level_0__.* index=False"):
+    with pytest.raises(SourceError, match=r"__index_level_0__.* index=False"):
         list(read_table([tmp_path / "a.parquet"]))
 
 
