@@ -53,7 +53,7 @@ def differing(comparison: Comparison) -> Table | None:
 
 def learning(runs: Runs) -> Figure:
     """Draw loss and accuracy (or mean absolute error) of both runs by epoch."""
-    metric = metric_of([column for run in runs for column in run.epochs])
+    metric = metric_of([str(column) for run in runs for column in run.epochs])
     name, title = "learning", learning_title(metric)
     if not any("loss" in run.epochs for run in runs):
         return Figure(name, title, "No epoch was completed, so there is nothing to show.")

@@ -106,8 +106,8 @@ def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterato
         for row in range(rows.num_rows):
             answer = {"rejected": reasons[row]} if row in reasons else next(answers)
             yield {"file": str(file), "row": first + row, **answer}
-        for number, row in enumerate(unreadable, first + rows.num_rows):
-            yield {"file": str(file), "row": number, "rejected": row.reason}
+        for number, bad in enumerate(unreadable, first + rows.num_rows):
+            yield {"file": str(file), "row": number, "rejected": bad.reason}
         first += rows.num_rows + len(unreadable)
 
 
