@@ -55,12 +55,12 @@ class Summary:
     """The share of the steps that are done."""
     accuracy: float | None = None
     """The validation accuracy of the best model so far. A regression has none."""
-    mae: float | None = None
-    """The mean absolute error of the best model so far. Only a regression has one."""
     wait: float | None = None
     """The share of the step time that is data wait."""
     limit: str = ""
     """The bottleneck."""
+    mae: float | None = None
+    """The mean absolute error of the best model so far. Only a regression has one."""
 
 
 GONE = Summary("unknown", "its folder was removed, or is on another machine")
