@@ -67,7 +67,6 @@ def _require_fit_of_table(settings: Settings, table: Mapping[str, Any], place: s
         "balanced": ("table", (False,), weighted),
         "cache": ("table", ("auto", "off"), cached),
         "weights": ("table", ("",), "its model starts from random weights"),
-        "freeze_epochs": ("table", (0,), "its model has no base that could be frozen"),
     }
     if table["task"] == "regression":
         reason = "a regression has no classes"

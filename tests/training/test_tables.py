@@ -525,12 +525,17 @@ def test_argument_names_are_plain_and_unique():
         ({"cache": "memory"}, "cache must be auto or off for a table"),
         ({"class_weights": "balanced"}, "class_weights must be none for a regression, .* a regression has no classes"),
         ({"label_smoothing": 0.1}, "label_smoothing must be 0 for a regression, .* got 0.1"),
-        ({"freeze_epochs": 1}, "freeze_epochs must be 0 for a table"),
     ],
 )
 def test_settings_that_do_not_fit_a_table_are_refused(values: Path, tmp_path: Path, others: dict[str, Any], words: str):
     with pytest.raises(SettingsError, match=words):
         prepare_run(settings_in(tmp_path, **others), values, "run")
+
+
+def test_weights_are_refused_for_a_table(values: Path, tmp_path: Path):
+    (tmp_path / "some.weights.h5").write_bytes(b"")
+    with pytest.raises(SettingsError, match=r"weights must be empty for a table, as in table, got .*: its model"):
+        prepare_run(settings_in(tmp_path, weights=str(tmp_path / "some.weights.h5")), values, "run")
 
 
 def test_a_training_on_a_table_knows_its_kind(regressor: Run):
