@@ -63,8 +63,8 @@ def dataset_of(
     """Return the folder of the dataset of some partitions: that of a version, or of a window of several versions.
 
     `partitions` are versions by partition. Raises DatasetError if there is none, if a version is missing or
-    incomplete, or if two of them cannot be one dataset, as those of tables. Raises GateError if a window has more leaks
-    than `settings` allow. `ask` asks a person if `settings` say so.
+    incomplete, or if two of them cannot be one dataset. Raises GateError if a window has more leaks than `settings`
+    allow. `ask` asks a person if `settings` say so.
     """
     folder = name_folder(settings)
     if not partitions:
@@ -74,12 +74,6 @@ def dataset_of(
     versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
     if len(versions) == 1:
         return folder / versions[0].version
-    if tables := [each for each in versions if each.table]:
-        # Each version has its own schema and preprocessing, and a model needs one of all training rows.
-        raise DatasetError(
-            f"{tables[0].name} has tables, whose versions cannot be one dataset: set window=1, or build one table from "
-            "the files of all dates in a folder"
-        )
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
     # The gate also decides about a window that exists, because the settings of this run may allow fewer leaks.
     if is_committed(window):

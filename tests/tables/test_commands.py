@@ -95,19 +95,6 @@ def test_a_missing_source_is_called_a_table(settings: tuple[str, ...], words: st
     assert words in refused(capsys, "build", *TABLE, *(part for each in settings for part in ("--set", each)))
 
 
-def test_a_window_of_tables_is_refused(sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    lines = (sources / "customers.csv").read_text().splitlines(keepends=True)
-    common = ("--set", "dataset_name=t", "--set", f"workspace={tmp_path / 'workspace'}")
-    for day, rows in (("2026-01-01", lines[1:200]), ("2026-01-02", lines[200:])):
-        (tmp_path / day).mkdir()
-        (tmp_path / day / "t.csv").write_text("".join([lines[0], *rows]))
-        values = ("source_uri=" + str(tmp_path / "{date}"), "data_date=" + day, "label_column=churn")
-        assert main(["build", *TABLE, *common, *(part for each in values for part in ("--set", each))]) == 0
-    error = refused(capsys, "window", *common, "--set", "window=2")
-    assert "t has tables, whose versions cannot be one dataset: set window=1" in error
-    assert main(["window", *common, "--set", "window=1"]) == 0
-
-
 def test_the_order_of_classes_is_measured(classes: Path, numbers: Path, capsys: pytest.CaptureFixture[str]):
     capsys.readouterr()
     assert main(["shuffle-quality", str(classes)]) == 0
