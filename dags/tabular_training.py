@@ -25,7 +25,7 @@ FIRST = (
     tags=["table", "training"],
 )
 def tabular_training() -> None:
-    """A table (CSV or Parquet) → TFRecord shards → a trained model and its report.
+    """A table (CSV, Parquet or TFRecord) → TFRecord shards → a trained model and its report.
 
     - `extract` reads the table twice: to find the type of each column, and to encode the rows.
     - `shard` plans, then writes ranges of shards in parallel. Complete shards are skipped.
@@ -35,6 +35,8 @@ def tabular_training() -> None:
     prepares the other columns by itself: the exported model takes the values of the table.
 
     **Cost**: about 2 s for each million values until the shards are written, on one core; then the GPU.
+
+    **Backfill**: with `{date}` in *Source*, each date becomes a dataset **and a model**.
 
     **Again**: clearing any task is safe, and complete work is not repeated.
     """

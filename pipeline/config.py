@@ -181,8 +181,9 @@ class Settings(BaseModel):
     example_kind: Annotated[Literal["images", "table"], Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
         "images",
         title="Kind of examples",
-        description="images: the source is a folder or a list of images. table: each row of the source (CSV or "
-        "Parquet) is an example. Settings that only the other kind uses have no effect. A DAG sets the kind.",
+        description="images: the source is a folder or a list of images. table: each row of the source (CSV, "
+        "Parquet or TFRecord) is an example. Settings that only the other kind uses have no effect. A DAG sets the "
+        "kind.",
     )
 
     # This field comes after source_uri, from which its default follows: Pydantic validates fields in their order.

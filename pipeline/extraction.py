@@ -25,7 +25,6 @@ from pipeline.sources.detection import key_ranges
 from pipeline.sources.key_range import MIN_IMAGES, KeyRange
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Show, no_progress, progress
-from pipeline.tables.extract import list_table
 from pipeline.workspace import place_hash, snapshots_folder
 
 RANGE_IMAGES = "TENFOLD_RANGE_IMAGES"
@@ -98,7 +97,11 @@ def list_all(settings: Settings) -> Place:
     Raises:
         SourceError: If the source has no example of a class, or changes meanwhile.
     """
-    return list_table(settings) if settings.example_kind == "table" else list_source(settings)
+    if settings.example_kind == "table":
+        from pipeline.tables.extract import list_table  # Arrow takes a third of a second, and images do not need it.
+
+        return list_table(settings)
+    return list_source(settings)
 
 
 def load_range_file(path: str) -> RangeFile:

@@ -18,6 +18,8 @@ from pipeline.records import tfrecord
 from pipeline.records.format import RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
 from pipeline.system.parallel import ordered_map
+from pipeline.tables.read import read_row
+from pipeline.tables.schema import Schema
 
 COMMIT = "dataset.json"
 CARD = "card.html"
@@ -333,19 +335,26 @@ def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[i
 
     A shard is read up to the last wanted record. In a bucket, it is copied first.
     """
-    images: dict[int, tuple[str, bytes]] = {}
+    images = [read_image(record, dataset.records) for record in _records_at(folder, dataset, split, positions)]
+    return [(image.filename.decode("utf-8", "surrogateescape"), as_file(image)) for image in images]
+
+
+def rows_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[dict[str, Any]]:
+    """Return rows of a table as `read_row` does, by their positions through all shards of the split, from 0."""
+    schema = Schema.from_json(dataset.table)
+    return [read_row(record, schema) for record in _records_at(folder, dataset, split, positions)]
+
+
+def _records_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[bytes]:
+    found: dict[int, bytes] = {}
     before = 0
     for shard in dataset.splits[split].shards:
         wanted = {position - before for position in positions if 0 <= position - before < shard.examples}
         if wanted:
             records = islice(tfrecord.read_records(folder / shard.name), max(wanted) + 1)
-            picked = ((number, record) for number, record in enumerate(records) if number in wanted)
-            for number, record in picked:
-                image = read_image(record, dataset.records)
-                filename = image.filename.decode("utf-8", "surrogateescape")
-                images[before + number] = filename, as_file(image)
+            found |= {before + number: record for number, record in enumerate(records) if number in wanted}
         before += shard.examples
-    return [images[position] for position in positions]
+    return [found[position] for position in positions]
 
 
 def _size(path: Place) -> int | None:

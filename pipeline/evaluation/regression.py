@@ -14,6 +14,7 @@ from pipeline.evaluation.estimates import (
     bootstrapped,
     mean_of,
     rows,
+    weighted_sum,
 )
 from pipeline.evaluation.scales import rounded, significant
 
@@ -81,16 +82,17 @@ class RegressionPredictions(NamedTuple):
 
     def statistic(self) -> Statistic:
         """Return the figures of the examples, each taken as often as its weight says."""
-        absolute, squared = np.abs(self.residual), self.residual**2
+        absolute, squared, n = np.abs(self.residual), self.residual**2, len(self.label)
         # Around the mean, so that the variance is not a small difference of large numbers.
-        centered, n, has_r2 = self.label - self.label.mean(), len(self.label), "r2" in self.figures
+        centered = self.label - self.label.mean()
+        centered_squared, has_r2 = centered**2, "r2" in self.figures
 
         def statistic(weights: Array) -> Array:
-            mean_square = weights @ squared / n
-            figures = [weights @ absolute / n, np.sqrt(mean_square)]
+            mean_square = weighted_sum(weights, squared) / n
+            figures = [weighted_sum(weights, absolute) / n, mean_square**0.5]
             if has_r2:
-                square = weights @ centered**2 / n
-                variance = square - (weights @ centered / n) ** 2
+                square = weighted_sum(weights, centered_squared) / n
+                variance = square - (weighted_sum(weights, centered) / n) ** 2
                 figures.append(1 - mean_square / variance if variance > SAME * square else np.nan)
             return np.array(figures)
 

@@ -19,6 +19,7 @@ from pipeline.evaluation.estimates import (
     calibration_error,
     mean_of,
     reliability_of,
+    weighted_sum,
 )
 from pipeline.evaluation.one_label import Predictions
 from pipeline.evaluation.scales import rounded
@@ -33,28 +34,30 @@ MIN_PROBABILITY = float(np.finfo(np.float32).eps)
 class Ranks:
     """All rows by the probability of a class. Rows of the same probability have the same level."""
 
-    is_hit: Array
-    """Whether each row has the class."""
+    hits: Array
+    """The rows that have the class, by their positions."""
     level: Array
     """The level of each row, rising, from 0."""
+    level_of_hits: Array
 
     @classmethod
     def of(cls, is_hit: Array, probability: Array) -> Self:
         """Return the ranks for a class: whether each row has it, (n,), and the probability it was given, (n,)."""
         _, level = np.unique(probability, return_inverse=True)
-        return cls(is_hit, level)
+        hits = np.flatnonzero(is_hit)
+        return cls(hits, level, level[hits])
 
     def auc(self, weights: Array) -> float:
         """Return the area under the ROC curve; NaN without a row of the class, or without another row.
 
         It is the probability that a row of the class has a higher level than another row. The same level counts half.
         """
-        everything = np.bincount(self.level, weights)
-        hits = np.bincount(self.level[self.is_hit], weights[self.is_hit], len(everything))
-        misses = everything - hits
-        pairs = hits.sum() * misses.sum()
+        misses = np.bincount(self.level, weights)
+        hits = np.bincount(self.level_of_hits, weights[self.hits], len(misses))
+        misses -= hits
+        pairs = float(hits.sum() * misses.sum())
         below = np.cumsum(misses) - misses / 2
-        return float(hits @ below / pairs) if pairs else float("nan")
+        return weighted_sum(hits, below) / pairs if pairs else float("nan")
 
 
 def mean_auc(ranks: Sequence[Ranks]) -> Statistic:

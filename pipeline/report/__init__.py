@@ -28,17 +28,20 @@ def report_run(run: Place) -> Place:
     Raises:
         DatasetError: The folder holds no run, or the dataset of the run does not exist any more.
     """
-    from pipeline.dataset.manifest import images_at, load, sample_images
+    from pipeline.dataset.manifest import images_at, load, rows_at, sample_images
     from pipeline.evaluation.metrics import EVALUATION
+    from pipeline.report.table_columns import texts_of
     from pipeline.runs.run import load_run
+    from pipeline.tables.schema import Schema
 
     with _local_folder(run, REPORT_FILES) as folder:
         place = place_of(load_run(folder).dataset)
         dataset = load(place)
+        positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
         if dataset.table:  # There are no pictures.
-            report = write_report(folder)
+            schema, rows = Schema.from_json(dataset.table), rows_at(place, dataset, "validation", positions)
+            report = write_report(folder, wrong_rows=[texts_of(row, schema) for row in rows])
         else:
-            positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
             images = images_at(place, dataset, "validation", positions)
             report = write_report(folder, sample_images(place, dataset, SAMPLES), images)
         if isinstance(run, Path):
@@ -101,7 +104,10 @@ def write_card(
 
 
 def write_report(
-    run_folder: Path, samples: Sequence[tuple[str, bytes]] = (), confident_mistakes: Sequence[tuple[str, bytes]] = ()
+    run_folder: Path,
+    samples: Sequence[tuple[str, bytes]] = (),
+    confident_mistakes: Sequence[tuple[str, bytes]] = (),
+    wrong_rows: Sequence[Mapping[str, str]] = (),
 ) -> Path:
     """Write `run_folder/report.html` and return its path. An older page stays until the new one is complete.
 
@@ -111,6 +117,7 @@ def write_report(
         run_folder: The folder of the run.
         samples: (label, encoded image) of images to show.
         confident_mistakes: (key, encoded image) of the images that `most_wrong` in evaluation.json lists, in its order.
+        wrong_rows: The values of the rows of a table that `most_wrong` lists, by column.
 
     Raises:
         OSError: The folder cannot be written.
@@ -121,9 +128,8 @@ def write_report(
 
     path = run_folder / REPORT
     with write_whole(path) as file:
-        file.write(
-            render(load_recorded_run(run_folder), samples, confident_mistakes).encode("utf-8", "backslashreplace")
-        )
+        page = render(load_recorded_run(run_folder), samples, confident_mistakes, wrong_rows)
+        file.write(page.encode("utf-8", "backslashreplace"))
     return path
 
 

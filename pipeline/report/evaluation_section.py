@@ -17,6 +17,8 @@ MAX_CLASSES = 30
 """Maximum number of classes of a matrix that can still be read, and of rows of the table of classes."""
 MAX_PAIRS = 20
 """Limit for the table of confused pairs, which replaces a matrix that is too large."""
+MAX_COLUMNS = 8
+"""Limit for the columns of the most wrong rows of a table."""
 MAX_TINT = 55
 """Strongest tint of a cell, in percent. Text on more of it could not be read."""
 FIGURES = {
@@ -106,17 +108,20 @@ class View:
     mistakes_note: str
 
 
-def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View | None:
+def view(
+    evaluation: Mapping[str, Any],
+    images: Sequence[tuple[str, bytes]],
+    wrong_rows: Sequence[Mapping[str, str]] = (),
+) -> View | None:
     """Return the section of the content of `evaluation.json`; None if it is empty.
 
-    `images` are the keys and files of the images that `most_wrong` lists. For tables, they are the keys of the rows,
-    and the files are empty.
+    `images` are the keys and files of the images that `most_wrong` lists. For tables, `wrong_rows` are the values of
+    the rows that it lists, by column.
     """
     if not evaluation:
         return None
     if task := evaluation.get("task"):  # Only the evaluation of a table names its task.
-        keys = [key for key, _ in images]
-        return _of_regression(evaluation, keys) if task == "regression" else _of_classes(evaluation, keys)
+        return (_of_regression if task == "regression" else _of_classes)(evaluation, wrong_rows)
     return _of_one_label(evaluation, images) if "confusions" in evaluation else _of_several(evaluation, images)
 
 
@@ -155,7 +160,7 @@ def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes
     )
 
 
-def _of_classes(evaluation: Mapping[str, Any], keys: Sequence[str]) -> View:
+def _of_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> View:
     few = len(evaluation["classes"]) <= MAX_CLASSES
     is_binary = len(evaluation["classes"]) == 2
     return View(
@@ -167,13 +172,14 @@ def _of_classes(evaluation: Mapping[str, Any], keys: Sequence[str]) -> View:
         classes_title="Precision and recall by class, lowest recall first",
         figure=reliability_of_second_class(evaluation) if is_binary else reliability(evaluation),
         confident_mistakes=(),
-        mistakes=wrong_rows(evaluation, keys),
+        mistakes=wrong_classes(evaluation, wrong_rows),
         mistakes_title="Most confident mistakes",
-        mistakes_note="The rows with the highest confidence in a wrong class. Some of these labels may be wrong.",
+        mistakes_note="The rows with the highest confidence in a wrong class. Rows are counted through the validation "
+        "shards, from 0. Some of these labels may be wrong.",
     )
 
 
-def _of_regression(evaluation: Mapping[str, Any], keys: Sequence[str]) -> View:
+def _of_regression(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> View:
     return View(
         sentence=sentence(evaluation),
         figures=figure_table(evaluation["figures"], FIGURES_OF_REGRESSION),
@@ -183,10 +189,10 @@ def _of_regression(evaluation: Mapping[str, Any], keys: Sequence[str]) -> View:
         classes_title="",
         figure=regression_figure(evaluation),
         confident_mistakes=(),
-        mistakes=largest_errors(evaluation, keys),
+        mistakes=largest_errors(evaluation, wrong_rows),
         mistakes_title="Largest errors",
-        mistakes_note="The rows with the largest difference between predicted and true value. Some of these labels may "
-        "be wrong.",
+        mistakes_note="The rows with the largest difference between predicted and true value. Rows are counted through "
+        "the validation shards, from 0. Some of these labels may be wrong.",
     )
 
 
@@ -275,22 +281,22 @@ def _left_out(rows: Sequence[Any], shown: Sequence[Any], what: str) -> str:
     return f"{hidden:,} more {what} are in evaluation.json." if hidden else ""
 
 
-def wrong_rows(evaluation: Mapping[str, Any], keys: Sequence[str]) -> Table | None:
+def wrong_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> Table | None:
     """Return the rows whose wrong class the model was surest of; None if there is none."""
     names = [row["name"] for row in evaluation["classes"]]
     return _row_table(
         evaluation["most_wrong"],
-        keys,
+        wrong_rows,
         ("true class", "predicted class", "probability"),
         lambda row: (names[row["label"]], names[row["predicted"]], percent(row["probability"])),
     )
 
 
-def largest_errors(evaluation: Mapping[str, Any], keys: Sequence[str]) -> Table | None:
+def largest_errors(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> Table | None:
     """Return the rows with the largest errors; None if there is none."""
     return _row_table(
         evaluation["most_wrong"],
-        keys,
+        wrong_rows,
         ("true value", "predicted value", "predicted minus true"),
         lambda row: (
             four_digits(row["label"]),
@@ -302,15 +308,20 @@ def largest_errors(evaluation: Mapping[str, Any], keys: Sequence[str]) -> Table 
 
 def _row_table(
     most_wrong: Sequence[Mapping[str, Any]],
-    keys: Sequence[str],
+    wrong_rows: Sequence[Mapping[str, str]],
     head: tuple[str, ...],
     cells: Callable[[Mapping[str, Any]], tuple[str, ...]],
 ) -> Table | None:
-    """Return the table of the most wrong rows, by their keys, or by their positions if the keys are not known."""
-    first = "key" if keys else "position in the validation split"
-    names = keys or [f"{row['position']:,}" for row in most_wrong]
-    rows = [(name, *cells(row)) for name, row in zip(names, most_wrong, strict=True)]
-    return Table((first, *head), rows) if rows else None
+    """Return the table of the most wrong rows, with their first columns if the rows are known."""
+    # A report that is drawn without the dataset has no values.
+    values = [list(row.values()) for row in wrong_rows] or [[] for _ in most_wrong]
+    columns = [*wrong_rows[0]] if wrong_rows else []
+    rows = [
+        (f"{row['position']:,}", *cells(row), *of_row[:MAX_COLUMNS])
+        for row, of_row in zip(most_wrong, values, strict=True)
+    ]
+    note = f"The first {MAX_COLUMNS} of {len(columns)} columns are shown." if len(columns) > MAX_COLUMNS else ""
+    return Table(("row", *head, *columns[:MAX_COLUMNS]), rows, note) if rows else None
 
 
 def confident_mistakes(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:

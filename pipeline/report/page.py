@@ -26,11 +26,14 @@ MAX_PICTURES = 60
 
 
 def render(
-    run: RecordedRun, samples: Sequence[tuple[str, bytes]], confident_mistakes: Sequence[tuple[str, bytes]]
+    run: RecordedRun,
+    samples: Sequence[tuple[str, bytes]],
+    confident_mistakes: Sequence[tuple[str, bytes]],
+    wrong_rows: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """Return the page as HTML that loads nothing from anywhere."""
     summary = judged(run)
-    evaluated = evaluation.view(run.evaluation, confident_mistakes)
+    evaluated = evaluation.view(run.evaluation, confident_mistakes, wrong_rows)
     drawn = [
         figures.learning(run.epochs),
         figures.time_spent(run.batches, run.epochs),

@@ -1,10 +1,12 @@
-"""The columns of a table, for the dataset card."""
+"""The columns of a table, for the dataset card, and the values of a row, for the report of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pipeline.report.components import Table
+from pipeline.tables.read import text_of
+from pipeline.tables.schema import Column, Schema
 
 MAX_COLUMNS = 500
 """The card shows at most this many columns. `dataset.json` has all of them."""
@@ -35,6 +37,18 @@ def columns_of(dataset: Mapping[str, Any]) -> Table | None:
     return Table(("column", "type", "used as", "missing", "values", "range", "training rows"), rows, note)
 
 
+def texts_of(row: Mapping[str, Sequence[Any]], schema: Schema) -> dict[str, str]:
+    """Return the values of a row, as `read_row` returns them, by column: the key, then the features."""
+    key = schema.of_role("key")
+    return {column.name: _text(row.get(column.name, ()), column) for column in [*filter(None, [key]), *schema.features]}
+
+
+def _text(values: Sequence[Any], column: Column) -> str:
+    if column.type in ("string", "bool"):
+        return ", ".join(text_of(value, column) for value in values)
+    return ", ".join(_shown(value, column.type) for value in values)
+
+
 def _type(column: Mapping[str, Any]) -> str:
     return f"list of {column['type']}" if column["is_list"] else str(column["type"])
 
@@ -47,10 +61,13 @@ def _range(column: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any, kind: str) -> str:
-    if kind == "date":
-        return str(_EPOCH + timedelta(days=value))
-    if kind == "time":
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)).strftime("%Y-%m-%d %H:%M")
+    try:
+        if kind == "date":
+            return str(_EPOCH + timedelta(days=value))
+        if kind == "time":
+            return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)).strftime("%Y-%m-%d %H:%M")
+    except OverflowError:  # A year beyond 9999, which Python cannot name.
+        return f"{value:,} {'days' if kind == 'date' else 'microseconds'} since 1970"
     return f"{value:,.6g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 

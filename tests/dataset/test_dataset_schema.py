@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from pipeline.build import build
+from pipeline.config import settings_from
+from pipeline.tables.samples import write_sample_table
 from tests.conftest import jpeg
 from tests.published import CASES, IN_FOLDERS, make_folders, publish, publish_case
 from tests.sources.examples import imagenet
@@ -76,6 +79,21 @@ def test_a_dataset_with_every_field_matches_the_schema(full: Any):
     assert full["quality"]["drift"].keys() > {"against", "classes"}
     assert full["quality"]["near_duplicates"]["leaks"]["names"]
     assert full["splits"].keys() == {"train", "validation", "test"}
+
+
+def test_datasets_of_tables_match_the_schema(tmp_path: Path):
+    source = tmp_path / "t.csv"
+    values = {"example_kind": "table", "source_uri": str(source), "workspace": str(tmp_path / "workspace")}
+    for task, label, more in (("classification", "churn", {}), ("regression", "income", {"dataset_name": "r"})):
+        for rows in (200, 300):  # The second version differs from the first.
+            write_sample_table(source, rows)
+            found = described(Path(build(settings_from({**values, "label_column": label, **more}))["dataset"]))
+            assert problems(found) == []
+        assert found["table"]["task"] == task
+        assert found["quality"]["table_changes"]["means"]
+        wrong = deepcopy(found)
+        wrong["table"]["columns"][0]["surprise"] = 1
+        assert problems(wrong)
 
 
 def places(document: Any, place: Place = ()) -> Iterator[Place]:

@@ -110,7 +110,7 @@ def test_the_interval_is_that_of_resampled_rows():
     assert found == estimates(kept, 2, seed=3)
     assert found != estimates(kept, 2, seed=4)
     random = np.random.default_rng(9)
-    draws = [random.integers(400, size=400) for _ in range(800)]
+    draws = [random.integers(400, size=400) for _ in range(400)]
     second = kept.ranked[:, 0].astype(float)
     for name, score, tolerance in (("auc", reference.roc_auc_score, 0.008), ("log_loss", reference.log_loss, 0.015)):
         low, high = np.percentile([score(kept.label[rows], second[rows]) for rows in draws], (2.5, 97.5))

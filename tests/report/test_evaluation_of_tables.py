@@ -1,21 +1,25 @@
 """The section of the report and the comparison of two runs, for models of tables."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pipeline.build import build
+from pipeline.config import settings_from
+from pipeline.dataset.manifest import load, rows_at
 from pipeline.evaluation.metrics import Answers, evaluation_of, save
 from pipeline.evaluation.regression import RegressionPredictions
-from pipeline.evaluation.scales import LOWER_IS_BETTER
+from pipeline.evaluation.scales import LOWER_IS_BETTER, four_digits
 from pipeline.evaluation.table_classes import ClassPredictions
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row as Recorded
-from pipeline.report import compare, compare_runs, evaluation_section, write_report
+from pipeline.report import compare, compare_runs, evaluation_section, report_run, write_report
 from pipeline.report.compare import Row
-from pipeline.report.evaluation_section import MAX_CLASSES
+from pipeline.report.evaluation_section import MAX_CLASSES, MAX_COLUMNS
 from tests.report.rich import rich_run
 from tests.report.test_report import EVIL, Page, describe
 
@@ -31,11 +35,11 @@ def words_of(page: Page) -> str:
     return " ".join(page.text.split())
 
 
-def reported(folder: Path, predictions: Answers, names: list[str], keys: tuple[str, ...] = ()) -> Page:
+def reported(folder: Path, predictions: Answers, names: list[str], rows: Sequence[Mapping[str, str]] = ()) -> Page:
     describe(folder)
     content = evaluation_of(predictions, names, seed=0)
     (folder / "evaluation.json").write_text(json.dumps(content))
-    return Page(write_report(folder, (), [(key, b"") for key in keys]))
+    return Page(write_report(folder, wrong_rows=rows))
 
 
 # --- the section of the report ----------------------------------------------------------------------------------------
@@ -55,20 +59,21 @@ def test_a_binary_model_is_reported_with_its_ranking_and_its_loss(tmp_path: Path
         "stays 4 75.0% 75.0%",
         "The mean probability of 'leaves' was 52.6%, and 50.0% of the rows have this class: on the whole, its "
         "probability is too high.",
-        "position in the validation split true class predicted class probability 3 stays leaves 96% 4 leaves stays 65%",
+        "row true class predicted class probability 3 stays leaves 96% 4 leaves stays 65%",
     ):
         assert words in words_of(page), words
     assert page.count("img") == 0
 
 
 def test_a_regression_is_reported_in_the_unit_of_the_label(tmp_path: Path):
-    page = reported(tmp_path, NUMBERS, [], keys=("d", "b", "a"))
+    page = reported(tmp_path, NUMBERS, [], [{"house": name, "rooms": "5"} for name in ("d", "b", "a")])
     for words in (
         "mean absolute error, in the unit of the label 317.5 ",
         "root mean squared error, in the unit of the label: large errors count more 620.1 ",
         "0 is as good as always predicting the mean -29.762 ",
         "On average, the predictions are 307.5 too high. Half of the errors are below 15.00, and 95% are below 1,057.",
-        "key true value predicted value predicted minus true d 400.0 1,640 +1,240 b 200.0 180.0 -20.00 a 100.0 110.0",
+        "row true value predicted value predicted minus true house rooms 3 400.0 1,640 +1,240 d 5 1 200.0 180.0 -20.00 "
+        "b 5 0 100.0 110.0 +10.00 a 5",
         "Largest errors",
     ):
         assert words in words_of(page), words
@@ -129,8 +134,41 @@ def test_a_faultless_model_has_no_mistakes(tmp_path: Path):
     assert "Most confident mistakes" not in reported(tmp_path / "classes", right, ["a", "b"]).text
 
 
-def test_html_in_classes_and_keys_is_escaped(tmp_path: Path):
-    page = reported(tmp_path, BINARY, ["a", EVIL], keys=(EVIL, "b"))
+def test_only_the_first_columns_of_a_wrong_row_are_shown(tmp_path: Path):
+    row = {f"column {number}": str(number) for number in range(MAX_COLUMNS + 2)}
+    page = reported(tmp_path, BINARY, ["a", "b"], [row, row])
+    assert f"column {MAX_COLUMNS - 1} 3 a b 96% 0 1 2" in words_of(page)
+    assert f"column {MAX_COLUMNS}" not in page.text
+    assert f"The first {MAX_COLUMNS} of {MAX_COLUMNS + 2} columns are shown." in page.text
+
+
+def test_the_values_of_the_most_wrong_rows_are_read_from_the_shards(tmp_path: Path):
+    source = tmp_path / "houses.csv"
+    lines = [f"h{number},2024-01-{1 + number % 28:02d},{number / 4},{number}" for number in range(200)]
+    source.write_text("\n".join(["house,sold,size,price", *lines]))
+    settings = {"example_kind": "table", "source_uri": str(source), "key_column": "house", "label_column": "price"}
+    folder = Path(build(settings_from({**settings, "workspace": str(tmp_path / "w")}))["dataset"])
+    dataset = load(folder)
+    count = dataset.splits["validation"].examples
+    rows = rows_at(folder, dataset, "validation", range(count))
+    labels = np.array([row["price"][0] for row in rows], float)
+    # The last row is the most wrong one.
+    predictions = RegressionPredictions.of_batch(labels, labels + np.arange(count))
+    run = tmp_path / "run"
+    describe(run)
+    described = {"run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
+    (run / "run.json").write_text(json.dumps({**described, "folder": str(run), "host": {}, "software": {}}))
+    save(run, predictions, evaluation_of(predictions, (), seed=0))
+    number = int(labels[-1])
+    expected = (
+        f"predicted minus true house sold size {count - 1} {four_digits(number)} {four_digits(number + count - 1)} "
+        f"{four_digits(count - 1, '+')} h{number} 2024-01-{1 + number % 28:02d} {number / 4:g}"
+    )
+    assert expected in words_of(Page(report_run(run)))
+
+
+def test_html_in_classes_and_rows_is_escaped(tmp_path: Path):
+    page = reported(tmp_path, BINARY, ["a", EVIL], [{EVIL: "b"}, {EVIL: EVIL}])
     assert (page.count("script"), page.count("img")) == (2, 0)
     assert EVIL in page.text
 
