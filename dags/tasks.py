@@ -114,7 +114,8 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
         write_with_engine(plan_file, settings)
         return
     _name_after_range(plan_file)
-    with progress("shard", load_range(place_of(plan_file)).images) as advance:
+    range_plan = load_range(place_of(plan_file))
+    with progress("shard", range_plan.images, "rows" if range_plan.table else "images") as advance:
         write_range(place_of(plan_file), advance)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import __version__
 from pipeline.allowed import open_unless_set, open_warning
 from pipeline.config import Settings, settings_of_command_line
-from pipeline.errors import ERROR_FILE, Preempted, SettingsError, TenfoldError, error_to_json
+from pipeline.errors import ERROR_FILE, DatasetError, Preempted, SettingsError, TenfoldError, error_to_json
 from pipeline.preflight import require_buckets
 from pipeline.runs.run import EXIT_PREEMPTED
 from pipeline.storage import Place, is_bucket, place_of
@@ -401,7 +401,7 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
     model = find_promoted_model(_reachable("model", options.model))
     with _tensorflow_on_the_cpu():
         from pipeline.training.predict import predict
-    predictions = predict(model, [Path(file) for file in options.images])
+    predictions = predict(model, [Path(file) for file in options.files])
     return {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
 
 
@@ -412,14 +412,19 @@ def _format_predictions(result: dict[str, Any]) -> str:
 
 
 def _show(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.dataset.manifest import load
+    from pipeline.dataset.manifest import CARD, load
 
     settings, folder = _settings(options), _reachable("dataset", options.dataset)
     if not 1 <= options.count <= MAX_SHOWN:
         raise SettingsError(f"--count must be from 1 to {MAX_SHOWN}, got {options.count}")
     if options.to and (is_bucket(options.to) or not options.to.endswith(".png")):
         raise SettingsError(f"--to must be a local file that ends in .png, got {options.to!r}")
-    load(folder)  # A missing dataset is reported before TensorFlow is loaded.
+    # This is reported before TensorFlow is loaded, and so is a missing dataset.
+    if load(folder).table:
+        raise DatasetError(
+            f"{folder} is a dataset of a table, which has no images to draw: see its columns in {folder / CARD}, "
+            "and the rows of the most wrong predictions in the report of a run"
+        )
     with _tensorflow_on_the_cpu():
         from pipeline.training.show import show
     path = Path(options.to) if options.to else None
@@ -507,7 +512,7 @@ def command_line() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog=_prog(),
-        description="Turn a collection of raw images into a trained model, with one command or stage by stage.",
+        description="Turn raw images or a table into a trained model, with one command or stage by stage.",
         epilog=_settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -523,7 +528,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _add_stages(commands: Any) -> None:
-    _add(commands, "run", _run, "Build a dataset from images, then train on it.")
+    _add(commands, "run", _run, "Build a dataset from images or a table, then train on it.")
     _add(commands, "build", _build, "Build and publish a dataset: extract, shard and upload.")
     _add(commands, "extract", _extract, "List the source with its checksums, as a frozen snapshot.")
     _add(commands, "shard", _shard, "Write the shards of a snapshot.", ("snapshot", "the file that `extract` returned"))
@@ -590,14 +595,18 @@ def _add_champions(commands: Any) -> None:
 
 
 def _add_predict(commands: Any) -> None:
-    predict = _add(commands, "predict", _predict, "Predict the labels of images with the model of a run.")
+    predict = _add(
+        commands, "predict", _predict, "Predict labels of images, or of the rows of a table, with the model of a run."
+    )
     predict.add_argument(
         "--model",
         required=True,
         metavar="RUN",
         help="folder of a run, of its export, or of a champion (WORKSPACE/models/NAME); also gs://",
     )
-    predict.add_argument("images", nargs="+", metavar="IMAGE", help="image file")
+    predict.add_argument(
+        "files", nargs="+", metavar="FILE", help="image file; for a model of a table, a CSV or Parquet file"
+    )
     predict.set_defaults(format=_format_predictions)
 
 
@@ -609,7 +618,7 @@ def _add_samples(commands: Any) -> None:
         "Draw a folder of sample images, or write a sample table.",
         ("folder", "new folder; or a new file of the suffix .csv or .parquet"),
     )
-    samples.add_argument("--count", type=int, default=600, help="number of images (default: %(default)s)")
+    samples.add_argument("--count", type=int, default=600, help="number of images, or of rows (default: %(default)s)")
     samples.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
 
 

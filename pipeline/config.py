@@ -67,7 +67,7 @@ WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
 Action = Literal["continue", "ask", "fail"]
-"""The data gate does this if the images exceed a threshold."""
+"""The data gate does this if the examples exceed a threshold."""
 
 
 OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "key_range", "samples", "suffixes"})
@@ -173,7 +173,7 @@ class Settings(BaseModel):
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
         "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
-        "folder of Stanford Cars or ImageNet. "
+        "folder of Stanford Cars or ImageNet. For a table: a CSV or Parquet file, or a folder of such files. "
         "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
@@ -182,7 +182,8 @@ class Settings(BaseModel):
         "images",
         title="Kind of examples",
         description="images: the source is a folder or a list of images. table: each row of the source (CSV, "
-        "Parquet or TFRecord) is an example. A DAG sets it.",
+        "Parquet or TFRecord) is an example. Settings that only the other kind uses have no effect. A DAG sets the "
+        "kind.",
     )
 
     # This field comes after source_uri, from which its default follows: Pydantic validates fields in their order.
@@ -191,8 +192,8 @@ class Settings(BaseModel):
         title="Dataset name",
         pattern=f"^({PATTERN})?$",
         description="Versions of the dataset are stored under this name. If it is empty, the dataset gets the name of "
-        "the folder of the images, such as flowers for /data/flowers/{date}. The DAG retrain then uses "
-        "the name of the dataset that is new.",
+        "the folder of the images, such as flowers for /data/flowers/{date}, or of the table. The DAG retrain "
+        "then uses the name of the dataset that is new.",
     )
 
     num_training_servers: Annotated[int, Decides.DATASET | Decides.TRAINING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
@@ -438,7 +439,7 @@ class Settings(BaseModel):
         ge=0.01,
         le=0.9,
         json_schema_extra=SHARDS,
-        description="Share of the images for validation, if the source has no validation split.",
+        description="Share of the examples for validation, if the source has no validation split.",
     )
 
     split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(1)] = Field(
@@ -447,7 +448,7 @@ class Settings(BaseModel):
         ge=0,
         lt=2**31,
         json_schema_extra=SHARDS,
-        description="Decides which images are used for validation, and the order of the examples in the shards. "
+        description="Decides which examples are used for validation, and the order of the examples in the shards. "
         "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
@@ -533,9 +534,9 @@ class Settings(BaseModel):
 
     on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "fail",
-        title="Action on rejected images",
+        title="Action on rejected examples",
         json_schema_extra=GATE,
-        description="What happens if the share of rejected images is above the limit below. ask asks a person.",
+        description="What happens if the share of rejected examples is above the limit below. ask asks a person.",
     )
 
     max_rejected_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -544,14 +545,14 @@ class Settings(BaseModel):
         ge=0,
         le=1,
         json_schema_extra=GATE,
-        description="Share of the listed images that may be rejected.",
+        description="Share of the listed examples that may be rejected.",
     )
 
     on_leak: Annotated[Action, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "fail",
         title="Action on leaks",
         json_schema_extra=GATE,
-        description="What happens if the share of validation and test images that are also in training is above the "
+        description="What happens if the share of validation and test examples that are also in training is above the "
         "limit below. This applies to a version, and to a window of several dates.",
     )
 
@@ -561,7 +562,7 @@ class Settings(BaseModel):
         ge=0,
         le=1,
         json_schema_extra=GATE,
-        description="Share of the validation and test images that may also be in training.",
+        description="Share of the validation and test examples that may also be in training.",
     )
 
     on_contradiction: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -569,7 +570,7 @@ class Settings(BaseModel):
         title="Action on contradictory labels",
         json_schema_extra=GATE,
         description=(
-            "What happens if the share of images that are equal to an image with different labels is larger than the "
+            "What happens if the share of examples that are equal to one with different labels is larger than the "
             "limit below."
         ),
     )
@@ -580,7 +581,7 @@ class Settings(BaseModel):
         ge=0,
         le=1,
         json_schema_extra=GATE,
-        description="Share of the listed images that may be equal to an image with different labels.",
+        description="Share of the listed examples that may be equal to one with different labels.",
     )
 
     on_imbalance: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -598,7 +599,7 @@ class Settings(BaseModel):
         ge=1,
         json_schema_extra=GATE,
         allow_inf_nan=False,
-        description="Training images of the largest class divided by those of the smallest.",
+        description="Training examples of the largest class divided by those of the smallest.",
     )
 
     on_drift: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -606,7 +607,7 @@ class Settings(BaseModel):
         title="Action on drift",
         json_schema_extra=GATE,
         description=(
-            "What happens if the images differ from those of the previous version by more than the limit below."
+            "What happens if the examples differ from those of the previous version by more than the limit below."
         ),
     )
 
@@ -616,8 +617,8 @@ class Settings(BaseModel):
         ge=0,
         json_schema_extra=GATE,
         allow_inf_nan=False,
-        description="The largest population stability index of sizes, brightness and class shares. 0.1 is a small "
-        "drift, 0.25 a large one.",
+        description="The largest population stability index of class shares and, for images, of sizes and brightness. "
+        "0.1 is a small drift, 0.25 a large one.",
     )
 
     on_columns: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
@@ -722,7 +723,7 @@ class Settings(BaseModel):
         ge=1,
         le=65_536,
         json_schema_extra=TRAINING,
-        description="Memory of the shuffle buffer, in megabytes of encoded images.",
+        description="Memory of the shuffle buffer, in megabytes of encoded examples.",
     )
 
     crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = (
@@ -767,7 +768,7 @@ class Settings(BaseModel):
         title="Class-balanced sampling",
         json_schema_extra=TRAINING,
         description="Show all classes equally often: examples of rare classes several times in an epoch, and of "
-        "frequent classes not in every epoch. Not for images with several labels.",
+        "frequent classes not in every epoch. Not for images with several labels, and not for tables.",
     )
 
     cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
@@ -859,8 +860,8 @@ class Settings(BaseModel):
         "none",
         title="Class weights",
         json_schema_extra=TRAINING,
-        description="balanced: each class counts equally in the loss, whatever its number of training images. Each "
-        "image is still seen once in an epoch. Not for images with several labels.",
+        description="balanced: each class counts equally in the loss, whatever its number of training examples. "
+        "Each example is still seen once in an epoch. Not for images with several labels, and not for a regression.",
     )
 
     precision: Annotated[Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, UsedBy.TRAIN] = Field(

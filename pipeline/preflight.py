@@ -13,6 +13,12 @@ from pipeline.storage import BucketPath, Place, is_inside, nearest, place_of
 from pipeline.storage.file_system import why_unsafe
 from pipeline.system.os_errors import retried
 
+_SOURCES = {
+    "images": "the folder of raw images, or to a list of images",
+    "table": "the table, a CSV or Parquet file, or a folder of such files",
+}
+"""What `source_uri` names, by the kind of the examples."""
+
 
 def preflight(settings: Settings) -> None:
     """Refuse settings with which a run cannot succeed: a missing source, a workspace that is not writable, and so on.
@@ -24,16 +30,17 @@ def preflight(settings: Settings) -> None:
     # This comes first, because no check may show whether a file exists outside of the allowed places.
     require_allowed(settings)
     if not settings.source_uri:
-        raise SettingsError("source_uri is empty: set it to the folder of raw images, or to a list of images")
+        raise SettingsError(f"source_uri is empty: set it to {_SOURCES[settings.example_kind]}")
     if settings.dataset:
         raise SettingsError(f"dataset must be empty if a dataset is built from source_uri, got {settings.dataset!r}")
     source = settings.source
     places = {"source_uri": source, "workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder}
     require_buckets(places)
+    noun, one = ("table", "table") if settings.example_kind == "table" else ("images", "list")
     if not isinstance(source, BucketPath):
-        _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
+        _require("source_uri", lambda: source.is_dir() or source.is_file(), source, f"a folder or {one} that exists")
     elif not source.exists():  # A bucket has no empty folders.
-        raise SourceError(f"no images under source_uri '{source}': the bucket has no object with this name or prefix")
+        raise SourceError(f"no {noun} under source_uri '{source}': the bucket has no object with this name or prefix")
     require_weights(settings)
     if settings.label_map:
         _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")

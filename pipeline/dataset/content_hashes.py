@@ -60,7 +60,7 @@ def _from_shards(folder: Place, dataset: Dataset, cache: Place) -> bytes:
     storage.sweep(cache)
     shards = [shard for split in dataset.splits.values() for shard in split.shards]
     parts = []
-    with progress("hash", sum(shard.examples for shard in shards)) as advance:
+    with progress("hash", sum(shard.examples for shard in shards), dataset.unit) as advance:
         for hashes in ordered_map(partial(_of_shard, folder, dataset, cache), shards, READERS):
             parts.append(hashes)
             advance(len(hashes) // HASH_BYTES)

@@ -96,6 +96,11 @@ class Dataset:
         return [classes.get(label, 0) for label in self.labels]
 
     @property
+    def unit(self) -> str:
+        """What the examples are called in messages: "images" or "rows"."""
+        return "rows" if self.table else "images"
+
+    @property
     def lists(self) -> list[Mapping[str, Any]]:
         """The files beside the shards, each with its size and CRC32C."""
         of_shards = (listed for split in self.splits.values() for listed in split.shard_lists)

@@ -22,10 +22,12 @@ from pipeline.errors import DatasetError, SettingsError
 from pipeline.input.examples import average_bytes, shuffle_elements
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.order import order_of_training
+from pipeline.input.tables import schema_of, value_of_text
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place
 from pipeline.system.progress import Advance, progress
+from pipeline.tables.read import read_row
 
 Numbers = NDArray[np.int64]
 MAX_EXAMPLES = 1_000_000
@@ -128,7 +130,7 @@ def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
     the largest is not enough.
 
     Raises:
-        DatasetError: If `folder` holds no whole dataset, or fewer than two training examples.
+        DatasetError: If `folder` holds no whole dataset, no classes, or fewer than two training examples.
         SettingsError: If a batch has one example.
     """
     whole = datasets.load(folder)
@@ -139,6 +141,11 @@ def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
         raise SettingsError(
             f"batch_size must be at least 2 to measure the order, got {settings.batch_size}: in a batch of one "
             "example, nothing is mixed"
+        )
+    if whole.table.get("task") == "regression":
+        raise DatasetError(
+            f"{folder} is a dataset for a regression, which has no classes whose order could be measured: a larger "
+            "shuffle_megabytes shuffles the rows better"
         )
     datasets.require_shards(folder, whole)
     dataset = beginning_of(whole, MAX_EXAMPLES)
@@ -168,7 +175,7 @@ def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) 
         )
     # With random_resized, cache=auto keeps nothing, however much memory there is.
     keeps_nothing = settings.cache == "auto" and settings.crop == "random_resized"
-    if settings.cache != "off" and not keeps_nothing:
+    if settings.cache != "off" and not keeps_nothing and not whole.table:
         _log.info(
             "these are the orders with cache=off: if decoded images are kept, later epochs are shuffled completely "
             "with any buffer"
@@ -179,18 +186,38 @@ def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) 
 
 def _labels(folder: Place, dataset: Dataset) -> Numbers:
     """Return the label of each training example, from 0; of several, the first."""
-    split = dataset.splits["train"]
+    split, label_of = dataset.splits["train"], _label_of(dataset)
     with progress("labels", split.examples, "examples", split.bytes) as advance:
-        labels = (label for shard in split.shards for label in _labels_of(folder / shard.name, dataset, advance))
+        labels = (label for shard in split.shards for label in _labels_of(folder / shard.name, label_of, advance))
         return np.fromiter(labels, np.int64, split.examples)
 
 
-def _labels_of(path: Place, dataset: Dataset, advance: Advance) -> Iterator[int]:
+def _label_of(dataset: Dataset) -> Callable[[bytes], int]:
+    """Return the function that returns the label of a record. It raises ValueError if the record is no example."""
+    if not dataset.table:
+        return lambda record: read_image(record, dataset.records).labels[0]
+    schema = schema_of(dataset)
+    # A record holds the value of the label, not its id.
+    ids = {_stored(value_of_text(schema.label, label)): number for number, label in enumerate(dataset.labels)}
+
+    def label_of_row(record: bytes) -> int:
+        [value] = read_row(record, schema)[schema.label.name]
+        return ids[value]
+
+    return label_of_row
+
+
+def _stored(value: float | bytes) -> float | bytes:
+    """Return a value as a record holds it, in which floats have 32 bits."""
+    return float(np.float32(value)) if isinstance(value, float) else value
+
+
+def _labels_of(path: Place, label_of: Callable[[bytes], int], advance: Advance) -> Iterator[int]:
     for record in read_records(path):
         advance(1, len(record))
         try:
-            yield read_image(record, dataset.records).labels[0]
-        except ValueError as error:
+            yield label_of(record)
+        except (ValueError, KeyError) as error:
             raise DatasetError(f"{path}: a record {error}: see `python -m pipeline verify`") from error
 
 
@@ -264,7 +291,7 @@ def format_shuffle_quality(result: Mapping[str, Any]) -> str:
             "",
             "distance: mean difference between the class shares of a batch and those of all examples; a perfect "
             "shuffle has the ideal.",
-            "meet again: how often two images of a batch share a batch again in the next epoch; 1 is pure chance.",
+            "meet again: how often two examples of a batch share a batch again in the next epoch; 1 is pure chance.",
             _advice(result["enough_megabytes"]),
         )
     )

@@ -80,12 +80,12 @@ def card_html(
             name=dataset["name"],
             version=dataset["version"],
             source=dataset["source"]["uri"],
-            unit=quality.get("unit", "image"),
+            unit=unit_of(dataset),
             columns=columns_of(dataset),
             tiles=tiles(dataset, quality),
             dates=dates(dataset),
             essentials=essentials(dataset, rejected),
-            rejected_rows=rejected_rows(rejected),
+            rejected_rows=rejected_rows(rejected, unit_of(dataset)),
             skipped_rows=skipped_rows(skipped),
             skipped_suffixes=skipped_suffixes(quality),
             duplicates=duplicate_tables(duplicates),
@@ -102,6 +102,8 @@ def card_html(
 class Essentials:
     """What both the card and the report of a run show of a dataset. A function with the name of a field returns it."""
 
+    unit: str
+    is_regression: bool
     notices: Sequence[str]
     splits: Table
     skipped: str
@@ -116,23 +118,39 @@ class Essentials:
 def essentials(dataset: Mapping[str, Any], rejected: Iterable[Mapping[str, str]]) -> Essentials:
     """Return the essentials from the content of `dataset.json` and the rows of the file of rejected images."""
     quality = dataset.get("quality") or {}
+    unit = unit_of(dataset)
     return Essentials(
+        unit=unit,
+        is_regression=is_regression(dataset),
         notices=[*(quality.get("findings") or ()), *notices(quality)],
         splits=splits(dataset),
-        skipped=skipped(dataset["source"]),
+        skipped=skipped(dataset["source"], unit),
         balance=balance(dataset),
         class_parts=class_parts(dataset),
         histograms=histograms(quality),
         sides=sides(quality),
         rejected=dataset["rejected"],
-        reasons=reasons(rejected),
+        reasons=reasons(rejected, unit),
     )
+
+
+def unit_of(dataset: Mapping[str, Any]) -> str:
+    """Return what one example is called: "image" or "row"."""
+    return "row" if dataset.get("table") else "image"
+
+
+def is_regression(dataset: Mapping[str, Any]) -> bool:
+    """Return whether numbers are learned, so that there are no classes."""
+    return bool((dataset.get("table") or {}).get("task") == "regression")
 
 
 def tiles(dataset: Mapping[str, Any], quality: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (text, number) of the most important numbers."""
     numbers = [(f"{name} examples", f"{split['examples']:,}") for name, split in dataset["splits"].items()]
-    numbers.append(("classes", f"{len(dataset['labels']):,}"))
+    if table := dataset.get("table"):
+        numbers.append(("columns", f"{len(table['columns']):,}"))
+    if not is_regression(dataset):
+        numbers.append(("classes", f"{len(dataset['labels']):,}"))
     numbers.append(("rejected", f"{dataset['rejected']['count']:,}"))
     if duplicates := quality.get("duplicates"):
         numbers.append(("duplicates", f"{duplicates['images']:,}"))
@@ -196,8 +214,10 @@ def dates(dataset: Mapping[str, Any]) -> Table | None:
     return Table(("date", "version", *(f"{split} examples" for split in listed)), rows, note)
 
 
-def skipped(source: Mapping[str, Any]) -> str:
-    """Say how many images were listed, and how many files were skipped, by reason."""
+def skipped(source: Mapping[str, Any], unit: str = "image") -> str:
+    """Say how many examples were listed, and how many files were skipped, by reason."""
+    if unit == "row":  # Every row is read. Those that cannot be used are rejected.
+        return f"{source.get('listed', 0):,} rows were read."
     reasons_of = source.get("skipped") or {}
     reasons = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons_of.items()))
     return (
@@ -208,18 +228,18 @@ def skipped(source: Mapping[str, Any]) -> str:
 
 def balance(dataset: Mapping[str, Any]) -> str:
     """Say how much larger the largest class is than the smallest."""
-    counts = _counts(dataset, "train")
+    counts, unit = _counts(dataset, "train"), unit_of(dataset)
     present = {label: count for label, count in counts.items() if count}
     if len(present) < 2:
-        return "Fewer than two classes have training images, so there is nothing to compare."
+        return f"Fewer than two classes have training {unit}s, so there is nothing to compare."
     largest, smallest = max(present, key=lambda label: present[label]), min(present, key=lambda label: present[label])
     if present[largest] == present[smallest]:
-        return "All classes have the same number of training images."
+        return f"All classes have the same number of training {unit}s."
     times = present[largest] / present[smallest]
     without = len(counts) - len(present)
     return (
-        f"The largest class, {largest!r}, has {times:.3g} times the training images of the smallest, {smallest!r}."
-        + (f" Labels without training images: {without:,}." if without else "")
+        f"The largest class, {largest!r}, has {times:.3g} times the training {unit}s of the smallest, {smallest!r}."
+        + (f" Labels without training {unit}s: {without:,}." if without else "")
         + " In each column, the longest bar is the largest class of that column."
     )
 
@@ -303,18 +323,18 @@ def sides(quality: Mapping[str, Any]) -> str:
     return f"Of {statistics['images']:,} images: {'; '.join(facts)}; {mean} each on average."
 
 
-def reasons(rejected: Iterable[Mapping[str, str]]) -> Bars | None:
-    """Return the rejected images by kind of reason, which is the text before a colon, without numbers."""
+def reasons(rejected: Iterable[Mapping[str, str]], unit: str = "image") -> Bars | None:
+    """Return the rejected examples by kind of reason, which is the text before a colon, without numbers."""
     kinds = Counter(_NUMBER.sub("…", row["reason"].split(":")[0]) for row in rejected).most_common()
     labels, counts = [kind for kind, _ in kinds], [count for _, count in kinds]
-    return _bars(("reason", "images"), labels, [counts]) if kinds else None
+    return _bars(("reason", f"{unit}s"), labels, [counts]) if kinds else None
 
 
-def rejected_rows(rejected: Iterable[Mapping[str, str]]) -> Table:
-    """Return the first rejected images, with the reason and what could be done."""
+def rejected_rows(rejected: Iterable[Mapping[str, str]], unit: str = "image") -> Table:
+    """Return the first rejected examples, with the reason and what could be done."""
     first = _First(rejected)
     rows = [(row["path"], row["reason"], row.get("advice", "")) for row in first.rows]
-    return Table(("image", "reason", "what you can do"), rows, first.note("The file rejected.jsonl lists all"))
+    return Table((unit, "reason", "what you can do"), rows, first.note("The file rejected.jsonl lists all"))
 
 
 def skipped_rows(skipped: Iterable[Mapping[str, str]]) -> Table:

@@ -12,7 +12,7 @@ from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
 from pipeline.report.drawing import BLUE, VERMILION, Figure, add_legend, binned, new_plot
-from pipeline.report.figures import Line, learning_plots, shares_of_a_second
+from pipeline.report.figures import Line, learning_plots, learning_title, metric_of, shares_of_a_second
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
 from pipeline.runs.recorded_run import RecordedRun
@@ -52,12 +52,13 @@ def differing(comparison: Comparison) -> Table | None:
 
 
 def learning(runs: Runs) -> Figure:
-    """Draw loss and accuracy of both runs by epoch."""
-    name, title = "learning", "Loss and accuracy"
+    """Draw loss and accuracy (or mean absolute error) of both runs by epoch."""
+    metric = metric_of([str(column) for run in runs for column in run.epochs])
+    name, title = "learning", learning_title(metric)
     if not any("loss" in run.epochs for run in runs):
         return Figure(name, title, "No epoch was completed, so there is nothing to show.")
-    plots = learning_plots(_lines(runs, "loss"), _lines(runs, "accuracy"))
-    return Figure(name, title, "Solid lines show the training images, dashed lines the validation images.", plots)
+    plots = learning_plots(_lines(runs, "loss"), _lines(runs, metric), metric)
+    return Figure(name, title, "Solid lines show the training examples, dashed lines the validation examples.", plots)
 
 
 def _lines(runs: Runs, metric: str) -> list[Line]:

@@ -1,12 +1,13 @@
 """The figures of a training, each with a sentence that says in numbers what it shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
 
+from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import is_steady, percent, seconds_by_part, three_digits
 from pipeline.report.drawing import (
     BLUE,
@@ -24,6 +25,8 @@ from pipeline.report.drawing import (
 
 MAX_EPOCHS = 500
 """Maximum number of bars. No screen shows more."""
+METRICS = {"accuracy": "accuracy", "mae": "mean absolute error"}
+"""The metrics that are drawn beside the loss, with their names."""
 _SPENT = {
     "waiting for data": (VERMILION, "/"),
     "computing": (BLUE, " "),
@@ -47,12 +50,27 @@ class Line(NamedTuple):
 
 
 def learning(epochs: pandas.DataFrame) -> Figure:
-    """Draw loss and accuracy of training and validation by epoch."""
-    name, title = "learning", "Loss and accuracy"
+    """Draw loss and accuracy (or mean absolute error) of training and validation by epoch."""
+    metric = metric_of(epochs)
+    name, title = "learning", learning_title(metric)
     if not len(epochs) or "loss" not in epochs:
         return Figure(name, title, "No epoch was completed, so there is nothing to show yet.")
-    plots = learning_plots(learning_lines(epochs, "loss"), learning_lines(epochs, "accuracy"))
+    plots = learning_plots(learning_lines(epochs, "loss"), learning_lines(epochs, metric), metric)
     return Figure(name, title, learning_sentence(epochs), plots)
+
+
+def metric_of(columns: Container[str]) -> str:
+    """Return the metric that stands beside the loss: of a regression the mean absolute error, else the accuracy.
+
+    Args:
+        columns: The names of the columns of the epochs, or a table of them.
+    """
+    return "mae" if "mae" in columns or "val_mae" in columns else "accuracy"
+
+
+def learning_title(metric: str) -> str:
+    """Return the title of the figure of loss and metric."""
+    return f"Loss and {METRICS[metric]}"
 
 
 def learning_lines(epochs: pandas.DataFrame, metric: str) -> list[Line]:
@@ -63,10 +81,11 @@ def learning_lines(epochs: pandas.DataFrame, metric: str) -> list[Line]:
     ]
 
 
-def learning_plots(loss: Sequence[Line], accuracy: Sequence[Line]) -> tuple[Any, Any]:
+def learning_plots(loss: Sequence[Line], lines: Sequence[Line], metric: str = "accuracy") -> tuple[Any, Any]:
     """Draw a plot of each by epoch. They are moved and zoomed together."""
-    plots = _by_epoch("Loss", loss), _by_epoch("Accuracy", accuracy)
-    plots[1].yaxis.formatter = NumeralTickFormatter(format="0%")
+    plots = _by_epoch("Loss", loss), _by_epoch(METRICS[metric].capitalize(), lines)
+    if metric == "accuracy":
+        plots[1].yaxis.formatter = NumeralTickFormatter(format="0%")
     plots[1].x_range = plots[0].x_range
     return plots
 
@@ -93,6 +112,13 @@ def learning_sentence(epochs: pandas.DataFrame) -> str:
     loss = epochs["loss"].to_numpy()
     first, last = map(three_digits, (loss[0], loss[-1]))
     sentence = f"Training loss went from {first} to {last} in {format_count(len(epochs), 'epoch')}"
+    if "val_mae" in epochs and epochs["val_mae"].notna().any():
+        errors = epochs["val_mae"].to_numpy(dtype=float)
+        lowest = int(np.nanargmin(errors))
+        epoch = int(epochs["step"].to_numpy()[lowest])
+        return (
+            f"{sentence}; validation error was lowest in epoch {epoch}, with {four_digits(errors[lowest])} on average."
+        )
     if "val_accuracy" not in epochs or not epochs["val_accuracy"].notna().any():
         return sentence + "."
     accuracy = epochs["val_accuracy"].to_numpy(dtype=float)

@@ -7,8 +7,9 @@ from typing import Any
 from bokeh.resources import INLINE
 from PIL import ImageOps
 
-from pipeline.config import settings_from
+from pipeline.config import OnlyFor, settings_for, settings_from
 from pipeline.errors import SettingsError
+from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
 from pipeline.report import card, figures, utilization
@@ -93,6 +94,8 @@ def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
     numbers: list[tuple[str, str]] = []
     if "val_accuracy" in run.epochs and run.epochs["val_accuracy"].notna().any():
         numbers.append(("best validation accuracy", f"{run.epochs['val_accuracy'].max():.1%}"))
+    elif "val_mae" in run.epochs and run.epochs["val_mae"].notna().any():
+        numbers.append(("best mean absolute error", four_digits(run.epochs["val_mae"].min())))
     if len(run.epochs):
         numbers.append(("epochs", f"{len(run.epochs):,}"))
     if summary.time_ms:
@@ -159,8 +162,16 @@ def facts(run: RecordedRun) -> list[tuple[str, Table]]:
     groups = {
         "What ran": {name: value for name, value in what_ran.items() if value},
         "Result": run.files.result.get("metrics"),
-        "Settings": run.files.run.get("settings"),
+        "Settings": _used(run.files.run.get("settings")),
         "Host": run.files.run.get("host"),
         "Software": run.files.run.get("software"),
     }
     return fact_tables(groups)
+
+
+def _used(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the settings without those that only the other kind of examples uses."""
+    if not settings:
+        return settings
+    kind = OnlyFor.TABLES if settings.get("example_kind") == "table" else OnlyFor.IMAGES
+    return {name: settings[name] for name in settings_for(kind, settings)}

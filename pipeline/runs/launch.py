@@ -32,7 +32,7 @@ from pipeline.errors import (
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
-from pipeline.runs.kind_settings import settings_of_training
+from pipeline.runs.kind_settings import require_kind, settings_of_training
 from pipeline.runs.mirror import Mirror, claim
 from pipeline.runs.own_model import require_own_model
 from pipeline.runs.run import (
@@ -207,14 +207,15 @@ def _require_usable(settings: Settings, dataset: Place) -> None:
 
 
 def require_trainable(settings: Settings, snapshot: Place) -> None:
-    """Refuse settings that do not fit the labels, and a model that cannot be built, before a shard is written.
+    """Refuse settings that do not fit the examples, and a model that cannot be built, before a shard is written.
 
     Raises:
         SettingsError: If a setting or the model does not fit.
     """
     content = load_snapshot(snapshot)
+    require_kind(settings, content.table, content.source_uri)
     require_fit(settings, content.multi_label, content.source_uri)
-    require_own_model(settings, len(content.labels))
+    require_own_model(settings, len(content.labels), is_table=bool(content.table))
 
 
 def require_fit(settings: Settings, multi_label: bool, place: str) -> None:

@@ -23,10 +23,11 @@ _BOUND_IN_OTHER_WAYS = frozenset({"*", "__getattr__", "globals", "vars", "setatt
 _log = logging.getLogger(__name__)
 
 
-def require_own_model(settings: Settings, classes: int) -> None:
+def require_own_model(settings: Settings, classes: int, is_table: bool = False) -> None:
     """Build the model that `settings.model` names if it is a function, in a separate process without a GPU.
 
     Does nothing for other models. On workers without TensorFlow, which do not train, it only looks for the function.
+    It does the same for a table: its model needs facts that are not known before the rows are split.
 
     If the module or the function fails, it only warns: the worker that trains may have other packages, and a GPU.
 
@@ -36,7 +37,7 @@ def require_own_model(settings: Settings, classes: int) -> None:
     """
     if ":" not in settings.model:
         return
-    if not find_spec("tensorflow"):
+    if is_table or not find_spec("tensorflow"):
         _require_function(settings.model)
         return
     _log.info("checking the model %s: building it in a separate process", settings.model)

@@ -261,7 +261,7 @@ def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
 
     The model runs in a separate process, because TensorFlow frees a GPU only when its process ends.
     """
-    _log.info("evaluating %s on the validation images of %s", export, dataset)
+    _log.info("evaluating %s on the validation examples of %s", export, dataset)
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         folder = Path(name)
         ended = subprocess.run(

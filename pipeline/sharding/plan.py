@@ -113,8 +113,9 @@ def near_duplicates_advice(images: int) -> str:
     )
 
 
-def fewer_images_advice(images: int, shards: int) -> str:
+def empty_shards_advice(examples: int, shards: int) -> str:
     """Return advice if some training shards stay empty, else an empty text."""
-    if images >= shards:
+    if examples >= shards:
         return ""
-    return f"{images} training images leave {shards - images} of {shards} shards empty: set num_shards={max(images, 1)}"
+    empty = f"{shards - examples} of {shards} shards empty"
+    return f"{examples} training examples leave {empty}: set num_shards={max(examples, 1)}"

@@ -238,25 +238,29 @@ def settings_of_bytes(settings: Settings, snapshot: Snapshot) -> dict[str, Any]:
 def _order(snapshot: Snapshot, settings: Settings) -> Order:
     order = Order(snapshot, SplitRule.of(settings))
     if not order.images[TRAIN]:
+        unit = "row" if snapshot.table else "image"
         others = ", ".join(f"{count} for {split}" for split, count in order.images.items() if count)
         raise SourceError(
-            f"no image of {settings.source_uri!r} is left for training ({others}): add images for training, or make "
-            "the groups smaller, because all images of a group are in the same split"
+            f"no {unit} of {settings.source_uri!r} is left for training ({others}): add {unit}s for training, or make "
+            f"the groups smaller, because all {unit}s of a group are in the same split"
         )
     return order
 
 
 def _log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], version: str, settings: Settings) -> None:
     for split, shards in counts.items():
-        _log.info("version %s: writing %d %s images into %d shards", version, order.images[split], split, shards)
+        _log.info(
+            "version %s: writing %d %s %s into %d shards",
+            *(version, order.images[split], split, "rows" if snapshot.table else "images", shards),
+        )
     rules = Rules() if snapshot.table else rules_of(settings)
     total = expected_bytes(snapshot, order, rules)
     log_size(total, snapshot, shards_folder(settings, version), rules.prepare)
     train_bytes = total * order.images[TRAIN] // snapshot.listed
     for advice in (
         plan.size_advice(train_bytes, settings.train_shards),
-        plan.fewer_images_advice(order.images[TRAIN], settings.train_shards),
-        plan.near_duplicates_advice(snapshot.listed) if settings.near_duplicates else "",
+        plan.empty_shards_advice(order.images[TRAIN], settings.train_shards),
+        plan.near_duplicates_advice(snapshot.listed) if settings.near_duplicates and not snapshot.table else "",
     ):
         if advice:
             _log.warning(advice)

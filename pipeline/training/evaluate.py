@@ -49,7 +49,7 @@ def evaluate(
     # This shares all layers with `model`, so loading the weights changes the trained model, too.
     best = with_probabilities(model, task_of(dataset))
     best.load_weights(find_best_model(run))
-    with progress("evaluation", dataset.splits["validation"].examples) as advance:
+    with progress("evaluation", dataset.splits["validation"].examples, dataset.unit) as advance:
         answers_of_batches = []
         answers_of_task = predictions_class(evaluated_task(dataset))
         for answers in predicted(strategy, best, batches, answers_of_task, micro_batches=micro_batches):

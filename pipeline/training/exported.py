@@ -63,7 +63,7 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
-    with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples) as advance:
+    with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples, dataset.unit) as advance:
         answers_of_batches = []
         about = read_json(export / ABOUT)
         batches = _of_rows(model, about, folder, dataset) if dataset.table else _of_images(model, folder, dataset)

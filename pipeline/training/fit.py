@@ -125,7 +125,7 @@ def _train_epoch(
     title = f"epoch {epoch}/{training.run.settings.epochs}"
     # Counted from the first epoch, because the steps of an earlier attempt are done already.
     last_step = epoch * training.steps_per_epoch
-    with progress(title, training.dataset.splits["train"].examples) as advance:
+    with progress(title, training.dataset.splits["train"].examples, training.dataset.unit) as advance:
         trained = loop.train(epoch, batches, last_step, advance, after_step=keeper.save_where_due)
     trained_at = time.perf_counter()
 

@@ -1,18 +1,24 @@
-"""Predictions of a trained model for image files: `python -m pipeline predict`."""
+"""Predictions of a trained model for image files, or for the rows of tables: `python -m pipeline predict`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 
 from pipeline.errors import SourceError
 from pipeline.evaluation.multilabel import THRESHOLD
+from pipeline.evaluation.scales import four_digits
 from pipeline.images.examine import Rules, examine
 from pipeline.images.rejection import Rejection
 from pipeline.runs.run import ABOUT, find_exported_model
 from pipeline.storage import Place, read_json
 from pipeline.system.os_errors import retried
+from pipeline.tables.convert import converted
+from pipeline.tables.schema import Column, Schema
+from pipeline.tables.source import read_table, table_files
 from pipeline.training.exported import loaded
 
 MAX_LIKELY_LABELS = 3
@@ -23,27 +29,28 @@ Ranked = Sequence[tuple[float, str]]
 
 
 def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Predict the labels of image files of any format that training takes.
+    """Predict the labels of image files of any format that training takes, or of the rows of tables.
 
     Args:
         model: Folder of an exported model, or of its run.
-        files: The image files.
+        files: The image files. For a model of a table: CSV or Parquet files, or folders of them.
 
     Returns:
         For each file {"file", "label", "probability", "likely"}, where `likely` lists the most likely labels as
         {"label", "probability"}. For a model of several labels {"file", "labels", "likely"}, where `labels` lists those
         over one half. For a file that cannot be used {"file", "rejected"} with the reason.
 
+        For a table, the same for each row, which has a "row", too. The header of a file is row 1. A model of a
+        regression gives {"file", "row", "value"}.
+
     Raises:
-        SourceError: If there is no model, or it is one of a table.
+        SourceError: If there is no model, or a table cannot be read or lacks a column of the model.
     """
     folder = find_exported_model(model)
     about = read_json(folder / ABOUT)
     if "columns" in about:
-        raise SourceError(
-            f"{folder} holds a model of a table, which takes no image files: load it with tf.saved_model.load and call "
-            "`serve`, see pipeline/training/export.py"
-        )
+        with loaded(folder) as exported:
+            return [each for file in files for each in predict_rows(exported, about, file)]
     multi_label = about.get("multi_label", False)  # An older model does not say, and gives one label.
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
         return [_predicted(exported, file, names=about["labels"], multi_label=multi_label) for file in files]
@@ -66,19 +73,87 @@ def _predicted(exported: Any, file: Path, *, names: Sequence[str], multi_label: 
     return {"file": str(file), **answer, "likely": _named(ranked[:MAX_LIKELY_LABELS])}
 
 
+def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the prediction for each row of a table, as `predict` returns it.
+
+    Args:
+        exported: The exported model.
+        about: Its about.json.
+        file: The table.
+
+    Raises:
+        SourceError: If the table cannot be read, or lacks a column of the model.
+    """
+    schema = Schema(
+        [Column(each["name"], each["type"], each["is_list"]) for each in about["columns"]], 0, about["task"]
+    )
+    # The number of the first row of a batch. The rejected rows of a batch are counted after its other rows.
+    first = 2
+    for batch, unreadable in read_table(table_files(file)):
+        if missing := [column.name for column in schema.columns if column.name not in batch.schema.names]:
+            raise SourceError(
+                f"{file} has no column {missing[0]!r}, which the model takes: add the column to the table"
+            )
+        rows, rejected = converted(batch, schema)
+        reasons = {row: reason for row, (reason, _) in rejected.items()}
+        for each in about["columns"]:
+            if not each["can_be_missing"] and not each["is_list"]:
+                is_null = rows.column(each["name"]).is_null().to_numpy(zero_copy_only=False)
+                reason = f"column {each['name']!r} has no value, and the table of the training had one in each row"
+                reasons = dict.fromkeys(np.flatnonzero(is_null).tolist(), reason) | reasons
+        usable = [row for row in range(rows.num_rows) if row not in reasons]
+        answers = iter(_answers_of_rows(exported, rows.take(usable), about))
+        for row in range(rows.num_rows):
+            answer = {"rejected": reasons[row]} if row in reasons else next(answers)
+            yield {"file": str(file), "row": first + row, **answer}
+        for number, bad in enumerate(unreadable, first + rows.num_rows):
+            yield {"file": str(file), "row": number, "rejected": bad.reason}
+        first += rows.num_rows + len(unreadable)
+
+
+def _answers_of_rows(exported: Any, rows: pa.RecordBatch, about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if not rows.num_rows:
+        return []
+    served = {each["name"]: _served(rows.column(each["name"]), tf.as_dtype(each["dtype"])) for each in about["columns"]}
+    answer = exported.serve(served)
+    if "value" in answer:
+        return [{"value": float(f"{value:.7g}")} for value in answer["value"].numpy().tolist()]
+    ranked = (
+        sorted(zip(probabilities, about["labels"], strict=True), reverse=True)
+        for probabilities in answer["probabilities"].numpy().tolist()
+    )
+    return [{**_named(each[:1])[0], "likely": _named(each[:MAX_LIKELY_LABELS])} for each in ranked]
+
+
+def _served(column: pa.Array, dtype: tf.DType) -> tf.Tensor:
+    """Return a column in the form that an exported model takes: a missing value is NaN or ""."""
+    missing: Any = "" if dtype == tf.string else float("nan")
+    values = [missing if value is None else value for value in column.to_pylist()]
+    if pa.types.is_large_list(column.type):
+        lists = [[] if value is None else value for value in column.to_pylist()]
+        longest = max(map(len, lists), default=0)
+        values = [[*each, *[missing] * (longest - len(each))] for each in lists]
+    return tf.constant(values, dtype)
+
+
 def _named(ranked: Ranked) -> list[dict[str, Any]]:
     return [{"label": name, "probability": round(probability, 4)} for probability, name in ranked]
 
 
 def format_predictions(result: Mapping[str, Any]) -> str:
-    """Return the predictions as text, one line for each file."""
-    width = max(len(each["file"]) for each in result["predictions"])
-    return "\n".join(f"{each['file']:<{width}}  {_words(each)}" for each in result["predictions"])
+    """Return the predictions as text, one line for each file or row."""
+    names = [f"{each['file']}:{each['row']}" if "row" in each else each["file"] for each in result["predictions"]]
+    width = max(map(len, names), default=0)
+    lines = zip(names, map(_words, result["predictions"]), strict=True)
+    return "\n".join(f"{name:<{width}}  {words}" for name, words in lines)
 
 
 def _words(prediction: Mapping[str, Any]) -> str:
     if "rejected" in prediction:
-        return f"not a usable image: {prediction['rejected']}"
+        noun = "row" if "row" in prediction else "image"
+        return f"not a usable {noun}: {prediction['rejected']}"
+    if "value" in prediction:
+        return four_digits(prediction["value"])
     if "labels" in prediction:
         return _listed(prediction["labels"]) or (
             f"no label above {THRESHOLD:.0%}. The most probable are {_listed(prediction['likely'])}"

@@ -37,6 +37,9 @@ def with_advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]
 
 
 def _decoding(verdict: Verdict, settings: Settings) -> str:
+    if settings.example_kind == "table":
+        # A step of a small model takes less time than the input needs for its rows.
+        return "use more cores for each accelerator, or a larger batch_size"
     if settings.prepare == "keep":
         size = round(settings.image_size * PREPARED_PER_CROP)
         return (
@@ -62,7 +65,7 @@ def _decodes_each_epoch(settings: Settings) -> bool:
 def _reading(verdict: Verdict, settings: Settings) -> str:
     if settings.read_shards == "direct":
         return "copy the shards to this machine once (read_shards=cache)"
-    if _decodes_each_epoch(settings):
+    if settings.example_kind == "images" and _decodes_each_epoch(settings):
         return "keep decoded images for the epochs after the first (cache=memory), or put local_folder on a faster disk"
     return "put local_folder (or the workspace, if it is not a bucket) on a faster disk"
 
@@ -81,7 +84,12 @@ def _compute(verdict: Verdict, settings: Settings) -> str:
     if settings.simulated_step_ms:
         return ""
     if verdict.load.gpu is None:
+        if settings.example_kind == "table":
+            return "use a GPU, a larger batch_size or a smaller model"
         return "use a GPU, a smaller image_size or a smaller model"
+    if verdict.load.gpu < IDLE_GPU and settings.example_kind == "table":
+        # XLA does not know strings, which most tables have.
+        return "give the GPU more work in each step (a larger batch_size)"
     if verdict.load.gpu < IDLE_GPU:
         return "give the GPU more work in each step (a larger batch_size), or set xla=true"
     if settings.precision == "float32":
@@ -95,6 +103,11 @@ def _callbacks(verdict: Verdict, settings: Settings) -> str:
     return (
         "look at the log: without callbacks of yours, hardly any time should pass here (a slow local_folder, perhaps)"
     )
+
+
+def _validation(verdict: Verdict, settings: Settings) -> str:
+    examples = "rows" if settings.example_kind == "table" else "images"
+    return f"use fewer validation {examples} (validation_fraction), or a larger batch_size"
 
 
 def _memory(verdict: Verdict, settings: Settings) -> str:
@@ -114,7 +127,7 @@ _ADVICE: Mapping[Limit, str | Callable[[Verdict, Settings], str]] = {
     Limit.CHECKPOINTS: (
         "write fewer checkpoints (checkpoint_minutes, checkpoint_steps), or put local_folder on a faster disk"
     ),
-    Limit.VALIDATION: "use fewer validation images (validation_fraction), or a larger batch_size",
+    Limit.VALIDATION: _validation,
     Limit.CALLBACKS: _callbacks,
     Limit.OTHER_PROGRAMS: (
         "stop the other programs, or give this training cores of its own, before you change anything else"

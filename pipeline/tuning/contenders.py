@@ -131,6 +131,11 @@ def require_comparable(settings: Settings) -> None:
     Raises:
         SettingsError: A setting does not suit a comparison.
     """
+    if settings.example_kind == "table":
+        raise SettingsError(
+            "example_kind must be images for a comparison of inputs, got table: the comparison is about reading and "
+            "decoding image files. The verdict of a training says whether its input is fast enough"
+        )
     if settings.accelerator != "own" and settings.simulated_step_ms:
         raise SettingsError(
             f"simulated_step_ms must be 0 with accelerator={settings.accelerator}, which sets the time of a step, got "

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas
 
+from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.report.drawing import format_count
@@ -127,6 +128,8 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
     yield from _busy_tile(files, view)
     if "val_accuracy" in view.epochs and view.epochs["val_accuracy"].notna().any():
         yield "best validation accuracy", f"{view.epochs['val_accuracy'].max():.1%}"
+    elif "val_mae" in view.epochs and view.epochs["val_mae"].notna().any():
+        yield "best mean absolute error", four_digits(view.epochs["val_mae"].min())
     if len(view.samples.means):
         yield "duration" if files.is_complete else "elapsed", duration(last_sample(view.samples) - view.start)
     left = _remaining_s(files, view, step)
@@ -347,7 +350,7 @@ def _facts(files: RunFiles) -> list[tuple[str, str]]:
         "epochs": settings.get("epochs"),
         "batch size": settings.get("batch_size"),
         "learning rate": settings.get("learning_rate"),
-        "image size": settings.get("image_size"),
+        "image size": None if settings.get("example_kind") == "table" else settings.get("image_size"),
         "training servers": settings.get("num_training_servers"),
         "host": host.get("name") or host.get("hostname"),
         "folder": files.result.get("run") or files.run.get("folder"),

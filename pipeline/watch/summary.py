@@ -54,11 +54,13 @@ class Summary:
     progress: float | None = None
     """The share of the steps that are done."""
     accuracy: float | None = None
-    """The validation accuracy of the best model so far."""
+    """The validation accuracy of the best model so far. A regression has none."""
     wait: float | None = None
     """The share of the step time that is data wait."""
     limit: str = ""
     """The bottleneck."""
+    mae: float | None = None
+    """The mean absolute error of the best model so far. Only a regression has one."""
 
 
 GONE = Summary("unknown", "its folder was removed, or is on another machine")
@@ -146,13 +148,15 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     if not files.run:
         return GONE
     settings = files.settings
+    metrics = _best_metrics(place, files)
     step = _step(place, files)
     return Summary(
         state=_state(training, files, step, heartbeats),
         dataset=_text(settings.get("dataset_name")),
         model=_text(settings.get("model")),
         progress=_share(progress(files, step) if step or files.is_complete else None),
-        accuracy=_share(_accuracy(place, files)),
+        accuracy=_share(metrics.get("val_accuracy")),
+        mae=_share(metrics.get("val_mae")),
         wait=_share(_wait(place, files)),
         limit=_text(files.newest_verdict.get("limit")),
     )
@@ -173,12 +177,12 @@ def _step(place: Place, files: RunFiles) -> int:
     return int((last_row(place / "record", "batches") or {}).get("step", 0))
 
 
-def _accuracy(place: Place, files: RunFiles) -> Any:
-    """Return the validation accuracy of the best model so far."""
+def _best_metrics(place: Place, files: RunFiles) -> Mapping[str, Any]:
+    """Return the metrics of the best model so far; empty if there is none."""
     if files.is_complete:
-        return files.result["metrics"].get("val_accuracy")
+        return dict(files.result["metrics"])
     bests = read_optional(place / BEST)
-    return bests[-1]["metrics"].get("val_accuracy") if bests else None
+    return dict(bests[-1]["metrics"]) if bests else {}
 
 
 def _wait(place: Place, files: RunFiles) -> Any:

@@ -37,7 +37,7 @@ class Drawable(NamedTuple):
     """The indices of the training servers; empty if there is only one."""
 
 
-LEARNING = ("loss", "val_loss", "accuracy", "val_accuracy")
+LEARNING = ("loss", "val_loss", "accuracy", "val_accuracy", "mae", "val_mae")
 MAX_ENDS = 60
 """Maximum number of epochs whose ends are marked in curves over time. More marks would hide the curves."""
 _DIGITS = 5

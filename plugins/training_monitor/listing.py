@@ -121,7 +121,7 @@ def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
             "dataset": summary.dataset,
             "model": summary.model,
             "progress": share(summary.progress),
-            "accuracy": share(summary.accuracy, "{:.1%}".format),
+            "accuracy": share(summary.accuracy, "{:.1%}".format) or share(summary.mae, "MAE {:.4g}".format),
             "wait": share(summary.wait),
             "limit": summary.limit,
         },
@@ -138,7 +138,9 @@ def _sorted(rows: Iterable[Row], column: Column, ascending: bool) -> list[Row]:
     known: list[Row] = []
     unknown: list[Row] = []
     for row in sorted(rows, key=lambda row: row["number"], reverse=True):
-        (known if row["cells"][column] else unknown).append(row)
+        # The mean absolute errors of regressions cannot be sorted among accuracies.
+        is_known = row[column] is not None if column in NUMBERS else row["cells"][column]
+        (known if is_known else unknown).append(row)
 
     def value(row: Row) -> Any:
         if column == "started":

@@ -187,7 +187,7 @@ def _link(page: str) -> str:
 def _rejected(dataset: Json) -> str:
     count = dataset.get("rejected")
     listed = sum(dataset.get("examples", {}).values()) + (count or 0)
-    return f"{count} of {listed} images, see {dataset['dataset']}/rejected.jsonl" if count else ""
+    return f"{count} of {listed} examples, see {dataset['dataset']}/rejected.jsonl" if count else ""
 
 
 def task_result(client: Client, run_id: str, task_id: str) -> Json:
@@ -203,10 +203,16 @@ def _comet(experiment: str) -> str:
 
 
 def _score(train: Json) -> str:
-    """Return the score of a model. If images have several labels, accuracy is the exact match, which says little."""
+    """Return the score of a model. If images have several labels, accuracy is the exact match, which says little.
+
+    A regression has no accuracy, but a mean absolute error in the unit of its label.
+    """
     metrics = train.get("metrics") or {}
     best, last = metrics.get("best_epoch"), train.get("epochs")
     of_epoch = f" (the best epoch, {best} of {last})" if best and last else ""
+    mae = metrics.get("val_mae")
+    if isinstance(mae, int | float):
+        return f"{mae:.4g} mean absolute error{of_epoch}"
     scores = ((name, metrics.get(f"val_{name}")) for name in ("mean_average_precision", "accuracy"))
     return next(
         (f"{value:.1%} {name.replace('_', ' ')}{of_epoch}" for name, value in scores if isinstance(value, int | float)),

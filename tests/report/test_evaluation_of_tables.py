@@ -15,6 +15,8 @@ from pipeline.evaluation.metrics import Answers, evaluation_of, save
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.scales import LOWER_IS_BETTER, four_digits
 from pipeline.evaluation.table_classes import ClassPredictions
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row as Recorded
 from pipeline.report import compare, compare_runs, evaluation_section, report_run, write_report
 from pipeline.report.compare import Row
 from pipeline.report.evaluation_section import MAX_CLASSES, MAX_COLUMNS
@@ -77,6 +79,29 @@ def test_a_regression_is_reported_in_the_unit_of_the_label(tmp_path: Path):
         assert words in words_of(page), words
     for absent in ("Confusion matrix", "Precision and recall", "confidence", "317.5%"):
         assert absent not in page.text, absent
+
+
+def test_the_report_of_a_regression_has_no_sections_about_images_or_classes(tmp_path: Path):
+    describe(tmp_path)
+    columns = [{"name": "price", "role": "label"}]
+    described = json.loads((tmp_path / "dataset" / "dataset.json").read_text())
+    described |= {"labels": [], "table": {"task": "regression", "rows": 56, "columns": columns}}
+    (tmp_path / "dataset" / "dataset.json").write_text(json.dumps(described))
+    run = json.loads((tmp_path / "run.json").read_text())
+    run["settings"] = {"example_kind": "table", "epochs": 2, "image_size": 96, "key_column": "id"}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    (tmp_path / "result.json").write_text(json.dumps({"metrics": {"mae": 12.345}}))
+    sink = RecordSink(tmp_path / "record")
+    for epoch, error in ((1, 30.0), (2, 12.25)):
+        sink.write(Recorded("epochs", 1e9, epoch, {"loss": 1.0, "mae": 20.0, "val_loss": 1.0, "val_mae": error}))
+    sink.close()
+    words = words_of(Page(write_report(tmp_path, (), ())))
+    assert "best mean absolute error 12.25" in words
+    assert "Loss and mean absolute error" in words
+    assert "3 rows were rejected" in words
+    assert "key_column" in words
+    for absent in ("image", "Sizes and brightness", "Classes", "accuracy"):
+        assert absent not in words, absent
 
 
 def test_a_model_of_several_classes_is_judged_by_its_confidence(tmp_path: Path):

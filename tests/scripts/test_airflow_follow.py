@@ -78,11 +78,26 @@ def test_a_server_that_keeps_failing_ends_the_watch(server: Server, monkeypatch:
     [
         (
             {"dataset": "/d", "rejected": 8, "examples": {"train": 100, "validation": 38}},
-            "8 of 146 images, see /d/rejected.jsonl",
+            "8 of 146 examples, see /d/rejected.jsonl",
         ),
         ({"dataset": "/d", "rejected": 0, "examples": {"train": 100}}, ""),
         ({}, ""),
     ],
 )
-def test_rejected_images_are_summarized(dataset: dict[str, Any], words: str) -> None:
+def test_rejected_examples_are_summarized(dataset: dict[str, Any], words: str) -> None:
     assert follow._rejected(dataset) == words
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ({"best_epoch": 8, "val_accuracy": 0.958}, "95.8% accuracy (the best epoch, 8 of 10)"),
+        ({"best_epoch": 2, "val_mae": 1234.567, "val_r2": 0.9}, "1235 mean absolute error (the best epoch, 2 of 10)"),
+        ({"best_epoch": 2, "val_accuracy": 0.1, "val_mean_average_precision": 0.5}, "50.0% mean average precision"),
+        ({}, ""),
+    ],
+)
+def test_the_score_is_that_of_the_task(metrics: dict[str, Any], words: str) -> None:
+    score = follow._score({"metrics": metrics, "epochs": 10})
+    assert score.startswith(words)
+    assert bool(score) == bool(words)

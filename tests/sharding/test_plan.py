@@ -95,11 +95,11 @@ def test_size_advice(total_bytes: int, shards: int, words: str):
 
 
 @pytest.mark.parametrize(
-    ("images", "shards", "words"),
-    [(10, 10, ""), (4, 10, "4 training images leave 6 of 10 shards empty: set num_shards=4")],
+    ("examples", "shards", "words"),
+    [(10, 10, ""), (4, 10, "4 training examples leave 6 of 10 shards empty: set num_shards=4")],
 )
-def test_fewer_images_advice(images: int, shards: int, words: str):
-    assert plan.fewer_images_advice(images, shards) == words
+def test_empty_shards_advice(examples: int, shards: int, words: str):
+    assert plan.empty_shards_advice(examples, shards) == words
 
 
 @pytest.mark.parametrize(("images", "gigabytes"), [(10_000_000, ""), (40_000_000, "12 GB of memory")])

@@ -12,8 +12,10 @@ from typing import Any
 
 import keras
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
+from pyarrow import parquet
 
 from pipeline import storage
 from pipeline.config import Settings, settings_from
@@ -32,7 +34,7 @@ from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
 from pipeline.training.kinds import argument_names, build_model_of, served_columns
 from pipeline.training.models import functional, with_probabilities
-from pipeline.training.predict import predict
+from pipeline.training.predict import format_predictions, predict, predict_rows
 from pipeline.training.steps import StepOptions, Steps
 from pipeline.training.strategy import on_devices
 from pipeline.training.table_model import inputs_of
@@ -222,9 +224,56 @@ def test_an_exported_model_refuses_a_table_without_its_columns(classifier: Run, 
         evaluate_exported(classifier.export_folder, folder)
 
 
-def test_image_files_are_refused_by_a_model_of_a_table(classifier: Run):
-    with pytest.raises(SourceError, match="holds a model of a table, which takes no image files"):
-        predict(classifier.folder, [])
+def test_rows_of_a_file_are_predicted_as_in_the_evaluation(classifier: Run, tmp_path: Path):
+    rows = rows_of(0, TRAIN + VALIDATION)[-VALIDATION:]
+    names = [column.name for column in COLUMNS if column.role == "feature"]
+    table = pa.Table.from_pylist([{name: row[name] for name in names} for row in rows])
+    since = table.column("since").cast(pa.timestamp("us"))
+    table = table.set_column(names.index("since"), "since", since)
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    answers = predict(classifier.folder, [tmp_path / "rows.parquet"])
+    assert [each["row"] for each in answers] == [*range(2, VALIDATION + 2)]
+    found = [next(one["probability"] for one in each["likely"] if one["label"] == "yes") for each in answers]
+    expected = load_predictions(classifier.folder).ranked[:, 0]
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    assert [each["label"] for each in answers[:1]] == [answers[0]["likely"][0]["label"]]
+
+
+def test_rows_that_a_model_cannot_take_are_named(regressor: Run, tmp_path: Path):
+    lines = [
+        "age,income (€),children,job,since",
+        "40,1000.5,2,baker,2023-11-14 22:13:20",
+        "old,1000.5,2,baker,2023-11-14 22:13:20",
+        ",1000.5,2,baker,2023-11-14 22:13:20",
+        "50,,,,2023-11-14 22:13:20",
+        "1,2",
+    ]
+    about = storage.read_json(regressor.export_folder / "about.json")
+    (tmp_path / "new.csv").write_text("\n".join(lines))
+    without_lists = {**about, "columns": [each for each in about["columns"] if not each["is_list"]]}
+
+    class Exported:
+        def serve(self, served: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            assert np.isnan(served["children"].numpy()).tolist() == [False, True]
+            assert served["job"].numpy().tolist() == [b"baker", b""]
+            return {"value": tf.cast(served["age"], tf.float32)}
+
+    answers = list(predict_rows(Exported(), without_lists, tmp_path / "new.csv"))
+    assert [(each["row"], each.get("value")) for each in answers] == [(2, 40), (3, None), (4, None), (5, 50), (6, None)]
+    words = format_predictions({"predictions": answers}).splitlines()
+    assert words[0].endswith("new.csv:2  40.00")
+    assert words[1].endswith("not a usable row: column 'age' holds 'old', which is not a whole number of 64 bits")
+    assert "column 'age' has no value" in words[2]
+    assert "the row has 2 fields" in words[4]
+
+
+def test_a_file_that_is_no_table_with_the_columns_of_the_model_is_refused(classifier: Run, tmp_path: Path):
+    (tmp_path / "photo.jpg").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"photo\.jpg is not a table"):
+        predict(classifier.folder, [tmp_path / "photo.jpg"])
+    (tmp_path / "other.csv").write_text("age\n3\n")
+    with pytest.raises(SourceError, match=r"has no column 'income .€.', which the model takes"):
+        predict(classifier.folder, [tmp_path / "other.csv"])
 
 
 @pytest.mark.long
@@ -472,15 +521,26 @@ def test_argument_names_are_plain_and_unique():
             {"model": "ResNet50"},
             "model must be mlp or package.module:function for a table, as in table, got 'ResNet50'",
         ),
-        ({"balanced": True}, "balanced must be false for a table"),
+        ({"balanced": True}, "balanced must be false for a regression, .*: a regression has no classes"),
         ({"cache": "memory"}, "cache must be auto or off for a table"),
-        ({"class_weights": "balanced"}, "class_weights must be none for a table, .* a regression has no classes"),
-        ({"label_smoothing": 0.1}, r"label_smoothing must be 0\.0 for a table"),
+        ({"class_weights": "balanced"}, "class_weights must be none for a regression, .* a regression has no classes"),
+        ({"label_smoothing": 0.1}, "label_smoothing must be 0 for a regression, .* got 0.1"),
     ],
 )
 def test_settings_that_do_not_fit_a_table_are_refused(values: Path, tmp_path: Path, others: dict[str, Any], words: str):
     with pytest.raises(SettingsError, match=words):
         prepare_run(settings_in(tmp_path, **others), values, "run")
+
+
+def test_weights_are_refused_for_a_table(values: Path, tmp_path: Path):
+    (tmp_path / "some.weights.h5").write_bytes(b"")
+    with pytest.raises(SettingsError, match=r"weights must be empty for a table, as in table, got .*: its model"):
+        prepare_run(settings_in(tmp_path, weights=str(tmp_path / "some.weights.h5")), values, "run")
+
+
+def test_a_training_on_a_table_knows_its_kind(regressor: Run):
+    """The command `train` does not need the setting."""
+    assert regressor.settings.example_kind == "table"
 
 
 def test_a_model_of_a_table_is_refused_for_images(published: Path, tmp_path: Path):

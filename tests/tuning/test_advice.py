@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from pipeline.config import Settings, settings_from
+from pipeline.config import OnlyFor, Settings, settings_for, settings_from
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
@@ -58,6 +58,17 @@ def test_advice_names_an_existing_setting_to_change(limit: Limit, load: Load, va
     changes = {name: yaml.safe_load(value) for name, value in re.findall(r"(\w+)=(\w+)", advice)}
     assert settings_from(values | changes) != settings_from(values) or not changes
     assert set(re.findall(r"[a-z]+_[a-z_]+", advice)) <= {*Settings.model_fields, *OF_TENSORFLOW}
+
+
+@pytest.mark.parametrize("load", [Load(), GPU_IDLE, GPU_BUSY])
+@pytest.mark.parametrize("limit", Limit)
+def test_advice_for_a_table_names_no_setting_of_images(limit: Limit, load: Load):
+    settings = settings_from({"example_kind": "table", "model": "mlp"})
+    advice = with_advice(Verdict((limit,), "It is so.", load), settings, {"split_seed": 0})
+    names = re.findall(r"[a-z]+_[a-z_]+|xla|cache=|prepare=", advice)
+    assert not {"cache=", "prepare=", "xla"} & set(names)
+    assert set(names) - set(OF_TENSORFLOW) <= set(settings_for(OnlyFor.TABLES, Settings.model_fields))
+    assert "image" not in advice
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,32 @@ def test_a_training_without_steps_is_starting(tmp_path: Path) -> None:
     json.dumps(found["figures"], allow_nan=False)
 
 
+def test_a_regression_shows_its_mean_absolute_error(tmp_path: Path) -> None:
+    settings = {"model": "mlp", "dataset_name": "prices", "example_kind": "table", "image_size": 96, "epochs": 3}
+    (tmp_path / "run.json").write_text(json.dumps({"settings": settings, "steps_per_epoch": 2}))
+    sinks = Records(tmp_path)
+    for epoch, error in enumerate((40.0, 12.3, 13.0), 1):
+        times = {
+            "input/wait_ms": 1.0,
+            "step/compute_ms": 2.0,
+            "step/time_ms": 3.0,
+            "input/examples": 32,
+            "epoch": epoch,
+        }
+        sinks.write(Row("batches", 1e9 + epoch, 2 * epoch, times))
+        sinks.write(Row("samples", 1e9 + epoch, 2 * epoch, {"sys/cpu_pct": 50.0}))
+        values = {"loss": 0.5, "mae": error + 1, "val_loss": 0.6, "val_mae": error}
+        sinks.write(Row("epochs", 1e9 + epoch, epoch, values | {"epoch/time_s": 1.0}))
+    sinks.close()
+    found = page_data(tmp_path, is_over=False)
+    status = found["status"]
+    assert dict(status["tiles"])["best mean absolute error"] == "12.30"
+    assert "validation error was lowest in epoch 2, with 12.30 on average" in status["sentences"]["learning"]
+    assert "image size" not in dict(status["facts"])
+    [learning] = [figure for figure in found["figures"] if figure["name"] == "learning"]
+    assert learning["title"] == "Loss and mean absolute error"
+
+
 def test_a_missing_folder_is_a_stopped_training(tmp_path: Path) -> None:
     found = page_data(tmp_path / "gone", is_over=True)["status"]
     assert (found["state"], found["verdict"]) == ("stopped", "")
