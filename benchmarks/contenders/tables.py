@@ -8,6 +8,7 @@ of `benchmarks.harness.tables`. Imports are inside the functions, so that a proc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ Batches = Callable[[], Iterator[int]]
 SHUFFLE = 10_000
 """Rows in a shuffle buffer. This is the default of make_csv_dataset."""
 WORKERS = 2
+MANY = 1_000_000
+"""More epochs than any measurement takes."""
 
 
 # --- into shards ------------------------------------------------------------------------------------------------------
@@ -149,22 +152,24 @@ def _kind(name: str) -> str:
 
 
 def read_tenfold_rows(job: Job) -> Batches:
-    """This project's batches; an epoch is filled up with rows of no weight."""
+    """This project's batches, which are one dataset for all epochs; each is filled up with rows of no weight."""
     import numpy as np
 
     from pipeline.input import one_ahead
     from pipeline.system.malloc import keep_large_blocks
 
     keep_large_blocks()  # As a training does: otherwise, malloc returns the memory of each batch to the system.
-    dataset = tenfold_dataset(job)
-    return lambda: (int(np.count_nonzero(weights)) for _, _, weights in one_ahead(dataset))
+    batches = iter(one_ahead(tenfold_dataset(job, MANY)))
+    steps = -(-job["rows"] // job["batch_size"])
+    return lambda: (int(np.count_nonzero(weights)) for _, _, weights in islice(batches, steps))
 
 
-def tenfold_dataset(job: Job) -> Any:
-    """Return one epoch of training batches."""
+def tenfold_dataset(job: Job, epochs: int = 1) -> Any:
+    """Return the training batches of some epochs."""
     from pipeline.input import BatchOptions, training_batches
 
-    return training_batches(Path(job["dataset"]), BatchOptions(image_size=64, batch_size=job["batch_size"]))
+    options = BatchOptions(image_size=64, batch_size=job["batch_size"])
+    return training_batches(Path(job["dataset"]), options, epochs=epochs)
 
 
 def read_single_examples(job: Job) -> Batches:
