@@ -1,7 +1,7 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines run backfill up down status test test-long docs check lock clean bench-env bench-sharding \
-	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts demo-gcs docker-up \
+	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts bench-tables demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
@@ -155,6 +155,9 @@ bench-engines: env env-engines ## measure what Spark, Beam and multiprocessing a
 
 bench-planning: env ## measure planning, with simulated rows of millions of images; BENCH='--images 100000000'
 	$(VENV_PYTHON) -m benchmarks.planning $$BENCH
+
+bench-tables: bench-env ## measure tables: into shards, out of them, training and memory; BENCH='--only read --rounds 3'
+	$(VENV_PYTHON) -m benchmarks.tables $$BENCH
 
 bench-plugin: env-dev ## measure how fast a training opens in Airflow's UI, and the cost of ten open pages; BENCH='--quick'
 	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH

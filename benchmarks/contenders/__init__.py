@@ -1,7 +1,7 @@
 """The contenders of the benchmarks: this project, other packages, and the limits of the machine.
 
-A module for each kind of work: `writers` (shards), `readers` (batches), `transfers` (objects) and `loops` (training
-steps). `benchmarks.harness.worker` runs a contender in a process of its own.
+A module for each kind of work: `writers` (shards), `readers` (batches), `transfers` (objects), `loops` (training
+steps) and `tables` (all of these for tables). `benchmarks.harness.worker` runs a contender in a process of its own.
 """
 
 from typing import Any

@@ -44,9 +44,9 @@ def list_table(settings: Settings) -> Place:
     storage.sweep(snapshots_folder(settings))
     before = _state_of(settings)
     with progress("schema", 0, "rows") as advance:
-        schema = infer_schema(_counted(settings, advance), columns_of(settings))
+        schema = infer_schema(_counted(settings, advance, has_checked_quotes=False), columns_of(settings))
     with progress("extract", schema.rows, "rows") as advance:
-        listing = list_rows(_counted(settings, advance), schema, settings)
+        listing = list_rows(_counted(settings, advance, has_checked_quotes=True), schema, settings)
     if _state_of(settings) != before:
         raise SourceError(f"{settings.source_uri} changed while it was read: run again when nothing changes it")
     return save_listed(settings, schema, started_ns, [listing])
@@ -90,8 +90,9 @@ def list_rows(raws: Iterable[RawBatch], schema: Schema, settings: Settings, pref
     return listing
 
 
-def _counted(settings: Settings, advance: Advance) -> Iterator[RawBatch]:
-    for raw in read_table(table_files(settings.source), settings.list_encoding):
+def _counted(settings: Settings, advance: Advance, *, has_checked_quotes: bool) -> Iterator[RawBatch]:
+    files = table_files(settings.source)
+    for raw in read_table(files, settings.list_encoding, has_checked_quotes=has_checked_quotes):
         yield raw
         advance(raw.batch.num_rows + len(raw.rejected))
 
