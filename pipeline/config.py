@@ -181,8 +181,8 @@ class Settings(BaseModel):
     example_kind: Annotated[Literal["images", "table"], Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
         "images",
         title="Kind of examples",
-        description="images: the source is a folder or a list of images. table: each row of the source (CSV or "
-        "Parquet) is an example. A DAG sets it.",
+        description="images: the source is a folder or a list of images. table: each row of the source (CSV, "
+        "Parquet or TFRecord) is an example. A DAG sets it.",
     )
 
     # This field comes after source_uri, from which its default follows: Pydantic validates fields in their order.

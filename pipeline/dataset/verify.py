@@ -26,7 +26,10 @@ def verify(folder: Place) -> dict[str, Any]:
     `records` counts those in shards without a problem. Raises DatasetError if there is no dataset at all.
     """
     dataset = load(folder)
-    check = partial(_problem_of_row, Schema.from_json(dataset.table)) if dataset.table else _problem_of_image
+    check: Check = _problem_of_image
+    if dataset.table:
+        ids = {label: number for number, label in enumerate(dataset.labels)}
+        check = partial(_problem_of_row, Schema.from_json(dataset.table), ids)
     problems: list[str] = []
     records = 0
     with progress("verify", sum(split.examples for split in dataset.splits.values()), "examples") as advance:
@@ -92,16 +95,18 @@ def _problems_of_records(
         yield f"{path} holds {number} readable records, but {shard.examples} were committed"
 
 
-def _problem_of_row(schema: Schema, record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
+def _problem_of_row(
+    schema: Schema, ids: Mapping[str, int], record: bytes, dataset: Dataset, counted: Counter[int]
+) -> str:
     try:
         row = read_row(record, schema)
     except ValueError as error:
         return str(error)
     if schema.task == "classification":
         label = text_of(row[schema.label.name][0], schema.label)
-        if label not in dataset.labels:
+        if label not in ids:
             return f"has the unknown label {label!r}"
-        counted[dataset.labels.index(label)] += 1
+        counted[ids[label]] += 1
     return ""
 
 

@@ -61,3 +61,5 @@ def _call_once(outcomes: Outcomes, task: Task, left: dict[str, None], advance: A
                 advance(outcome.count)
             for place in new:
                 del left[place]
+    if left:
+        raise WorkersLost("some workers")

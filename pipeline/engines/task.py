@@ -78,7 +78,7 @@ class Task:
         Raises:
             RuntimeError: Any other error of this project, as `error_of_cluster` reads it.
         """
-        with _ONE_CALL, _defaults(self.environment):
+        with _ONE_CALL, default_environment(self.environment):
             try:
                 return self.call(place)
             except BadInput as error:
@@ -88,7 +88,7 @@ class Task:
 
 
 @contextmanager
-def _defaults(environment: Mapping[str, str]) -> Iterator[None]:
+def default_environment(environment: Mapping[str, str]) -> Iterator[None]:
     """Set variables that are not set. Afterwards, remove them: the next task in this process may have others."""
     missing = {name: value for name, value in environment.items() if name not in os.environ}
     os.environ.update(missing)

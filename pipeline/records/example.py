@@ -6,17 +6,36 @@ tenth of the time of the protobuf runtime, and a shard task imports neither the 
     Example  { Features features = 1; }
     Features { map<string, Feature> feature = 1; }      an entry: key = 1, value = 2
     Feature  { BytesList = 1 | FloatList = 2 | Int64List = 3 }, each with repeated value = 1
+
+Of other programs, tf.train.SequenceExample is read, too:
+
+    SequenceExample { Features context = 1; FeatureLists feature_lists = 2; }
+    FeatureLists    { map<string, FeatureList> feature_list = 1; }
+    FeatureList     { repeated Feature feature = 1; }
 """
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 Feature = bytes | int | float | Sequence[int] | Sequence[float] | Sequence[bytes]
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 _KINDS = {"bytes": _BYTES_LIST, "float": _FLOAT_LIST, "int64": _INT64_LIST}
+_NAMES = {number: name for name, number in _KINDS.items()}
+
+Values = tuple[str, Sequence[Any]]
+"""The kind of a feature ("bytes", "float" or "int64"; empty if it has no list), and its values."""
+
+
+class Parsed(NamedTuple):
+    """The content of a record of another program."""
+
+    features: dict[str, Values]
+    """The features of a tf.train.Example, or the context of a tf.train.SequenceExample."""
+    feature_lists: dict[str, list[Values]] | None
+    """The features of each step. None if the record has no feature lists, which makes it a tf.train.Example."""
 
 
 def encode(features: Mapping[str, Feature]) -> bytes:
@@ -78,11 +97,65 @@ def decode(serialized: bytes) -> dict[str, list[Any]]:
     features: dict[str, list[Any]] = {}
     for _, features_message in _fields(serialized):
         for _, entry in _fields(features_message):
-            key, value = b"", b""
-            for number, content in _fields(entry):
-                key, value = (content, value) if number == 1 else (key, content)
-            features[key.decode()] = _decode_feature(value)
+            key, value = _key_and_value(entry)
+            features[key] = list(_values(value)[1])
     return features
+
+
+def parse(serialized: bytes) -> Parsed:
+    """Return the content of a serialized tf.train.Example or tf.train.SequenceExample.
+
+    Raises ValueError if the bytes are neither.
+    """
+    features: dict[str, Values] = {}
+    feature_lists: dict[str, list[Values]] | None = None
+    for number, message in _fields(serialized):
+        if number == 1:
+            for _, entry in _fields(message):
+                key, values = _named_feature(entry)
+                features[key] = values
+        elif number == 2:
+            feature_lists = feature_lists or {}
+            for _, entry in _fields(message):
+                key, steps = _key_and_value(entry)
+                feature_lists[key] = [_values(feature) for _, feature in _fields(steps)]
+        else:
+            raise ValueError(f"not a tf.train.Example: it has the field {number}")
+    return Parsed(features, feature_lists)
+
+
+def _named_feature(entry: bytes) -> tuple[str, Values]:
+    # Nearly all entries are short and hold one list. Without this shortcut, they would take three times as long.
+    start = entry[1] + 8 if len(entry) > 1 else 0
+    key, kind, size = _short_head(entry[:start])
+    if kind and size == len(entry) - start:
+        content = entry[start:]
+        return key, (kind, (content,) if kind == "bytes" else _numbers(kind, content))
+    key, feature = _key_and_value(entry)
+    return key, _values(feature)
+
+
+@lru_cache(8192)
+def _short_head(head: bytes) -> tuple[str, str, int]:
+    """Return key, kind and size of the only value, or of all numbers, of an entry that begins with `head`.
+
+    The kind is empty if the entry has another layout, or a length that needs two bytes.
+    """
+    if len(head) < 8 or head[0] != 0x0A or head[1] > 0x7F:
+        return "", "", 0
+    value_tag, feature_size, list_tag, list_size, number_tag, size = head[-6:]
+    is_plain = (value_tag, number_tag) == (0x12, 0x0A) and (feature_size, list_size) == (size + 4, size + 2)
+    if not is_plain or feature_size > 0x7F or list_tag & 7 != 2 or list_tag >> 3 not in _NAMES:
+        return "", "", 0
+    return head[2:-6].decode(), _NAMES[list_tag >> 3], size
+
+
+def _key_and_value(entry: bytes) -> tuple[str, bytes]:
+    """Return the key of an entry of a map, and its value."""
+    key, value = b"", b""
+    for number, content in _fields(entry):
+        key, value = (content, value) if number == 1 else (key, content)
+    return key.decode(), value
 
 
 def _entry(key: str, value: Feature) -> bytes:
@@ -115,17 +188,26 @@ def _varint(value: int) -> bytes:
     return bytes(output)
 
 
-def _decode_feature(message: bytes) -> list[Any]:
+def _values(message: bytes) -> Values:
+    """Return the kind and the values of a serialized Feature."""
     for kind, content in _fields(message):
+        if kind not in _NAMES:
+            raise ValueError(f"not a tf.train.Example: a feature has the field {kind}")
         values = [value for _, value in _fields(content)]
         if kind == _BYTES_LIST:
-            return values
+            return "bytes", values
         # A list may be divided into several packed fields.
-        packed = b"".join(values)
-        if kind == _FLOAT_LIST:
-            return list(struct.unpack(f"<{len(packed) // 4}f", packed))
-        return list(_signed_varints(packed))
-    return []
+        return _NAMES[kind], _numbers(_NAMES[kind], b"".join(values))
+    return "", ()
+
+
+def _numbers(kind: str, packed: bytes) -> Sequence[Any]:
+    if kind == "int64":
+        # If no byte has its top bit set, each byte is a number.
+        return tuple(packed) if packed.isascii() else list(_signed_varints(packed))
+    if len(packed) % 4:
+        raise ValueError(f"not a tf.train.Example: a list of floats has {len(packed)} bytes")
+    return struct.unpack(f"<{len(packed) // 4}f", packed)
 
 
 def _signed_varints(packed: bytes) -> Iterator[int]:
@@ -137,13 +219,18 @@ def _signed_varints(packed: bytes) -> Iterator[int]:
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield number and content of each length-delimited field. This message has no other kind."""
-    offset = 0
-    while offset < len(message):
-        tag, offset = _read_varint(message, offset)
-        if tag & 7 != 2:
-            raise ValueError(f"not a tf.train.Example: wire type {tag & 7} at byte {offset}")
-        length, offset = _read_varint(message, offset)
-        if offset + length > len(message):
+    offset, size = 0, len(message)
+    while offset < size:
+        # All numbers of fields are less than 16, so that a tag has one byte. A longer tag has the top bit set.
+        tag, offset = message[offset], offset + 1
+        if tag & 0x87 != 2:
+            raise ValueError(f"not a tf.train.Example: tag {tag} at byte {offset - 1}")
+        # Most lengths have one byte. A call would take longer than all else here.
+        if offset < size and message[offset] < 0x80:
+            length, offset = message[offset], offset + 1
+        else:
+            length, offset = _read_varint(message, offset)
+        if offset + length > size:
             raise ValueError(f"not a tf.train.Example: a field of {length} bytes extends beyond the end of the record")
         yield tag >> 3, message[offset : offset + length]
         offset += length

@@ -5,13 +5,14 @@ Source: tensorflow/core/lib/io/record_writer.h and tensorflow/core/lib/hash/crc3
 """
 
 import gzip
+import io
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 import google_crc32c
 
@@ -26,6 +27,10 @@ GZIP_LEVEL = 3
 """Photographs do not shrink at any compression level, and pixels shrink little more at higher levels than this."""
 SHORT = 65_536
 """Below this size in bytes, reading a body again costs no more than combining checksums."""
+_ANY_WBITS = 32 + zlib.MAX_WBITS
+"""With this argument, zlib detects whether a stream has the header of gzip or that of zlib."""
+_CHUNK = 1 << 18
+"""A compressed file is read in pieces of this many bytes."""
 _GATHERED_PARTS = 512
 """This many parts of small records are written at once. Each record has four."""
 _LENGTH = struct.Struct("<Q")
@@ -191,8 +196,56 @@ def read_records(path: Place) -> Iterator[bytes]:
     Raises DatasetError with the file and the offset in bytes of the first record that is damaged or cut.
     """
     with _open(path) as file:
-        while (data := _read_record(file, path)) is not None:
-            yield data
+        yield from records_of(file, path)
+
+
+def records_of(file: IO[bytes], path: Place) -> Iterator[bytes]:
+    """Yield the data of every record of an open file, verified. Raises DatasetError as `read_records` does."""
+    while (data := _read_record(file, path)) is not None:
+        yield data
+
+
+def has_valid_header(begin: bytes) -> bool:
+    """Whether a file that begins with `begin` begins with a record, by the checksum of the length of the record."""
+    header = begin[:HEADER_BYTES]
+    return len(header) == HEADER_BYTES and _CRC.unpack(header[8:])[0] == masked_crc32c(header[:8])
+
+
+def decompressed(file: IO[bytes]) -> IO[bytes]:
+    """Return the bytes of an open file that is compressed by gzip, with one or several members, or by zlib.
+
+    Reading raises zlib.error if the bytes are damaged, and EOFError if they are cut.
+    """
+    return io.BufferedReader(_Decompressed(file), _CHUNK)
+
+
+class _Decompressed(io.RawIOBase):
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._stream = zlib.decompressobj(_ANY_WBITS)
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            piece = (self._stream.unused_data or self._stream.unconsumed_tail) or self._file.read(_CHUNK)
+            if self._stream.eof:
+                if not piece:
+                    return 0
+                self._stream = zlib.decompressobj(_ANY_WBITS)  # Another member follows.
+            data = self._stream.decompress(piece, len(buffer))
+            if data:
+                buffer[: len(data)] = data
+                self._position += len(data)
+                return len(data)
+            # Without more input, the stream may still have had output.
+            if not piece and not self._stream.eof:
+                raise EOFError("the compressed stream has no end")
 
 
 @contextmanager
@@ -211,12 +264,14 @@ def _read_record(file: IO[bytes], path: Place) -> bytes | None:
         header = file.read(HEADER_BYTES)
         return _checked(file, path, offset, header) if header else None
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DatasetError(f"{path}: the gzip stream is damaged after byte {offset} of the records: {error}") from error
+        raise DatasetError(
+            f"{path}: the compressed stream is damaged after byte {offset} of the records: {error}"
+        ) from error
 
 
 def _checked(file: IO[bytes], path: Place, offset: int, header: bytes) -> bytes:
     # The checksum comes before the use of the length: with a flipped bit, it could ask for any number of bytes.
-    if len(header) < HEADER_BYTES or _CRC.unpack(header[8:])[0] != masked_crc32c(header[:8]):
+    if not has_valid_header(header):
         raise DatasetError(f"{path}: the record at byte {offset} has a damaged header")
     (length,) = _LENGTH.unpack(header[:8])
     data, footer = file.read(length), file.read(FOOTER_BYTES)

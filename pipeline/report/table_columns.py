@@ -61,10 +61,13 @@ def _range(column: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any, kind: str) -> str:
-    if kind == "date":
-        return str(_EPOCH + timedelta(days=value))
-    if kind == "time":
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)).strftime("%Y-%m-%d %H:%M")
+    try:
+        if kind == "date":
+            return str(_EPOCH + timedelta(days=value))
+        if kind == "time":
+            return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)).strftime("%Y-%m-%d %H:%M")
+    except OverflowError:  # A year beyond 9999, which Python cannot name.
+        return f"{value:,} {'days' if kind == 'date' else 'microseconds'} since 1970"
     return f"{value:,.6g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 

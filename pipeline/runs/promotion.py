@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -201,6 +202,8 @@ def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: fl
         f"{ours.scored_by} {shown(name, ours.score)} against {shown(name, theirs.score)} of {champion} on the same "
         f"{len(ours.label):,} validation {ours.noun}s, a difference of {difference_text(name, estimate)}"
     )
+    if not isfinite(estimate.value):
+        return Verdict(False, f"not promoted: {comparison}, which is no number")
     is_error = name in LOWER_IS_BETTER
     gain, least_loss = (-estimate.value, estimate.low) if is_error else (estimate.value, -estimate.high)
     # An error can be of any size, so the limit is a share of it.

@@ -7,6 +7,7 @@ Only images with equal hashes are read. Memory does not grow with the number of 
 
 import heapq
 import json
+import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,15 +28,20 @@ from pipeline.system.progress import progress
 
 ROWS_PER_RANGE = 8_000_000
 """A range of contents has about this many rows. Comparing them needs 0.4 GB."""
+MAX_COMPARED = 500_000
+"""At most this many rows of a table are compared in each range. A table of few values may consist of equal rows."""
 MAX_RANGES = 500
 """Each range may have a temporary file, and a process may open about 1,000 files."""
+_log = logging.getLogger(__name__)
 _NUMBERED = np.dtype([("content", "<u8"), ("number", "<i8"), ("size", "<u4")])
 
 
 def equal_images(
-    order: Order, reader: RawReader, lines: IO[bytes], rows_per_range: int = ROWS_PER_RANGE
+    order: Order, reader: RawReader, lines: IO[bytes], rows_per_range: int = ROWS_PER_RANGE, is_table: bool = False
 ) -> dict[str, Any]:
     """Write a line of `duplicates.jsonl` for each group of equal images, in the order of their first images.
+
+    Of a table, at most MAX_COMPARED rows of each range are compared.
 
     Returns:
         The facts `duplicates`, `contradictions` and `leaks`, in the form of `quality` in `dataset.json`.
@@ -44,6 +50,7 @@ def equal_images(
     with ExitStack() as stack:
         found = []
         for alike in _candidates(order, rows_per_range):
+            alike = _limited(alike) if is_table else alike
             file = stack.enter_context(tempfile.TemporaryFile(prefix="tenfold-"))
             _write_groups(alike, order, reader, file)
             file.seek(0)
@@ -91,6 +98,21 @@ def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
             members = np.concatenate(groups)
             sizes = dict(zip(rows["number"][members].tolist(), rows["size"][members].tolist(), strict=True))
             yield _Candidates([rows["number"][group].astype(np.intp) for group in groups], sizes)
+
+
+def _limited(alike: _Candidates) -> _Candidates:
+    """Return the first groups, of at most MAX_COMPARED members together, and warn if there are more."""
+    ends = np.cumsum([len(group) for group in alike.groups])
+    kept = int(np.searchsorted(ends, MAX_COMPARED, side="right"))
+    if kept == len(alike.groups):
+        return alike
+    compared = int(ends[kept - 1]) if kept else 0
+    _log.warning(
+        "%d rows seem to be equal to others: %d of them are compared, and only these count as duplicates",
+        ends[-1],
+        compared,
+    )
+    return _Candidates(alike.groups[:kept], alike.sizes)
 
 
 def _numbered(order: Order, bounds: Sequence[tuple[int, int]]) -> NDArray[np.void]:

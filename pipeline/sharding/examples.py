@@ -25,9 +25,9 @@ class Sums:
         """The content hash of each example (pipeline/dataset/content_hashes.py), in the order of the records."""
         self._rejected: list[dict[str, str]] = []
 
-    def reject(self, row: RawImage, rejection: Rejection) -> None:
-        """Count a row that is in no record."""
-        self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
+    def reject(self, name: str, rejection: Rejection) -> None:
+        """Count a row that is in no record. `name` is what a person looks for."""
+        self._rejected.append({"path": name, "reason": rejection.reason, "advice": rejection.advice})
 
     def result(self, spec: ShardSpec, records: Writer) -> ShardResult:
         """Return the result of the shard, whose writer is closed."""

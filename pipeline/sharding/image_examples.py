@@ -80,7 +80,7 @@ class ExamplesOfKind:
             SourceError: If it changed since the snapshot.
         """
         if raw is None:
-            sums.reject(row, why_unread(row, self._origin) or ABSENT)
+            sums.reject(row.key, why_unread(row, self._origin) or ABSENT)
             return
         if google_crc32c.value(raw) != row.crc32c:
             # Going on would give this version other bytes than its fingerprint promises.
@@ -88,7 +88,7 @@ class ExamplesOfKind:
             raise SourceError(f"{place} changed after it was listed: run again to make a new version")
         image = self._examine(raw, [Box(*box) for box in row.boxes] if row.boxes else ())
         if isinstance(image, Rejection):
-            sums.reject(row, image)
+            sums.reject(row.key, image)
         else:
             # `ImageEncoder` remembers parts of records by their labels, so these must be hashable.
             labels, encoded = tuple(row.labels), image.encoded

@@ -17,7 +17,9 @@ from pipeline.snapshot.raw_image import from_line, key_bytes
 from pipeline.storage import Place, place_of
 
 ROWS_IN_MEMORY = 100_000
-"""All pieces together hold about this many rows in memory, of 0.3 kB each, unless there are very many pieces."""
+"""All pieces together hold about this many rows in memory, unless there are very many pieces."""
+ROW_BYTES = 300
+"""An image has about this many bytes in a row. A row of a table may have more. Then fewer rows are held."""
 MIN_ROWS = 100
 """A piece reads at least this many rows at once, because each read from a bucket is a request.
 
@@ -81,8 +83,14 @@ def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) 
         of_split.setdefault(piece.split, []).append(piece)
     for members in of_split.values():
         rows_at_once = max(MIN_ROWS, rows_in_memory // len(members))
-        for _, line in heapq.merge(*(_hashed_lines(piece, rows_at_once) for piece in members)):
+        for _, line in heapq.merge(*(_hashed_lines(piece, _fitting(rows_at_once, piece)) for piece in members)):
             yield line
+
+
+def _fitting(rows: int, piece: Piece) -> int:
+    """Return a number of rows of a piece that take as much memory as `rows` images."""
+    mean_bytes = (piece.end - piece.begin) // max(piece.rows, 1)
+    return max(1, rows * ROW_BYTES // max(mean_bytes, ROW_BYTES))
 
 
 def read_sorted(place: Place, start: int, length: int) -> bytes:

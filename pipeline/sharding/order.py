@@ -7,13 +7,13 @@ a split so that a given number of images is before it. Only the index is read fo
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.sharding.merge import Piece, merged_lines, read_sorted
+from pipeline.sharding.merge import Line, Piece, merged_lines, read_sorted
 from pipeline.sharding.sort import (
     KINDS,
     LOWEST,
@@ -25,7 +25,7 @@ from pipeline.sharding.sort import (
     sorted_part,
 )
 from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION, Part
-from pipeline.snapshot.raw_image import RawImage, from_line, key_bytes
+from pipeline.snapshot.raw_image import RawImage, from_line
 from pipeline.snapshot.snapshot import Snapshot
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
@@ -220,20 +220,33 @@ def _members(
 
 
 def _tied_rows(sections: Sequence[_Section], rule: SplitRule, hash_: np.uint64, count: int) -> NDArray[np.intp]:
-    """Return how many of the first `count` rows with one hash are in each section, in the order of their keys."""
-    tied: list[tuple[bytes, int]] = []
-    for column, (section, index) in enumerate(zip(sections, _indexes(sections, rule), strict=True)):
+    """Return how many of the first `count` rows with one hash are in each section, in the order of `merged_lines`."""
+    bounds, checksums = [], set()
+    for index in _indexes(sections, rule):
         begin, end = np.searchsorted(index["hash"], hash_), np.searchsorted(index["hash"], hash_, side="right")
-        tied += [(_key(section, rule, number), column) for number in range(begin, end)]
-    columns = [column for _, column in sorted(tied)[:count]]
+        bounds.append((int(begin), int(end)))
+        checksums.update(np.unique(index["crc32c"][begin:end]).tolist())
+    if len(checksums) == 1:  # Equal rows of a table: there may be millions, and their order has no effect.
+        columns = np.repeat(np.arange(len(sections)), [end - begin for begin, end in bounds])[:count]
+    else:
+        tied = [
+            (line, column)
+            for column, (section, (begin, end)) in enumerate(zip(sections, bounds, strict=True))
+            for line in _lines(section, rule, begin, end)
+        ]
+        columns = np.array([column for _, column in sorted(tied)[:count]], np.intp)
     return np.bincount(columns, minlength=len(sections))
 
 
-def _key(section: _Section, rule: SplitRule, number: int) -> bytes:
-    row = section.first + number
-    begin = int(read_index(section.part, rule, row - 1, 1)["end"][0]) if row else 0
-    [end] = read_index(section.part, rule, row, 1)["end"].tolist()
-    return key_bytes(from_line(read_sorted(lines_path(section.part, rule), begin, end - begin)).key)
+def _lines(section: _Section, rule: SplitRule, begin: int, end: int) -> list[Line]:
+    """Return the lines of some rows of a section."""
+    if begin == end:
+        return []
+    first = section.first + begin
+    start = int(read_index(section.part, rule, first - 1, 1)["end"][0]) if first else 0
+    ends = read_index(section.part, rule, first, end - begin)["end"].tolist()
+    content = read_sorted(lines_path(section.part, rule), start, ends[-1] - start)
+    return [Line(content[a - start : b - start]) for a, b in pairwise([start, *ends])]
 
 
 def _indexes(sections: Sequence[_Section], rule: SplitRule) -> Iterator[NDArray[np.void]]:

@@ -281,7 +281,7 @@ def _write_plan_files(
             written=whole_plan.written,
             published=whole_plan.dataset,
             codecs=_codecs(settings, snapshot),
-            table=snapshot.table,
+            table=Schema.from_json(snapshot.table).without_features().to_json() if snapshot.table else {},
         )
         path = folder / f"{of_range[0].name}--{of_range[-1].name}.jsonl"
         with storage.write_whole(path, synced=True) as file:

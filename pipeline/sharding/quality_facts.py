@@ -42,7 +42,7 @@ def planned_facts(
         **({"unit": "row"} if snapshot.table else {}),
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
-        **equal_images(order, RawReader(snapshot.origin), duplicates),
+        **equal_images(order, RawReader(snapshot.origin), duplicates, is_table=bool(snapshot.table)),
         "classes": _classes(snapshot, order, TRAIN),
         "classes_without_training": _missing(_classes(snapshot, order, TRAIN)),
         "classes_without_validation": _missing(_classes(snapshot, order, VALIDATION)),

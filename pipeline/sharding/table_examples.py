@@ -71,7 +71,8 @@ class ExamplesOfKind:
     def add(self, row: RawImage, raw: bytes | None, records: Writer, sums: TableSums) -> None:
         """Write a row as a record, or count it as rejected."""
         if raw is None:
-            sums.reject(row, Rejection(*row.rejection))
+            reason, advice, place = row.rejection
+            sums.reject(place, Rejection(reason, advice))
             return
         entries = b"".join((raw, self._key(row.key), *map(self._label, row.labels)))
         records.write(self._head(len(entries)), entries, google_crc32c.value(entries))

@@ -26,7 +26,7 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
     numbers = {column.name: ExactSums() for column in number_columns(schema)}
     texts: dict[str, Counter[str]] = {column.name: Counter() for column in text_columns(schema)}
     for number, part in enumerate(order.parts):
-        is_training, values = order.is_training(number), load_values(part)
+        is_training, values = order.is_training(number), load_values(part, schema)
         for position, column in enumerate(number_columns(schema)):
             numbers[column.name].add(values.numbers[is_training, position])
         for position, column in enumerate(text_columns(schema)):
@@ -92,7 +92,7 @@ def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, A
         "means": {
             name: round(abs(after["mean"] - earlier["mean"]) / earlier["deviation"], 4)
             for name, after, earlier in pairs
-            if "mean" in after and earlier.get("deviation")
+            if after.get("count") and earlier.get("count") and earlier.get("deviation")
         },
     }
 

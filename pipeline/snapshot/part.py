@@ -139,7 +139,8 @@ def _write_part(rows: Iterator[RawImage], folder: Place, limits: PartLimits) -> 
             for row in rows:
                 content = content_of(row)
                 line = to_line(content, row)
-                fingerprint.add(line if row.content or row.rejection else content)
+                # Not where a rejected row is, because the same rows may come in another order.
+                fingerprint.add(content + (row.content or "".join(row.rejection[:2])).encode())
                 digest.update(line)
                 # A row of a table has no class if its label is a number.
                 label = labels.setdefault(row.labels[0] if row.labels else "", len(labels))

@@ -45,7 +45,7 @@ class RawImage(NamedTuple):
     content: str = ""
     """The encoded columns of a row of a table, in base64. Images have none: they are read at their key."""
     rejection: Sequence[str] = ()
-    """Reason and advice, if a row of a table is rejected."""
+    """Reason, advice, and where the row is, if a row of a table is rejected."""
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,22 @@ Only facts about columns and the descriptions of parts pass through the driver. 
 import json
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pipeline import storage
+from pipeline.allowed import allowlists, require_output
 from pipeline.config import Settings
+from pipeline.engines.task import default_environment, error_of_cluster, reported
+from pipeline.errors import SourceError, TenfoldError
 from pipeline.snapshot.listing import listing_from
-from pipeline.storage import Place
+from pipeline.storage import Place, place_of
 from pipeline.tables.extract import columns_of, list_rows, save_listed
-from pipeline.tables.infer import Inference
+from pipeline.tables.infer import Inference, require_columns
 from pipeline.tables.source import RawBatch
 from pipeline.workspace import snapshots_folder
 
@@ -37,6 +41,8 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         SourceError: If a type is not supported, there is no row that can be used, or the rows change meanwhile.
         SettingsError: If a setting names a column that the DataFrame does not have.
     """
+    _require_distinct(frame.columns)
+    require_columns(columns_of(settings), frame.columns)
     started_ns = time.time_ns()
     storage.sweep(snapshots_folder(settings))
     columns = columns_of(settings)
@@ -58,17 +64,43 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         context = TaskContext.get()
         number = context.partitionId() if context else 0
         raws = (RawBatch(batch, []) for batch in batches)
-        return json.dumps(asdict(list_rows(raws, schema, settings, f"partition {number}, row "))).encode()
+        listing = list_rows(raws, schema, settings, f"partition {number}, row ")
+        # Without the schema, which the driver knows, and which may be large.
+        return json.dumps(asdict(replace(listing, table={}))).encode()
 
-    listings = [listing_from(json.loads(content)) for content in _of_partitions(frame, listed)]
+    made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), str(snapshots_folder(settings))))
+    listings = [replace(listing_from(json.loads(content)), table=schema.to_json()) for content in made]
     return save_listed(settings, schema, started_ns, [each for each in listings if each.listed])
 
 
+def _require_distinct(names: Sequence[str]) -> None:
+    if twice := next((name for name in names if names.count(name) > 1 or not name.strip()), None):
+        raise SourceError(f"the DataFrame has two columns {twice!r}, or one without a name: rename one")
+
+
+def _allowed(work: Callable[[Batches], bytes], environment: Mapping[str, str], folder: str, batches: Batches) -> bytes:
+    """Do some work on an executor, whose administrator may allow other places than that of the driver."""
+    with default_environment(environment):
+        require_output(place_of(folder))
+        return work(batches)
+
+
 def _of_partitions(frame: "DataFrame", work: Callable[[Batches], bytes]) -> list[bytes]:
-    """Return the result of `work` for each partition, in their order."""
+    """Return the result of `work` for each partition, in their order.
+
+    Raises:
+        TenfoldError: The error of a partition, or an EngineError if Spark failed.
+    """
 
     def results(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"result": pa.array([work(batches)], pa.binary())})
+        try:
+            result = work(batches)
+        except TenfoldError as error:
+            raise reported(error) from error
+        yield pa.RecordBatch.from_pydict({"result": pa.array([result], pa.binary())})
 
-    rows: list[Any] = frame.mapInArrow(results, "result binary").collect()
+    try:
+        rows: list[Any] = frame.mapInArrow(results, "result binary").collect()
+    except Exception as error:  # PySpark has many classes.
+        raise error_of_cluster(error) from error
     return [bytes(row["result"]) for row in rows]

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from pipeline import storage
 from pipeline.config import Settings
@@ -25,6 +26,8 @@ from pipeline.tables.schema import Schema
 from pipeline.tables.source import RawBatch, read_table, table_files
 from pipeline.workspace import place_hash, snapshots_folder
 
+MAX_VALUES = 32_000_000
+"""A part has at most this many values, of 4 bytes each."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,11 +42,20 @@ def list_table(settings: Settings) -> Place:
     """
     started_ns = time.time_ns()
     storage.sweep(snapshots_folder(settings))
+    before = _state_of(settings)
     with progress("schema", 0, "rows") as advance:
         schema = infer_schema(_counted(settings, advance), columns_of(settings))
     with progress("extract", schema.rows, "rows") as advance:
         listing = list_rows(_counted(settings, advance), schema, settings)
+    if _state_of(settings) != before:
+        raise SourceError(f"{settings.source_uri} changed while it was read: run again when nothing changes it")
     return save_listed(settings, schema, started_ns, [listing])
+
+
+def _state_of(settings: Settings) -> list[tuple[str, int, int]]:
+    """Return name, size and time of the last change of each file of the table."""
+    stats = [(str(place), place.stat()) for place in table_files(settings.source)]
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
 def columns_of(settings: Settings) -> Columns:
@@ -68,8 +80,10 @@ def list_rows(raws: Iterable[RawBatch], schema: Schema, settings: Settings, pref
     """
     folder = snapshots_folder(settings)
     listing = Listing("", remote=storage.is_bucket(settings.source_uri), table=schema.to_json())
-    values = ValueWriter()
-    for part in write_parts(_rows(raws, schema, listing, values, prefix), folder, PART_LIMITS):
+    values = ValueWriter(schema)
+    # The values of a row take memory for each column, however few of them the row has.
+    limits = replace(PART_LIMITS, rows=max(1, min(PART_LIMITS.rows, MAX_VALUES // len(schema.columns))))
+    for part in write_parts(_rows(raws, schema, listing, values, prefix), folder, limits):
         values.write(part)
         listing.parts.append(part)
     storage.sync_folder(folder)

@@ -42,6 +42,9 @@ With more than 200 columns, the limit of each is therefore lower than MAX_DISTIN
 """
 _ROLES: Sequence[Role] = ("label", "key", "group", "split")
 
+_MAX_BOUND = 200
+"""The smallest and largest text of a column are cut to this many characters."""
+
 Value = float | int | str
 Range = tuple[Value, Value]
 
@@ -94,7 +97,7 @@ class Inference:
         self._rows += batch.num_rows
         is_text = (batch.schema.metadata or {}).items() >= TEXT.items()
         if not self._columns:
-            _require_columns(self._options, batch.schema.names)
+            require_columns(self._options, batch.schema.names)
             limit = min(MAX_DISTINCT, _MAX_ALL_DISTINCT // batch.num_columns)
             # All classes of the label must be known.
             limits = dict.fromkeys(batch.schema.names, limit) | {self._options.label: MAX_DISTINCT}
@@ -125,13 +128,14 @@ class Inference:
         if not self._rows:
             raise SourceError("the table has no valid row: add rows to it")
         columns = [facts.column(self._options.role_of(name)) for name, facts in self._columns.items()]
+        _require_plain_roles(columns)
         label = next(column for column in columns if column.role == "label")
         task = _task_of(label, self._options.task, self._rows)
         return Schema(columns, self._rows + self._rejected, task)
 
 
-def _require_columns(options: Columns, names: Sequence[str]) -> None:
-    """Raise SettingsError unless each role has a column of its own."""
+def require_columns(options: Columns, names: Sequence[str]) -> None:
+    """Raise SettingsError unless each role has a column of its own. `names` are those of the columns."""
     shown = ", ".join(map(repr, names[:_MAX_SHOWN])) + (
         f" and {len(names) - _MAX_SHOWN} more" if names[_MAX_SHOWN:] else ""
     )
@@ -150,6 +154,17 @@ def _require_columns(options: Columns, names: Sequence[str]) -> None:
                 f"{shown}"
             )
         roles[name] = role
+
+
+def _require_plain_roles(columns: Sequence[Column]) -> None:
+    """Raise SettingsError if the column of a key, group or split cannot name anything."""
+    for column in columns:
+        if column.role in ("key", "group", "split") and (column.is_list or column.type == "float"):
+            held = "lists" if column.is_list else "numbers with a fraction"
+            raise SettingsError(
+                f"{column.role}_column is {column.name!r}, which holds {held}: name a column of text or whole numbers, "
+                "or store its values as text"
+            )
 
 
 def _task_of(label: Column, task: Literal["auto", "classification", "regression"], rows: int) -> Task:
@@ -228,6 +243,9 @@ class _TextFacts:
     def column(self, role: Role) -> Column:
         """Return the column with its facts."""
         kind = self._kind or "string"
+        # As a number, a long code would lose digits, and many rows would have one key.
+        if kind == "float" and role in ("key", "group", "split"):
+            kind = "string"
         type_ = cast(ColumnType, kind)
         if type_ == "string":
             values = None if self._texts is None else pa.array(self._texts, pa.large_string())
@@ -391,7 +409,7 @@ def _column(
     name: str, role: Role, type_: ColumnType, missing: int, values: pa.Array | None, range_: Range | None
 ) -> Column:
     """Return a column from its different values, or None if there are too many, and its range."""
-    low, high = range_ or (None, None)
+    low, high = map(_cut, range_ or (None, None))
     if values is None:
         return Column(name, type_, role=role, missing=missing, low=low, high=high)
     values = values.drop_null()
@@ -399,6 +417,11 @@ def _column(
     if type_ == "string" or role == "label":
         texts = tuple(_text_of(value, type_) for value in sorted(values.to_pylist()))
     return Column(name, type_, role=role, missing=missing, distinct=len(values), low=low, high=high, values=texts)
+
+
+def _cut(bound: Value | None) -> Value | None:
+    """Return a bound of a range. Texts may have a million characters."""
+    return bound[:_MAX_BOUND] if isinstance(bound, str) else bound
 
 
 def _text_of(value: Value, type_: ColumnType) -> str:

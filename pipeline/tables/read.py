@@ -42,4 +42,4 @@ def text_of(value: Any, column: Column) -> str:
     """Return a value of a record as the text of a label or a key."""
     if column.type == "bool":
         return json.dumps(bool(value))
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

@@ -4,7 +4,9 @@ A file beside each part has two arrays, with one row for each row of the part: t
 (int32) of the table. A missing number is NaN, and a missing text has the code -1.
 """
 
+import hashlib
 import io
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,12 +15,11 @@ from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.snapshot.part import Part
+from pipeline.storage import Place
 from pipeline.tables.schema import Column, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-SUFFIX = ".values"
 
 
 class Values(NamedTuple):
@@ -51,7 +52,9 @@ def text_columns(schema: Schema) -> list[Column]:
 
 def base_of(column: Column) -> int:
     """Return what is subtracted from the values of a column, so that a large integer keeps its digits in float32."""
-    return 0 if column.type == "float" else int(column.low or 0)
+    low, high = int(column.low or 0), int(column.high or 0)
+    # Differences of 64 bits would overflow.
+    return 0 if column.type == "float" or high - low >= 2**63 else low
 
 
 def values_of(batch: "pa.RecordBatch", schema: Schema) -> Values:
@@ -65,7 +68,9 @@ def values_of(batch: "pa.RecordBatch", schema: Schema) -> Values:
         if base := base_of(column):
             values = pc.subtract(values, pa.scalar(base, pa.int64()))
         # In two steps, because a cast to float32 refuses large integers.
-        numbers[:, position] = pc.fill_null(pc.cast(values, pa.float64(), safe=False), np.nan).to_numpy(False)
+        floats = pc.fill_null(pc.cast(values, pa.float64(), safe=False), np.nan).to_numpy(False)
+        # Nobody could scale by an infinite mean.
+        numbers[:, position] = np.where(np.isfinite(floats), floats, np.nan)
     codes = np.empty((batch.num_rows, len(text_columns(schema))), np.int32)
     for position, column in enumerate(text_columns(schema)):
         known = pa.array(column.values, pa.large_string())
@@ -81,10 +86,19 @@ def no_values(schema: Schema, rows: int) -> Values:
     )
 
 
+def values_path(part: Part, schema: Schema) -> Place:
+    """Return the file of the values of a part. They depend on the schema: another table may have the same rows."""
+    facts = [[column.name, base_of(column)] for column in number_columns(schema)]
+    facts += [[column.name, *column.values] for column in text_columns(schema)]
+    digest = hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
+    return part.beside(f".{digest}.values")
+
+
 class ValueWriter:
     """Keeps the values of rows until the part that they belong to is complete, and writes them beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
         self._waiting: list[Values] = []
 
     def add(self, values: Values) -> None:
@@ -94,7 +108,7 @@ class ValueWriter:
     def write(self, part: Part) -> None:
         """Write the values of the next `part.listed` rows beside the part."""
         numbers, codes = (np.concatenate(arrays) for arrays in zip(*self._waiting, strict=True))
-        with storage.write_whole(part.beside(SUFFIX), synced=True) as file:
+        with storage.write_whole(values_path(part, self._schema), synced=True) as file:
             for array in (numbers, codes):
                 buffer = io.BytesIO()
                 np.save(buffer, array[: part.listed])
@@ -102,7 +116,7 @@ class ValueWriter:
         self._waiting = [Values(numbers[part.listed :], codes[part.listed :])]
 
 
-def load_values(part: Part) -> Values:
+def load_values(part: Part, schema: Schema) -> Values:
     """Return the values of the rows of a part."""
-    buffer = io.BytesIO(part.beside(SUFFIX).read_bytes())
+    buffer = io.BytesIO(values_path(part, schema).read_bytes())
     return Values(np.load(buffer), np.load(buffer))

@@ -42,7 +42,7 @@ def rows_of_batch(batch: Converted, schema: Schema, prefix: str, first_number: i
         label, split = labels[number], (splits[number] or "").lower()
         problem = rejected.get(number) or (() if split in ("", *SPLITS) else BAD_SPLIT)
         if problem:
-            yield rejected_row(keys[number] or f"{prefix}{first_number + number}", *problem)
+            yield rejected_row(keys[number] or f"{prefix}{first_number + number}", *problem, content=encoded)
             continue
         # The columns of a row with a key may be equal to those of another one, which is no duplicate: without a
         # checksum, they are not compared, and the key decides the split.
@@ -60,9 +60,13 @@ def rows_of_batch(batch: Converted, schema: Schema, prefix: str, first_number: i
         )
 
 
-def rejected_row(key: str, reason: str, advice: str) -> RawImage:
-    """Return a row that does not fit the table."""
-    return RawImage(key, ("",), "", 0, 0, "", (), 0, rejection=(reason, advice))
+def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> RawImage:
+    """Return a row that does not fit the table. `place` says where it is, or what its key is.
+
+    The place is not its key in the snapshot, so that the same rows in another order have the same version.
+    """
+    key = f"rejected {xxhash.xxh3_128_hexdigest(content + reason.encode())}"
+    return RawImage(key, ("",), "", 0, 0, "", (), 0, rejection=(reason, advice, place))
 
 
 def rejected_rows(rows: Sequence[RejectedRow]) -> Iterator[RawImage]:

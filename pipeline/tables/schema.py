@@ -1,7 +1,7 @@
 """The schema of a table: what each column holds. It is inferred once and stored in `dataset.json`, for all readers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -70,6 +70,11 @@ class Schema:
     def features(self) -> list[Column]:
         """The columns to learn from, in the order of the source."""
         return [column for column in self.columns if column.role == "feature"]
+
+    def without_features(self) -> "Schema":
+        """Return the schema without the features, and without known values: what a writer of shards needs."""
+        columns = [replace(column, values=()) for column in self.columns if column.role != "feature"]
+        return Schema(columns, self.rows, self.task)
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema in the form of `dataset.json`."""

@@ -1,4 +1,4 @@
-"""Read a table: CSV, TSV or Parquet files, as batches of rows. The batches are the same in every pass.
+"""Read a table: CSV, TSV, Parquet or TFRecord files, as batches of rows. The batches are the same in every pass.
 
 The types of CSV columns are not guessed here: every value stays the text of its field. `pipeline.tables.infer` decides
 the types from all rows.
@@ -7,6 +7,7 @@ the types from all rows.
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ from pipeline.allowed import require_source
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.sources import Listed, Skipped
 from pipeline.sources.csv_quotes import require_quotes_of_lines
-from pipeline.sources.folder import LEADS_OUTSIDE, walk
+from pipeline.sources.folder import LEADS_OUTSIDE, NOT_BY_NAME, walk
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
+from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, read_batches, starts_with_record
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
@@ -35,7 +37,17 @@ TEXT = {b"tenfold": b"text"}
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _PARQUET = ".parquet"
-_KNOWN = ".csv, .tsv (each also with .gz, .bz2 or .zst) and .parquet"
+_RECORDS = ".tfrecord"
+_RECORDS_NAME = re.compile(r"\.tfrecords?(-[0-9]+-of-[0-9]+)?$")
+"""Matches the lower-case name of a TFRecord file, without the suffix of its compression."""
+_PART_NAME = re.compile(r"(^|/)(part-[^./]*|[^/]*-[0-9]+-of-[0-9]+)$")
+"""Matches a name without suffix that may be that of a TFRecord file: part-r-00000, train-00000-of-00010."""
+_KNOWN = (
+    ".csv, .tsv (each also with .gz, .bz2 or .zst), .parquet or .tfrecord (also with .gz or .deflate), or TFRecord "
+    "files named like part-r-00000 or train-00000-of-00010"
+)
+_FORMAT_NAMES = {**dict.fromkeys(_DELIMITERS, "CSV"), _PARQUET: "Parquet"}
+"""The formats that a name shows. All other files of a table are TFRecord files."""
 _BLOCK = 16 << 20
 """Arrow parses this many bytes of a CSV file at once. A row must fit into a block.
 
@@ -69,29 +81,32 @@ def table_files(place: Place) -> list[Place]:
     """Return the files of a table: `place` itself, or all files below it, sorted by path.
 
     Names that begin with a dot or an underscore (such as `_SUCCESS`) and `.crc` files are ignored, and so are the
-    folders with such names. Files of other formats are ignored if there is a file of a table.
+    folders with such names. Files of other formats are ignored if there is a file of a table. A file such as
+    `part-r-00000`, whose name has no suffix of a format, is one of a table if it, or another file, is a TFRecord file.
 
     Raises:
-        SourceError: There is no file of a table, or there are both CSV and Parquet files.
+        SourceError: There is no file of a table, or there are files of two formats (CSV and TSV count as one).
     """
     if retried(place.is_file, place):
-        if not _format_of(place.name):
-            raise SourceError(f"{place} is not a table: use a file whose name ends in {_KNOWN}")
         require_source(place)
+        if not _format_of(place.name) and not _is_record_file(place):
+            raise SourceError(f"{place} is not a table: use a file whose name ends in {_KNOWN}")
         return [place]
     if not retried(place.is_dir, place):
         raise SourceError(f"{place} does not exist: name a table file, or a folder of them")
     keys = [_readable(item, place) for item in walk(place) if not _is_ignored(item.key)]
-    tables = [key for key in keys if _format_of(key)]
+    parts = [key for key in keys if _is_part(key)]
+    # An empty or damaged part has no checksum to show its format, but belongs to the same table as the other parts.
+    has_records = any(_format_of(key) == _RECORDS for key in keys) or any(_is_record_file(place / key) for key in parts)
+    tables = [key for key in keys if _format_of(key) or (has_records and _is_part(key))]
     if not tables:
         found = f"{place / keys[0]} is not one" if keys else "the folder is empty"
         raise SourceError(f"{place} has no table file ({found}): add files whose names end in {_KNOWN}")
-    by_format = {_format_of(key): key for key in tables}
-    if _PARQUET in by_format and len(by_format) > 1:
-        other = next(key for key in tables if _format_of(key) != _PARQUET)
+    by_format = {_FORMAT_NAMES.get(_format_of(key), "TFRecord"): key for key in tables}
+    if len(by_format) > 1:
+        (one, first), (other, second), *_ = sorted(by_format.items(), reverse=True)
         raise SourceError(
-            f"{place} has Parquet files ({by_format[_PARQUET]}) and CSV files ({other}): keep one of the formats, or "
-            "name one file"
+            f"{place} has {one} files ({first}) and {other} files ({second}): keep one of the formats, or name one file"
         )
     return [place / key for key in tables]
 
@@ -100,7 +115,8 @@ def read_table(files: Sequence[Place], encoding: str = "utf-8") -> Iterator[RawB
     """Yield all rows of a table, file by file, in batches of at most MAX_BATCH_ROWS.
 
     All columns of CSV are strings. A field without any character is null, but a quoted empty field is an empty string.
-    The columns of Parquet have their own types. A row of CSV with too few or too many fields is rejected.
+    The columns of Parquet and of TFRecord files have their own types. A row of CSV with too few or too many fields is
+    rejected.
 
     Args:
         files: The files that `table_files` returned.
@@ -111,6 +127,10 @@ def read_table(files: Sequence[Place], encoding: str = "utf-8") -> Iterator[RawB
             equal names; or the table has no row.
         FileSystemError: The file system failed. A later try may work.
     """
+    if _format_of(files[0].name) in (_RECORDS, ""):
+        batches = read_batches(files, _opened_records, MAX_BATCH_ROWS)
+        yield from (RawBatch(batch, []) for batch in batches)
+        return
     columns: _Columns | None = None
     root, rows, rejection = _common_folder(files), 0, None
     for place in files:
@@ -265,6 +285,13 @@ def _require_names(names: Sequence[str], place: Place) -> None:
         seen.add(name)
 
 
+@contextmanager
+def _opened_records(place: Place) -> Iterator[IO[bytes]]:
+    """Open the bytes of a TFRecord file, as they are stored."""
+    with _explained(place), storage.local_copy(place) as file, retried(lambda: _stream(file), file) as stream:
+        yield stream
+
+
 def _stream(file: Path) -> IO[bytes]:
     return file.open("rb")
 
@@ -309,7 +336,9 @@ def _explained(place: Place) -> Iterator[None]:
 
 def _readable(item: Listed | Skipped, folder: Place) -> str:
     """Return the key of a file. Raises SourceError if a table file or a linked folder cannot be read."""
-    if isinstance(item, Skipped) and (_format_of(item.key) or item.reason == LEADS_OUTSIDE):
+    # A part without a suffix is always skipped as an image.
+    is_part = _is_part(item.key) and isinstance(item, Skipped) and item.reason != NOT_BY_NAME
+    if isinstance(item, Skipped) and (_format_of(item.key) or is_part or item.reason == LEADS_OUTSIDE):
         raise SourceError(f"{folder / item.key} cannot be read ({item.reason}): replace the file, or remove it")
     return item.key
 
@@ -319,13 +348,32 @@ def _is_ignored(key: str) -> bool:
 
 
 def _format_of(name: str) -> str:
-    """Return ".csv", ".tsv" or ".parquet", or "" if a name is not that of a table file."""
+    """Return ".csv", ".tsv", ".parquet" or ".tfrecord", or "" if a name does not show that of a table file."""
     stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - may be a key of a bucket
     if suffix == _PARQUET:
         return suffix
+    if _RECORDS_NAME.search(_without_compression(name.lower())):
+        return _RECORDS
     if suffix in _COMPRESSIONS:
         suffix = os.path.splitext(stem)[1]  # noqa: PTH122
     return suffix if suffix in _DELIMITERS else ""
+
+
+def _is_part(key: str) -> bool:
+    """Whether a name without a suffix of a format may be that of a TFRecord file."""
+    return not _format_of(key) and bool(_PART_NAME.search(_without_compression(key.lower())))
+
+
+def _without_compression(name: str) -> str:
+    return next((name.removesuffix(suffix) for suffix in COMPRESSED_SUFFIXES if name.endswith(suffix)), name)
+
+
+def _is_record_file(place: Place) -> bool:
+    """Whether a file begins with a record, by its checksum."""
+    try:
+        return retried(lambda: starts_with_record(place), place)
+    except OSError as error:
+        raise SourceError(f"{place} cannot be read ({error.strerror or error}): repair it, or remove it") from error
 
 
 def _common_folder(files: Sequence[Place]) -> str:

@@ -52,7 +52,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--source", default="", help="folder of images with one sub-folder for each class (default: sample images)"
     )
-    parser.add_argument("--table", default="", help="instead of images: a table, CSV or Parquet, or a folder of them")
+    parser.add_argument("--table", default="", help="instead of images: a table (CSV, Parquet, TFRecord), or a folder")
     parser.add_argument("--label", default="", help="the column of the table that the model learns")
     parser.add_argument("--params", default="", help="other settings of the run, as a JSON object")
     parser.add_argument("--from", dest="first", default="", help="backfill: the first date, such as 2026-01-01")

@@ -36,7 +36,7 @@ from scripts.airflow.watch import naming
 NEXT = """
 Next: open the report in a browser. Then
   make run SOURCE=/path/to/images   trains on your own images, with a folder for each class
-  make run TABLE=FILE LABEL=COLUMN  trains on a table, CSV or Parquet
+  make run TABLE=FILE LABEL=COLUMN  trains on a table: CSV, Parquet, TFRecord
   make up                           starts Airflow and keeps it running, with a form and live pages"""
 
 

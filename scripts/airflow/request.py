@@ -47,7 +47,9 @@ def read_table(text: str) -> str:
         return text
     path, known = _path_of("TABLE", text)
     if not known.exists():
-        raise Refused(f"TABLE must be a file or folder (CSV or Parquet), got {text!r}: {known} does not exist")
+        raise Refused(
+            f"TABLE must be a file or folder (CSV, Parquet or TFRecord), got {text!r}: {known} does not exist"
+        )
     return path
 
 

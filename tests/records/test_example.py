@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from pipeline.records import example
@@ -67,3 +69,62 @@ def test_the_heads_of_entries_are_those_of_encoded_features(key: str):
 def test_foreign_bytes_are_refused(damaged: bytes):
     with pytest.raises(ValueError, match=r"not a tf\.train\.Example"):
         example.decode(damaged)
+
+
+def test_messages_of_tensorflow_are_parsed():
+    import tensorflow as tf
+
+    chosen = random.Random(0)
+    for _ in range(300):
+        count = chosen.choice([0, 1, 1, 2, 15, 40])
+        values = chosen.choice(
+            [
+                [chosen.choice([0, 1, 127, 128, -1, 2**63 - 1, -(2**63)]) for _ in range(count)],
+                [0.5 * chosen.randrange(10) for _ in range(count)],
+                [b"x" * chosen.choice([0, 1, 10, 113, 122, 123, 124, 128, 20_000]) for _ in range(count)],
+            ]
+        )
+        lists = {"int64_list": tf.train.Int64List, "float_list": tf.train.FloatList, "bytes_list": tf.train.BytesList}
+        name = {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type((values or [0])[0])]
+        feature = tf.train.Feature(**{name: lists[name](value=values)})
+        key = "k" * chosen.choice([0, 1, 10, 127, 128, 300]) + chosen.choice(["", "ü"])
+        features = tf.train.Features(feature={key: feature, "unset": tf.train.Feature()})
+        expected = {key: (name.removesuffix("_list"), values), "unset": ("", [])}
+        parsed = example.parse(tf.train.Example(features=features).SerializeToString())
+        assert parsed.feature_lists is None
+        assert {name: (kind, list(found)) for name, (kind, found) in parsed.features.items()} == expected
+        steps = tf.train.FeatureLists(feature_list={"s": tf.train.FeatureList(feature=[feature, tf.train.Feature()])})
+        message = tf.train.SequenceExample(context=features, feature_lists=steps).SerializeToString()
+        assert example.parse(message).features == parsed.features
+        ((kind, found), unset) = (example.parse(message).feature_lists or {})["s"]
+        assert (kind, list(found), unset) == (*expected[key], ("", ()))
+
+
+def test_random_damage_of_a_message_is_refused_or_parsed():
+    whole = example.encode({"a": [1, 300], "b": 0.5, "c": b"text", "d": 7})
+    chosen = random.Random(0)
+    refused = 0
+    for _ in range(5000):
+        damaged = bytearray(whole[: chosen.randrange(len(whole) + 1)])
+        for _ in range(chosen.randrange(1, 4) if damaged else 0):
+            damaged[chosen.randrange(len(damaged))] = chosen.randrange(256)
+        try:
+            example.parse(bytes(damaged))
+        except ValueError:
+            refused += 1
+    assert 2500 < refused < 5000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\x0a\x0c\x0a\x0a\x0a\x01a\x12\x05\x12\x03\x0a\x01\0",  # a float of one byte
+        b"\x0a\x0d\x0a\x0b\x0a\x01a\x12\x06\x22\x04\x0a\x02\0\0",  # a list of a fourth kind
+        b"\x1a\x00",  # a third field
+        b"\x0a\x0c\x0a\x0a\x0a\x01a\x12\x04\x1a\x03\x0a\x01\x07",  # a list that ends after its feature
+        b"\x0a\x0c\x0a\x0a\x0a\x01a\x12\x05\x1a\x02\x0a\x01\x07",  # a number that ends after its list
+    ],
+)
+def test_messages_of_other_programs_are_refused(message: bytes):
+    with pytest.raises(ValueError, match=r"not a tf\.train\.Example"):
+        example.parse(message)

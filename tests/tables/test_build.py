@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.records.tfrecord import read_records
+from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.snapshot.part import PartLimits
 from pipeline.tables.extract import list_table
 from pipeline.tables.samples import write_sample_table
@@ -34,7 +36,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def settings(tmp_path: Path) -> Callable[..., Settings]:
     def make(source: Path, **values: Any) -> Settings:
-        defaults = {"label_column": "churn", "workspace": str(tmp_path / "workspace")}
+        # Few shards, because each is synced.
+        defaults = {"label_column": "churn", "workspace": str(tmp_path / "workspace"), "num_shards": 3}
         return settings_from({"example_kind": "table", "source_uri": str(source), **defaults, **values})
 
     return make
@@ -224,3 +227,91 @@ def test_the_card_shows_the_columns(table: Path, settings: Callable[..., Setting
     assert "What each column holds" in page
     assert "last_seen" in page
     assert "Sample images" not in page
+
+
+def test_infinite_features_and_distant_dates_do_not_stop_a_build(settings: Callable[..., Settings], tmp_path: Path):
+    rows = simple_rows(60)
+    table = pa.table(
+        {
+            "x": pa.array([float("inf") if number % 9 == 0 else -float("inf") for number in range(60)]),
+            "size": pa.array([float("inf"), *range(59)], pa.float64()),
+            "day": pa.array([2**31 - 1 if number % 7 == 0 else 0 for number in range(60)], pa.date32()),
+            "code": pa.array([2**63 - 1 if number % 2 else -(2**63) for number in range(60)], pa.int64()),
+            "y": pa.array([row["y"] for row in rows]),
+        }
+    )
+    parquet.write_table(table, tmp_path / "t.parquet")
+    result = build(settings(tmp_path / "t.parquet", label_column="y"))
+    facts = dataset_of(result).table["preprocessing"]
+    assert facts["x"]["count"] == 0
+    assert 0 < facts["size"]["mean"] < 60
+    assert facts["code"]["deviation"] == pytest.approx(2**63, rel=0.1)
+    assert "days since 1970" in (Path(result["dataset"]) / "card.html").read_text()
+    assert verify(Path(result["dataset"]))["ok"]
+
+
+def test_a_shared_part_keeps_the_statistics_of_each_table(settings: Callable[..., Settings], tmp_path: Path):
+    """The values of a part depend on the lowest value and on the texts of the whole table."""
+    folder = tmp_path / "t"
+    write_rows(folder / "1.csv", simple_rows(70))
+    names = {"label_column": "y", "dataset_name": "t", "on_mean": "continue"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.tables.extract.PART_LIMITS", PartLimits(rows=70))
+        first = list_table(settings(folder, **names))
+        write_rows(folder / "2.csv", [{"x": -1000, "color": "amber", "y": 0}] * 5)
+        list_table(settings(folder, **names))
+    plan = make_plan(settings(folder, **names), first)
+    facts = load_plan(plan).table["preprocessing"]
+    assert 20 < facts["x"]["mean"] < 50
+    assert set(facts["color"]["vocabulary"]) == {"blue", "red"}
+
+
+def test_rows_with_one_key_have_one_order(
+    settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Also if they are in different parts, and the border of a shard is between them."""
+    rows = [{"id": number // 40, "x": number, "y": number % 2} for number in range(200)]
+    results = []
+    for number, size in enumerate((1000, 3, 17)):
+        monkeypatch.setattr("pipeline.tables.extract.PART_LIMITS", PartLimits(rows=size))
+        random.Random(number).shuffle(rows)
+        path = write_rows(tmp_path / f"{number}.csv", rows)
+        places = {"workspace": str(tmp_path / f"w{number}"), "dataset_name": "t"}
+        results.append(dataset_of(build(settings(path, label_column="y", key_column="id", **places))))
+    assert len({dataset.version for dataset in results}) == 1
+    shards = [[shard.crc32c for split in each.splits.values() for shard in split.shards] for each in results]
+    assert shards[0] == shards[1] == shards[2]
+
+
+def test_rejected_rows_in_another_order_give_the_same_version(settings: Callable[..., Settings], tmp_path: Path):
+    lines = [f"{row['x']},{row['color']},{row['y']}" for row in simple_rows(60)] + ["1,red", "2,red,", "3,red,1,1"]
+    results = []
+    for number in range(2):
+        random.Random(number).shuffle(lines)
+        path = tmp_path / f"{number}.csv"
+        path.write_text("\n".join(["x,color,y", *lines]) + "\n")
+        places = {"workspace": str(tmp_path / f"w{number}"), "dataset_name": "t"}
+        results.append(build(settings(path, label_column="y", **places)))
+    assert results[0]["version"] == results[1]["version"]
+    assert results[0]["rejected"] == 3
+    records = [records_of(result) for result in results]
+    assert records[0] == records[1]
+
+
+def test_long_codes_are_keys_of_their_own(settings: Callable[..., Settings], tmp_path: Path):
+    rows = [{"id": f"{10**22 + number}", **row} for number, row in enumerate(simple_rows(50))]
+    path = write_rows(tmp_path / "t.csv", rows)
+    dataset = dataset_of(build(settings(path, label_column="y", key_column="id")))
+    [key] = [column for column in dataset.table["columns"] if column["role"] == "key"]
+    assert (key["type"], key["distinct"]) == ("string", 50)
+
+
+def test_many_equal_rows_are_compared_up_to_a_limit(
+    settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("pipeline.sharding.equal_images.MAX_COMPARED", 50)
+    rows = [{"x": number % 8, "y": number % 2} for number in range(160)]
+    result = build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y"))
+    assert dataset_of(result).quality["duplicates"] == {"images": 40, "groups": 2}
+    assert "160 rows seem to be equal to others: 40 of them are compared" in caplog.text
+    assert verify(Path(result["dataset"]))["ok"]

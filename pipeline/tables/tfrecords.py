@@ -1,0 +1,267 @@
+"""Read TFRecord files that other programs wrote, as batches of rows with types of Arrow.
+
+A record is a row, and a feature is a column. The files do not say whether a feature holds one value or a list, so they
+are read twice: the first pass collects what each feature holds in all records of all files.
+"""
+
+import io
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import IO, Any, NamedTuple
+
+import pyarrow as pa
+
+from pipeline import storage
+from pipeline.errors import DatasetError, SourceError
+from pipeline.records.example import Parsed, Values, parse
+from pipeline.records.tfrecord import HEADER_BYTES, decompressed, has_valid_header, records_of
+from pipeline.storage import Place
+
+COMPRESSED_SUFFIXES = (".gz", ".deflate", ".zlib")
+"""Suffixes of files that are compressed as a whole. A file without one may be compressed, too."""
+_GZIP_MAGIC = b"\x1f\x8b"
+_TYPES = {"bytes": pa.string(), "int64": pa.int64(), "float": pa.float32()}
+_LIST_NAMES = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
+_PROBED_BYTES = 4096
+"""The header of the first record is in this many bytes of a file, even if they are compressed."""
+_MAX_BATCH_BYTES = 32 << 20
+"""A batch ends after records of this many bytes together."""
+
+Open = Callable[[Place], AbstractContextManager[IO[bytes]]]
+"""Opens the bytes of a file, as they are stored."""
+
+
+class _Record(NamedTuple):
+    place: Place
+    number: int
+    """1 for the first record of the file."""
+
+    def __str__(self) -> str:
+        return f"record {self.number} of {self.place}"
+
+
+class _Column:
+    """What a feature holds in all records."""
+
+    def __init__(self) -> None:
+        self.kind = ""
+        """Empty as long as no record has a value."""
+        self.is_list = False
+        self.first: _Record | None = None
+        """The first record that shows the kind."""
+        self.of_steps: _Record | None = None
+        """The first record that has a value for each step, in a feature list."""
+        self.of_context: _Record | None = None
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of Arrow of the column."""
+        kind = _TYPES.get(self.kind, pa.string() if self.is_list else pa.null())
+        return pa.list_(kind) if self.is_list else kind
+
+
+def starts_with_record(place: Place) -> bool:
+    """Whether a file, plain or compressed, begins with the header of a record. Reads only its first bytes."""
+    # A bucket answers a range of an empty object with an error.
+    size = min(place.stat().st_size, _PROBED_BYTES)
+    begin = storage.read_range(place, 0, size) if size else b""
+    try:
+        return has_valid_header(_unpacked(io.BytesIO(begin), place).read(HEADER_BYTES))
+    except (zlib.error, EOFError):
+        return False
+
+
+def read_batches(files: Sequence[Place], opened: Open, max_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield all records of TFRecord files as rows, file by file, with the columns ordered by name.
+
+    A feature is a column of int64, float32 or string. It is a column of lists if any record has no value or several
+    values in it, or if it is one of the feature lists of tf.train.SequenceExample. A missing feature is null.
+
+    Raises:
+        SourceError: A record is damaged or is no tf.train.Example or tf.train.SequenceExample; a feature holds bytes
+            that are not UTF-8, values of different kinds, or lists of lists; there are records of both messages; or
+            there is no record.
+    """
+    columns = _survey(files, opened)
+    for place in files:
+        batch = _Batch(columns)
+        for record, parsed, length in _parsed(place, opened):
+            batch.add(_row_of(parsed, record), record)
+            batch.bytes += length
+            if batch.rows == max_rows or batch.bytes >= _MAX_BATCH_BYTES:
+                yield batch.finish()
+                batch = _Batch(columns)
+        if batch.rows:
+            yield batch.finish()
+
+
+class _Batch:
+    """Collects the cells of the next batch, column by column: many small rows would slow down the garbage collector."""
+
+    def __init__(self, columns: Mapping[str, _Column]) -> None:
+        self.rows = self.bytes = 0
+        self._columns = columns
+        self._cells: dict[str, list[Any]] = {name: [] for name in sorted(columns)}
+
+    def add(self, row: Mapping[str, Values], record: _Record) -> None:
+        """Add a row. Raises SourceError if it differs from what the first pass found."""
+        for name, (kind, values) in row.items():
+            column = self._columns.get(name)
+            is_list = column is not None and column.is_list
+            if not column or (kind and (kind != column.kind or (len(values) != 1 and not is_list))):
+                raise SourceError(f"{record} changed while it was read: run again when nothing changes the table")
+            # A feature list without steps has no kind, but is an empty list.
+            if kind or column.of_steps:
+                cells = self._cells[name]
+                if len(cells) < self.rows:
+                    cells.extend([None] * (self.rows - len(cells)))
+                cells.append(values if is_list else values[0])
+        self.rows += 1
+
+    def finish(self) -> pa.RecordBatch:
+        """Return the rows as a batch."""
+        arrays, names = [], list(self._cells)
+        for name, cells in self._cells.items():
+            cells.extend([None] * (self.rows - len(cells)))
+            arrays.append(pa.array(cells, self._columns[name].type))
+        return pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
+    """Return what each feature holds, after a pass over all records."""
+    columns: dict[str, _Column] = {}
+    firsts: dict[str, _Record] = {}
+    has_rows = False
+    for place in files:
+        for record, parsed, length in _parsed(place, opened):
+            has_rows = True
+            if length:  # An empty record may be either message.
+                message = "tf.train.Example" if parsed.feature_lists is None else "tf.train.SequenceExample"
+                if message not in firsts:
+                    firsts[message] = record
+                    _require_one_message(firsts)
+            for name, (kind, values) in _row_of(parsed, record).items():
+                column = columns.get(name)
+                if not column:
+                    column = columns[name] = _new_column(name, record)
+                if kind and kind != column.kind:
+                    _set_kind(column, kind, name, record)
+                column.is_list = column.is_list or (bool(kind) and len(values) != 1)
+            for name in parsed.feature_lists or ():
+                columns[name].of_steps = columns[name].of_steps or record
+                columns[name].is_list = True
+            if parsed.feature_lists is not None:
+                for name in parsed.features:
+                    columns[name].of_context = columns[name].of_context or record
+    if not has_rows:
+        shown = str(files[0]) if len(files) == 1 else f"the table of {len(files)} files ({files[0]}, ...)"
+        raise SourceError(f"{shown} has no record: add records to the table")
+    for name, column in columns.items():
+        if column.of_steps and column.of_context:
+            raise SourceError(
+                f"{name!r} is a feature list in {column.of_steps}, but a feature of the context in "
+                f"{column.of_context}: write them under different names"
+            )
+    if not columns:
+        raise SourceError(f"{files[0]} has only records without features: write the features into the records")
+    return columns
+
+
+def _require_one_message(firsts: Mapping[str, _Record]) -> None:
+    if len(firsts) > 1:
+        one, other = sorted(firsts)
+        raise SourceError(
+            f"{firsts[one]} is a {one}, but {firsts[other]} is a {other}: keep the files of one of them in the folder"
+        )
+
+
+def _new_column(name: str, record: _Record) -> _Column:
+    if not name.strip():
+        raise SourceError(f"{record} has a feature without a name: name it when you write the file")
+    return _Column()
+
+
+def _set_kind(column: _Column, kind: str, name: str, record: _Record) -> None:
+    if column.kind:
+        raise SourceError(
+            f"feature {name!r} holds {_LIST_NAMES[kind]} in {record}, but {_LIST_NAMES[column.kind]} in "
+            f"{column.first}: write it with one type"
+        )
+    column.kind, column.first = kind, record
+
+
+def _parsed(place: Place, opened: Open) -> Iterator[tuple[_Record, Parsed, int]]:
+    """Yield each record of a file with its content and its length."""
+    number = 1
+    with opened(place) as stored:
+        records = records_of(_unpacked(stored, place), place)
+        while True:
+            try:
+                data = next(records, None)
+            except DatasetError as error:
+                raise SourceError(
+                    f"{error} (record {number}): write the file again, or remove it from the table"
+                ) from error
+            if data is None:
+                return
+            record = _Record(place, number)
+            try:
+                parsed = parse(data)
+            except ValueError as error:
+                raise SourceError(
+                    f"{record} is neither a tf.train.Example nor a tf.train.SequenceExample ({error}): a table needs "
+                    "records of these messages"
+                ) from error
+            yield record, parsed, len(data)
+            number += 1
+
+
+def _unpacked(file: IO[bytes], place: Place) -> IO[bytes]:
+    """Return the bytes of an open file, decompressed if its name or its first bytes ask for it."""
+    begin = file.read(HEADER_BYTES)
+    file.seek(0)
+    if place.name.lower().endswith(COMPRESSED_SUFFIXES):
+        return decompressed(file)
+    # The length of a plain record may look like the start of a compressed stream. Its checksum decides.
+    is_compressed = begin.startswith(_GZIP_MAGIC) or _is_zlib(begin)
+    return decompressed(file) if is_compressed and not has_valid_header(begin) else file
+
+
+def _is_zlib(begin: bytes) -> bool:
+    """Whether bytes begin with the header of a zlib stream (RFC 1950)."""
+    return len(begin) >= 2 and begin[0] & 15 == 8 and begin[0] >> 4 <= 7 and int.from_bytes(begin[:2]) % 31 == 0
+
+
+def _row_of(parsed: Parsed, record: _Record) -> Mapping[str, Values]:
+    """Return the values of each column, with bytes as text."""
+    row = dict(parsed.features)
+    for name, steps in (parsed.feature_lists or {}).items():
+        if name in row:
+            raise SourceError(
+                f"{record} has {name!r} both as a feature of the context and as a feature list: write them under "
+                "different names"
+            )
+        row[name] = _joined(steps, name, record)
+    for name, (kind, values) in row.items():
+        if kind == "bytes":
+            try:
+                row[name] = kind, [value.decode() for value in values]
+            except UnicodeDecodeError as error:
+                raise SourceError(
+                    f"feature {name!r} in {record} holds bytes that are not text in UTF-8: leave the feature out when "
+                    "you write the files, or write it as text or numbers"
+                ) from error
+    return row
+
+
+def _joined(steps: Sequence[Values], name: str, record: _Record) -> Values:
+    """Return the values of a feature list, one for each step."""
+    kinds = {kind for kind, _ in steps}
+    if len(kinds) > 1 or any(len(values) != 1 for _, values in steps):
+        found = "different types" if len(kinds) > 1 else "steps without exactly one value"
+        raise SourceError(
+            f"feature list {name!r} in {record} has {found}, and a column cannot hold lists of lists: write one value "
+            "for each step, or leave the feature list out"
+        )
+    return next(iter(kinds), ""), [value for _, (value,) in steps]
