@@ -173,7 +173,8 @@ class Settings(BaseModel):
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
         "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
-        "folder of Stanford Cars or ImageNet. For a table: a CSV or Parquet file, or a folder of such files. "
+        "folder of Stanford Cars or ImageNet. For a table: a CSV, Parquet or TFRecord file, or a folder of such "
+        "files. "
         "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )

@@ -15,7 +15,7 @@ from pipeline.system.os_errors import retried
 
 _SOURCES = {
     "images": "the folder of raw images, or to a list of images",
-    "table": "the table, a CSV or Parquet file, or a folder of such files",
+    "table": "the table, a CSV, Parquet or TFRecord file, or a folder of such files",
 }
 """What `source_uri` names, by the kind of the examples."""
 
