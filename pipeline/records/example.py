@@ -70,6 +70,11 @@ def value_head(length: int) -> bytes:
     return b"\n" + _varint(length)
 
 
+def int64_content(value: int) -> bytes:
+    """Return the content of an entry of one integer. Negative numbers are encoded as 64 bits in two's complement."""
+    return _varint(value & 0xFFFFFFFFFFFFFFFF)
+
+
 def decode(serialized: bytes) -> dict[str, list[Any]]:
     """Return the features of a serialized tf.train.Example, each as a list of bytes, float or int.
 
@@ -95,9 +100,8 @@ def _feature(value: Feature) -> bytes:
         return _delimited(_BYTES_LIST, b"".join(_delimited(1, item) for item in values))
     if values and isinstance(values[0], float):
         return _delimited(_FLOAT_LIST, _delimited(1, struct.pack(f"<{len(values)}f", *values)))
-    # A list without values does not show its type, and becomes an int64 list here: see `empty_entry`. Negative numbers
-    # are encoded as 64 bits in two's complement.
-    return _delimited(_INT64_LIST, _delimited(1, b"".join(_varint(item & 0xFFFFFFFFFFFFFFFF) for item in values)))
+    # A list without values does not show its type, and becomes an int64 list here: see `empty_entry`.
+    return _delimited(_INT64_LIST, _delimited(1, b"".join(map(int64_content, values))))
 
 
 def _delimited(number: int, content: bytes) -> bytes:

@@ -160,11 +160,12 @@ def _write_part(rows: Iterator[RawImage], folder: Place, limits: PartLimits) -> 
 
 def _to_columns(row: RawImage, offset: int, label: int) -> bytes:
     """Return a row as one element of COLUMNS."""
+    key = hash_text(row.key)
     # Files that are not read have no CRC32C. Without the key, all those of one size would be one group.
-    own = size_and_crc32c(row.size, row.crc32c) if row.crc32c else hash_text(row.key)
+    own = size_and_crc32c(row.size, row.crc32c) if row.crc32c else key
     group = hash_text(row.group) if row.group else own
     split = SPLITS.index(row.split) if row.split else -1
-    return _COLUMN_FORMAT.pack(offset, hash_text(row.key), group, row.size, row.crc32c, split, label)
+    return _COLUMN_FORMAT.pack(offset, key, group, row.size, row.crc32c, split, label)
 
 
 def hash_text(text: str) -> int:

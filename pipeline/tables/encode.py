@@ -4,6 +4,7 @@ Arrow joins the cells of all columns row by row. A cell has two parts: the head,
 the length of the content, and the content, which Arrow mostly holds in the form of the record already.
 """
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
@@ -72,21 +73,24 @@ def encode_label(name: str, type: ColumnType, text: str) -> bytes:  # noqa: A002
     Raises:
         ValueError: If the text is not a value of the type.
     """
-    return example.encode_entries({name: _label_value(type, text)})
+    kind, content = _label_content(type, text)
+    # Most keys differ, but few of their lengths.
+    return _head(name, kind, False, len(content)) + content
 
 
-def _label_value(type_: ColumnType, text: str) -> example.Feature:
+def _label_content(type_: ColumnType, text: str) -> tuple[str, bytes]:
+    """Return the kind of the list that holds a label, and its bytes."""
     match type_:
         case "string":
-            return text.encode()
+            return "bytes", text.encode()
         case "float":
-            return float(text)
+            return "float", struct.pack("<f", float(text))
         case "bool":
             if text not in ("true", "false"):
                 raise ValueError(f"{text!r} is not a bool: it must be 'true' or 'false'")
-            return int(text == "true")
+            return "int64", example.int64_content(int(text == "true"))
         case _:
-            return int(text)
+            return "int64", example.int64_content(int(text))
 
 
 def _parts(columns: Iterable[tuple[str, pa.Array]]) -> Iterator[Any]:

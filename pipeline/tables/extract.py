@@ -40,9 +40,9 @@ def list_table(settings: Settings) -> Place:
     started_ns = time.time_ns()
     storage.sweep(snapshots_folder(settings))
     with progress("schema", 0, "rows") as advance:
-        schema = infer_schema(_counted(settings, advance), columns_of(settings))
+        schema = infer_schema(_counted(settings, advance, has_checked_quotes=False), columns_of(settings))
     with progress("extract", schema.rows, "rows") as advance:
-        listing = list_rows(_counted(settings, advance), schema, settings)
+        listing = list_rows(_counted(settings, advance, has_checked_quotes=True), schema, settings)
     return save_listed(settings, schema, started_ns, [listing])
 
 
@@ -76,8 +76,9 @@ def list_rows(raws: Iterable[RawBatch], schema: Schema, settings: Settings, pref
     return listing
 
 
-def _counted(settings: Settings, advance: Advance) -> Iterator[RawBatch]:
-    for raw in read_table(table_files(settings.source), settings.list_encoding):
+def _counted(settings: Settings, advance: Advance, *, has_checked_quotes: bool) -> Iterator[RawBatch]:
+    files = table_files(settings.source)
+    for raw in read_table(files, settings.list_encoding, has_checked_quotes=has_checked_quotes):
         yield raw
         advance(raw.batch.num_rows + len(raw.rejected))
 

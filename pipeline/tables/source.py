@@ -96,7 +96,9 @@ def table_files(place: Place) -> list[Place]:
     return [place / key for key in tables]
 
 
-def read_table(files: Sequence[Place], encoding: str = "utf-8") -> Iterator[RawBatch]:
+def read_table(
+    files: Sequence[Place], encoding: str = "utf-8", *, has_checked_quotes: bool = False
+) -> Iterator[RawBatch]:
     """Yield all rows of a table, file by file, in batches of at most MAX_BATCH_ROWS.
 
     All columns of CSV are strings. A field without any character is null, but a quoted empty field is an empty string.
@@ -105,6 +107,7 @@ def read_table(files: Sequence[Place], encoding: str = "utf-8") -> Iterator[RawB
     Args:
         files: The files that `table_files` returned.
         encoding: The encoding of CSV files.
+        has_checked_quotes: Whether an earlier pass checked the quotes of the CSV files.
 
     Raises:
         SourceError: A file cannot be read, has other columns than the first file, or has columns without a name or with
@@ -115,7 +118,8 @@ def read_table(files: Sequence[Place], encoding: str = "utf-8") -> Iterator[RawB
     root, rows, rejection = _common_folder(files), 0, None
     for place in files:
         key = str(place).removeprefix(root)
-        read = _read_parquet if _format_of(place.name) == _PARQUET else partial(_read_csv, key=key, encoding=encoding)
+        read_csv = partial(_read_csv, key=key, encoding=encoding, has_checked_quotes=has_checked_quotes)
+        read = _read_parquet if _format_of(place.name) == _PARQUET else read_csv
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
             for names, raw in read(file, place):
@@ -153,7 +157,7 @@ _Read = Iterator[tuple[Sequence[str], RawBatch | None]]
 """The names of the columns of a file, first with None and then with each batch."""
 
 
-def _read_csv(file: Path, place: Place, key: str, encoding: str) -> _Read:
+def _read_csv(file: Path, place: Place, key: str, encoding: str, has_checked_quotes: bool) -> _Read:
     suffix = _format_of(place.name)
     parse = arrow_csv.ParseOptions(delimiter=_DELIMITERS[suffix])
     # Only with "utf8" does Arrow keep the bytes unchanged, which is faster.
@@ -161,8 +165,11 @@ def _read_csv(file: Path, place: Place, key: str, encoding: str) -> _Read:
     # Without threads, Arrow numbers the rows and calls the handler in their order.
     read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False, encoding="utf8" if is_utf8 else encoding)
     text_encoding = "utf-8-sig" if is_utf8 else encoding  # Excel writes a byte order mark.
-    # After a stray quote, Arrow would read the following rows as one field.
-    parse.newlines_in_values = _has_checked_quotes(file, parse.delimiter, text_encoding)
+    parse.newlines_in_values = _has_quotes(file, text_encoding)
+    if parse.newlines_in_values and not has_checked_quotes:
+        # After a stray quote, Arrow would read the following rows as one field.
+        with _lines(file, text_encoding, errors="surrogateescape") as lines:
+            require_quotes_of_lines(lines, parse.delimiter)
     names, has_rows = _header(file, parse.delimiter, text_encoding)
     if not names:
         raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
@@ -231,16 +238,12 @@ def _ragged(row: arrow_csv.InvalidRow, key: str) -> RejectedRow:
     return RejectedRow(f"{key}:{row.number}", reason, "correct the row; a field with a delimiter must be quoted")
 
 
-def _has_checked_quotes(file: Path, delimiter: str, encoding: str) -> bool:
-    """Return whether a file has quotes. Raises ValueError if one of them is not that of a quoted field."""
-    # To find the first quote takes a thousandth of the time that the check takes.
-    if '"'.encode(encoding) in (b'"', b'\xef\xbb\xbf"'):
-        with _opened(file) as stream:
-            if not any(b'"' in chunk for chunk in iter(lambda: stream.read(_CHUNK), b"")):
-                return False
-    with _lines(file, encoding, errors="surrogateescape") as lines:
-        require_quotes_of_lines(lines, delimiter)
-    return True
+def _has_quotes(file: Path, encoding: str) -> bool:
+    """Return whether a file may have quotes. This takes a thousandth of the time that their check takes."""
+    if '"'.encode(encoding) not in (b'"', b'\xef\xbb\xbf"'):
+        return True
+    with _opened(file) as stream:
+        return any(b'"' in chunk for chunk in iter(lambda: stream.read(_CHUNK), b""))
 
 
 def _header(file: Path, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:
