@@ -20,6 +20,12 @@ RESULTS = {
         r"datasets/samples/[0-9a-f]{16} +\d+ objects",
     ),
     "backfill": ("3 of 3 dates run", r"Model: +\S+/runs/retrain-daily/\S+/model\.keras", "Promotion: +promoted"),
+    "tables": (
+        r"Validation: +[78]\d\.\d% accuracy",
+        r"val auc 0\.[89]",
+        "promoted: the first model of 'customers'",
+        r"new\.csv:6 +(yes|no) \d+\.\d%",
+    ),
     # Which bottleneck it names depends on the programs beside it.
     "waiting-accelerator": (r"verdict +\w+", "compare.html"),
 }

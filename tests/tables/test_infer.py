@@ -167,7 +167,7 @@ def test_up_to_ten_thousand_values_are_counted(count: int, form: Callable[[int],
 def test_long_texts_are_not_listed():
     texts = [f"{number:06}" * 1000 for number in range(1000)]
     for column in (of_text(texts), of_arrow(pa.array(texts))):
-        assert facts(column) == ("string", 0, None, texts[0], texts[-1])
+        assert facts(column) == ("string", 0, None, texts[0][:200], texts[-1][:200])
         assert column.values == ()
 
 
