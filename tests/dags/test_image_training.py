@@ -29,6 +29,7 @@ def source(make_images: MakeImages) -> Path:
     return make_images({"cats": 10, "dogs": 10})
 
 
+@pytest.mark.long
 def test_a_second_run_skips_completed_data_tasks(run_dag: RunDag, source: Path):
     """Both runs are manual, so they have no logical date. The second run finds the dataset complete."""
     (source / "cats" / "broken.jpg").write_bytes(jpeg(1)[:50])

@@ -68,7 +68,9 @@ def readers_of(cache: Path, local: Path, gigabytes: float = 1.0, epochs: int = 3
         yield Readers(first, second)
 
 
-@pytest.mark.parametrize("gigabytes", [1.0, 1e-6])  # room for all shards, or for fewer than are read at once
+@pytest.mark.parametrize(  # room for all shards, or for fewer than are read at once
+    "gigabytes", [pytest.param(1.0, marks=pytest.mark.long), 1e-6]
+)
 def test_batches_equal_those_of_local_files(gcs: FakeGcs, published: Path, tmp_path: Path, gigabytes: float):
     gcs.put_folder("bucket", "published/", published)
     with readers_of(tmp_path, published, gigabytes) as readers:

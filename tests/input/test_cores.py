@@ -23,6 +23,7 @@ def published(make_images: MakeImages, tmp_path: Path) -> Path:
     return Path(str(publish(source, tmp_path / "workspace", num_shards=12)))
 
 
+@pytest.mark.long
 def test_batches_are_the_same_on_any_number_of_cores(published: Path, monkeypatch: pytest.MonkeyPatch):
     seen = {}
     for cores in CORES:

@@ -231,7 +231,7 @@ def test_all_servers_together_show_every_row_once(published: Path, servers: int)
     assert shown == Counter(range(TRAIN + VALIDATION))
 
 
-@pytest.mark.parametrize("server", [Server(0, 1), Server(1, 3)])
+@pytest.mark.parametrize("server", [pytest.param(Server(0, 1), marks=pytest.mark.long), Server(1, 3)])
 def test_training_resumes_exactly_at_its_position(published: Path, server: Server):
     steps = steps_per_epoch(load(published), OPTIONS.batch_size, server.count)
     whole = [*numbered_batches(published, OPTIONS, epochs=3, server=server)]

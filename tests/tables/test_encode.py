@@ -226,6 +226,7 @@ def test_values_behind_missing_ones_do_not_appear():
     assert rows_of(batch) == expected_of(batch)
 
 
+@pytest.mark.long
 def test_ten_thousand_columns():
     draw = random.Random(0)
     types = [draw.choice(list(TYPES)) for _ in range(10_000)]

@@ -48,8 +48,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("no_model", "must return a keras.Model, got int"),
-        ("one_argument", "must take (32, 2), but has the arguments (image_size)"),
+        pytest.param("no_model", "must return a keras.Model, got int", marks=pytest.mark.long),
+        pytest.param("one_argument", "must take (32, 2), but has the arguments (image_size)", marks=pytest.mark.long),
         ("fail", "has no 'fail': did you mean 'fails'?"),
     ],
 )

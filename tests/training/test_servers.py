@@ -39,6 +39,7 @@ def settings(tmp_path: Path) -> Settings:
     return settings_from({**values, "num_training_servers": 2, "server_wait_minutes": 1.0})
 
 
+@pytest.mark.long
 def test_two_servers_or_devices_take_the_same_steps_as_one_device(tmp_path: Path):
     """Losses, clipped gradients and updates are equal. All servers get the stop request of one server."""
     addresses = [f"127.0.0.1:{_free_port()}" for _ in range(2)]

@@ -239,6 +239,7 @@ def test_rows_of_a_file_are_predicted_as_in_the_evaluation(classifier: Run, tmp_
     assert [each["label"] for each in answers[:1]] == [answers[0]["likely"][0]["label"]]
 
 
+@pytest.mark.long
 def test_rows_that_a_model_cannot_take_are_named(regressor: Run, tmp_path: Path):
     lines = [
         "age,income (€),children,job,since",
