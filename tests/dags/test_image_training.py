@@ -114,8 +114,10 @@ def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Pat
     [
         ({"num_training_servers": 3, "batch_size": 4}, "batch_size must be a multiple of num_training_servers"),
         ({"epoch": 3}, "epoch is not a setting"),
-        ({"dataset": "/data"}, "dataset is not a setting of image_training"),
-        ({"source_uri": "/nowhere"}, "source_uri must be a folder or list that exists"),
+        pytest.param({"dataset": "/data"}, "dataset is not a setting of image_training", marks=pytest.mark.long),
+        pytest.param(
+            {"source_uri": "/nowhere"}, "source_uri must be a folder or list that exists", marks=pytest.mark.long
+        ),
     ],
 )
 def test_the_first_task_refuses_invalid_settings_without_a_retry(

@@ -169,14 +169,16 @@ def waits(run_dag: RunDag, dags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
         ({"source_uri": "/data/flowers/{date}"}, DATE, "running", True),
         ({"source_uri": "/data/cars/{date}"}, DATE, "running", False),
         ({"source_uri": "/data/cars/{date}", "dataset_name": "flowers"}, DATE, "queued", True),
-        ({"source_uri": "/data/flowers/{date}", "publish_uri": "/elsewhere"}, DATE, "queued", False),
-        ({"no such": "setting"}, DATE, "queued", False),
-        (
-            {"source_uri": "/data/cars/{date}"},
-            None,
-            "running",
-            True,
-        ),  # Airflow reports only that such a run exists
+        pytest.param(
+            {"source_uri": "/data/flowers/{date}", "publish_uri": "/elsewhere"},
+            DATE,
+            "queued",
+            False,
+            marks=pytest.mark.long,
+        ),
+        pytest.param({"no such": "setting"}, DATE, "queued", False, marks=pytest.mark.long),
+        # Airflow reports only that such a run exists.
+        pytest.param({"source_uri": "/data/cars/{date}"}, None, "running", True, marks=pytest.mark.long),
     ],
 )
 def test_choose_waits_only_for_runs_that_build_this_dataset(
@@ -191,7 +193,11 @@ def test_choose_waits_only_for_runs_that_build_this_dataset(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("source", "expected"), [("/data/flowers/{date}.csv", True), ("/flowers/data/{date}.csv", False)]
+    ("source", "expected"),
+    [
+        ("/data/flowers/{date}.csv", True),
+        pytest.param("/flowers/data/{date}.csv", False, marks=pytest.mark.long),
+    ],
 )
 def test_choose_waits_for_runs_that_build_this_dataset_of_a_table(
     waits: Callable[[dict[str, Any]], bool], under_way: UnderWay, tmp_path: Path, source: str, expected: bool
@@ -202,7 +208,7 @@ def test_choose_waits_for_runs_that_build_this_dataset_of_a_table(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("state", ["queued", "running"])
+@pytest.mark.parametrize("state", [pytest.param("queued", marks=pytest.mark.long), "running"])
 def test_choose_does_not_wait_for_many_runs_of_another_dataset(
     waits: Callable[[dict[str, Any]], bool], under_way: UnderWay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     state: str,

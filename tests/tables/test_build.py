@@ -266,6 +266,7 @@ def test_a_shared_part_keeps_the_statistics_of_each_table(settings: Callable[...
     assert set(facts["color"]["vocabulary"]) == {"blue", "red"}
 
 
+@pytest.mark.long
 def test_rows_with_one_key_have_one_order(
     settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -283,6 +284,7 @@ def test_rows_with_one_key_have_one_order(
     assert shards[0] == shards[1] == shards[2]
 
 
+@pytest.mark.long
 def test_rejected_rows_in_another_order_give_the_same_version(settings: Callable[..., Settings], tmp_path: Path):
     lines = [f"{row['x']},{row['color']},{row['y']}" for row in simple_rows(60)] + ["1,red", "2,red,", "3,red,1,1"]
     results = []
@@ -306,6 +308,7 @@ def test_long_codes_are_keys_of_their_own(settings: Callable[..., Settings], tmp
     assert (key["type"], key["distinct"]) == ("string", 50)
 
 
+@pytest.mark.long
 def test_many_equal_rows_are_compared_up_to_a_limit(
     settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):

@@ -97,6 +97,7 @@ def test_an_export_replaces_files_of_a_killed_attempt(published: Path, tmp_path:
     assert about["dataset_version"] == datasets.load(published).version
 
 
+@pytest.mark.long
 def test_predict_accepts_all_image_formats_and_rejects_other_files(run: Run, tmp_path: Path):
     files = [tmp_path / name for name in ("a.jpg", "b.png", "gray.webp", "broken.jpg")]
     for file in files[:2]:
