@@ -91,9 +91,11 @@ def _with_name(settings: Settings) -> Settings:
 def _unserved(settings: Settings, names: Sequence[str]) -> list[str]:
     """Return the dataset names whose events no other run serves. Skips the run if there is none.
 
-    Airflow may hand the event of a dataset to two runs, the second time beside the event of another dataset.
+    Airflow may hand the event of a dataset to two runs, the second time beside the event of another dataset. It may
+    also hand an event only to a later run: see `_is_chosen`.
     """
-    unserved = [name for name in names if not _server_of(settings.model_copy(update={"dataset_name": name}))]
+    of_names = {name: settings.model_copy(update={"dataset_name": name}) for name in names}
+    unserved = [name for name, own in of_names.items() if not _server_of(own) and not _is_chosen(own)]
     if not unserved:
         raise AirflowSkipException(f"other runs already train on the new datasets of {', '.join(names)}")
     return unserved
@@ -121,37 +123,38 @@ def _skip_if_served(settings: Settings) -> None:
 def _server_of(settings: Settings) -> str:
     """Return the id of the run that serves the events of this dataset name; empty if there is none.
 
-    That run had the same events, or it looked for the newest partitions after them, or it chose what they announce.
+    That run had the same events, or it looked for the newest partitions after them.
     """
     from pipeline.runs.choices import last_choice
 
-    events = _events(settings.dataset_name)
+    event_times = [event.timestamp for event in _events(settings.dataset_name)]
     choice = last_choice(settings, _training(settings))
-    if not events or choice is None or choice.run == get_current_context()["run_id"]:
+    if not event_times or choice is None or choice.run == get_current_context()["run_id"]:
         return ""
-    newest = max(event.timestamp for event in events)
+    newest = max(event_times)
     # Event times are compared by one clock, that of Airflow's database. The time of the choice is by the clock of a
     # worker.
-    is_served = (
-        newest.timestamp() <= choice.newest_event
-        or newest + CLOCKS < datetime.fromtimestamp(choice.at, UTC)
-        or _chose(choice.partitions, events, settings.window)
-    )
+    is_served = newest.timestamp() <= choice.newest_event or newest + CLOCKS < datetime.fromtimestamp(choice.at, UTC)
     return choice.run if is_served else ""
 
 
-def _chose(partitions: Mapping[str, str], events: Sequence[Any], window: int) -> bool:
-    """Return whether these chosen partitions have all versions that events announce, apart from those of older dates.
+def _is_chosen(settings: Settings) -> bool:
+    """Return whether the last choice has all versions that the events announce, apart from those of older dates.
 
     Airflow hands a run no event that came between the first event and the creation of the run. It hands such an event
-    to the next run, maybe beside the event of another dataset name.
+    to the next run, maybe beside the event of another dataset name. If these events are alone, the run goes on: it may
+    have other settings than the run that chose.
     """
     from pipeline.dataset.partitions import LATEST
+    from pipeline.runs.choices import last_choice
 
-    in_order = sorted(events, key=lambda event: event.timestamp)
+    choice = last_choice(settings, _training(settings))
+    if choice is None or choice.run == get_current_context()["run_id"]:
+        return False
+    in_order = sorted(_events(settings.dataset_name), key=lambda event: event.timestamp)
     announced = {event.extra.get("data_date") or LATEST: event.extra.get("version") for event in in_order}
-    oldest = min(partitions) if len(partitions) == window else ""
-    return {name: made for name, made in announced.items() if name >= oldest}.items() <= partitions.items()
+    oldest = min(choice.partitions) if len(choice.partitions) == settings.window else ""
+    return {name: made for name, made in announced.items() if name >= oldest}.items() <= choice.partitions.items()
 
 
 def _should_wait(settings: Settings) -> bool:

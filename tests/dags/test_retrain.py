@@ -278,15 +278,15 @@ def test_a_run_without_a_new_dataset_still_serves_its_events(monkeypatch: pytest
         ([(None, None)], 2, False),
     ],
 )
-def test_an_event_is_served_if_its_version_was_chosen(
+def test_events_of_chosen_versions_do_not_stop_a_run_for_another_dataset(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, announced: list[tuple[str, str]], window: int, is_served: bool
 ):
     """Airflow hands an event that came after the first one to the next run only, however soon it came."""
     from dags import retrain
 
-    settings = settings_from({"dataset_name": "flowers", "window": window, "workspace": str(tmp_path)})
-    chosen = {DAYS[1]: "b", DAYS[2]: "c"}
-    save_choice(settings, "retrain-flowers", Choice("first", NOON.timestamp() + 10, NOON.timestamp(), chosen))
+    settings = settings_from({"window": window, "workspace": str(tmp_path)})
+    chosen, own = {DAYS[1]: "b", DAYS[2]: "c"}, settings.model_copy(update={"dataset_name": "flowers"})
+    save_choice(own, "retrain-flowers", Choice("first", NOON.timestamp() + 10, NOON.timestamp(), chosen))
     events = [
         SimpleNamespace(
             timestamp=NOON + timedelta(seconds=1 + number),
@@ -294,8 +294,12 @@ def test_an_event_is_served_if_its_version_was_chosen(
         )
         for number, (day, version) in enumerate(announced)
     ]
+    use_context(monkeypatch, [*events, SimpleNamespace(timestamp=NOON, extra={"dataset_name": "cars"})], "second")
+    with nullcontext() if is_served else pytest.raises(SettingsError, match="cars, flowers"):
+        assert retrain._with_name(settings).dataset_name == "cars"
+    # Alone, they start a training: the settings may have changed.
     use_context(monkeypatch, events, "second")
-    assert (retrain._server_of(settings) == "first") is is_served
+    retrain._skip_if_served(own)
 
 
 @pytest.mark.long
