@@ -255,6 +255,7 @@ def test_two_concurrent_builds_create_one_dataset(settings: Settings, tmp_path: 
     assert temporary_files(settings) == []
 
 
+@pytest.mark.long
 def test_workers_of_a_killed_build_exit(settings: Settings):
     for number in range(2000):  # enough work to be killed in the middle
         (Path(settings.source_uri) / "cats" / f"more{number}.jpg").write_bytes(jpeg(number, (400, 300)))

@@ -81,6 +81,7 @@ def test_a_dataset_with_every_field_matches_the_schema(full: Any):
     assert full["splits"].keys() == {"train", "validation", "test"}
 
 
+@pytest.mark.long
 def test_datasets_of_tables_match_the_schema(tmp_path: Path):
     source = tmp_path / "t.csv"
     values = {"example_kind": "table", "source_uri": str(source), "workspace": str(tmp_path / "workspace")}

@@ -113,7 +113,7 @@ def test_statistics_are_those_of_the_training_rows(table: Path, settings: Callab
     assert facts["city"]["vocabulary"] == sorted(counts.index, key=lambda city: (-counts[city], city))
 
 
-@pytest.mark.parametrize("key", ["", "customer"])
+@pytest.mark.parametrize("key", ["", pytest.param("customer", marks=pytest.mark.long)])
 def test_the_same_rows_give_the_same_bytes_from_any_source(
     table: Path, settings: Callable[..., Settings], tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ):

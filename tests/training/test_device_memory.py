@@ -104,6 +104,7 @@ def hungry(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return with_settings(run, model="hungry_model:model")
 
 
+@pytest.mark.long
 def test_the_out_of_memory_error_names_the_number_of_examples(hungry: Run):
     with pytest.raises(OutOfMemory, match="out of memory with 8 of 8 examples at once on each device"):
         run_job(hungry, lambda: False)
