@@ -1176,7 +1176,7 @@ class Settings(BaseModel):
         source_uri = info.data.get("source_uri")
         if value or not source_uri:
             return value
-        # A list of images lies in their folder. A table is a file by itself.
+        # Images get the name of the folder of their list. A table gets the name of its own file.
         return name_of_table(source_uri) if info.data.get("example_kind") == "table" else name_of_source(source_uri)
 
     @field_validator("data_date")

@@ -51,7 +51,7 @@ def call_each(outcomes: Outcomes, task: Task, places: Sequence[str], advance: Ad
 
 
 def _call_once(outcomes: Outcomes, task: Task, left: dict[str, None], advance: Advance) -> None:
-    """Call the task for the places that are left, and remove those that succeed. Raises the first error."""
+    """Call the task for the places in `left`, and remove each place whose call succeeds. Raises the first error."""
     # Closed, so that after an error the engine stops the other calls at once.
     with closing(outcomes(task, list(left))) as made:
         for outcome in made:

@@ -1,9 +1,11 @@
 """Batches of images.
 
 A batch is (images, labels, weights): uint8 of (batch, size, size, 3), RGB; int32 of (batch,), from 0; float32 of
-(batch,). If an image may have several labels, they are uint8 of (batch, classes), 1 for those that it has.
+(batch,). If images may have several labels, the labels are uint8 of (batch, classes): 1 if the image has the label,
+else 0.
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -67,7 +69,7 @@ def _places(split: ServerSplit, start: int) -> tf.data.Dataset:
     return tf.data.Dataset.range(start, tf.int64.max).map(places).unbatch()
 
 
-class _Training:
+class _Training(ABC):
     """Training images. A subclass says what an example of an epoch is, and how it becomes an image."""
 
     def __init__(self, split: ServerSplit) -> None:
@@ -92,9 +94,13 @@ class _Training:
             .batch(self._options.batch_size, drop_remainder=True)
         )
 
+    @abstractmethod
     def _cropped(self, example: _Example, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return image, label and number of an example."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        """Return the examples of an epoch, then its padding."""
 
 
 class _Encoded(_Training):

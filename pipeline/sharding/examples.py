@@ -1,5 +1,6 @@
 """Kinds of examples: how the rows of a plan file become records of a shard."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -17,7 +18,7 @@ EXAMPLES = {"images": "pipeline.sharding.image_examples", "table": "pipeline.sha
 """The module of each kind, which has a class `ExamplesOfKind`. Only that of the plan is imported."""
 
 
-class Sums:
+class Sums(ABC):
     """Hashes and rejected rows of one shard. Each kind adds its own counts."""
 
     def __init__(self) -> None:
@@ -42,9 +43,9 @@ class Sums:
             **self.facts(),
         )
 
+    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Return the fields of `ShardResult` that depend on the kind."""
-        raise NotImplementedError
 
 
 class Examples(Protocol):

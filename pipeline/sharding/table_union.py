@@ -98,7 +98,7 @@ def union_of(tables: Sequence[Mapping[str, Any]], training_rows: int) -> dict[st
 
 
 def _holders(name: str, schemas: Sequence[Schema]) -> list[int]:
-    """Return the positions of the versions whose column has a value; of one that has the column if none has a value."""
+    """Return the numbers of the versions in which a column has a value. If it has none, return one with the column."""
     holders = [number for number, schema in enumerate(schemas) if name in schema.by_name]
     return [number for number in holders if _has_values(schemas[number].column(name), schemas[number])] or holders[:1]
 

@@ -139,7 +139,7 @@ def _write_part(rows: Iterator[RawImage], folder: Place, limits: PartLimits) -> 
             for row in rows:
                 content = content_of(row)
                 line = to_line(content, row)
-                # Not where a rejected row is, because the same rows may come in another order.
+                # The place of a rejected row is left out, because the same rows may come in another order.
                 fingerprint.add(content + (row.content or "".join(row.rejection[:2])).encode())
                 digest.update(line)
                 # A row of a table has no class if its label is a number.
