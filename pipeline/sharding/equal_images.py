@@ -17,6 +17,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.records.example import entries_of
+from pipeline.records.frames import data_of
 from pipeline.sharding.duplicates import MAX_NAMES, READERS, Group, candidates, confirm
 from pipeline.sharding.order import Order, Placed
 from pipeline.sharding.sort import read_contents
@@ -146,8 +148,8 @@ def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[
 
 
 def content_of_row(row: RawImage, reader: RawReader) -> bytes:
-    """Return what is compared: the columns that a row of a table carries, or the file of an image."""
-    return row.content.encode("ascii") if row.content else reader.read(row)
+    """Return what is compared: the columns of a row of a table without key and class, or the file of an image."""
+    return entries_of(data_of(row.content))[: row.size] if row.content else reader.read(row)
 
 
 def _row(images: Iterable[Placed]) -> dict[str, Any]:

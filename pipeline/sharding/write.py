@@ -1,10 +1,10 @@
-"""Plan file -> shards. Examples are read, examined and written one by one, so that only one is in memory."""
+"""Plan file -> shards. Examples are read, examined and written one by one, or few at a time."""
 
 import platform
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import IO
+from typing import IO, Any
 
 from pipeline import storage
 from pipeline.allowed import require_output, require_source
@@ -16,7 +16,6 @@ from pipeline.sharding.merge import merged_lines, read_pieces
 from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range, read_range
 from pipeline.sharding.results import WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.snapshot.raw_image import from_lines, place_of_key
-from pipeline.snapshot.raw_reader import ReadImage
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance
 from pipeline.tables.codecs import row_codec_versions
@@ -40,7 +39,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         # One stream for all shards: while a shard is uploaded, the images of the next one are downloaded.
         lines = _lines(_rows(range_plan, file), range_plan.shards, finished)
         examples = examples_of(range_plan)
-        rows = examples.read(from_lines(lines))
+        rows = examples.read(lines)
         for spec in range_plan.shards:
             if spec not in finished:
                 _remove_torn(plan_path, range_plan, spec)
@@ -142,15 +141,13 @@ def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collecti
 
 
 def _write(
-    path: Place, spec: ShardSpec, examples: Examples, rows: Iterable[ReadImage], advance: Advance
+    path: Place, spec: ShardSpec, examples: Examples, rows: Iterable[Any], advance: Advance
 ) -> WrittenShard:
     """Write some rows as one shard. The file is complete or absent."""
     sums = examples.sums()
     # The shard is synced, because the commit relies on it after a power loss.
     with storage.write_new(path, synced=True) as file:
         records = writer_of(path, file)
-        for row, raw in rows:
-            examples.add(row, raw, records, sums)
-            advance(1)
+        examples.write(rows, records, sums, advance)
         records.close()
     return WrittenShard(sums.result(spec, records), bytes(sums.hashes))

@@ -13,14 +13,14 @@ from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import SourceError
 from pipeline.snapshot.listing import Listing
-from pipeline.snapshot.part import PART_LIMITS, write_parts
-from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.part import PART_LIMITS, Block, write_parts
+from pipeline.snapshot.raw_image import Origin
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.storage import Place
 from pipeline.system.progress import Advance, progress
 from pipeline.tables.convert import converted
 from pipeline.tables.infer import Columns, infer_schema
-from pipeline.tables.row_values import ValueWriter, no_values, values_of
+from pipeline.tables.row_values import ValueWriter
 from pipeline.tables.rows import rejected_rows, rows_of_batch
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import RawBatch, read_table, table_files
@@ -83,7 +83,7 @@ def list_rows(raws: Iterable[RawBatch], schema: Schema, settings: Settings, pref
     values = ValueWriter(schema)
     # The values of a row take memory for each column, however few of them the row has.
     limits = replace(PART_LIMITS, rows=max(1, min(PART_LIMITS.rows, MAX_VALUES // len(schema.columns))))
-    for part in write_parts(_rows(raws, schema, listing, values, prefix), folder, limits):
+    for part in write_parts(_blocks(raws, schema, listing, values, prefix), folder, limits):
         values.write(part)
         listing.parts.append(part)
     storage.sync_folder(folder)
@@ -105,20 +105,23 @@ def _require_classes(settings: Settings, schema: Schema) -> None:
         )
 
 
-def _rows(
+def _blocks(
     raws: Iterable[RawBatch], schema: Schema, listing: Listing, values: ValueWriter, prefix: str
-) -> Iterator[RawImage]:
-    """Yield every row, in the order of the source, and add it to the sums of `listing` and to `values`."""
+) -> Iterator[Block]:
+    """Yield every row, and add it to the sums of `listing` and to `values`."""
+    classes: Counter[str] = Counter()
     number = 1
     for raw in raws:
         batch = converted(raw.batch, schema)
-        rows = list(rows_of_batch(batch, schema, prefix, number))
-        values.add(values_of(batch.batch, schema).without([bool(row.rejection) for row in rows]))
-        values.add(no_values(schema, len(raw.rejected)))
-        for row in (*rows, *rejected_rows(raw.rejected)):
-            listing.add(row)
-            yield row
+        for rows in (*rows_of_batch(batch, schema, prefix, number), *rejected_rows(raw.rejected, schema)):
+            listing.listed += len(rows.block.keys)
+            listing.bytes += int(rows.block.columns["size"].sum())
+            classes.update(rows.block.labels)
+            values.add(rows.values)
+            yield rows.block
         number += raw.batch.num_rows + len(raw.rejected)
+    del classes[""]  # That of rejected rows, and of numbers.
+    listing.classes = dict(classes)
 
 
 def save_listed(settings: Settings, schema: Schema, started_ns: int, listings: Sequence[Listing]) -> Place:
@@ -148,7 +151,6 @@ def _together(listings: Sequence[Listing]) -> Listing:
 
 
 def _save(settings: Settings, started_ns: int, listing: Listing) -> Place:
-    listing.classes.pop("", None)  # That of rejected rows.
     snapshot = Snapshot(
         source_uri=settings.source_uri,
         origin=Origin(root=str(settings.source)),

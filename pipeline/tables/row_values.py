@@ -30,13 +30,6 @@ class Values(NamedTuple):
     codes: NDArray[np.int32]
     """(rows, text columns): the position of a text in `Column.values`."""
 
-    def without(self, is_rejected: Sequence[bool]) -> "Values":
-        """Return the same values, with those of rejected rows missing."""
-        rejected = np.array(is_rejected, np.bool_)
-        self.numbers[rejected] = np.nan
-        self.codes[rejected] = -1
-        return self
-
 
 def number_columns(schema: Schema) -> list[Column]:
     """Return the columns of numbers, in the order of `Values.numbers`: features, and a label that is a number."""

@@ -11,7 +11,7 @@ ROWS = [b"row %d" % number for number in range(100)]
 def of(rows: list[bytes]) -> Fingerprint:
     fingerprint = Fingerprint()
     for row in rows:
-        fingerprint.add(row)
+        fingerprint.add([row])
     return fingerprint
 
 
