@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, Protocol
 
 import google_crc32c
 
@@ -35,17 +35,21 @@ _GATHERED_PARTS = 512
 """This many parts of small records are written at once. Each record has four."""
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
-Crc = TypeVar("Crc", bound=Any)
 
 
-def masked(crc: Crc) -> Crc:
-    """Return a CRC, or an array of them as uint64, rotated and shifted as TFRecord requires it, because the CRC of data that contains CRCs is weak."""
+def masked(crc: Any) -> Any:
+    """Return a CRC rotated and shifted as TFRecord requires it, because the CRC of data that contains CRCs is weak.
+
+    Args:
+        crc: One CRC32C, or an array of NumPy of type uint64.
+    """
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def masked_crc32c(data: bytes) -> int:
     """Return the masked CRC32C of `data`."""
-    return masked(google_crc32c.value(data))
+    crc: int = masked(google_crc32c.value(data))
+    return crc
 
 
 def frame(data: bytes) -> bytes:

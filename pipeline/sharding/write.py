@@ -140,9 +140,7 @@ def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collecti
             yield from lines
 
 
-def _write(
-    path: Place, spec: ShardSpec, examples: Examples, rows: Iterable[Any], advance: Advance
-) -> WrittenShard:
+def _write(path: Place, spec: ShardSpec, examples: Examples, rows: Iterable[Any], advance: Advance) -> WrittenShard:
     """Write some rows as one shard. The file is complete or absent."""
     sums = examples.sums()
     # The shard is synced, because the commit relies on it after a power loss.

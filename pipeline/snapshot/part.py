@@ -18,6 +18,7 @@ from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_128
 
 from pipeline import storage
 from pipeline.errors import FileSystemError
@@ -212,8 +213,7 @@ def write_parts(blocks: Iterable[Block], folder: Place, limits: PartLimits) -> I
     while block:
         with _new_part(folder, limits) as writer:
             while block and not writer.is_full:
-                count = writer.count_that_fits(block)
-                writer.write(block.slice(0, count))
+                count = writer.write(block)
                 block = block.slice(count, len(block.lines)) if count < len(block.lines) else next(rest, None)
             part = writer.close()
         yield part
@@ -235,7 +235,7 @@ class _PartWriter:
 
     def __init__(self, folder: Place, limits: PartLimits, rows: IO[bytes], columns: IO[bytes]) -> None:
         self._folder, self._limits, self._rows, self._columns = folder, limits, rows, columns
-        self._fingerprint, self._digest = Fingerprint(), hashlib.blake2b(digest_size=16)
+        self._fingerprint, self._digest = Fingerprint(), xxh3_128()
         self._labels: dict[str, int] = {}
         self._size = 0
         self._first = self._last = ""
@@ -245,23 +245,22 @@ class _PartWriter:
         """Whether a limit is reached."""
         return self._fingerprint.rows >= self._limits.rows or self._size >= self._limits.bytes
 
-    def count_that_fits(self, block: Block) -> int:
-        """Return how many rows of a block belong to this part: at least one, if the part is not full."""
+    def write(self, block: Block) -> int:
+        """Write the first rows of a block until a limit is reached, and return their number, which is at least one."""
         ends = self._size + np.cumsum([len(line) for line in block.lines])
         by_bytes = int(np.searchsorted(ends, self._limits.bytes)) + 1
-        return min(by_bytes, self._limits.rows - self._fingerprint.rows, len(block.lines))
-
-    def write(self, block: Block) -> None:
-        """Write the rows of a block."""
+        count = min(by_bytes, self._limits.rows - self._fingerprint.rows, len(block.lines))
+        if count < len(block.lines):
+            block = block.slice(0, count)
         columns, content = block.columns.copy(), b"".join(block.lines)
-        ends = self._size + np.cumsum([len(line) for line in block.lines])
-        columns["offset"] = [self._size, *ends[:-1]]
+        columns["offset"] = [self._size, *ends[: count - 1]]
         columns["label"] = [self._labels.setdefault(label, len(self._labels)) for label in block.labels]
         self._fingerprint.add(block.identities)
         self._digest.update(content)
         self._size += self._rows.write(content)
         self._columns.write(columns.tobytes())
         self._first, self._last = self._first or block.keys[0], block.keys[-1]
+        return count
 
     def close(self) -> Part:
         """Complete the files, and return the description of the part."""
@@ -280,7 +279,8 @@ class _PartWriter:
 def hash_texts(texts: Sequence[str]) -> NDArray[np.uint64]:
     """Return a hash of 64 bits of each key or group. It is never 0, which stands for none."""
     hashes = b"".join([hashlib.blake2b(key_bytes(text), digest_size=8).digest() for text in texts])
-    return np.maximum(np.frombuffer(hashes, "<u8"), np.uint64(1))
+    numbers: NDArray[np.uint64] = np.maximum(np.frombuffer(hashes, "<u8"), np.uint64(1))
+    return numbers
 
 
 def hash_text(text: str) -> int:
@@ -291,7 +291,8 @@ def hash_text(text: str) -> int:
 def sizes_and_crc32cs(sizes: NDArray[np.int64], crc32cs: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """Return 64 bits that equal files share, from what is known without reading them."""
     # 0 stands for none, as in `hash_texts`.
-    return np.maximum(sizes.astype(np.uint64) << np.uint64(32) | crc32cs, np.uint64(1))
+    numbers: NDArray[np.uint64] = np.maximum(sizes.astype(np.uint64) << np.uint64(32) | crc32cs, np.uint64(1))
+    return numbers
 
 
 def size_and_crc32c(size: int, crc32c: int) -> int:

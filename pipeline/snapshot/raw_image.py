@@ -109,7 +109,7 @@ def from_line(line: bytes) -> RawImage:
     """Return the row of one line."""
     # JSON has no newline of its own, so the first one ends it.
     head, _, content = line.partition(b"\n")
-    return RawImage(*json.loads(head), content=content)  # type: ignore[misc] - mypy does not see the length
+    return RawImage(*json.loads(head))._replace(content=content)
 
 
 def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawImage]]:
@@ -117,7 +117,11 @@ def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawImage]]:
     rest = iter(lines)
     while some := [line.partition(b"\n") for line in islice(rest, ROWS_AT_ONCE)]:
         rows = json.loads(b"[%b]" % b",".join([head for head, _, _ in some]))
-        yield [RawImage(*row, content=content) for row, (_, _, content) in zip(rows, some, strict=True)]
+        images = [RawImage(*row) for row in rows]
+        for number, (_, _, content) in enumerate(some):
+            if content:
+                images[number] = images[number]._replace(content=content)
+        yield images
 
 
 def only_label(line: bytes) -> bytes:

@@ -7,7 +7,6 @@ A file beside each part has two arrays, with one row for each row of the part: t
 import hashlib
 import io
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np

@@ -107,7 +107,10 @@ def _identities(
 ) -> list[bytes]:
     quoted_labels = [""] * len(keys) if labels is None else _quoted(labels)
     rows = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
-    return [identity(quoted(key), label, *rest, "[]") for key, label, *rest in rows]
+    return [
+        identity(quoted(key), label, split, size, crc32c, group, "[]")
+        for key, label, split, size, crc32c, group in rows
+    ]
 
 
 def _quoted(texts: Sequence[str]) -> list[str]:
