@@ -8,14 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import SourceError
 from pipeline.snapshot.listing import Listing
-from pipeline.snapshot.part import PART_LIMITS, Block, write_parts
+from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
 from pipeline.snapshot.raw_image import Origin
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.storage import Place
@@ -24,13 +23,15 @@ from pipeline.system.progress import Advance, progress
 from pipeline.tables.convert import Converted, converted
 from pipeline.tables.infer import Columns, infer_schema
 from pipeline.tables.row_values import ValueWriter
-from pipeline.tables.rows import rejected_rows, rows_of_batch
+from pipeline.tables.rows import rows_of_batch
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import RawBatch, RejectedRow, read_table, table_files
 from pipeline.workspace import place_hash, snapshots_folder
 
 MAX_VALUES = 32_000_000
 """A part has at most this many values, of 4 bytes each."""
+PART_BYTES = 64_000_000
+"""The rows of a part have about this many bytes. Unlike images, they are held in memory several times."""
 _log = logging.getLogger(__name__)
 
 
@@ -97,7 +98,8 @@ def list_rows(
     listing = Listing("", remote=storage.is_bucket(settings.source_uri))
     values = ValueWriter(schema)
     # The values of a row take memory for each column, however few of them the row has.
-    limits = replace(PART_LIMITS, rows=max(1, min(PART_LIMITS.rows, MAX_VALUES // len(schema.columns))))
+    rows = max(1, min(PART_LIMITS.rows, MAX_VALUES // len(schema.columns)))
+    limits = PartLimits(rows=rows, bytes=PART_BYTES)
     with closing(one_ahead(_converted(raws, schema))) as batches:
         for part in write_parts(_blocks(batches, schema, listing, values, prefix, first_number), folder, limits):
             values.write(part)
@@ -108,7 +110,7 @@ def list_rows(
 
 class _Batch(NamedTuple):
     converted: Converted
-    rejected: list[RejectedRow]
+    ragged: list[RejectedRow]
 
 
 def _converted(raws: Iterable[RawBatch], schema: Schema) -> Iterator[_Batch]:
@@ -136,14 +138,14 @@ def _blocks(
 ) -> Iterator[Block]:
     """Yield every row, and add it to the sums of `listing` and to `values`."""
     classes: Counter[str] = Counter()
-    for batch, rejected in batches:
-        for rows in (*rows_of_batch(batch, schema, prefix, number), *rejected_rows(rejected, schema)):
+    for batch, ragged in batches:
+        for rows in rows_of_batch(batch, ragged, schema, prefix, number):
             listing.listed += len(rows.block.keys)
             listing.bytes += int(rows.block.columns["size"].sum())
             classes.update(rows.block.labels)
             values.add(rows.values)
             yield rows.block
-        number += batch.batch.num_rows + len(rejected)
+        number += batch.batch.num_rows + len(ragged)
     del classes[""]  # That of rejected rows, and of numbers.
     listing.classes = dict(classes)
 

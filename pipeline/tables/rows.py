@@ -1,6 +1,7 @@
 """Rows of a table as rows of a snapshot. Each carries its own record, so nothing is read again to write it."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from pipeline.records.frames import frames
 from pipeline.snapshot.part import SPLITS, Block, block_of, columns_of
 from pipeline.snapshot.raw_image import RawImage, identity, quoted
 from pipeline.tables.convert import Converted, Rejection
-from pipeline.tables.encode import encode_columns
+from pipeline.tables.encode import MAX_CELLS, encode_columns
 from pipeline.tables.row_values import Values, no_values, values_of
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.source import RejectedRow
@@ -45,18 +46,29 @@ def _is_last(column: Column, schema: Schema) -> bool:
     return column.role == "key" or (column.role == "label" and schema.task == "classification")
 
 
-def rows_of_batch(batch: Converted, schema: Schema, prefix: str, first_number: int) -> list[Rows]:
-    """Return the rows of a batch, and after them the rejected ones.
+def rows_of_batch(
+    batch: Converted, ragged: Sequence[RejectedRow], schema: Schema, prefix: str, first_number: int
+) -> Iterator[Rows]:
+    """Yield the rows of a batch, a few megabytes at a time, and after them the rejected ones.
 
-    A rejected row without a key is named by `prefix` and its number.
+    A rejected row without a key is named by `prefix` and its number. `ragged` are rows that could not be parsed.
     """
     rejected = _bad_splits(batch.batch, schema) | batch.rejected
-    if not rejected:
-        return [_accepted(batch.batch, schema)]
-    is_rejected = np.zeros(batch.batch.num_rows, np.bool_)
-    is_rejected[list(rejected)] = True
-    rows = [_rejected(batch.batch.take(list(rejected)), list(rejected.items()), schema, prefix, first_number)]
-    return [_accepted(batch.batch.filter(~is_rejected), schema), *rows] if len(rejected) < len(is_rejected) else rows
+    accepted = batch.batch
+    if rejected:
+        is_rejected = np.zeros(accepted.num_rows, np.bool_)
+        is_rejected[list(rejected)] = True
+        accepted = accepted.filter(pa.array(~is_rejected))
+    rows = max(1, MAX_CELLS // len(schema.columns))
+    for start in range(0, accepted.num_rows, rows):
+        yield _accepted(accepted.slice(start, rows), schema)
+    if rejected:
+        before = [row.after for row in ragged]
+        places = [f"{prefix}{first_number + row + bisect_right(before, row)}" for row in rejected]
+        yield _rejected(batch.batch.take(list(rejected)), places, list(rejected.values()), schema)
+    if ragged:
+        rows_of_ragged = [rejected_row(row.key, row.reason, row.advice) for row in ragged]
+        yield Rows(block_of(rows_of_ragged), no_values(schema, len(ragged)))
 
 
 def _bad_splits(typed: pa.RecordBatch, schema: Schema) -> dict[int, Rejection]:
@@ -108,7 +120,7 @@ def _identities(
     quoted_labels = [""] * len(keys) if labels is None else _quoted(labels)
     rows = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
     return [
-        identity(quoted(key), label, split, size, crc32c, group, "[]")
+        identity(quoted(key), label, split, size, crc32c, group, boxes="[]")
         for key, label, split, size, crc32c, group in rows
     ]
 
@@ -127,14 +139,12 @@ def _slices(content: bytes, ends: NDArray[np.int64]) -> list[bytes]:
     return [content[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
 
 
-def _rejected(
-    typed: pa.RecordBatch, rejections: Sequence[tuple[int, Rejection]], schema: Schema, prefix: str, first_number: int
-) -> Rows:
+def _rejected(typed: pa.RecordBatch, places: Sequence[str], rejections: Sequence[Rejection], schema: Schema) -> Rows:
     contents = _slices(*encode_columns(typed, compared_names(schema)))
     keys = _texts(typed, schema.of_role("key"))
     rows = [
-        rejected_row(key or f"{prefix}{first_number + number}", *rejection, content=content)
-        for (number, rejection), key, content in zip(rejections, keys, contents, strict=True)
+        rejected_row(key or place, *rejection, content=content)
+        for place, rejection, key, content in zip(places, rejections, keys, contents, strict=True)
     ]
     return Rows(block_of(rows), no_values(schema, len(rows)))
 
@@ -146,14 +156,6 @@ def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> 
     """
     key = f"rejected {xxhash.xxh3_128_hexdigest(content + reason.encode())}"
     return RawImage(key, ("",), "", 0, 0, "", (), 0, rejection=(reason, advice, place))
-
-
-def rejected_rows(rows: Sequence[RejectedRow], schema: Schema) -> list[Rows]:
-    """Return rows that could not be parsed. There may be none."""
-    if not rows:
-        return []
-    block = block_of([rejected_row(row.key, row.reason, row.advice) for row in rows])
-    return [Rows(block, no_values(schema, len(rows)))]
 
 
 def _splits(typed: pa.RecordBatch, schema: Schema) -> list[str]:

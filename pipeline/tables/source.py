@@ -73,6 +73,8 @@ class RejectedRow(NamedTuple):
     """Name of the file relative to the table, a colon, and the number of the row. The header is row 1."""
     reason: str
     advice: str
+    after: int
+    """Number of the rows before it in the same batch."""
 
 
 class RawBatch(NamedTuple):
@@ -262,18 +264,12 @@ def _read_csv(file: Path, piece: Piece, key: str, encoding: str) -> _Read:
         return
     # Without threads, Arrow numbers the rows and calls the handler in their order.
     read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False, encoding="utf8" if is_utf8 else encoding)
-    first_number = piece.rows_before
     if piece.begin:
         read.column_names = names
-        first_number += 1  # The header is row 1 of the file.
-
-    rejected: list[RejectedRow] = []
-
-    def reject(row: arrow_csv.InvalidRow) -> str:
-        rejected.append(_ragged(row, key, first_number + row.number))
-        return "skip"
-
-    parse.invalid_row_handler = reject
+    # The first row of the stream is row 1 of the file, or follows the header and the rows before the piece.
+    offset = piece.rows_before + 1 if piece.begin else 0
+    ragged = _RaggedRows(key, offset, header_rows=0 if piece.begin else 1)
+    parse.invalid_row_handler = ragged.reject
     convert = arrow_csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
         null_values=[""],
@@ -283,10 +279,47 @@ def _read_csv(file: Path, piece: Piece, key: str, encoding: str) -> _Read:
     with _opened(file, piece) as stream, arrow_csv.open_csv(stream, read, parse, convert) as reader:
         schema = reader.schema.with_metadata(TEXT)
         for batch in reader:
-            found, rejected[:] = list(rejected), []
-            yield from ((names, raw) for raw in _in_parts(batch.replace_schema_metadata(TEXT), found))
-    if rejected:
-        yield names, RawBatch(pa.RecordBatch.from_pylist([], schema), rejected)
+            for start in range(0, max(batch.num_rows, 1), MAX_BATCH_ROWS):
+                part = batch.slice(start, MAX_BATCH_ROWS)
+                yield names, RawBatch(part.replace_schema_metadata(TEXT), ragged.before_end_of(part))
+    if rest := ragged.rest():
+        yield names, RawBatch(pa.RecordBatch.from_pylist([], schema), rest)
+
+
+class _RaggedRows:
+    """Rows that Arrow refuses. It parses ahead, so a refused row may arrive before the batch that it belongs to."""
+
+    def __init__(self, key: str, offset: int, header_rows: int) -> None:
+        """Add `offset` to the number of a row of the stream, of which `header_rows` are the header."""
+        self._key, self._offset, self._header_rows = key, offset, header_rows
+        self._rejected = self._position = 0
+        self._waiting: list[RejectedRow] = []
+        """Rows that are in no batch yet. Their field `after` counts from the start of the stream."""
+
+    def reject(self, row: arrow_csv.InvalidRow) -> str:
+        """Take a row that Arrow refuses."""
+        text = row.text if len(row.text) <= _MAX_SHOWN else row.text[:_MAX_SHOWN] + "..."
+        reason = f"the row has {row.actual_columns} fields, but the header has {row.expected_columns} ({text!r})"
+        advice = "correct the row; a field with a delimiter must be quoted"
+        after = row.number - 1 - self._header_rows - self._rejected
+        self._waiting.append(RejectedRow(f"{self._key}:{self._offset + row.number}", reason, advice, after))
+        self._rejected += 1
+        return "skip"
+
+    def before_end_of(self, batch: pa.RecordBatch) -> list[RejectedRow]:
+        """Return the refused rows before the last row of the next batch."""
+        begin, self._position = self._position, self._position + batch.num_rows
+        return self._taken(sum(row.after < self._position for row in self._waiting), begin)
+
+    def rest(self) -> list[RejectedRow]:
+        """Return the refused rows after the last batch."""
+        return self._taken(len(self._waiting), self._position)
+
+    def _taken(self, count: int, begin: int) -> list[RejectedRow]:
+        # Arrow may append further rows at any time.
+        taken = self._waiting[:count]
+        del self._waiting[:count]
+        return [row._replace(after=row.after - begin) for row in taken]
 
 
 def _read_parquet(file: Path, piece: Piece) -> _Read:
@@ -336,18 +369,6 @@ def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
             raise SourceError(
                 f"{place} has invalid values in the column {name!r} ({reason}): write it again"
             ) from error
-
-
-def _in_parts(batch: pa.RecordBatch, rejected: list[RejectedRow]) -> Iterator[RawBatch]:
-    """Divide a batch. The rejected rows come with its first part."""
-    for start in range(0, max(batch.num_rows, 1), MAX_BATCH_ROWS):
-        yield RawBatch(batch.slice(start, MAX_BATCH_ROWS), rejected if not start else [])
-
-
-def _ragged(row: arrow_csv.InvalidRow, key: str, number: int) -> RejectedRow:
-    text = row.text if len(row.text) <= _MAX_SHOWN else row.text[:_MAX_SHOWN] + "..."
-    reason = f"the row has {row.actual_columns} fields, but the header has {row.expected_columns} ({text!r})"
-    return RejectedRow(f"{key}:{number}", reason, "correct the row; a field with a delimiter must be quoted")
 
 
 def _require_quotes(file: Path, piece: Piece, delimiter: str, encoding: str) -> None:

@@ -468,7 +468,7 @@ def test_a_label_of_lists_is_refused():
 
 
 def test_rejected_rows_are_rows():
-    rejected = [RejectedRow("a.csv:2", "reason", "advice")] * 3
+    rejected = [RejectedRow("a.csv:2", "reason", "advice", 0)] * 3
     schema = schema_of([RawBatch(text_batch(label=["a"]), rejected), RawBatch(text_batch(label=[]), rejected[:1])])
     assert schema.rows == 5
 
