@@ -24,7 +24,7 @@ from pipeline.tables.schema import Schema
 from pipeline.tables.source import RawBatch, TableReader, is_of_records, pieces_of_table, table_files
 from pipeline.workspace import snapshots_folder
 
-RANGE_MEGABYTES = 64
+RANGE_MEGABYTES = 32
 """A range has about this many megabytes, which take seconds. A smaller one would take less time than its task to start.
 """
 

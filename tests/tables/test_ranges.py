@@ -130,6 +130,7 @@ def test_a_file_without_rows_after_the_last_piece_has_no_empty_piece(tmp_path: P
     path = tmp_path / "a.csv"
     path.write_text("x,y\n1,2\n3,4\n")
     assert [(piece.begin, piece.end) for piece in csv_pieces(path, 4)] == [(0, 8), (8, 12)]
+    assert [(piece.begin, piece.end) for piece in csv_pieces(path, 12)] == [(0, 12)]
 
 
 @pytest.mark.parametrize("row_group_size", [7, 100, 1000])
