@@ -18,14 +18,14 @@ from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
 from pipeline.snapshot.raw_image import Origin
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.storage import Place
-from pipeline.system.parallel import one_ahead
+from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, progress
 from pipeline.tables.convert import Converted, converted
 from pipeline.tables.infer import Columns, infer_schema
 from pipeline.tables.row_values import ValueWriter
 from pipeline.tables.rows import rows_of_batch
 from pipeline.tables.schema import Schema
-from pipeline.tables.source import RawBatch, RejectedRow, read_table, table_files
+from pipeline.tables.source import BATCHES_AHEAD, RawBatch, RejectedRow, read_table, table_files
 from pipeline.workspace import place_hash, snapshots_folder
 
 MAX_VALUES = 32_000_000
@@ -49,7 +49,7 @@ def list_table(settings: Settings) -> Place:
     before = state_of(table_files(settings.source))
     with progress("schema", 0, "rows") as advance:
         raws = _counted(settings, advance, has_checked_quotes=False)
-        schema = infer_schema(one_ahead(raws), columns_of(settings))
+        schema = infer_schema(items_ahead(raws, BATCHES_AHEAD), columns_of(settings))
     with progress("extract", schema.rows, "rows") as advance:
         listing = list_rows(_counted(settings, advance, has_checked_quotes=True), schema, settings)
     if state_of(table_files(settings.source)) != before:
@@ -100,7 +100,7 @@ def list_rows(
     # The values of a row take memory for each column, however few of them the row has.
     rows = max(1, min(PART_LIMITS.rows, MAX_VALUES // len(schema.columns)))
     limits = PartLimits(rows=rows, bytes=PART_BYTES)
-    with closing(one_ahead(_converted(raws, schema))) as batches:
+    with closing(items_ahead(_converted(raws, schema), BATCHES_AHEAD)) as batches:
         for part in write_parts(_blocks(batches, schema, listing, values, prefix, first_number), folder, limits):
             values.write(part)
             listing.parts.append(part)

@@ -15,13 +15,13 @@ from pipeline.config import Settings
 from pipeline.snapshot.listing import Listing
 from pipeline.storage import Place, place_of
 from pipeline.system.environment import whole_number
-from pipeline.system.parallel import one_ahead
+from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, progress
 from pipeline.tables import extract
 from pipeline.tables.infer import Inference
 from pipeline.tables.pieces import Piece, grouped
 from pipeline.tables.schema import Schema
-from pipeline.tables.source import RawBatch, TableReader, is_of_records, pieces_of_table, table_files
+from pipeline.tables.source import BATCHES_AHEAD, RawBatch, TableReader, is_of_records, pieces_of_table, table_files
 from pipeline.workspace import snapshots_folder
 
 RANGE_MEGABYTES = 32
@@ -78,7 +78,7 @@ def divide(settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
 def _inferred(piece: Piece, inference: Inference, reader: TableReader, advance: Advance) -> int:
     """Add the rows of a piece to the schema, and return their number."""
     rows = 0
-    with closing(one_ahead(reader.read(piece))) as raws:
+    with closing(items_ahead(reader.read(piece), BATCHES_AHEAD)) as raws:
         for raw in raws:
             inference.add(raw.batch, rejected=len(raw.rejected))
             rows += raw.rows

@@ -33,6 +33,8 @@ from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, read_batches, starts_
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
+BATCHES_AHEAD = 8
+"""A thread reads this many batches ahead: those of one block of CSV, which Arrow parses as a whole."""
 TEXT = {b"tenfold": b"text"}
 """The metadata of the schema of a batch whose strings are fields of CSV. The type of each column must be inferred."""
 
