@@ -18,6 +18,7 @@ from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
 from pipeline.snapshot.raw_image import Origin
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.storage import Place
+from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, progress
 from pipeline.tables.convert import Converted, converted
@@ -44,6 +45,7 @@ def list_table(settings: Settings) -> Place:
         SourceError: If the table cannot be read, has no row that can be used, or changes meanwhile.
         SettingsError: If a setting names a column that the table does not have.
     """
+    keep_large_blocks()
     started_ns = time.time_ns()
     storage.sweep(snapshots_folder(settings))
     before = state_of(table_files(settings.source))

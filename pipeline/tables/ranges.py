@@ -15,6 +15,7 @@ from pipeline.config import Settings
 from pipeline.snapshot.listing import Listing
 from pipeline.storage import Place, place_of
 from pipeline.system.environment import whole_number
+from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, progress
 from pipeline.tables import extract
@@ -54,6 +55,7 @@ def divide(settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
         SourceError: If the table cannot be read, has no row that can be used, or changes meanwhile.
         SettingsError: If a setting names a column that the table does not have.
     """
+    keep_large_blocks()
     range_bytes = whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
     files = table_files(settings.source)
     state = extract.state_of(files)
@@ -108,6 +110,7 @@ def list_range(settings: Settings, content: Any, show: Show) -> Listing:
     Raises:
         SourceError: If the table cannot be read, or changes meanwhile.
     """
+    keep_large_blocks()
     range_ = TableRange(**content)
     pieces = [Piece(**piece) for piece in range_.pieces]
     files = list(dict.fromkeys(piece.place for piece in pieces))
