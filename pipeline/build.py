@@ -14,6 +14,7 @@ from pipeline.extraction import extract
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
 from pipeline.sharding.gate import Ask, ask_terminal
+from pipeline.sharding.kinds import kind_named
 from pipeline.sharding.plan_files import Plan, load_plan, make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
 from pipeline.sharding.ranges import load_range
@@ -91,7 +92,7 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
     # The person who starts this process is its administrator. A cluster may have another administrator.
     function = write_plan_file if is_here else write_allowed_plan_file
-    with progress("shard", images, "rows" if settings.example_kind == "table" else "images") as advance:
+    with progress("shard", images, kind_named(settings.example_kind).nouns) as advance:
         engine(Task(function, allowlists(settings)), ranges, advance)
 
 

@@ -1,9 +1,8 @@
-"""Kinds of examples: how the rows of a plan file become records of a shard."""
+"""How the rows of a plan file become records of a shard: what a kind of examples (kinds.py) gives to a writer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import google_crc32c
 
@@ -13,9 +12,6 @@ from pipeline.sharding.ranges import RangePlan, ShardSpec
 from pipeline.sharding.results import ShardResult
 from pipeline.snapshot.raw_image import RawImage
 from pipeline.snapshot.raw_reader import ReadImage
-
-EXAMPLES = {"images": "pipeline.sharding.image_examples", "table": "pipeline.sharding.table_examples"}
-"""The module of each kind, which has a class `ExamplesOfKind`. Only that of the plan is imported."""
 
 
 class Sums(ABC):
@@ -61,9 +57,3 @@ class Examples(Protocol):
 
     def add(self, row: RawImage, raw: bytes | None, records: Writer, sums: Any) -> None:
         """Write a row as a record, or count it as rejected."""
-
-
-def examples_of(range_plan: RangePlan) -> Examples:
-    """Return the examples of a plan file."""
-    module = import_module(EXAMPLES["table" if range_plan.table else "images"])
-    return cast(Examples, module.ExamplesOfKind(range_plan))
