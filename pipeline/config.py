@@ -333,7 +333,7 @@ class Settings(BaseModel):
         title="Task",
         json_schema_extra=SOURCE,
         description="What is learned from a table: a class or a number. auto: a class if the label is a text, a truth "
-        "value or an integer with at most 20 different values, else a number.",
+        "value or a whole number with at most 20 different values, else a number. 1.0 is a whole number, too.",
     )
 
     path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(

@@ -182,6 +182,18 @@ def test_a_number_as_label_is_a_regression(settings: Callable[..., Settings], tm
     assert dataset.table["preprocessing"]["y"]["mean"] == pytest.approx(7, abs=1)
 
 
+def test_integers_that_pandas_wrote_as_floats_are_classes(settings: Callable[..., Settings], tmp_path: Path):
+    frame = pd.DataFrame({"x": range(100), "y": [None if number == 50 else number % 2 for number in range(100)]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert "1.0" in (tmp_path / "t.csv").read_text()
+    frame.to_parquet(tmp_path / "t.parquet")
+    results = [build(settings(tmp_path / name, label_column="y", dataset_name="t")) for name in ("t.csv", "t.parquet")]
+    dataset = dataset_of(results[0])
+    assert (dataset.table["task"], dataset.labels, results[0]["rejected"]) == ("classification", ("0", "1"), 1)
+    assert verify(Path(results[0]["dataset"]))["ok"]
+    assert results[1]["version"] == results[0]["version"]
+
+
 @pytest.mark.parametrize(
     ("changed", "settings_of_gate", "sentence"),
     [
