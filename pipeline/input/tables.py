@@ -7,7 +7,8 @@ string. Its shape is (batch,), or (batch, longest list) for a column of lists, f
 A column of lists, or one with missing values, also has a mask of the same shape, which `mask_name` names: float32, 1
 for a value, 0 for a missing one, whose place holds 0 or "".
 
-Labels are int32 of (batch,), the ids from 0 of the classes, or for a regression float32 in the unit of the label.
+Labels are int32 of (batch,), the ids from 0 of the classes, or for a regression float64 in the unit of the label,
+which holds the integers up to 2^53.
 Weights are float32 of (batch,).
 """
 
@@ -142,7 +143,7 @@ class RowParser:
             else:
                 features[column.name] = value.to_tensor(shape=[serialized.shape[0], 1])[:, 0]
                 features[mask_name(column.name)] = tf.cast(value.row_lengths(), tf.float32)
-        return features, self._ids.of(label) if self._ids else tf.cast(label, tf.float32)
+        return features, self._ids.of(label) if self._ids else tf.cast(label, tf.float64)
 
 
 def _feature_of(column: Column) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:

@@ -182,6 +182,23 @@ def test_a_number_as_label_is_a_regression(settings: Callable[..., Settings], tm
     assert dataset.table["preprocessing"]["y"]["mean"] == pytest.approx(7, abs=1)
 
 
+@pytest.mark.parametrize(("label", "steps"), [(lambda x: 1e9 + x / 2, "64"), (lambda x: 10**9 + x, ""), (float, "")])
+def test_labels_that_floats_of_32_bits_hardly_tell_apart_are_reported(
+    settings: Callable[..., Settings],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    label: Callable[[int], float],
+    steps: str,
+):
+    rows = [{"x": number, "y": label(number)} for number in range(100)]
+    build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y"))
+    messages = [each.getMessage() for each in caplog.records if "float" in each.getMessage()]
+    assert len(messages) == bool(steps)
+    if steps:
+        assert "column 'y' has a mean of 1e+09" in messages[0]
+        assert f"only in steps of {steps}: store" in messages[0]
+
+
 def test_integers_that_pandas_wrote_as_floats_are_classes(settings: Callable[..., Settings], tmp_path: Path):
     frame = pd.DataFrame({"x": range(100), "y": [None if number == 50 else number % 2 for number in range(100)]})
     frame.to_csv(tmp_path / "t.csv", index=False)

@@ -22,6 +22,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, Preempted, SettingsError, SourceError
 from pipeline.evaluation.metrics import load_predictions
+from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.input import BatchOptions, validation_batches
 from pipeline.input.options import batch_options
 from pipeline.input.tables import schema_of
@@ -29,6 +30,7 @@ from pipeline.monitor import read
 from pipeline.runs.launch import load_trained_result, prepare_run
 from pipeline.runs.run import Run, describe_progress, load_result
 from pipeline.tables.schema import Column, Task
+from pipeline.training.evaluate import predicted
 from pipeline.training.export import export
 from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
@@ -327,6 +329,33 @@ def test_the_loss_of_a_regression_has_no_unit_and_its_metric_has_that_of_the_lab
     assert task.measured(labels, logits).numpy().tolist() == [5.0, 0.0]
     assert task.predictions()(logits).numpy().tolist() == [[105.0], [120.0]]
     assert task.served(tf.constant([[105.0]]), tf.constant([]))["value"].numpy().tolist() == [105.0]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_whole_numbers_with_a_large_offset_keep_their_digits(tmp_path: Path, micro_batches: int):
+    """float32 holds numbers of this size only in steps of 64."""
+    offset = 10**9
+    rows = [{"age": row["age"], "price": offset + row["age"]} for row in rows_of(0, VALIDATION + 20)]
+    folder = table_of(tmp_path / "t", rows, [COLUMNS[0], Column("price", "int", role="label")], "regression")
+    dataset = load(folder)
+    task, model = task_of(dataset), build_model_of(settings_from({"model": "mlp"}), dataset)
+    [batch] = validation_batches(folder, BatchOptions(image_size=1, batch_size=VALIDATION))
+    features, labels, _ = batch
+    facts = dataset.table["preprocessing"]["price"]
+    expected = np.array([row["age"] for row in rows[-VALIDATION:]])
+    logits = model(features)
+    standard = (expected - (facts["mean"] - offset)) / facts["deviation"]
+    np.testing.assert_allclose(task.loss(labels, logits), (logits[:, 0] - standard) ** 2, rtol=1e-3, atol=1e-6)
+    prices = logits.numpy()[:, 0].astype(float) * facts["deviation"] + facts["mean"]
+    np.testing.assert_allclose(task.measured(labels, logits), abs(prices - offset - expected), atol=1e-3)
+    with_values = with_probabilities(model, task)
+    with_values.save(tmp_path / "saved.keras")
+    for each in (with_values, loaded(tmp_path / "saved.keras")):
+        np.testing.assert_allclose(each(features)[:, 0], prices, rtol=0, atol=1e-3)
+    strategy = tf.distribute.get_strategy()
+    answers = [*predicted(strategy, with_values, [batch], RegressionPredictions, micro_batches)]
+    np.testing.assert_array_equal(answers[0].label, offset + expected)
+    np.testing.assert_allclose(answers[0].predicted, prices, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(("loss", "better"), [(0.1, True), (0.4, False)])
