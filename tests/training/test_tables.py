@@ -34,7 +34,7 @@ from pipeline.training.evaluate import predicted
 from pipeline.training.export import export
 from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
-from pipeline.training.kinds import argument_names, build_model_of, served_columns
+from pipeline.training.kinds import argument_names, build_model_of, kind_of, served_columns
 from pipeline.training.models import functional, with_probabilities
 from pipeline.training.predict import format_predictions, predict, predict_rows
 from pipeline.training.steps import StepOptions, Steps
@@ -179,6 +179,22 @@ def test_the_exported_classifier_predicts_what_the_trained_model_predicts(classi
     np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
     np.testing.assert_allclose(answers["probability"], expected.max(axis=1), atol=1e-5)
     assert answers["label"].tolist() == [[b"no", b"yes"][index] for index in expected.argmax(axis=1)]
+
+
+def test_an_empty_text_is_missing_in_training_and_when_served(tmp_path: Path):
+    texts = [{"job": "", "words": ["good", "", "bad"]}, {"job": None, "words": [""]}, {"job": "nurse", "words": []}]
+    rows = [{**row, **texts[number % 3]} for number, row in enumerate(rows_of(0, VALIDATION + 20))]
+    folder = table_of(tmp_path / "t", rows, COLUMNS, "classification")
+    dataset, settings = load(folder), settings_from({})
+    features, _, _ = next(iter(validation_batches(folder, BatchOptions(image_size=1, batch_size=6))))
+    kind = kind_of(dataset)
+    columns = kind.about(settings, dataset)["columns"]
+    again = kind.features(settings, dataset, served_columns(features, dataset, columns))
+    for name, value in features.items():
+        assert np.array_equal(again[name], value), name
+    first = 20 % 3  # The validation rows come after 20 others.
+    masks = [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert features["words_is_present"][:3].numpy().tolist() == masks[first:] + masks[:first]
 
 
 def test_the_exported_model_takes_raw_values_with_missing_ones(classifier: Run):
