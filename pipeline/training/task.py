@@ -76,6 +76,14 @@ class OneLabel:
         }
 
 
+class Classes(OneLabel):
+    """Each row of a table has one class."""
+
+    def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
+        """Compare by the loss of the validation. Without smoothing, it is the log loss, by which models are judged."""
+        return values["val_loss"] < best["val_loss"]
+
+
 class SeveralLabels:
     """An image may have several labels: each has a probability of its own."""
 
@@ -164,8 +172,8 @@ ONE_LABEL = OneLabel()
 
 def task_of(dataset: Dataset) -> Task:
     """Return the task of a dataset."""
-    if dataset.table and dataset.table["task"] == "regression":
-        return _regression_of(dataset)
+    if dataset.table:
+        return _regression_of(dataset) if dataset.table["task"] == "regression" else Classes()
     return SeveralLabels() if dataset.records.multi_label else ONE_LABEL
 
 
