@@ -993,13 +993,13 @@ class Settings(BaseModel):
 
     max_worse: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         0.0,
-        title="Maximum accuracy drop",
+        title="Maximum loss of quality",
         ge=0,
         le=1,
         json_schema_extra=PROMOTION,
-        description="How much lower the accuracy may be, as a share. A model is refused only if the whole 95% "
-        "interval of the difference is below minus this value. 0.01 is one percentage point. For tables: how much "
-        "higher the error may be, as a share of the champion's error.",
+        description="How much worse than the champion a model may be. It is refused only if the whole 95% interval of "
+        "the difference is beyond this value. For images: how much lower the accuracy may be, 0.01 is one percentage "
+        "point. For tables: how much higher the error may be, 0.01 is one percent of the champion's error.",
     )
 
     contenders: Annotated[str, Decides.NOTHING, UsedBy.COMPARE] = Field(
