@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.allowed import allowlists, require_allowed
+from pipeline.allowed import allowlists
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
 from pipeline.extraction import extract
+from pipeline.preflight import preflight_without_source
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
 from pipeline.sharding.gate import Ask, ask_terminal
@@ -45,14 +46,14 @@ def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
     executors reach.
 
     Raises:
-        SettingsError: If one of these settings is missing, or the table does not fit them.
+        SettingsError: If one of these settings is missing or cannot be used, or the table does not fit them.
     """
     from pipeline.tables.dataframe import list_dataframe
 
     if not settings.dataset_name:
         raise SettingsError("dataset_name is empty: name the dataset of the DataFrame")
     settings = settings.model_copy(update={"example_kind": "table", "engine": "spark"})
-    require_allowed(settings)
+    preflight_without_source(settings)
     snapshot, ask = list_dataframe(frame, settings), ask_terminal()
     return publish(write_shards(settings, snapshot, ask), settings, ask)
 

@@ -434,7 +434,8 @@ def _column(
         return Column(name, type_, role=role, missing=missing, low=low, high=high)
     values = values.drop_null()
     texts: Sequence[str] = ()
-    if type_ == "string" or role == "label":
+    # The values of keys and groups can be personal data, and no reader needs them.
+    if role not in ("key", "group") and (type_ == "string" or role == "label"):
         texts = tuple(_text_of(value, type_) for value in sorted(values.to_pylist()))
     return Column(name, type_, role=role, missing=missing, distinct=len(values), low=low, high=high, values=texts)
 

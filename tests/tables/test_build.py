@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from pipeline.build import build
+from pipeline.build import build, build_dataframe
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.verify import verify
@@ -239,6 +240,22 @@ def test_a_changed_table_is_stopped_by_the_gate(
         build(settings(after, **names, **settings_of_gate))
     action = next(iter(settings_of_gate), "on_columns")
     build(settings(after, **names, **{action: "continue"}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"label_map": "missing.txt"}, "label_map must be a file that exists"),
+        ({"dataset": "other"}, "dataset must be empty"),
+        ({"publish_uri": "/proc/datasets"}, "publish_uri must be a folder that can be written to"),
+        ({"dataset_name": ""}, "dataset_name is empty"),
+    ],
+)
+def test_settings_are_checked_before_spark_computes_a_dataframe(tmp_path: Path, values: dict[str, str], message: str):
+    settings = settings_from({"dataset_name": "t", "label_column": "y", "workspace": str(tmp_path), **values})
+    frame: Any = SimpleNamespace(columns=["x", "y"])  # Nothing can be computed of it.
+    with pytest.raises(SettingsError, match=message):
+        build_dataframe(frame, settings)
 
 
 def test_wrong_columns_and_labels_are_refused(settings: Callable[..., Settings], tmp_path: Path):

@@ -407,6 +407,15 @@ def test_settings_that_name_no_column_of_their_own_are_refused(options: dict[str
         schema_of([text_batch(x=["1"], label=["2"])], **options)
 
 
+@pytest.mark.parametrize("metadata", [TEXT, None])
+def test_the_values_of_keys_and_groups_are_counted_but_not_listed(metadata: Any):
+    names = {name: ["anna", "bert", "anna"] for name in ("key", "group", "split", "x", "label")}
+    schema = schema_of([text_batch(**names).replace_schema_metadata(metadata)], key="key", group="group", split="split")
+    for column in schema.columns:
+        assert column.distinct == 2
+        assert list(column.values) == ([] if column.name in ("key", "group") else ["anna", "bert"])
+
+
 def test_an_error_shows_twenty_columns():
     batch = text_batch(**{f"x{number}": ["1"] for number in range(25)})
     with pytest.raises(SettingsError, match=r"'x18', 'x19' and 5 more$"):
