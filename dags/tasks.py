@@ -104,6 +104,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
     *A failure*: an image changed or vanished after it was listed (trigger the DAG again), or the disk is full (free
     some space and clear this task; complete shards stay).
     """
+    from pipeline.sharding.kinds import kind_of
     from pipeline.sharding.ranges import load_range
     from pipeline.sharding.write import write_range
     from pipeline.system.progress import progress
@@ -116,7 +117,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
         return
     _name_after_range(plan_file)
     range_plan = load_range(place_of(plan_file))
-    with progress("shard", range_plan.images, "rows" if range_plan.table else "images") as advance:
+    with progress("shard", range_plan.images, kind_of(range_plan).nouns) as advance:
         write_range(place_of(plan_file), advance)
 
 

@@ -1,9 +1,8 @@
-"""Kinds of examples: how the rows of a plan file become records of a shard."""
+"""How the rows of a plan file become records of a shard: what a kind of examples (kinds.py) gives to a writer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import google_crc32c
 
@@ -12,9 +11,6 @@ from pipeline.records.tfrecord import Writer
 from pipeline.sharding.ranges import RangePlan, ShardSpec
 from pipeline.sharding.results import ShardResult
 from pipeline.system.progress import Advance
-
-EXAMPLES = {"images": "pipeline.sharding.image_examples", "table": "pipeline.sharding.table_examples"}
-"""The module of each kind, which has a class `ExamplesOfKind`. Only that of the plan is imported."""
 
 
 class Sums(ABC):
@@ -60,9 +56,3 @@ class Examples(Protocol):
 
     def write(self, rows: Iterable[Any], records: Writer, sums: Any, advance: Advance) -> None:
         """Write rows that `read` yielded as records, or count them as rejected. Calls `advance` for every row."""
-
-
-def examples_of(range_plan: RangePlan) -> Examples:
-    """Return the examples of a plan file."""
-    module = import_module(EXAMPLES["table" if range_plan.table else "images"])
-    return cast(Examples, module.ExamplesOfKind(range_plan))

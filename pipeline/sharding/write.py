@@ -9,16 +9,15 @@ from typing import IO, Any
 from pipeline import storage
 from pipeline.allowed import require_output, require_source
 from pipeline.errors import SettingsError
-from pipeline.images.codecs import codec_versions
 from pipeline.records.tfrecord import writer_of
-from pipeline.sharding.examples import Examples, examples_of
+from pipeline.sharding.examples import Examples
+from pipeline.sharding.kinds import kind_of
 from pipeline.sharding.merge import merged_lines, read_pieces
 from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range, read_range
 from pipeline.sharding.results import WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.snapshot.raw_image import from_lines, place_of_key
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance
-from pipeline.tables.codecs import row_codec_versions
 
 
 def write_range(plan_path: Place, advance: Advance) -> None:
@@ -38,7 +37,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         advance(sum(spec.images for spec in finished))
         # One stream for all shards: while a shard is uploaded, the images of the next one are downloaded.
         lines = _lines(_rows(range_plan, file), range_plan.shards, finished)
-        examples = examples_of(range_plan)
+        examples = kind_of(range_plan).examples(range_plan)
         rows = examples.read(lines)
         for spec in range_plan.shards:
             if spec not in finished:
@@ -77,7 +76,7 @@ def write_allowed_plan_file(path: str) -> int:
             for folder in {str(place_of(piece.lines).parent) for piece in read_pieces(file)}:
                 require_output(place_of(folder))
             file.seek(start)
-        if not range_plan.table:  # The rows of a table carry their content.
+        if kind_of(range_plan).has_files:
             for rows in from_lines(_rows(range_plan, file)):
                 for row in rows:
                     require_source(place_of_key(range_plan.origin, row.key))
@@ -90,10 +89,7 @@ def _require_codecs(range_plan: RangePlan) -> None:
     if not planned:  # An earlier release made the plan.
         return
     gzip = range_plan.records.compression == "gzip"
-    if range_plan.table:
-        here = row_codec_versions(gzip=gzip)
-    else:
-        here = codec_versions(gzip=gzip, perceptual_hash="imagehash" in planned)
+    here = kind_of(range_plan).codecs(gzip=gzip, perceptual_hash="imagehash" in planned)
     different = [
         f"{name} is {here.get(name, 'missing')} instead of {planned.get(name, 'missing')}"
         for name in sorted({*planned, *here})
