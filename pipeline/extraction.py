@@ -84,8 +84,7 @@ def extract(settings: Settings) -> Place:
 def divide(settings: Settings) -> list[str]:
     """Write a file for each range of a large source, and return their paths. The list is empty for a small source.
 
-    Variables in the environment set how much a range has at least: TENFOLD_RANGE_IMAGES, and TENFOLD_RANGE_MEGABYTES
-    of a table.
+    Variables in the environment set the size of a range: TENFOLD_RANGE_IMAGES, and TENFOLD_RANGE_MEGABYTES of a table.
 
     Raises:
         SettingsError: If the settings or a variable are wrong.

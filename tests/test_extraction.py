@@ -143,6 +143,16 @@ def test_a_changed_file_is_read_again_whatever_was_listed_before(divided: Settin
     assert row.crc32c == google_crc32c.value(changed_file.read_bytes())
 
 
+@pytest.mark.parametrize("suffixes", [[".columns"], [".jsonl"], [".jsonl", ".columns", ".labels"]])
+def test_a_part_that_was_lost_is_made_again(settings: Settings, suffixes: list[str]):
+    path = take_snapshot(settings)
+    expected = content_of(load_snapshot(path))
+    [part] = load_snapshot(path).parts
+    for suffix in suffixes:
+        Path(part.rows).with_suffix(suffix).unlink()
+    assert content_of(load_snapshot(take_snapshot(settings))) == expected
+
+
 def test_ranges_that_overlap_are_refused(divided: Settings):
     """Only a wrong kind of source can have them. An image would be in two records."""
     one, other = (list_range(divided, KeyRange(*keys)) for keys in (("", "dogs/3"), ("dogs/001.jpg", "")))

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 from pipeline.dataset.content_hashes import content_hash
@@ -12,11 +11,11 @@ from pipeline.records.tfrecord import Writer
 from pipeline.sharding.examples import Sums
 from pipeline.sharding.ranges import RangePlan
 from pipeline.sharding.statistics import Statistics
-from pipeline.snapshot.raw_image import content_of_line, from_line, only_label
+from pipeline.snapshot.raw_image import from_line, only_label, record_of_line
 from pipeline.system.progress import Advance
 
-ROWS_AT_ONCE = 1024
-"""This many rows are written together."""
+BYTES_AT_ONCE = 1_000_000
+"""Rows of about this many bytes are written together."""
 
 
 class TableSums(Sums):
@@ -59,9 +58,8 @@ class ExamplesOfKind:
 
     def write(self, rows: Iterable[bytes], records: Writer, sums: TableSums, advance: Advance) -> None:
         """Write rows as records, or count them as rejected."""
-        rest = iter(rows)
-        while lines := list(islice(rest, ROWS_AT_ONCE)):
-            contents = list(map(content_of_line, lines))
+        for lines in _in_blocks(rows):
+            contents = list(map(record_of_line, lines))
             accepted = [line for line, content in zip(lines, contents, strict=True) if content]
             written = [content for content in contents if content]
             records.write_framed(written)
@@ -71,3 +69,17 @@ class ExamplesOfKind:
                     reason, advice, place = from_line(line).rejection
                     sums.reject(place, Rejection(reason, advice))
             advance(len(lines))
+
+
+def _in_blocks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield lines, many at a time. They are divided by their sizes alone, so that gzip always gives the same bytes."""
+    block: list[bytes] = []
+    size = 0
+    for line in lines:
+        block.append(line)
+        size += len(line)
+        if size >= BYTES_AT_ONCE:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

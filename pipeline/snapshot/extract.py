@@ -17,7 +17,7 @@ import google_crc32c
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.errors import SettingsError, SourceError
+from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.images.rejection import why_unread
 from pipeline.preflight import preflight
 from pipeline.snapshot.fetch import fetch_images
@@ -250,8 +250,8 @@ def _last_rows(settings: Settings, keys: KeyRange) -> Iterator[RawImage]:
     try:
         rows = [_rows_at_rest(parts, keys, started_ns) for parts, started_ns in _known_parts(settings)]
         yield from heapq.merge(*rows, key=lambda row: key_bytes(row.key))
-    except FileNotFoundError as error:  # A part was removed.
-        _log.warning("%s is missing: reading the remaining files again", error.filename)
+    except (FileNotFoundError, FileSystemError) as error:  # A file of a part was removed, or is too short.
+        _log.warning("the last snapshot cannot be read (%s): reading the remaining files again", error)
 
 
 def _known_parts(settings: Settings) -> Iterator[tuple[list[Part], int]]:

@@ -134,8 +134,8 @@ def only_label(line: bytes) -> bytes:
     return found[1]
 
 
-def content_of_line(line: bytes) -> bytes:
-    """Return the content of the row of one line, without parsing the line."""
+def record_of_line(line: bytes) -> bytes:
+    """Return the record of the row of one line, without parsing the line."""
     return line.partition(b"\n")[2]
 
 

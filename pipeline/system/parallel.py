@@ -64,13 +64,16 @@ def items_ahead(items: Iterable[Item], count: int) -> Generator[Item]:
 
     No item may be None. An error comes with the item that it belongs to. `close()` ends the thread.
     """
-    with ThreadPoolExecutor(1, "items-ahead") as thread:
+    thread = ThreadPoolExecutor(1, "items-ahead")
+    try:
         iterator = iter(items)
         # The end is None: in a generator, a StopIteration that `result` raises would become a RuntimeError.
         waiting = deque(thread.submit(next, iterator, None) for _ in range(count))
         while (item := waiting.popleft().result()) is not None:
             waiting.append(thread.submit(next, iterator, None))
             yield item
+    finally:
+        thread.shutdown(cancel_futures=True)
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:

@@ -51,7 +51,9 @@ def list_table(settings: Settings) -> Place:
     before = state_of(table_files(settings.source))
     with progress("schema", 0, "rows") as advance:
         raws = _counted(settings, advance, has_checked_quotes=False)
-        schema = infer_schema(items_ahead(raws, BATCHES_AHEAD), columns_of(settings))
+        with closing(items_ahead(raws, BATCHES_AHEAD)) as batches:
+            schema = infer_schema(batches, columns_of(settings))
+    require_classes(settings, schema)
     with progress("extract", schema.rows, "rows") as advance:
         listing = list_rows(_counted(settings, advance, has_checked_quotes=True), schema, settings)
     if state_of(table_files(settings.source)) != before:
@@ -127,7 +129,8 @@ def _counted(settings: Settings, advance: Advance, *, has_checked_quotes: bool) 
         advance(raw.rows)
 
 
-def _require_classes(settings: Settings, schema: Schema) -> None:
+def require_classes(settings: Settings, schema: Schema) -> None:
+    """Raise SourceError if a label of classes has less than two values."""
     if schema.task == "classification" and len(schema.label.values) < 2:
         raise SourceError(
             f"column {schema.label.name!r} of {settings.source_uri} has only the values "
@@ -158,7 +161,7 @@ def save_listed(settings: Settings, schema: Schema, started_ns: int, listings: S
     Raises:
         SourceError: If the table changed after its schema was inferred, or has no two classes.
     """
-    _require_classes(settings, schema)
+    require_classes(settings, schema)
     listed = sum(each.listed for each in listings)
     if listed != schema.rows:
         raise SourceError(f"the table had {schema.rows} rows, and then {listed}: run again when nothing changes it")

@@ -6,6 +6,7 @@ those in a bucket, are one piece each: a compressed file can only be read from i
 
 import io
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,13 +15,16 @@ from typing import IO, Any
 
 from pyarrow import parquet
 
-from pipeline.storage import Place, place_of
+from pipeline.storage import Place
 
 _CHUNK = 1 << 20
+_MAX_OF_ROW_GROUP = 8
+"""A row group of a Parquet file has at most this many pieces. To read one, all rows before it in its group are decoded.
+"""
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """A part of a file of a table.
 
     Attributes:
@@ -29,6 +33,7 @@ class Piece:
         begin: Offset of the first byte of a CSV file, or number of the first row of a Parquet file. A piece that begins
             at 0 also has the header.
         end: The same for what follows the piece. None is the end of the file.
+        rows: Number of rows. None if it is not known before the piece is read.
         rows_before: Number of rows of the file before the piece.
         has_checked_quotes: Whether the quotes of a CSV file were checked.
     """
@@ -37,24 +42,20 @@ class Piece:
     size: int = 0
     begin: int = 0
     end: int | None = None
+    rows: int | None = None
     rows_before: int = 0
     has_checked_quotes: bool = False
 
-    @property
-    def place(self) -> Place:
-        """The file."""
-        return place_of(self.file)
 
-
-def whole(place: Place, *, has_checked_quotes: bool = False) -> Piece:
+def whole(place: Place, *, has_checked_quotes: bool = False) -> FilePiece:
     """Return a whole file as a piece."""
-    return Piece(str(place), place.stat().st_size, has_checked_quotes=has_checked_quotes)
+    return FilePiece(str(place), place.stat().st_size, has_checked_quotes=has_checked_quotes)
 
 
-class Section(io.RawIOBase):
+class PieceStream(io.RawIOBase):
     """The bytes of a piece of a file, as a file."""
 
-    def __init__(self, file: IO[bytes], piece: Piece) -> None:
+    def __init__(self, file: IO[bytes], piece: FilePiece) -> None:
         self._file = file
         self._file.seek(piece.begin)
         self._left = sys.maxsize if piece.end is None else piece.end - piece.begin
@@ -71,7 +72,7 @@ class Section(io.RawIOBase):
         return len(content)
 
 
-def csv_pieces(file: Path, max_bytes: int) -> list[Piece]:
+def csv_pieces(file: Path, max_bytes: int) -> list[FilePiece]:
     """Return pieces of about `max_bytes` of a CSV file, whose quotes were checked.
 
     The file is not compressed, and its encoding is one in which line breaks and quotes are those of ASCII.
@@ -79,21 +80,33 @@ def csv_pieces(file: Path, max_bytes: int) -> list[Piece]:
     size = file.stat().st_size
     # Pieces of equal size keep all cores busy until the end.
     bounds = [0, *_row_starts(file, size // -(-size // max_bytes)), size]
-    return [Piece(str(file), end - begin, begin, end, has_checked_quotes=True) for begin, end in pairwise(bounds)]
+    return [FilePiece(str(file), end - begin, begin, end, has_checked_quotes=True) for begin, end in pairwise(bounds)]
 
 
-def parquet_pieces(file: Path, max_bytes: int) -> list[Piece]:
+def parquet_pieces(file: Path, max_bytes: int) -> list[FilePiece]:
     """Return pieces of a Parquet file whose values take about `max_bytes` each."""
     metadata = parquet.read_metadata(file)
-    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    count = max(1, min(size // max_bytes, metadata.num_rows))
-    bounds = [metadata.num_rows * number // count for number in range(count + 1)]
-    return [Piece(str(file), size // count, begin, end, rows_before=begin) for begin, end in pairwise(bounds)]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    bounds, row, filled = [0], 0, 0
+    for group in groups:
+        size, rows = group.total_byte_size, group.num_rows
+        if filled and filled + size > max_bytes:
+            bounds.append(row)
+            filled = 0
+        parts = max(1, min(size // max_bytes, _MAX_OF_ROW_GROUP, rows))
+        bounds += [row + rows * part // parts for part in range(1, parts)]
+        filled = size // parts if parts > 1 else filled + size
+        row += rows
+    row_bytes = sum(group.total_byte_size for group in groups) / max(row, 1)
+    return [
+        FilePiece(str(file), int((end - begin) * row_bytes), begin, end, rows=end - begin, rows_before=begin)
+        for begin, end in pairwise([*bounds, row])
+    ]
 
 
-def grouped(pieces: Iterable[Piece], max_bytes: int) -> list[list[Piece]]:
+def grouped(pieces: Iterable[FilePiece], max_bytes: int) -> list[list[FilePiece]]:
     """Return pieces in groups that follow each other, of about `max_bytes` each."""
-    groups: list[list[Piece]] = []
+    groups: list[list[FilePiece]] = []
     free = 0
     for piece in pieces:
         if free < piece.size or not groups:
@@ -106,13 +119,18 @@ def grouped(pieces: Iterable[Piece], max_bytes: int) -> list[list[Piece]]:
 
 def _row_starts(file: Path, max_bytes: int) -> Iterator[int]:
     """Yield where a row starts, first after `max_bytes`, and then again after as many bytes."""
-    size, position, last = file.stat().st_size, 0, 0
+    size, position, last, is_quoted = file.stat().st_size, 0, 0, False
     with file.open("rb") as stream:
-        while rows := stream.read(min(max_bytes, _CHUNK)) + stream.readline():
-            # A line break between quotes is a part of a value.
-            while rows.count(b'"') % 2 and (line := stream.readline()):
-                rows += line
-            position += len(rows)
-            if position - last >= max_bytes and position < size:
+        while content := stream.read(min(max_bytes, _CHUNK)):
+            position += len(content)
+            is_quoted ^= content.count(b'"') % 2 == 1
+            # A line break between quotes is a part of a value. A line may be long, or the whole file.
+            while not content.endswith(b"\n") or is_quoted:
+                if not (content := stream.readline(_CHUNK)):
+                    return
+                position += len(content)
+                is_quoted ^= content.count(b'"') % 2 == 1
+            # Arrow drops a byte order mark at the start of a stream, which is a part of a value here.
+            if position - last >= max_bytes and position < size and not stream.peek(3).startswith(BOM_UTF8):
                 yield position
                 last = position

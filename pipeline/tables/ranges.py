@@ -8,9 +8,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from pipeline import storage
+from pipeline.allowed import require_output
 from pipeline.config import Settings
 from pipeline.snapshot.listing import Listing
 from pipeline.storage import Place, place_of
@@ -20,7 +22,7 @@ from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, progress
 from pipeline.tables import extract
 from pipeline.tables.infer import Inference
-from pipeline.tables.pieces import Piece, grouped
+from pipeline.tables.pieces import FilePiece, grouped
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import BATCHES_AHEAD, RawBatch, TableReader, is_of_records, pieces_of_table, table_files
 from pipeline.workspace import snapshots_folder
@@ -37,7 +39,7 @@ class TableRange:
     """Rows that one task lists. This is stored as JSON."""
 
     pieces: list[dict[str, Any]]
-    """Fields of each `Piece`."""
+    """Fields of each `FilePiece`."""
     rows_before: int
     """Number of rows of the table before the range."""
     state: list[list[Any]]
@@ -61,23 +63,43 @@ def divide(settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
     state = extract.state_of(files)
     pieces = [] if is_of_records(files) else pieces_of_table(files, settings.list_encoding, range_bytes)
     # The groups may be half empty.
-    groups = grouped(pieces, max(range_bytes, 2 * sum(piece.size for piece in pieces) // max_ranges))
-    if len(groups) < 2:
+    group_bytes = max(range_bytes, 2 * sum(piece.size for piece in pieces) // max_ranges)
+    if len(grouped(pieces, group_bytes)) < 2:
         return []
     storage.sweep(snapshots_folder(settings))
     inference, reader = Inference(extract.columns_of(settings)), TableReader(files, settings.list_encoding)
     with progress("schema", 0, "rows") as advance:
-        rows = [[_inferred(piece, inference, reader, advance) for piece in group] for group in groups]
+        pieces = list(_inferred(pieces, inference, reader, advance))
     reader.require_rows()
+    schema = inference.schema()
+    extract.require_classes(settings, schema)
     if extract.state_of(table_files(settings.source)) != state:
         raise extract.changed_table(settings)
     schema_path = folder / "schema.json"
     with storage.write_whole(schema_path, synced=True) as file:
-        file.write(json.dumps(inference.schema().to_json()).encode())
-    return list(map(asdict, _ranges(groups, rows, state, str(schema_path))))
+        file.write(json.dumps(schema.to_json()).encode())
+    return list(map(asdict, _ranges(grouped(pieces, group_bytes), state, str(schema_path))))
 
 
-def _inferred(piece: Piece, inference: Inference, reader: TableReader, advance: Advance) -> int:
+def _inferred(
+    pieces: Iterable[FilePiece], inference: Inference, reader: TableReader, advance: Advance
+) -> Iterator[FilePiece]:
+    """Add the rows of pieces to the schema, and yield the pieces with their numbers of rows."""
+    for file, of_file in groupby(pieces, key=lambda piece: piece.file):
+        known = list(of_file)
+        if known[0].rows is None:
+            before = 0
+            for piece in known:
+                rows = _infer(piece, inference, reader, advance)
+                yield replace(piece, rows=rows, rows_before=before, has_checked_quotes=True)
+                before += rows
+        else:
+            # Each piece of a Parquet file would decode its row group again.
+            _infer(FilePiece(file), inference, reader, advance)
+            yield from known
+
+
+def _infer(piece: FilePiece, inference: Inference, reader: TableReader, advance: Advance) -> int:
     """Add the rows of a piece to the schema, and return their number."""
     rows = 0
     with closing(items_ahead(reader.read(piece), BATCHES_AHEAD)) as raws:
@@ -88,20 +110,16 @@ def _inferred(piece: Piece, inference: Inference, reader: TableReader, advance: 
     return rows
 
 
-def _ranges(
-    groups: Iterable[Sequence[Piece]], rows: Iterable[Sequence[int]], state: Sequence[list[Any]], schema: str
-) -> Iterator[TableRange]:
-    of_table, of_file = 0, dict[str, int]()
-    for pieces, counts in zip(groups, rows, strict=True):
-        range_ = TableRange(pieces=[], rows_before=of_table, state=[], schema=schema)
-        for piece, count in zip(pieces, counts, strict=True):
-            before = of_file.get(piece.file, 0)
-            range_.pieces.append(asdict(replace(piece, rows_before=before, has_checked_quotes=True)))
-            of_file[piece.file] = before + count
-            of_table += count
-        names = {piece.file for piece in pieces}
-        range_.state.extend(each for each in state if each[0] in names)
-        yield range_
+def _ranges(groups: Iterable[Sequence[FilePiece]], state: Iterable[list[Any]], schema: str) -> Iterator[TableRange]:
+    state_of, rows_before = {each[0]: each for each in state}, 0
+    for pieces in groups:
+        yield TableRange(
+            pieces=list(map(asdict, pieces)),
+            rows_before=rows_before,
+            state=[state_of[file] for file in dict.fromkeys(piece.file for piece in pieces)],
+            schema=schema,
+        )
+        rows_before += sum(piece.rows or 0 for piece in pieces)
 
 
 def list_range(settings: Settings, content: Any, show: Show) -> Listing:
@@ -112,12 +130,12 @@ def list_range(settings: Settings, content: Any, show: Show) -> Listing:
     """
     keep_large_blocks()
     range_ = TableRange(**content)
-    pieces = [Piece(**piece) for piece in range_.pieces]
-    files = list(dict.fromkeys(piece.place for piece in pieces))
-    schema = Schema.from_json(storage.read_json(place_of(range_.schema)))
+    pieces = [FilePiece(**piece) for piece in range_.pieces]
+    # The reader refuses files of others: whoever can write to the workspace could name any file.
+    reader = TableReader(table_files(settings.source), settings.list_encoding)
+    files = list(dict.fromkeys(map(reader.place_of, pieces)))
+    schema = _schema_of(range_)
     with show("extract", 0, "rows") as advance:
-        # Rejected rows name their files relative to the folder of the whole table.
-        reader = TableReader(table_files(settings.source), settings.list_encoding)
         raws = _counted(pieces, reader, advance)
         listing = extract.list_rows(raws, schema, settings, first_number=range_.rows_before + 1)
     if extract.state_of(files) != range_.state:
@@ -125,7 +143,13 @@ def list_range(settings: Settings, content: Any, show: Show) -> Listing:
     return listing
 
 
-def _counted(pieces: Iterable[Piece], reader: TableReader, advance: Advance) -> Iterator[RawBatch]:
+def _schema_of(range_: TableRange) -> Schema:
+    place = place_of(range_.schema)
+    require_output(place)
+    return Schema.from_json(storage.read_json(place))
+
+
+def _counted(pieces: Iterable[FilePiece], reader: TableReader, advance: Advance) -> Iterator[RawBatch]:
     for piece in pieces:
         for raw in reader.read(piece):
             yield raw
@@ -138,8 +162,7 @@ def join(settings: Settings, started_ns: int, contents: Sequence[Any], listings:
     Raises:
         SourceError: If the table changed after it was divided, or has no two classes.
     """
-    schema = Schema.from_json(storage.read_json(place_of(TableRange(**contents[0]).schema)))
-    return extract.save_listed(settings, schema, started_ns, list(listings))
+    return extract.save_listed(settings, _schema_of(TableRange(**contents[0])), started_ns, list(listings))
 
 
 def describe(content: Any) -> str:

@@ -25,6 +25,7 @@ from pipeline.tables.source import RejectedRow
 
 BAD_SPLIT = ("The split is none of train, validation and test", "Write one of them, or leave the field empty")
 CACHED_HEADS = 1 << 14
+"""The heads of at most this many lengths of records are cached, and as many labels."""
 
 
 class Rows(NamedTuple):

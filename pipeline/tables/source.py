@@ -4,6 +4,7 @@ The types of CSV columns are not guessed here: every value stays the text of its
 the types from all rows.
 """
 
+import codecs
 import csv
 import io
 import os
@@ -28,13 +29,13 @@ from pipeline.sources.csv_quotes import require_quotes_of_lines
 from pipeline.sources.folder import LEADS_OUTSIDE, NOT_BY_NAME, walk
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
-from pipeline.tables.pieces import Piece, Section, csv_pieces, parquet_pieces, whole
+from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_pieces, whole
 from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, read_batches, starts_with_record
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
-BATCHES_AHEAD = 8
-"""A thread reads this many batches ahead: those of one block of CSV, which Arrow parses as a whole."""
+BATCHES_AHEAD = 4
+"""A thread reads this many batches ahead, because Arrow parses a block of several batches of CSV at once."""
 TEXT = {b"tenfold": b"text"}
 """The metadata of the schema of a batch whose strings are fields of CSV. The type of each column must be inferred."""
 
@@ -59,7 +60,7 @@ Tables of 10,000 columns need large blocks. The cost of a batch is that of its c
 """
 _CHUNK = 1 << 20
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-_BATCH_BYTES = 64 << 20
+_BATCH_BYTES = 16 << 20
 """A batch of a Parquet file takes about this many bytes."""
 _PARQUET_BUFFERS = 64 << 20
 """The columns of a Parquet file share buffers of this many bytes."""
@@ -126,31 +127,45 @@ def table_files(place: Place) -> list[Place]:
     return [place / key for key in tables]
 
 
-def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> list[Piece]:
+def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> list[FilePiece]:
     """Divide the files of a table into pieces of about `max_bytes` each.
 
     Raises:
         SourceError: A file cannot be read, or has a stray quote.
     """
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     for place in files:
         with _explained(place):
             pieces += _pieces_of_file(place, encoding, max_bytes)
     return pieces
 
 
-def _pieces_of_file(place: Place, encoding: str, max_bytes: int) -> list[Piece]:
+def _pieces_of_file(place: Place, encoding: str, max_bytes: int) -> list[FilePiece]:
     suffix = _format_of(place.name)
     if isinstance(place, Path) and suffix == _PARQUET:
         return parquet_pieces(place, max_bytes)
     is_plain = suffix in _DELIMITERS and place.suffix.lower() not in _COMPRESSIONS
-    is_like_ascii = '\n"'.encode(encoding).endswith(b'\n"')
     file = whole(place)
-    if not isinstance(place, Path) or not is_plain or not is_like_ascii or file.size <= max_bytes:
+    if not isinstance(place, Path) or not is_plain or not _is_like_ascii(encoding) or file.size <= max_bytes:
         return [file]
     # A stray quote would hide the ends of all rows after it.
-    _require_quotes(place, file, _DELIMITERS[suffix], encoding)
+    _require_quotes(place, file, _DELIMITERS[suffix], _text_encoding(encoding))
     return csv_pieces(place, max_bytes)
+
+
+def _is_like_ascii(encoding: str) -> bool:
+    """Whether the bytes of a line break and of a quote are those of ASCII, and never a part of another character."""
+    is_stateful = codecs.lookup(encoding).name.startswith(("iso2022", "hz", "utf-7"))
+    return '\n"'.encode(encoding).endswith(b'\n"') and not is_stateful
+
+
+def _is_utf8(encoding: str) -> bool:
+    return encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
+
+
+def _text_encoding(encoding: str) -> str:
+    """Return the encoding to read text with. Excel writes a byte order mark, which is no part of the header."""
+    return "utf-8-sig" if _is_utf8(encoding) else encoding
 
 
 def is_of_records(files: Sequence[Place]) -> bool:
@@ -183,7 +198,9 @@ def read_table(
         return
     reader = TableReader(files, encoding)
     for place in files:
-        yield from reader.read(whole(place, has_checked_quotes=has_checked_quotes))
+        with _explained(place):
+            piece = whole(place, has_checked_quotes=has_checked_quotes)
+        yield from reader.read(piece)
     reader.require_rows()
 
 
@@ -191,21 +208,29 @@ class TableReader:
     """Reads pieces of a table of CSV or Parquet files, as `read_table` does. All must have the same columns."""
 
     def __init__(self, files: Sequence[Place], encoding: str) -> None:
-        self._files, self._encoding = files, encoding
+        self._files, self._encoding = {str(file): file for file in files}, encoding
         self._root = _common_folder(files)
         self._columns: _Columns | None = None
         self._rows = 0
         self._rejection: RejectedRow | None = None
 
-    def read(self, piece: Piece) -> Iterator[RawBatch]:
+    def place_of(self, piece: FilePiece) -> Place:
+        """Return the file of a piece. Raises SourceError unless it is one of the table."""
+        if piece.file not in self._files:
+            raise SourceError(
+                f"{piece.file} is no file of the table any more: run again when nothing changes the table"
+            )
+        return self._files[piece.file]
+
+    def read(self, piece: FilePiece) -> Iterator[RawBatch]:
         """Yield the rows of a piece."""
-        place = piece.place
+        place = self.place_of(piece)
         key = piece.file.removeprefix(self._root)
         read_csv = partial(_read_csv, key=key, encoding=self._encoding)
         read = _read_parquet if _format_of(place.name) == _PARQUET else read_csv
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
-            for names, raw in read(file, piece):
+            for names, raw in read(file, place, piece):
                 self._columns = self._columns or _Columns(names, place)
                 self._columns.require_equal(names, place)
                 if raw:
@@ -219,7 +244,7 @@ class TableReader:
             rejection = self._rejection
             reason = f"the first is {rejection.key}: {rejection.reason}" if rejection else "there is only the header"
             raise SourceError(
-                f"{_shown(self._files)} has no valid row ({reason}): add rows to the table, or repair them"
+                f"{_shown(list(self._files))} has no valid row ({reason}): add rows to the table, or repair them"
             )
 
 
@@ -246,12 +271,10 @@ _Read = Iterator[tuple[Sequence[str], RawBatch | None]]
 """The names of the columns of a file, first with None and then with each batch."""
 
 
-def _read_csv(file: Path, piece: Piece, key: str, encoding: str) -> _Read:
-    place, suffix = piece.place, _format_of(piece.place.name)
+def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: str) -> _Read:
+    suffix = _format_of(place.name)
     parse = arrow_csv.ParseOptions(delimiter=_DELIMITERS[suffix])
-    # Only with "utf8" does Arrow keep the bytes unchanged, which is faster.
-    is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
-    text_encoding = "utf-8-sig" if is_utf8 else encoding  # Excel writes a byte order mark.
+    text_encoding = _text_encoding(encoding)
     parse.newlines_in_values = _has_quotes(file, text_encoding, piece)
     if not piece.has_checked_quotes:
         # After a stray quote, Arrow would read the following rows as one field.
@@ -265,7 +288,9 @@ def _read_csv(file: Path, piece: Piece, key: str, encoding: str) -> _Read:
     if not has_rows:
         return
     # Without threads, Arrow numbers the rows and calls the handler in their order.
-    read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False, encoding="utf8" if is_utf8 else encoding)
+    read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False)
+    # Only with "utf8" does Arrow keep the bytes unchanged, which is faster.
+    read.encoding = "utf8" if _is_utf8(encoding) else encoding
     if piece.begin:
         read.column_names = names
     # The first row of the stream is row 1 of the file, or follows the header and the rows before the piece.
@@ -324,21 +349,21 @@ class _RaggedRows:
         return [row._replace(after=row.after - begin) for row in taken]
 
 
-def _read_parquet(file: Path, piece: Piece) -> _Read:
+def _read_parquet(file: Path, place: Place, piece: FilePiece) -> _Read:
     with retried(lambda: _stream(file), file) as stream:
         names = parquet.read_schema(stream).names
-        _require_names(names, piece.place)
+        _require_names(names, place)
         yield names, None
         buffer_size = min(max(_PARQUET_BUFFERS // max(len(names), 1), 4096), _CHUNK)
         # Without buffers, Arrow would hold all bytes of a row group, which may be the whole file.
         with parquet.ParquetFile(stream, buffer_size=buffer_size, pre_buffer=False) as reader:
             for batch in _batches_of(reader, piece):
                 # Parquet files are read without checking that strings are UTF-8.
-                _require_utf8(batch, piece.place)
+                _require_utf8(batch, place)
                 yield names, RawBatch(batch, [])
 
 
-def _batches_of(reader: parquet.ParquetFile, piece: Piece) -> Iterator[pa.RecordBatch]:
+def _batches_of(reader: parquet.ParquetFile, piece: FilePiece) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece. The rows before it in its first row group are decoded, too."""
     metadata = reader.metadata
     end = metadata.num_rows if piece.end is None else piece.end
@@ -373,14 +398,14 @@ def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
             ) from error
 
 
-def _require_quotes(file: Path, piece: Piece, delimiter: str, encoding: str) -> None:
+def _require_quotes(file: Path, piece: FilePiece, delimiter: str, encoding: str) -> None:
     """Raise SourceError if a quote is not where a field begins or ends."""
     if _has_quotes(file, encoding, piece):
         with _lines(file, encoding, piece, errors="surrogateescape") as lines:
             require_quotes_of_lines(lines, delimiter)
 
 
-def _has_quotes(file: Path, encoding: str, piece: Piece) -> bool:
+def _has_quotes(file: Path, encoding: str, piece: FilePiece) -> bool:
     """Return whether a piece of a CSV file may have quotes, in a thousandth of the time that their check takes."""
     if '"'.encode(encoding) not in (b'"', b'\xef\xbb\xbf"'):
         return True
@@ -390,7 +415,7 @@ def _has_quotes(file: Path, encoding: str, piece: Piece) -> bool:
 
 def _header(file: Path, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:
     """Return the names of the columns of a CSV file, and whether any row follows."""
-    with _lines(file, encoding, Piece(str(file))) as lines:
+    with _lines(file, encoding, FilePiece(str(file))) as lines:
         # Arrow also skips lines without any character.
         names = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
         return names, any(line.strip("\r\n") for line in lines)
@@ -424,9 +449,9 @@ def _stream(file: Path) -> IO[bytes]:
 
 
 @contextmanager
-def _opened(file: Path, piece: Piece) -> Iterator[pa.NativeFile]:
+def _opened(file: Path, piece: FilePiece) -> Iterator[pa.NativeFile]:
     """Open the bytes of a piece of a CSV file, decompressed."""
-    with retried(lambda: _stream(file), file) as raw, pa.PythonFile(Section(raw, piece), "r") as stream:
+    with retried(lambda: _stream(file), file) as raw, pa.PythonFile(PieceStream(raw, piece), "r") as stream:
         compression = _COMPRESSIONS.get(file.suffix.lower())
         if not compression:
             yield stream
@@ -436,7 +461,7 @@ def _opened(file: Path, piece: Piece) -> Iterator[pa.NativeFile]:
 
 
 @contextmanager
-def _lines(file: Path, encoding: str, piece: Piece, errors: str = "strict") -> Iterator[Iterable[str]]:
+def _lines(file: Path, encoding: str, piece: FilePiece, errors: str = "strict") -> Iterator[Iterable[str]]:
     with _opened(file, piece) as stream, io.TextIOWrapper(stream, encoding, errors, newline="") as lines:
         yield lines
 

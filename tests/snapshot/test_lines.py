@@ -8,10 +8,10 @@ import pytest
 from pipeline.snapshot.raw_image import (
     RawImage,
     content_of,
-    content_of_line,
     from_line,
     from_lines,
     only_label,
+    record_of_line,
     to_line,
 )
 
@@ -39,7 +39,7 @@ def test_rows_are_read_as_they_were_written():
     lines = [line_of(each) for each in ROWS]
     assert [from_line(line) for line in lines] == ROWS
     assert [each for several in from_lines(lines) for each in several] == ROWS
-    assert [content_of_line(line) for line in lines] == [each.content for each in ROWS]
+    assert [record_of_line(line) for line in lines] == [each.content for each in ROWS]
 
 
 def test_the_label_is_found_without_parsing_the_line():

@@ -20,9 +20,11 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.extraction import describe_range, divide, extract, join, list_range_file
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import load_snapshot
+from pipeline.storage import place_of
 from pipeline.tables.extract import list_table
-from pipeline.tables.pieces import Piece, csv_pieces, grouped, parquet_pieces
+from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
 from pipeline.tables.source import TableReader, pieces_of_table, read_table, table_files
+from tests.fake_gcs import FakeGcs
 
 ROWS = 40_000
 TEXTS = ("plain", 'a "quoted" one', "two\nlines", "two\r\nlines, and a comma", "", "é")
@@ -63,8 +65,8 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def content_of(pieces: list[Piece]) -> list[dict[str, Any]]:
-    reader = TableReader([pieces[0].place], "utf-8")
+def content_of(pieces: list[FilePiece], encoding: str = "utf-8") -> list[dict[str, Any]]:
+    reader = TableReader([Path(pieces[0].file)], encoding)
     return [row for piece in pieces for raw in reader.read(piece) for row in raw.batch.to_pylist()]
 
 
@@ -123,13 +125,13 @@ def test_a_csv_file_is_divided_between_rows(tmp_path: Path, max_bytes: int, newl
     pieces = csv_pieces(path, max_bytes)
     assert len(pieces) > 1
     assert (pieces[0].begin, pieces[-1].end) == (0, path.stat().st_size)
-    assert content_of(pieces) == content_of([Piece(str(path))])
+    assert content_of(pieces) == content_of([FilePiece(str(path))])
 
 
 def test_a_file_without_rows_after_the_last_piece_has_no_empty_piece(tmp_path: Path):
     path = tmp_path / "a.csv"
     path.write_text("x,y\n1,2\n3,4\n")
-    assert [(piece.begin, piece.end) for piece in csv_pieces(path, 4)] == [(0, 8), (8, 12)]
+    assert [(piece.begin, piece.end) for piece in csv_pieces(path, 4)] == [(0, 4), (4, 8), (8, 12)]
     assert [(piece.begin, piece.end) for piece in csv_pieces(path, 12)] == [(0, 12)]
 
 
@@ -156,7 +158,7 @@ def test_files_that_have_no_place_to_begin_are_one_piece_each(tmp_path: Path):
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     (tmp_path / "b.csv").write_text(text, newline="")
     files = table_files(tmp_path)
-    assert [piece.place.name for piece in pieces_of_table(files, "utf-8", 1000)].count("a.csv.gz") == 1
+    assert [Path(piece.file).name for piece in pieces_of_table(files, "utf-8", 1000)].count("a.csv.gz") == 1
     assert len(pieces_of_table(files, "utf-8", 1000)) > 2
     assert len(pieces_of_table(files, "latin-1", 1000)) > 2
     # In UTF-16, a byte of another character may look like a line break.
@@ -164,7 +166,7 @@ def test_files_that_have_no_place_to_begin_are_one_piece_each(tmp_path: Path):
 
 
 def test_small_files_share_a_range(tmp_path: Path):
-    pieces = [Piece(str(number), size) for number, size in enumerate([10, 20, 70, 5, 100, 1, 300, 1])]
+    pieces = [FilePiece(str(number), size) for number, size in enumerate([10, 20, 70, 5, 100, 1, 300, 1])]
     found = [[piece.size for piece in group] for group in grouped(pieces, 100)]
     assert found == [[10, 20, 70], [5], [100], [1], [300], [1]]
 
@@ -224,3 +226,80 @@ def test_a_wrong_size_is_refused(table: Path, settings: Callable[..., Settings],
 def test_every_row_is_read_once_from_pieces(table: Path):
     whole = [row for raw in read_table([table]) for row in raw.batch.to_pylist()]
     assert content_of(pieces_of_table([table], "utf-8", 300_000)) == whole
+
+
+def test_a_byte_order_mark_and_a_quoted_header_are_no_stray_quote(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text('"x","y"\r\n' + '"1","2"\r\n' * 1000, "utf-8-sig", newline="")
+    pieces = pieces_of_table([path], "utf-8", 1000)
+    assert len(pieces) > 2
+    assert content_of(pieces) == [{"x": "1", "y": "2"}] * 1000
+
+
+def test_a_byte_order_mark_within_a_file_stays_in_its_value(tmp_path: Path):
+    """As `cat a.csv b.csv` makes it. Arrow would drop it at the start of a piece."""
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n" + "\ufeff1,2\n" * 100, "utf-8")
+    assert content_of(csv_pieces(path, 20)) == content_of([FilePiece(str(path))])
+    assert content_of([FilePiece(str(path))])[-1]["x"] == "\ufeff1"
+
+
+@pytest.mark.parametrize("encoding", ["iso2022_jp", "hz", "utf-7", "utf-16"])
+def test_a_file_whose_characters_contain_bytes_of_quotes_is_one_piece(tmp_path: Path, encoding: str):
+    path = tmp_path / "a.csv"
+    path.write_text('x,y\n"a\nb",2\n' * 500, encoding)
+    assert len(pieces_of_table([path], encoding, 1000)) == 1
+
+
+@pytest.mark.parametrize("text", ["x,y\r" + "1,2\r" * 3_000_000, 'x,y\n1,"' + "a\n" * 2_000_000 + '"\n3,4\n'])
+def test_a_very_long_line_takes_no_quadratic_time(tmp_path: Path, text: str):
+    path = tmp_path / "a.csv"
+    path.write_text(text, newline="")
+    assert len(csv_pieces(path, 100_000)) in (1, 2)
+
+
+def test_a_row_group_has_few_pieces(tmp_path: Path):
+    """To read a piece, the rows before it in its row group are decoded."""
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"x": range(3000)}), path, row_group_size=1000)
+    pieces = parquet_pieces(path, 10)
+    assert len(pieces) == 3 * 8
+    assert {1000, 2000} < {piece.begin for piece in pieces}
+    assert sum(piece.rows or 0 for piece in pieces) == 3000
+
+
+def test_a_range_file_cannot_name_a_file_of_others(
+    table: Path, settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever can write to the workspace can write such a file."""
+    path = Path(divide(settings(table))[0])
+    other = tmp_path / "other.csv"
+    other.write_text("id,x,text,y\n1,2,secret,yes\n")
+    content = json.loads(path.read_text())
+    content["content"]["pieces"][0]["file"] = str(other)
+    path.write_text(json.dumps(content))
+    with pytest.raises(SourceError, match=r"other\.csv is no file of the table any more"):
+        list_range_file(str(path))
+    content["content"]["pieces"] = []
+    content["content"]["schema"] = str(other)
+    path.write_text(json.dumps(content))
+    for name in ("WORKSPACES", "PUBLISH"):
+        monkeypatch.setenv(f"TENFOLD_ALLOWED_{name}", str(tmp_path / "workspace"))
+    with pytest.raises(SettingsError, match=r"other\.csv"):
+        list_range_file(str(path))
+
+
+def test_the_project_that_pays_is_kept(gcs: FakeGcs):
+    gcs.put("bucket", "a.csv", b"x,y\n1,2\n")
+    place = place_of("gs://bucket/a.csv", "project")
+    reader = TableReader([place], "utf-8")
+    assert reader.place_of(FilePiece(str(place))) is place
+    [raw] = reader.read(FilePiece(str(place)))
+    assert raw.rows == 1
+
+
+def test_a_table_of_one_class_is_refused_before_its_ranges(tmp_path: Path, settings: Callable[..., Settings]):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n" + "1,yes\n" * 400_000)
+    with pytest.raises(SourceError, match="a class needs at least two"):
+        divide(settings(path))
