@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from pipeline.dataset.manifest import Split
+from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_cache import READ_AT_ONCE
 from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input.shares import Piece
@@ -16,6 +16,11 @@ _CYCLE = READ_AT_ONCE["train"]
 """This many shards are read in turn. The shard cache holds room for as many."""
 _READ_BYTES = 1 << 20
 """Each open shard has a read buffer of this many bytes."""
+_BUFFER_BYTES = 350
+"""The shuffle buffer takes this many bytes for an example, beside its content: two tensors and their list.
+
+Measured with TensorFlow 2.21 on Linux: 343 bytes for records of 100 bytes, 375 for 300, 316 for 1,000, 135 for 60,000.
+"""
 
 
 class Shards:
@@ -99,11 +104,16 @@ def _rows(pieces: Sequence[Piece], order: tf.Tensor | None = None) -> tf.data.Da
     return tf.data.Dataset.from_tensor_slices((tf.gather(names, order), tf.gather(parts, order)))
 
 
-def shuffle_elements(split: Split, shuffle_bytes: int) -> int:
-    """Return how many encoded examples of average size fit into `shuffle_bytes`, at most as many as there are."""
-    return max(1, min(split.examples, shuffle_bytes // average_bytes(split)))
+def shuffle_elements(dataset: Dataset, shuffle_bytes: int) -> int:
+    """Return how many training examples of average size fit into `shuffle_bytes`, at most as many as there are."""
+    return max(1, min(dataset.splits["train"].examples, shuffle_bytes // buffered_bytes(dataset)))
 
 
-def average_bytes(split: Split) -> int:
-    """Return the mean bytes of an encoded example, at least 1."""
-    return max(1, split.bytes // max(split.examples, 1))
+def buffered_bytes(dataset: Dataset) -> int:
+    """Return the memory of a training example of average size in the shuffle buffer, at least 1.
+
+    That of images is the size of their files: the rest is less than 1% of a photograph, and if it counted, a training
+    of an earlier release would continue in another order.
+    """
+    split = dataset.splits["train"]
+    return max(1, split.bytes // max(split.examples, 1) + (_BUFFER_BYTES if dataset.table else 0))

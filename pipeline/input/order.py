@@ -83,7 +83,7 @@ def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> 
         more = shards.again(tuple(repeated(share.pieces, share.examples)))
         records = balanced(records, dataset, options.seed, epoch).concatenate(more).take(share.examples)
     # Before decoding: an encoded image takes a tenth of the memory of its pixels.
-    elements = shuffle_elements(dataset.splits["train"], options.shuffle_bytes)
+    elements = shuffle_elements(dataset, options.shuffle_bytes)
     return shuffled(records, elements, options.seed, epoch)
 
 

@@ -19,7 +19,7 @@ from pipeline.config import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.errors import DatasetError, SettingsError
-from pipeline.input.examples import average_bytes, shuffle_elements
+from pipeline.input.examples import buffered_bytes, shuffle_elements
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.order import order_of_training
 from pipeline.input.tables import schema_of, value_of_text
@@ -244,7 +244,7 @@ def _qualities(
         result = quality(elements)
         return result.class_distance <= farthest and result.meet_again <= MAX_MEET_AGAIN
 
-    set_one = shuffle_elements(split, options.shuffle_bytes)
+    set_one = shuffle_elements(dataset, options.shuffle_bytes)
     buffers = sorted({*(elements for elements in BUFFERS if elements < split.examples), set_one, split.examples})
     return {
         "examples": split.examples,
@@ -253,13 +253,13 @@ def _qualities(
         "shuffle_examples": set_one,
         "ideal_class_distance": ideal,
         "buffers": [asdict(quality(elements)) for elements in buffers],
-        "enough_megabytes": _enough_megabytes(split, is_enough),
+        "enough_megabytes": _enough_megabytes(dataset, is_enough),
     }
 
 
 def _measured(folder: Place, dataset: Dataset, options: BatchOptions, labels: Numbers, elements: int) -> Quality:
     split = dataset.splits["train"]
-    size = elements * average_bytes(split)
+    size = elements * buffered_bytes(dataset)
     numbers = order_of_training(folder, dataset, replace(options, shuffle_bytes=size), epochs=2)
     # One array for each epoch: single numbers take ten times as long to come over from TensorFlow.
     first, second = numbers.batch(split.examples).as_numpy_iterator()
@@ -268,11 +268,13 @@ def _measured(folder: Place, dataset: Dataset, options: BatchOptions, labels: Nu
     return Quality(elements, size / MEGABYTE, sum(distances) / 2, again, elements == split.examples)
 
 
-def _enough_megabytes(split: Split, is_enough: Callable[[int], bool]) -> int | None:
+def _enough_megabytes(dataset: Dataset, is_enough: Callable[[int], bool]) -> int | None:
     if is_enough(1):
         return 0
     # A larger buffer shuffles better, so bisection finds the size with at most five measurements instead of 17.
-    index = bisect_left(MEGABYTES, True, key=lambda megabytes: is_enough(shuffle_elements(split, megabytes * MEGABYTE)))
+    index = bisect_left(
+        MEGABYTES, True, key=lambda megabytes: is_enough(shuffle_elements(dataset, megabytes * MEGABYTE))
+    )
     return MEGABYTES[index] if index < len(MEGABYTES) else None
 
 

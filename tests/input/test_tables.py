@@ -23,6 +23,7 @@ from pipeline.input import (
     training_batches,
     validation_batches,
 )
+from pipeline.input.examples import buffered_bytes, shuffle_elements
 from pipeline.input.tables import mask_name, value_of_text
 from pipeline.tables.schema import Column, Task
 from tests.made_tables import Row, make_table
@@ -252,9 +253,20 @@ def test_the_order_depends_only_on_seed_and_epoch(published: Path):
 
 def test_the_order_of_rows_is_pinned(published: Path):
     """If it changed, every checkpoint would resume at other rows."""
-    assert numbers(training_batches(published, OPTIONS)) == PINNED
+    options = replace(OPTIONS, shuffle_bytes=ELEMENTS * buffered_bytes(load(published)))
+    assert numbers(training_batches(published, options)) == PINNED
 
 
+def test_the_memory_of_a_row_in_the_shuffle_buffer_includes_its_tensors(published: Path):
+    dataset = load(published)
+    split = dataset.splits["train"]
+    memory = split.bytes // split.examples + 350
+    assert buffered_bytes(dataset) == memory
+    assert [shuffle_elements(dataset, size) for size in (1, 5 * memory, 10**9)] == [1, 5, TRAIN]
+
+
+ELEMENTS = 8
+"""The shuffle buffer of the pinned order holds this many rows."""
 PINNED = [
     *(12, 1, 25, 36, 2, 0, 38, 14, 26, 13, 28, 39, 16, 40, 29, 4, 3, 15, 27, 37, 5, 17, 18, 30, 43, 7, 41, 24),
     *(32, 6, 44, 19, 33, 8, 20, 22, 42, 9, 31, 23, 11, 45, 21, 34, 35, 10),
