@@ -1,8 +1,13 @@
 """What is measured of tables: writers of shards, input pipelines, trainings, and the tasks of a build.
 
 A job says `table` (a file) and `columns`, and, depending on the work: `settings` and `folder` (of a build), `dataset`
-(the folder of a published dataset), `rows` (in an epoch), `batch_size`, and `shards`. Every contender reads the columns
-of `benchmarks.harness.tables`. Imports are inside the functions, so that a process pays for its own contender alone.
+(the folder of a published dataset), `rows` (in an epoch), `batch_size`, `steps` (of an epoch of a training), and
+`shards`. Every contender reads the columns of `benchmarks.harness.tables`. Imports are inside the functions, so that a
+process pays for its own contender alone.
+
+Input pipelines of tf.data, this project's and others, are opened once and repeat the rows without an end, as the guide
+of tf.data and `make_csv_dataset` have it. A measured epoch takes a fixed number of their batches, so none of them
+starts with empty buffers and new threads in each epoch.
 """
 
 import time
@@ -10,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple
 
 from benchmarks.contenders import Job
 
@@ -159,27 +166,36 @@ def read_tenfold_rows(job: Job) -> Batches:
     from pipeline.system.malloc import keep_large_blocks
 
     keep_large_blocks()  # As a training does: otherwise, malloc returns the memory of each batch to the system.
-    batches = iter(one_ahead(tenfold_dataset(job, MANY)))
-    steps = -(-job["rows"] // job["batch_size"])
-    return lambda: (int(np.count_nonzero(weights)) for _, _, weights in islice(batches, steps))
+    batches = iter(one_ahead(tenfold_dataset(job)))
+    return lambda: (int(np.count_nonzero(weights)) for _, _, weights in islice(batches, _steps(job)))
 
 
-def tenfold_dataset(job: Job, epochs: int = 1) -> Any:
-    """Return the training batches of some epochs."""
+def _steps(job: Job) -> int:
+    """Return the number of batches that hold an epoch."""
+    return -(-job["rows"] // job["batch_size"])  # type: ignore[no-any-return]
+
+
+def tenfold_dataset(job: Job) -> Any:
+    """Return the training batches of more epochs than any measurement takes."""
     from pipeline.input import BatchOptions, training_batches
 
     options = BatchOptions(image_size=64, batch_size=job["batch_size"])
-    return training_batches(Path(job["dataset"]), options, epochs=epochs)
+    return training_batches(Path(job["dataset"]), options, epochs=MANY)
 
 
 def read_single_examples(job: Job) -> Batches:
     """Return the same shards, one record parsed at a time."""
-    dataset = single_example_dataset(job)
-    return lambda: (int(labels.shape[0]) for _, labels in dataset)
+    return _in_epochs(single_example_dataset(job), job)
+
+
+def _in_epochs(dataset: Any, job: Job) -> Batches:
+    """Return epochs of a dataset without an end, whose batches are all full: up to a batch more than the rows."""
+    batches = iter(dataset)
+    return lambda: (int(labels.shape[0]) for _, labels in islice(batches, _steps(job)))
 
 
 def single_example_dataset(job: Job) -> Any:
-    """Return batches of the records of our shards, as the guide of tf.data parses them."""
+    """Return batches of the records of our shards without an end, as the guide of tf.data parses them."""
     import tensorflow as tf
 
     dtypes = {"float": tf.float32, "int": tf.int64, "text": tf.string}
@@ -195,18 +211,18 @@ def single_example_dataset(job: Job) -> Any:
 
     paths = sorted(str(path) for path in Path(job["dataset"]).glob("train-*.tfrecord"))
     records = tf.data.TFRecordDataset(paths, num_parallel_reads=tf.data.AUTOTUNE).shuffle(SHUFFLE)
-    parsed = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    # After `shuffle`, so that each epoch has every row, and before `batch`, so that no batch is smaller.
+    parsed = records.repeat().map(parse, num_parallel_calls=tf.data.AUTOTUNE)
     return parsed.batch(job["batch_size"]).prefetch(tf.data.AUTOTUNE)
 
 
 def read_csv_dataset(job: Job) -> Batches:
     """Return `tf.data.experimental.make_csv_dataset`."""
-    dataset = csv_dataset(job)
-    return lambda: (int(labels.shape[0]) for _, labels in dataset)
+    return _in_epochs(csv_dataset(job), job)
 
 
 def csv_dataset(job: Job) -> Any:
-    """Return batches of the CSV file, with NaN and empty texts for missing values."""
+    """Return batches of the CSV file without an end, with NaN and empty texts for missing values."""
     import tensorflow as tf
 
     missing: Mapping[str, Any] = {"float": float("nan"), "int": tf.int64, "text": ""}
@@ -217,7 +233,7 @@ def csv_dataset(job: Job) -> Any:
         label_name="label",
         select_columns=names,
         column_defaults=[missing[_kind(name)] for name in names],
-        num_epochs=1,
+        num_epochs=None,
         shuffle_buffer_size=SHUFFLE,
         num_parallel_reads=WORKERS,
         prefetch_buffer_size=tf.data.AUTOTUNE,
@@ -243,7 +259,10 @@ def read_pandas(job: Job) -> Batches:
 
 
 def read_pytorch_rows(job: Job) -> Batches:
-    """Return batches of a DataLoader with workers that take rows from a Parquet file in memory, a batch at a time."""
+    """Return batches of a DataLoader with workers that take rows from a Parquet file in memory, a batch at a time.
+
+    The workers are persistent. A loop over a DataLoader is an epoch, so each epoch begins with empty queues.
+    """
     import torch
     from pyarrow import parquet
     from torch.utils.data import DataLoader, Dataset
@@ -282,27 +301,46 @@ def _one_epoch(pipeline: Callable[[Job], Batches], job: Job) -> None:
     """Take every batch of an epoch; timed from outside."""
     if "opened" not in job:
         job["opened"] = pipeline(job)
-    rows = sum(job["opened"]())
-    if rows != job["rows"]:
+    _require_rows(sum(job["opened"]()), job)
+
+
+def _require_rows(rows: int, job: Job) -> None:
+    """Raise ValueError if an epoch has fewer than `rows` rows, or more than the last batch is filled up with."""
+    if not job["rows"] <= rows < job["rows"] + job["batch_size"]:
         raise ValueError(f"gave {rows} of {job['rows']} rows")
 
 
 # --- trainings --------------------------------------------------------------------------------------------------------
 
 
-def fit_on_tenfold(job: Job) -> Any:
-    """Return the batches of this project as they are."""
-    return tenfold_dataset(job)
+class Source(NamedTuple):
+    """What a model trains on."""
+
+    batches: Any
+    """A dataset without an end."""
+    steps: int
+    """Steps of an epoch."""
 
 
-def fit_on_single_examples(job: Job) -> Any:
+def fit_on_tenfold(job: Job) -> Source:
+    """Return the batches of this project as they are.
+
+    An epoch has all training rows. The other sources take only as many as fill whole batches.
+    """
+    from pipeline.dataset.manifest import load
+    from pipeline.input import steps_per_epoch
+
+    return Source(tenfold_dataset(job), steps_per_epoch(load(Path(job["dataset"])), job["batch_size"]))
+
+
+def fit_on_single_examples(job: Job) -> Source:
     """Return the records of the same shards, parsed one by one, in the form that the model takes."""
-    return _as_the_model_takes(job, single_example_dataset(job))
+    return Source(_as_the_model_takes(job, single_example_dataset(job)), job["steps"])
 
 
-def fit_on_csv(job: Job) -> Any:
+def fit_on_csv(job: Job) -> Source:
     """Return the rows of the CSV file in the form that the model takes."""
-    return _as_the_model_takes(job, csv_dataset(job))
+    return Source(_as_the_model_takes(job, csv_dataset(job)), job["steps"])
 
 
 def _as_the_model_takes(job: Job, batches: Any) -> Any:
@@ -323,11 +361,42 @@ def _as_the_model_takes(job: Job, batches: Any) -> Any:
     return batches.map(prepared, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def _fit_one_epoch(source: Callable[[Job], Any], job: Job) -> None:
-    """Train the project's model of tables for one epoch of `steps` steps; timed from outside."""
-    if "model" not in job:
-        job["model"], job["batches"] = _model(job), source(job).take(job["steps"])
-    job["model"].fit(job["batches"], epochs=1, verbose=0)
+def _fit_one_epoch(open_source: Callable[[Job], Source], job: Job) -> None:
+    """Train the project's model of tables for one epoch; timed from outside."""
+    if "next_epoch" not in job:
+        job["next_epoch"] = _endless_fit(_model(job), open_source(job))
+    _require_rows(job["next_epoch"](), job)
+
+
+def _endless_fit(model: Any, source: Source) -> Callable[[], int]:
+    """Return a function that has a `Model.fit` train its next epoch, and returns the number of rows.
+
+    Each call of `Model.fit` opens its dataset again. So there is one call for all epochs, in a thread. It waits before
+    each epoch.
+    """
+    import keras
+
+    begin: SimpleQueue[None] = SimpleQueue()
+    ended: SimpleQueue[int | Exception] = SimpleQueue()
+    waiting = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: begin.get(), on_epoch_end=lambda epoch, logs: ended.put(int(logs["rows"]))
+    )
+
+    def fit() -> None:
+        try:
+            model.fit(source.batches, epochs=MANY, steps_per_epoch=source.steps, verbose=0, callbacks=[waiting])
+        except Exception as error:  # noqa: BLE001 - the other thread raises it
+            ended.put(error)
+
+    def next_epoch() -> int:
+        begin.put(None)
+        rows = ended.get()
+        if isinstance(rows, Exception):
+            raise rows
+        return rows
+
+    Thread(target=fit, daemon=True).start()
+    return next_epoch
 
 
 def _model(job: Job) -> Any:
@@ -339,7 +408,21 @@ def _model(job: Job) -> Any:
 
     model = build_table_model(settings_from({"example_kind": "table", "model": "mlp"}), load(Path(job["dataset"])))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(1e-3), loss, jit_compile=False)
+
+    class Rows(keras.metrics.Metric):
+        """Number of rows, without padding."""
+
+        def __init__(self) -> None:
+            super().__init__(name="rows")
+            self._rows = self.add_weight(initializer="zeros")
+
+        def update_state(self, labels: Any, logits: Any, sample_weight: Any) -> None:
+            self._rows.assign_add(keras.ops.sum(sample_weight))
+
+        def result(self) -> Any:
+            return self._rows.value
+
+    model.compile(keras.optimizers.Adam(1e-3), loss, weighted_metrics=[Rows()], jit_compile=False)
     return model
 
 

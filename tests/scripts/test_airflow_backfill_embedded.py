@@ -1,6 +1,8 @@
-"""`backfill` in the real Airflow of `up`, with the real DAGs on tiny images."""
+"""`backfill` in the real Airflow of `up`, with the real DAGs on tiny images and tables."""
 
+import json
 import os
+import random
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -9,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.dataset.manifest import load
+from pipeline.runs.run import load_result
 from tests.conftest import jpeg
 from tests.scripts.commands import Commands
 from tests.waiting import until
@@ -27,7 +31,7 @@ class Up(Commands):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         settings = folder / "settings.toml"
-        settings.write_text("epochs = 1\nimage_size = 32\nbatch_size = 4\n")
+        settings.write_text("epochs = 1\nimage_size = 32\nbatch_size = 4\nwindow = 10\n")
         super().__init__(
             {
                 "TENFOLD_HOME": str(folder / "home"),
@@ -59,6 +63,24 @@ class Up(Commands):
             folder = source / f"2026-01-{day:02}" / ("cats" if number % 2 else "dogs")
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{number}.jpg").write_bytes(jpeg(100 * day + number))
+
+
+DATES = [f"2026-01-{day:02}" for day in range(1, 11)]
+LACKING = DATES[3]
+"""The date whose table lacks the column `color`."""
+ROWS = 60
+
+
+def _write_tables(folder: Path) -> None:
+    """Write a table for each date. In all of them, the color alone decides the label."""
+    generator = random.Random(0)
+    folder.mkdir()
+    for date in DATES:
+        rows = [{"number": generator.random(), "color": generator.choice(["red", "blue"])} for _ in range(ROWS)]
+        names = ["number", *(["color"] if date != LACKING else []), "label"]
+        labeled = [{**row, "label": "yes" if row["color"] == "red" else "no"} for row in rows]
+        lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in labeled)]
+        (folder / f"{date}.csv").write_text("\n".join(lines) + "\n")
 
 
 def _three_dates(source: Path) -> list[str]:
@@ -119,3 +141,32 @@ def test_an_interrupted_backfill_leaves_no_unfinished_run(up: Up) -> None:
     assert "Model:" in output
     assert "/models/others" in output or "others" in output.partition("Model:")[2]
     assert "already running" not in output
+
+
+def test_ten_tables_of_which_one_lacks_a_column_become_one_training(up: Up) -> None:
+    up.settle()
+    tables = up.folder / "sales"
+    _write_tables(tables)
+    # With the 10 training shards of the default, each date has twice as many tasks.
+    params = json.dumps({"on_columns": "continue", "num_shards": 4})
+    code, output = up.command(
+        *("backfill", "--from", DATES[0], "--to", DATES[-1], "--params", params),
+        *("--table", f"{tables}/{{date}}.csv", "--label", "label"),
+    )
+    assert code == 0, output
+    assert "10 of 10 dates run\n" in output
+    assert output.count("  new\n") == 10
+
+    [run] = (up.folder / "workspace" / "runs" / "retrain-sales").glob("*/run.json")  # one training
+    window = load(Path(json.loads(run.read_text())["dataset"]))
+    assert sorted(window.window) == DATES
+    assert sum(split.examples for split in window.splits.values()) == window.table["rows"] == len(DATES) * ROWS
+    missing = {column["name"]: column["missing"] for column in window.table["columns"]}
+    assert missing == {"number": 0, "color": ROWS, "label": 0}
+    # Without the color, no more than about half of the labels can be predicted.
+    assert load_result(run.parent)["metrics"]["val_accuracy"] > 0.8
+    evaluation = json.loads((run.parent / "evaluation.json").read_text())
+    assert evaluation["examples"] == window.splits["validation"].examples > 0
+    assert "color" in (run.parent / "report.html").read_text()
+    assert output.count("\nReport: ") == 1
+    assert f"{run.parent}/model.keras" in output

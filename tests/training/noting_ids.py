@@ -1,10 +1,12 @@
 """The training process, which also writes the examples of each step: `noting_ids.py NOTES RUN_FOLDER PARENT`.
 
-Each step writes one line before anything else follows from it: the step, its epoch, the numbers of its examples.
+Each step writes one line before anything else follows from it: the step, its epoch, the numbers of its examples. It
+then writes the step and the checksum of the weights into NOTES with the suffix `.weights`.
 """
 
 import runpy
 import sys
+import zlib
 from collections.abc import Callable
 from typing import TextIO
 
@@ -17,11 +19,12 @@ from pipeline.training.loop import EpochLoop, NumberedBatch
 TrainStep = Callable[[EpochLoop, int, NumberedBatch, float | None], bool]
 
 
-def noting(train_step: TrainStep, notes: TextIO) -> TrainStep:
+def noting(train_step: TrainStep, notes: TextIO, checksums: TextIO) -> TrainStep:
     def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
         asked = train_step(loop, epoch, batch, ready_pct)
-        _, _, weights, _, numbers = map(_of_this_server, batch)
-        print(loop.step, epoch, *numbers[weights > 0], file=notes)
+        _, _, weights, _, numbers = batch
+        print(loop.step, epoch, *_of_this_server(numbers)[_of_this_server(weights) > 0], file=notes)
+        print(loop.step, _checksum(loop), file=checksums)
         return asked
 
     return noted
@@ -31,7 +34,18 @@ def _of_this_server(tensor: tf.Tensor) -> NDArray[np.generic]:
     return np.concatenate([part.numpy() for part in getattr(tensor, "values", [tensor])])
 
 
+def _checksum(loop: EpochLoop) -> int:
+    """Return the checksum of the trained weights of this server."""
+    # Only of these: the statistics of batch normalization are each server's own.
+    checksum = 0
+    for variable in loop.steps._model.trainable_variables:
+        checksum = zlib.crc32(variable.numpy().tobytes(), checksum)
+    return checksum
+
+
 if __name__ == "__main__":
-    notes = open(sys.argv.pop(1), "a", buffering=1)  # noqa: SIM115 - open until the process ends
-    EpochLoop._train_step = noting(EpochLoop._train_step, notes)
+    name = sys.argv.pop(1)
+    # Both are open until the process ends.
+    notes, checksums = (open(name + suffix, "a", buffering=1) for suffix in ("", ".weights"))  # noqa: SIM115
+    EpochLoop._train_step = noting(EpochLoop._train_step, notes, checksums)
     runpy.run_module("pipeline.training", run_name="__main__")

@@ -20,8 +20,11 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError, TrainingError
 from pipeline.monitor import read
 from pipeline.rendezvous.presence import _free_port
+from pipeline.report import report_run
 from pipeline.runs.launch import TrainingProcess, prepare_run, require_shares, train
 from pipeline.runs.run import EXIT_PREEMPTED, load_result, take_failure
+from pipeline.tables.schema import Column
+from tests.made_tables import make_table
 from tests.training import noting_ids, replicas
 from tests.waiting import until
 
@@ -75,6 +78,10 @@ class Noted:
         notes = self.runs[index].folder / "notes"
         return [list(map(int, line.split())) for line in notes.read_text().splitlines()] if notes.exists() else []
 
+    def checksums(self, index: int) -> list[str]:
+        """Return the step and the checksum of the weights of a server, after each step."""
+        return (self.runs[index].folder / "notes.weights").read_text().splitlines()
+
     def surviving(self, index: int) -> dict[int, list[int]]:
         """Return the epoch and the example numbers of each step, from its last execution."""
         return {step: seen for step, *seen in self.lines(index)}
@@ -84,9 +91,37 @@ class Noted:
         return Counter(number for of, *numbers in steps if of == epoch for number in numbers)
 
 
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A dataset of a table with as many training rows as `published` has images. Its lists have different lengths."""
+    columns = (
+        Column("age", "int"),
+        Column("income", "float", missing=4),
+        Column("job", "string", missing=3),
+        Column("words", "string", is_list=True),
+        Column("label", "string", role="label"),
+    )
+    rows = [
+        {
+            "age": 20 + number,
+            "income": None if number % 10 == 0 else 1000.0 * number,
+            "job": None if number % 13 == 0 else ("baker", "pilot", "nurse")[number % 3],
+            "words": ["good", "bad", "other"][: number % 4],
+            "label": ("no", "yes")[number % 2],
+        }
+        for number in range(40)
+    ]
+    splits = {"train": rows[:EXAMPLES], "validation": rows[EXAMPLES:], "test": []}
+    return make_table(tmp_path / "table", columns, splits, "classification")
+
+
 @pytest.mark.long
-def test_two_servers_read_each_example_once_and_write_one_model(settings: Settings, published: Path):
-    noted = Noted(settings, published)
+@pytest.mark.filterwarnings("ignore:When providing `inputs` as a dict")  # Names of columns are keys of the inputs only.
+@pytest.mark.parametrize("kind", ["published", "table"])
+def test_two_servers_read_each_example_once_and_write_one_model(
+    settings: Settings, kind: str, request: pytest.FixtureRequest
+):
+    noted = Noted(settings, request.getfixturevalue(kind))
     processes = noted.start()
     errors = errors_of(processes)
     assert [process.returncode for process in processes] == [0, 0], errors
@@ -94,11 +129,18 @@ def test_two_servers_read_each_example_once_and_write_one_model(settings: Settin
         assert noted.seen(epoch) == Counter(range(EXAMPLES))
     steps = [set(noted.surviving(index)) for index in range(2)]
     assert steps[0] == steps[1]
+    assert noted.checksums(0) == noted.checksums(1)
+    assert len(set(noted.checksums(0))) == 2 * STEPS
     first, second = (read(run.folder / "record", "epochs") for run in noted.runs)
     assert first[["loss", "val_loss", "val_accuracy"]].equals(second[["loss", "val_loss", "val_accuracy"]])
     assert "servers/sys/cpu_pct_mean" in read(noted.runs[0].folder / "record", "samples")
     result = load_result(noted.runs[0].folder)
     assert keras.models.load_model(result["model"]).count_params() > 0
+    evaluation = json.loads((noted.runs[0].folder / "evaluation.json").read_text())
+    assert evaluation["examples"] == 40 - EXAMPLES
+    accuracy = evaluation["figures"]["accuracy"]["value"]
+    assert accuracy == pytest.approx(result["metrics"]["val_accuracy"])
+    assert f"{accuracy:.1%}" in report_run(noted.runs[0].folder).read_text()
     assert not list(noted.runs[1].folder.glob("*.keras"))
     assert TrainingProcess(noted.runs[1], output=1).wait() == result
 
