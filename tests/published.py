@@ -188,7 +188,8 @@ def publish_case(name: str, folder: Path) -> tuple[Path, Sequence[SourceImage]]:
 
 def files_of(folder: Place) -> dict[str, bytes]:
     """Return the content of all files of a dataset, by name."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    # `index` is the only folder in it. Each name of a file has a dot.
+    return {path.name: path.read_bytes() for pattern in ("*.*", "index/*") for path in folder.glob(pattern)}
 
 
 def files_of_version(folder: Place) -> dict[str, bytes]:
