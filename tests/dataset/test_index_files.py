@@ -239,6 +239,11 @@ def test_indexes_are_added_to_a_dataset_in_a_bucket(old: Path, published: Path, 
     assert indexes(place_of(uri)) == indexes(published)
     assert writes(place_of(uri).iterdir()) == before
     assert verify(place_of(uri))["ok"]
+    damaged = f"images/{old.name}/{next(name for name, index in indexes(published).items() if index)}"
+    gcs.put("bucket", damaged, b"0 20\n")
+    assert not verify(place_of(uri))["ok"]
+    assert main(["index", uri]) == 0
+    assert indexes(place_of(uri)) == indexes(published)
 
 
 def test_a_dataset_without_indexes_loads_and_keeps_its_content(old: Path):
