@@ -31,7 +31,7 @@ from pipeline.sharding.ranges import read_range
 from pipeline.sharding.sort import SplitRule, sorted_part
 from pipeline.snapshot.extract import join_listings
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
-from pipeline.snapshot.part import PART_LIMITS, write_parts
+from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts
 from pipeline.snapshot.raw_image import RawImage
 from pipeline.storage import place_of
 from pipeline.system.progress import log_to_stderr
@@ -137,7 +137,7 @@ def list_range(path: str) -> int:
     last = min(first + ROWS_PER_LISTING, count)
     listing = Listing("simulated")
     rows = simulated(listing, range(first, last), count)
-    listing.parts += write_parts(rows, place_of(job["folder"]), PART_LIMITS)
+    listing.parts += write_parts(blocks_of(rows), place_of(job["folder"]), PART_LIMITS)
     save_listing(listing, place)
     return listing.listed
 

@@ -21,7 +21,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
 
     A large source is only divided into ranges, which the tasks `extract_range` list.
 
-    *Cost*: new images on a disk are read once. A bucket is only listed.
+    *Cost*: new images on a disk are read once. A bucket is only listed. A table is read once for its schema.
 
     *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
     with another value.
@@ -51,7 +51,8 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
 def extract_range(range_file: str) -> None:
     """List one range of a large source, and sort its rows for the plan. For a small source, this task is skipped.
 
-    *Cost*: new images on a disk are read once. A bucket is only listed. 0.3 GB of memory; more for lists in JSON lines.
+    *Cost*: new images on a disk are read once. A bucket is only listed. 0.3 GB of memory, 0.5 GB for a table, and more
+    for lists in JSON lines.
 
     *A failure*: an image cannot be read, or changed meanwhile. The message names it. Clear this task: the other ranges
     are kept.
@@ -103,6 +104,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
     *A failure*: an image changed or vanished after it was listed (trigger the DAG again), or the disk is full (free
     some space and clear this task; complete shards stay).
     """
+    from pipeline.sharding.kinds import kind_of
     from pipeline.sharding.ranges import load_range
     from pipeline.sharding.write import write_range
     from pipeline.system.progress import progress
@@ -115,7 +117,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
         return
     _name_after_range(plan_file)
     range_plan = load_range(place_of(plan_file))
-    with progress("shard", range_plan.images, "rows" if range_plan.table else "images") as advance:
+    with progress("shard", range_plan.images, kind_of(range_plan).nouns) as advance:
         write_range(place_of(plan_file), advance)
 
 

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.allowed import allowlists, require_allowed
+from pipeline.allowed import allowlists
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
 from pipeline.extraction import extract
+from pipeline.preflight import preflight_without_source
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
 from pipeline.sharding.gate import Ask, ask_terminal
+from pipeline.sharding.kinds import kind_named
 from pipeline.sharding.plan_files import Plan, load_plan, make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
 from pipeline.sharding.ranges import load_range
@@ -44,14 +46,14 @@ def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
     executors reach.
 
     Raises:
-        SettingsError: If one of these settings is missing, or the table does not fit them.
+        SettingsError: If one of these settings is missing or cannot be used, or the table does not fit them.
     """
     from pipeline.tables.dataframe import list_dataframe
 
     if not settings.dataset_name:
         raise SettingsError("dataset_name is empty: name the dataset of the DataFrame")
     settings = settings.model_copy(update={"example_kind": "table", "engine": "spark"})
-    require_allowed(settings)
+    preflight_without_source(settings)
     snapshot, ask = list_dataframe(frame, settings), ask_terminal()
     return publish(write_shards(settings, snapshot, ask), settings, ask)
 
@@ -91,7 +93,7 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
     # The person who starts this process is its administrator. A cluster may have another administrator.
     function = write_plan_file if is_here else write_allowed_plan_file
-    with progress("shard", images, "rows" if settings.example_kind == "table" else "images") as advance:
+    with progress("shard", images, kind_named(settings.example_kind).nouns) as advance:
         engine(Task(function, allowlists(settings)), ranges, advance)
 
 

@@ -333,7 +333,7 @@ class Settings(BaseModel):
         title="Task",
         json_schema_extra=SOURCE,
         description="What is learned from a table: a class or a number. auto: a class if the label is a text, a truth "
-        "value or an integer with at most 20 different values, else a number.",
+        "value or a whole number with at most 20 different values, else a number. 1.0 is a whole number, too.",
     )
 
     path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
@@ -993,13 +993,13 @@ class Settings(BaseModel):
 
     max_worse: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         0.0,
-        title="Maximum accuracy drop",
+        title="Maximum loss of quality",
         ge=0,
         le=1,
         json_schema_extra=PROMOTION,
-        description="How much lower the accuracy may be, as a share. A model is refused only if the whole 95% "
-        "interval of the difference is below minus this value. 0.01 is one percentage point. For tables: how much "
-        "higher the error may be, as a share of the champion's error.",
+        description="How much worse than the champion a model may be. It is refused only if the whole 95% interval of "
+        "the difference is beyond this value. For images: how much lower the accuracy may be, 0.01 is one percentage "
+        "point. For tables: how much higher the error may be, 0.01 is one percent of the champion's error.",
     )
 
     contenders: Annotated[str, Decides.NOTHING, UsedBy.COMPARE] = Field(

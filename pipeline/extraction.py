@@ -1,15 +1,15 @@
-"""Extract a large source in several tasks, each for a range of its keys.
+"""Extract a large source in several tasks, each for a range of it.
 
 `divide` writes a file for each range. A task lists one range, sorts its parts, and writes the listing beside the file.
 `join` makes the snapshot from all listings. Without Airflow, `extract` does all of it, with the engine of the settings.
 """
 
 import json
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 from pipeline import storage
 from pipeline.allowed import allowlists, require_allowed, require_output
@@ -19,20 +19,37 @@ from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
 from pipeline.preflight import preflight
 from pipeline.sharding.sort import SplitRule, sorted_part
-from pipeline.snapshot.extract import join_listings, list_range, list_source, sweep
 from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing
-from pipeline.sources.detection import key_ranges
-from pipeline.sources.key_range import MIN_IMAGES, KeyRange
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Show, no_progress, progress
 from pipeline.workspace import place_hash, snapshots_folder
 
-RANGE_IMAGES = "TENFOLD_RANGE_IMAGES"
 MAX_RANGES = 1000
 """At most this many tasks list a source. Airflow maps a task at most 1,024 times."""
+KINDS = {"images": "pipeline.snapshot.ranges", "table": "pipeline.tables.ranges"}
+"""The module of each kind of examples, which has the functions of `Kind`. Only that of the settings is imported."""
 
-MAX_KEY = 100
-"""The name of a task shows at most this many characters of a key."""
+
+class Kind(Protocol):
+    """How the source of one kind of examples is listed. All functions get settings that were checked."""
+
+    def divide(self, settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
+        """Return the ranges of a large source, as JSON; at most one if it is small.
+
+        `folder` is where they may write a file for all ranges.
+        """
+
+    def list_all(self, settings: Settings) -> Place:
+        """List the whole source in this process, and return the file of the snapshot."""
+
+    def list_range(self, settings: Settings, content: Any, show: Show) -> Listing:
+        """List one range, which `divide` returned."""
+
+    def join(self, settings: Settings, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
+        """Write the snapshot that consists of all ranges, in their order, and return its file. No row is read."""
+
+    def describe(self, content: Any) -> str:
+        """Return where a range begins, in words; nothing for the first one."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,8 @@ class RangeFile:
     """The work of one task."""
 
     settings: dict[str, Any]
-    keys: KeyRange
+    content: Any
+    """The range, as its kind describes it."""
     number: int
     """Number of the range, from 1."""
     ranges: int
@@ -53,7 +71,7 @@ def extract(settings: Settings) -> Place:
     """List the source, and return the file of the snapshot. Several tasks of the engine list a large source.
 
     Raises:
-        SourceError: If the source has no image of a class, or changes meanwhile.
+        SourceError: If the source has no example of a class, or changes meanwhile.
     """
     paths = divide(settings)
     if not paths:
@@ -66,26 +84,24 @@ def extract(settings: Settings) -> Place:
 def divide(settings: Settings) -> list[str]:
     """Write a file for each range of a large source, and return their paths. The list is empty for a small source.
 
-    The variable TENFOLD_RANGE_IMAGES in the environment sets how many images a range has at least.
+    Variables in the environment set how much a range has at least: TENFOLD_RANGE_IMAGES, and TENFOLD_RANGE_MEGABYTES
+    of a table.
 
     Raises:
-        SettingsError: If the settings or the variable are wrong.
+        SettingsError: If the settings or a variable are wrong.
         SourceError: If the source cannot be listed.
     """
     preflight(settings)
-    if settings.example_kind == "table":  # One task reads it: a type is known only after the last row.
-        return []
-    ranges = key_ranges(settings, MAX_RANGES, _range_images())
-    if len(ranges) == 1:
-        return []
-    sweep(settings)
     started_ns = time.time_ns()
     folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
+    ranges = _kind(settings.example_kind).divide(settings, folder, MAX_RANGES)
+    if len(ranges) < 2:
+        return []
     paths = [folder / f"{number:04d}.json" for number in range(1, len(ranges) + 1)]
-    for number, (path, keys) in enumerate(zip(paths, ranges, strict=True), 1):
-        content = RangeFile(settings.model_dump(), keys, number, len(ranges), started_ns)
+    for number, (path, content) in enumerate(zip(paths, ranges, strict=True), 1):
+        range_file = RangeFile(settings.model_dump(), content, number, len(ranges), started_ns)
         with storage.write_whole(path, synced=True) as file:
-            file.write(json.dumps(asdict(content)).encode())
+            file.write(json.dumps(asdict(range_file)).encode())
     for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
         storage.sync_folder(changed)
     return [str(path) for path in paths]
@@ -97,27 +113,27 @@ def list_all(settings: Settings) -> Place:
     Raises:
         SourceError: If the source has no example of a class, or changes meanwhile.
     """
-    if settings.example_kind == "table":
-        from pipeline.tables.extract import list_table  # Arrow takes a third of a second, and images do not need it.
+    return _kind(settings.example_kind).list_all(settings)
 
-        return list_table(settings)
-    return list_source(settings)
+
+def _kind(name: str) -> Kind:
+    return cast(Kind, import_module(KINDS[name]))
 
 
 def load_range_file(path: str) -> RangeFile:
     """Read a file that `divide` wrote."""
     content = storage.read_json(place_of(path))
-    return RangeFile(**{**content, "keys": KeyRange(*content["keys"])})
+    return RangeFile(**content)
 
 
 def list_range_file(path: str, show: Show = no_progress) -> int:
-    """List a range, and sort its parts for the plan. Return the number of its images.
+    """List a range, and sort its parts for the plan. Return the number of its rows.
 
     A range that was listed before is not listed again.
 
     Raises:
         SettingsError: If this machine does not allow a place of the settings.
-        SourceError: If an image cannot be read, or changes meanwhile.
+        SourceError: If the source cannot be read, or changes meanwhile.
     """
     result = _listing_path(path)
     require_output(result)  # A cluster may have another administrator.
@@ -125,7 +141,7 @@ def list_range_file(path: str, show: Show = no_progress) -> int:
     settings = settings_from(range_file.settings)
     require_allowed(settings)
     if not result.exists():
-        listing = list_range(settings, range_file.keys, show=show)
+        listing = _kind(settings.example_kind).list_range(settings, range_file.content, show)
         for part in listing.parts:
             sorted_part(part, SplitRule.of(settings))
         save_listing(listing, result)
@@ -137,27 +153,18 @@ def join(settings: Settings, paths: Sequence[str]) -> Place:
     """Return the file of the snapshot that consists of all ranges. No row is read.
 
     Raises:
-        SourceError: If the source has no image of a class, or changed between the listings.
+        SourceError: If the source has no example of a class, or changed between the listings.
     """
-    started_ns = load_range_file(paths[0]).started_ns
-    return join_listings(settings, started_ns, map(_listing_of, paths))
+    range_files = list(map(load_range_file, paths))
+    contents = [range_file.content for range_file in range_files]
+    return _kind(settings.example_kind).join(settings, range_files[0].started_ns, contents, map(_listing_of, paths))
 
 
 def describe_range(path: str) -> str:
     """Return a range as text, for example `3 of 20, from 'cats/0917.jpg'`."""
     range_file = load_range_file(path)
-    first = range_file.keys.first
-    if len(first) > MAX_KEY:  # Airflow stores up to 250 characters.
-        first = first[:MAX_KEY] + "..."
-    start = f", from {first!r}" if first else ""
-    return f"{range_file.number} of {range_file.ranges}{start}"
-
-
-def _range_images() -> int:
-    value = os.environ.get(RANGE_IMAGES) or str(MIN_IMAGES)
-    if not value.isdecimal() or not int(value):
-        raise SettingsError(f"{RANGE_IMAGES} must be a number above 0, got {value!r}")
-    return int(value)
+    start = _kind(range_file.settings["example_kind"]).describe(range_file.content)
+    return f"{range_file.number} of {range_file.ranges}{', ' * bool(start)}{start}"
 
 
 def _listing_of(path: str) -> Listing:

@@ -31,24 +31,45 @@ def preflight(settings: Settings) -> None:
     require_allowed(settings)
     if not settings.source_uri:
         raise SettingsError(f"source_uri is empty: set it to {_SOURCES[settings.example_kind]}")
-    if settings.dataset:
-        raise SettingsError(f"dataset must be empty if a dataset is built from source_uri, got {settings.dataset!r}")
-    source = settings.source
-    places = {"source_uri": source, "workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder}
-    require_buckets(places)
+    source, written = settings.source, _written(settings)
+    require_buckets({"source_uri": source, **written})
     noun, one = ("table", "table") if settings.example_kind == "table" else ("images", "list")
     if not isinstance(source, BucketPath):
         _require("source_uri", lambda: source.is_dir() or source.is_file(), source, f"a folder or {one} that exists")
     elif not source.exists():  # A bucket has no empty folders.
         raise SourceError(f"no {noun} under source_uri '{source}': the bucket has no object with this name or prefix")
+    # The next run would list the files of such a workspace as part of the source.
+    for field, place in written.items():
+        if _lies_in(place, source):
+            raise SettingsError(f"{field} must be outside source_uri, got '{place}' in '{source}'")
+    _require_rest(settings)
+
+
+def preflight_without_source(settings: Settings) -> None:
+    """Refuse settings with which a run cannot succeed if its examples come from the caller, not from `source_uri`.
+
+    Raises:
+        SettingsError: It names the field. Also for places that the administrator does not allow.
+    """
+    require_allowed(settings)
+    require_buckets(_written(settings))
+    _require_rest(settings)
+
+
+def _written(settings: Settings) -> dict[str, Place]:
+    """Return the places that a run writes to, by field."""
+    return {"workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder}
+
+
+def _require_rest(settings: Settings) -> None:
+    """Check the settings that are not about the source. The buckets exist."""
+    if settings.dataset:
+        raise SettingsError(f"dataset must be empty if a run builds a dataset, got {settings.dataset!r}")
     require_weights(settings)
     if settings.label_map:
         _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")
-    # The next run would list the files of such a workspace as part of the source.
-    for field in ("workspace", "publish_uri"):
-        if _lies_in(places[field], source):
-            raise SettingsError(f"{field} must be outside source_uri, got '{places[field]}' in '{source}'")
-        _require_writable(field, places[field])
+    for field, place in _written(settings).items():
+        _require_writable(field, place)
 
 
 def require_buckets(places: Mapping[str, Place]) -> None:

@@ -169,7 +169,7 @@ def test_ranges_are_named_for_people(divided: Settings):
 def test_the_name_of_a_range_fits_into_the_database_of_airflow(divided: Settings):
     path = Path(divide(divided)[1])
     content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, "keys": [300 * "x", ""]}))
+    path.write_text(json.dumps({**content, "content": [300 * "x", ""]}))
     assert len(describe_range(str(path))) < 150
 
 

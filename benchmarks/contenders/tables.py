@@ -347,27 +347,71 @@ def _model(job: Job) -> Any:
 
 
 def table_task(job: Job) -> None:
-    """Do one task of a build in this process, as Airflow does: extract, plan or write (all shards, one by one)."""
+    """Do one task of a build in this process, as Airflow does. Its name is in `task`.
+
+    `extract` divides a large table, and lists a small one. `extract_range` lists the first range of a large table.
+    `other_ranges` lists the others in several processes. `plan` makes the plan, and `write` writes the first shard.
+    """
     from pipeline.allowed import open_unless_set
 
     open_unless_set()
     from pipeline.config import settings_from
 
     settings, folder = settings_from(job["settings"]), Path(job["folder"])
-    if job["task"] == "extract":
-        from pipeline.extraction import extract
+    _TASKS[job["task"]](settings, folder)
 
-        (folder / "snapshot").write_text(str(extract(settings)))
-    elif job["task"] == "plan":
-        from pipeline.sharding.plan_files import make_plan
 
-        (folder / "plan").write_text(str(make_plan(settings, Path((folder / "snapshot").read_text()))))
-    else:
-        from pipeline.sharding.plan_files import load_plan
-        from pipeline.sharding.write import write_plan_file
+def _extract(settings: Any, folder: Path) -> None:
+    from pipeline.extraction import divide, list_all
 
-        for path in load_plan(Path((folder / "plan").read_text())).ranges:
-            write_plan_file(path)
+    ranges = divide(settings)
+    (folder / "ranges").write_text("\n".join(ranges))
+    if not ranges:
+        (folder / "snapshot").write_text(str(list_all(settings)))
+
+
+def _extract_range(settings: Any, folder: Path) -> None:
+    from pipeline.extraction import list_range_file
+
+    for path in _ranges(folder)[:1]:
+        list_range_file(path)
+
+
+def _other_ranges(settings: Any, folder: Path) -> None:
+    from pipeline.allowed import allowlists
+    from pipeline.engines import engine_named
+    from pipeline.engines.task import Task
+    from pipeline.extraction import join, list_range_file
+
+    if ranges := _ranges(folder):
+        engine_named("local")(Task(list_range_file, allowlists(settings)), ranges[1:], lambda *_: None)
+        (folder / "snapshot").write_text(str(join(settings, ranges)))
+
+
+def _ranges(folder: Path) -> list[str]:
+    return (folder / "ranges").read_text().split()
+
+
+def _plan(settings: Any, folder: Path) -> None:
+    from pipeline.sharding.plan_files import make_plan
+
+    (folder / "plan").write_text(str(make_plan(settings, Path((folder / "snapshot").read_text()))))
+
+
+def _write(settings: Any, folder: Path) -> None:
+    from pipeline.sharding.plan_files import load_plan
+    from pipeline.sharding.write import write_plan_file
+
+    write_plan_file(load_plan(Path((folder / "plan").read_text())).ranges[0])
+
+
+_TASKS: Mapping[str, Callable[[Any, Path], None]] = {
+    "extract": _extract,
+    "extract_range": _extract_range,
+    "other_ranges": _other_ranges,
+    "plan": _plan,
+    "write": _write,
+}
 
 
 TABLES: dict[str, Callable[[Job], Any]] = {

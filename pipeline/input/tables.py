@@ -5,9 +5,11 @@ holds the values of the records: int64 (integers, 0 or 1 of a bool, days of a da
 string. Its shape is (batch,), or (batch, longest list) for a column of lists, filled up with 0 or "".
 
 A column of lists, or one with missing values, also has a mask of the same shape, which `mask_name` names: float32, 1
-for a value, 0 for a missing one, whose place holds 0 or "".
+for a value, 0 for a missing one, whose place holds 0 or "". In these columns, an empty text counts as missing, because
+an exported model, which gets no masks, cannot tell them apart.
 
-Labels are int32 of (batch,), the ids from 0 of the classes, or for a regression float32 in the unit of the label.
+Labels are int32 of (batch,), the ids from 0 of the classes, or for a regression float64 in the unit of the label,
+which holds the integers up to 2^53.
 Weights are float32 of (batch,).
 """
 
@@ -135,14 +137,18 @@ class RowParser:
             value = parsed[column.name]
             if not has_mask(column):
                 features[column.name] = value
-            elif column.is_list:
+                continue
+            if column.is_list:
                 features[column.name] = value.to_tensor()
                 lengths, longest = value.row_lengths(), tf.shape(features[column.name])[1]
-                features[mask_name(column.name)] = tf.sequence_mask(lengths, longest, tf.float32)
+                is_present = tf.sequence_mask(lengths, longest)
             else:
                 features[column.name] = value.to_tensor(shape=[serialized.shape[0], 1])[:, 0]
-                features[mask_name(column.name)] = tf.cast(value.row_lengths(), tf.float32)
-        return features, self._ids.of(label) if self._ids else tf.cast(label, tf.float32)
+                is_present = value.row_lengths() > 0
+            if column.type == "string":
+                is_present = tf.not_equal(features[column.name], "")
+            features[mask_name(column.name)] = tf.cast(is_present, tf.float32)
+        return features, self._ids.of(label) if self._ids else tf.cast(label, tf.float64)
 
 
 def _feature_of(column: Column) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:

@@ -65,6 +65,11 @@ def example_head(length: int) -> bytes:
     return b"\n" + _varint(length)
 
 
+def entries_of(serialized: bytes) -> bytes:
+    """Return the entries of a serialized tf.train.Example, which begins with `example_head`."""
+    return serialized[_read_varint(serialized, 1)[1] :]
+
+
 def bytes_entry_head(key: str, length: int) -> bytes:
     """Return the bytes of an entry before its only value of `length` bytes. A large value need not be copied then."""
     return value_entry_head(key, "bytes", length)

@@ -10,7 +10,7 @@ import os
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import IO, Any, Protocol
@@ -39,23 +39,29 @@ _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 
 
-def masked(crc: int) -> int:
-    """Return a CRC rotated and shifted as TFRecord requires it, because the CRC of data that contains CRCs is weak."""
+def masked(crc: Any) -> Any:
+    """Return a CRC rotated and shifted as TFRecord requires it, because the CRC of data that contains CRCs is weak.
+
+    Args:
+        crc: One CRC32C, or an array of NumPy of type uint64.
+    """
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def masked_crc32c(data: bytes) -> int:
     """Return the masked CRC32C of `data`."""
-    return masked(google_crc32c.value(data))
+    crc: int = masked(google_crc32c.value(data))
+    return crc
 
 
 def frame(data: bytes) -> bytes:
     """Return `data` as one record."""
-    return b"".join((_header(len(data)), data, _CRC.pack(masked_crc32c(data))))
+    return b"".join((header(len(data)), data, _CRC.pack(masked_crc32c(data))))
 
 
 @lru_cache(4096)
-def _header(length: int) -> bytes:
+def header(length: int) -> bytes:
+    """Return the bytes before data of `length` bytes."""
     packed = _LENGTH.pack(length)
     return packed + _CRC.pack(masked_crc32c(packed))
 
@@ -74,6 +80,9 @@ class Writer(Protocol):
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         """Write a record of two parts. `body_crc` is the CRC32C of the second part, which is the large one."""
+
+    def write_framed(self, records: Sequence[bytes]) -> None:
+        """Write some small records that `frame` returned."""
 
     def close(self) -> None:
         """Write the records that are still in memory."""
@@ -104,8 +113,17 @@ class RecordWriter:
         crc = google_crc32c.extend(google_crc32c.value(before), body)
         self._last = _CRC.pack(masked(crc))
         self._first = self._first or self._last
-        self._gathered += (_header(len(before) + len(body)), before, body, self._last)
+        self._gathered += (header(len(before) + len(body)), before, body, self._last)
         if len(self._gathered) >= _GATHERED_PARTS:
+            self._flush()
+
+    def write_framed(self, records: Sequence[bytes]) -> None:
+        """Write some small records that `frame` returned."""
+        if records:
+            self._first = self._first or records[0][-FOOTER_BYTES:]
+            self._last = records[-1][-FOOTER_BYTES:]
+            self.sizes.extend(map(len, records))
+            self._gathered += records
             self._flush()
 
     def close(self) -> None:
@@ -120,7 +138,7 @@ class RecordWriter:
             self._put([records], len(records))
 
     def _write_large(self, before: bytes, body: bytes, body_crc: int) -> None:
-        head = _header(len(before) + len(body)) + before
+        head = header(len(before) + len(body)) + before
         # One call combines both checksums with that of the body, so that the body is not read again.
         of_record, of_file = crc32c.combine(
             google_crc32c.value(before), google_crc32c.extend(self.crc32c, head), body_crc, len(body)
@@ -154,7 +172,11 @@ class GzipRecordWriter:
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         """Write one record of `before` and `body`."""
-        self._put(self._compress.compress(frame(before + body)))
+        self.write_framed([frame(before + body)])
+
+    def write_framed(self, records: Sequence[bytes]) -> None:
+        """Write some records that `frame` returned."""
+        self._put(self._compress.compress(b"".join(records)))
 
     def close(self) -> None:
         """Write the end of the gzip stream. The descriptor stays open."""

@@ -177,22 +177,45 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
     if not champion.is_there:
         return Verdict(True, f"promoted without a comparison: the champion's model {champion.export} is missing")
     about = storage.read_json(place_of(champion.export) / ABOUT)
-    if bool(candidate.about["labels"]) != bool(about["labels"]):
-        learned = "class" if about["labels"] else "number"
-        return Verdict(
-            False,
-            f"not promoted: the champion {short_name(champion.run)} predicts a {learned}, and this model does not, so "
-            "they cannot be compared. To promote it anyway, run `python -m pipeline promote`",
-        )
-    # Label maps only grow, so the shorter list must be the beginning of the longer one.
-    if any(label != other for label, other in zip(candidate.about["labels"], about["labels"], strict=False)):
-        return Verdict(
-            False,
-            f"not promoted: some ids have other labels than in the champion {short_name(champion.run)}, which can "
-            "break programs that use the champion. To promote it anyway, run `python -m pipeline promote`",
-        )
+    if difference := _difference(candidate.about, about, short_name(champion.run)):
+        advice = f"To promote it anyway, run `python -m pipeline promote {candidate.run}`"
+        return Verdict(False, f"not promoted: {difference}. {advice}")
     theirs, ours = _on_the_same_images(candidate, champion, output)
     return compare_answers(ours, theirs, short_name(champion.run), settings.max_worse, settings.seed)
+
+
+def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], champion: str) -> str:
+    """Return why the champion's model cannot be compared, from about.json of both models; empty if it can."""
+    apart = "so they cannot be compared"
+    if bool(ours["labels"]) != bool(theirs["labels"]):
+        learned = "class" if theirs["labels"] else "number"
+        return f"the champion {champion} predicts a {learned}, and this model does not, {apart}"
+    # Label maps only grow, so the shorter list must be the beginning of the longer one.
+    if any(label != other for label, other in zip(ours["labels"], theirs["labels"], strict=False)):
+        return (
+            f"some ids have other labels than in the champion {champion}, which can break programs that use the "
+            "champion"
+        )
+    if ("columns" in ours) != ("columns" in theirs):
+        takes = ["images", "the rows of a table"]
+        one, other = takes if "columns" in ours else reversed(takes)
+        return f"the champion {champion} takes {one}, and this model takes {other}, {apart}"
+    # A model takes all columns of its table, so these are the columns of the rows of the comparison.
+    known = {column["name"]: column for column in ours.get("columns", ())}
+    for column in theirs.get("columns", ()):
+        name, here = column["name"], known.get(column["name"])
+        if here is None:
+            is_other = "which this model's table does not have"
+        elif (here["type"], here["is_list"]) != (column["type"], column["is_list"]):
+            is_other = f"which holds {_words_of(here)} values in this model's table"
+        else:
+            continue
+        return f"the champion {champion} takes the {_words_of(column)} column {name!r}, {is_other}, {apart}"
+    return ""
+
+
+def _words_of(column: Mapping[str, Any]) -> str:
+    return f"list of {column['type']}" if column["is_list"] else str(column["type"])
 
 
 def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:

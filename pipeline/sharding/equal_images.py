@@ -17,6 +17,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.records.example import entries_of
+from pipeline.records.frames import data_of
 from pipeline.sharding.duplicates import MAX_NAMES, READERS, Group, candidates, confirm
 from pipeline.sharding.order import Order, Placed
 from pipeline.sharding.sort import read_contents
@@ -28,8 +30,6 @@ from pipeline.system.progress import progress
 
 ROWS_PER_RANGE = 8_000_000
 """A range of contents has about this many rows. Comparing them needs 0.4 GB."""
-MAX_COMPARED = 500_000
-"""At most this many rows of a table are compared in each range. A table of few values may consist of equal rows."""
 MAX_RANGES = 500
 """Each range may have a temporary file, and a process may open about 1,000 files."""
 _log = logging.getLogger(__name__)
@@ -37,11 +37,15 @@ _NUMBERED = np.dtype([("content", "<u8"), ("number", "<i8"), ("size", "<u4")])
 
 
 def equal_images(
-    order: Order, reader: RawReader, lines: IO[bytes], rows_per_range: int = ROWS_PER_RANGE, is_table: bool = False
+    order: Order,
+    reader: RawReader,
+    lines: IO[bytes],
+    rows_per_range: int = ROWS_PER_RANGE,
+    max_compared: int | None = None,
 ) -> dict[str, Any]:
     """Write a line of `duplicates.jsonl` for each group of equal images, in the order of their first images.
 
-    Of a table, at most MAX_COMPARED rows of each range are compared.
+    At most `max_compared` of each range are compared; None means all.
 
     Returns:
         The facts `duplicates`, `contradictions` and `leaks`, in the form of `quality` in `dataset.json`.
@@ -50,7 +54,7 @@ def equal_images(
     with ExitStack() as stack:
         found = []
         for alike in _candidates(order, rows_per_range):
-            alike = _limited(alike) if is_table else alike
+            alike = alike if max_compared is None else _limited(alike, max_compared)
             file = stack.enter_context(tempfile.TemporaryFile(prefix="tenfold-"))
             _write_groups(alike, order, reader, file)
             file.seek(0)
@@ -100,10 +104,10 @@ def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
             yield _Candidates([rows["number"][group].astype(np.intp) for group in groups], sizes)
 
 
-def _limited(alike: _Candidates) -> _Candidates:
-    """Return the first groups, of at most MAX_COMPARED members together, and warn if there are more."""
+def _limited(alike: _Candidates, limit: int) -> _Candidates:
+    """Return the first groups, of at most `limit` members together, and warn if there are more."""
     ends = np.cumsum([len(group) for group in alike.groups])
-    kept = int(np.searchsorted(ends, MAX_COMPARED, side="right"))
+    kept = int(np.searchsorted(ends, limit, side="right"))
     if kept == len(alike.groups):
         return alike
     compared = int(ends[kept - 1]) if kept else 0
@@ -146,8 +150,8 @@ def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[
 
 
 def content_of_row(row: RawImage, reader: RawReader) -> bytes:
-    """Return what is compared: the columns that a row of a table carries, or the file of an image."""
-    return row.content.encode("ascii") if row.content else reader.read(row)
+    """Return what is compared: the columns of a row of a table without key and class, or the file of an image."""
+    return entries_of(data_of(row.content))[: row.size] if row.content else reader.read(row)
 
 
 def _row(images: Iterable[Placed]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Kinds of examples: how the rows of a plan file become records of a shard."""
+"""How the rows of a plan file become records of a shard: what a kind of examples (kinds.py) gives to a writer."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
-from typing import Any, Protocol, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 import google_crc32c
 
@@ -11,11 +10,7 @@ from pipeline.images.rejection import Rejection
 from pipeline.records.tfrecord import Writer
 from pipeline.sharding.ranges import RangePlan, ShardSpec
 from pipeline.sharding.results import ShardResult
-from pipeline.snapshot.raw_image import RawImage
-from pipeline.snapshot.raw_reader import ReadImage
-
-EXAMPLES = {"images": "pipeline.sharding.image_examples", "table": "pipeline.sharding.table_examples"}
-"""The module of each kind, which has a class `ExamplesOfKind`. Only that of the plan is imported."""
+from pipeline.system.progress import Advance
 
 
 class Sums(ABC):
@@ -53,17 +48,11 @@ class Examples(Protocol):
 
     def __init__(self, range_plan: RangePlan) -> None: ...
 
-    def read(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
-        """Yield the rows with their bytes."""
+    def read(self, lines: Iterable[bytes]) -> Iterator[Any]:
+        """Yield the rows of some lines, with what is needed to write them. They may be read ahead."""
 
     def sums(self) -> Any:
         """Return the sums of a new shard: a `Sums`."""
 
-    def add(self, row: RawImage, raw: bytes | None, records: Writer, sums: Any) -> None:
-        """Write a row as a record, or count it as rejected."""
-
-
-def examples_of(range_plan: RangePlan) -> Examples:
-    """Return the examples of a plan file."""
-    module = import_module(EXAMPLES["table" if range_plan.table else "images"])
-    return cast(Examples, module.ExamplesOfKind(range_plan))
+    def write(self, rows: Iterable[Any], records: Writer, sums: Any, advance: Advance) -> None:
+        """Write rows that `read` yielded as records, or count them as rejected. Calls `advance` for every row."""

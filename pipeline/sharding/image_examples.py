@@ -1,7 +1,7 @@
 """Images as examples of a shard: each is read, examined, and encoded."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import google_crc32c
@@ -15,9 +15,10 @@ from pipeline.records.tfrecord import Writer
 from pipeline.sharding.examples import Sums
 from pipeline.sharding.ranges import RangePlan
 from pipeline.sharding.statistics import Statistics
-from pipeline.snapshot.raw_image import RawImage, key_bytes, place_of_key, why_unread
+from pipeline.snapshot.raw_image import RawImage, from_lines, key_bytes, place_of_key, why_unread
 from pipeline.snapshot.raw_reader import RawReader, ReadImage
 from pipeline.sources import Box
+from pipeline.system.progress import Advance
 
 
 class ImageSums(Sums):
@@ -65,20 +66,25 @@ class ExamplesOfKind:
         self._examine = Examiner(range_plan.rules).examine
         self._encode = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts).encode
 
-    def read(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
+    def read(self, lines: Iterable[bytes]) -> Iterator[ReadImage]:
         """Yield the images with the bytes of their files."""
-        return RawReader(self._origin).read_all(rows)
+        return RawReader(self._origin).read_all(from_lines(lines))
 
     def sums(self) -> ImageSums:
         """Return the sums of a new shard."""
         return ImageSums()
 
-    def add(self, row: RawImage, raw: bytes | None, records: Writer, sums: ImageSums) -> None:
-        """Write an image as a record, or count it as rejected.
+    def write(self, rows: Iterable[ReadImage], records: Writer, sums: ImageSums, advance: Advance) -> None:
+        """Write images as records, or count them as rejected. Only one is in memory.
 
         Raises:
-            SourceError: If it changed since the snapshot.
+            SourceError: If an image changed since the snapshot.
         """
+        for row, raw in rows:
+            self._write(row, raw, records, sums)
+            advance(1)
+
+    def _write(self, row: RawImage, raw: bytes | None, records: Writer, sums: ImageSums) -> None:
         if raw is None:
             sums.reject(row.key, why_unread(row, self._origin) or ABSENT)
             return

@@ -7,6 +7,7 @@ import heapq
 import json
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import IO, NamedTuple
 
 import google_crc32c
@@ -25,8 +26,9 @@ MIN_ROWS = 100
 
 With ten billion images, there are 20,000 pieces, whose rows take 0.7 GB.
 """
-_INDEX = struct.Struct("<QQI")
+_INDEX = "QQI"
 """An element of `INDEX` in pipeline/sharding/sort.py: order hash, end of the line, and checksum."""
+_INDEX_BYTES = struct.calcsize("<" + _INDEX)
 
 
 class Piece(NamedTuple):
@@ -49,6 +51,9 @@ class Line(bytes):
 
     Rows of a table may have the same key. They sort by their content, whatever the order of the source.
     """
+
+    # Without a dictionary of attributes, the garbage collector ignores them. There are many.
+    __slots__ = ()
 
     def __lt__(self, other: bytes) -> bool:
         return (key_bytes(from_line(self).key), bytes(self)) < (key_bytes(from_line(other).key), bytes(other))
@@ -131,12 +136,15 @@ class _Rows(NamedTuple):
 def _checked_rows(piece: Piece, first: int, count: int, begin: int) -> _Rows | None:
     """Return some rows; None if they do not match their checksums."""
     lines_path = place_of(piece.lines)
-    index = read_sorted(lines_path.with_suffix(".index"), first * _INDEX.size, count * _INDEX.size)
-    hashes, ends, checksums = zip(*_INDEX.iter_unpack(index), strict=True)
+    index = read_sorted(lines_path.with_suffix(".index"), first * _INDEX_BYTES, count * _INDEX_BYTES)
+    # One tuple of all numbers, because a tuple for each row would keep the garbage collector busy.
+    numbers = struct.unpack("<" + count * _INDEX, index)
+    hashes, ends, checksums = numbers[::3], numbers[1::3], numbers[2::3]
     if not begin < ends[-1] <= piece.end:
         return None
-    lines = read_sorted(lines_path, begin, ends[-1] - begin).splitlines(keepends=True)
-    is_sound = len(lines) == count and list(map(checksum, hashes, lines)) == list(checksums)
+    content = read_sorted(lines_path, begin, ends[-1] - begin)
+    lines = [content[one - begin : other - begin] for one, other in pairwise((begin, *ends))]
+    is_sound = list(map(checksum, hashes, lines)) == list(checksums)
     return _Rows(hashes, lines, ends[-1]) if is_sound else None
 
 

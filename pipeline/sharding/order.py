@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.sharding.kinds import kind_of
 from pipeline.sharding.merge import Line, Piece, merged_lines, read_sorted
 from pipeline.sharding.sort import (
     KINDS,
@@ -81,7 +82,7 @@ class Order:
         sections: list[tuple[str, _Section]] = []
         classes: dict[tuple[str, int | None], Counter[str]] = {}
         descriptions = ordered_map(partial(load_sorted_part, rule=rule), self.parts, READERS)
-        with progress("plan", snapshot.listed, "rows" if snapshot.table else "images") as advance:
+        with progress("plan", snapshot.listed, kind_of(snapshot).nouns) as advance:
             for part, found in zip(self.parts, descriptions, strict=True):
                 described = found or sorted_part(part, rule)
                 self.compared.append(described.compared)

@@ -15,28 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import storage
-from pipeline.config import Settings, settings_in_fingerprint
+from pipeline.config import Settings
 from pipeline.dataset.labels import labels_of_file, proposed_labels, reserve_labels
 from pipeline.dataset.manifest import is_committed, last_version, load, require_shards
 from pipeline.dataset.partitions import save_listed
 from pipeline.errors import SettingsError, SourceError
-from pipeline.images.codecs import codec_versions
-from pipeline.images.examine import Rules
 from pipeline.records.format import RecordFormat
 from pipeline.sharding import plan
 from pipeline.sharding.expected_size import expected_bytes, log_size
 from pipeline.sharding.gate import Ask, decide, findings, notices
+from pipeline.sharding.kinds import ExampleKind, kind_of
 from pipeline.sharding.merge import Piece, to_line
 from pipeline.sharding.order import Order
 from pipeline.sharding.quality_facts import DUPLICATES, planned_facts, skipped_by_name
 from pipeline.sharding.ranges import PLAN_FORMAT, WRITER_VERSION, RangePlan, ShardSpec
 from pipeline.sharding.sort import SplitRule
-from pipeline.sharding.table_facts import table_changes, table_facts
 from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot_to_plan
 from pipeline.storage import Place
-from pipeline.tables.codecs import row_codec_versions
-from pipeline.tables.schema import Schema
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
 MAX_NUMBER = 100
@@ -99,8 +95,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     if _is_complete(settings, version):
         _warn({"skipped_by_name": skipped_by_name(snapshot)})  # Skipped files do not change the version.
         return _save_plan(settings, whole_plan)
-    if snapshot.table:
-        whole_plan = replace(whole_plan, table=table_facts(Schema.from_json(snapshot.table), order))
+    whole_plan = replace(whole_plan, table=kind_of(snapshot).facts(snapshot, order))
     quality = _pass_gate(settings, snapshot, order, whole_plan, ask)
     build = str(work_folder(settings, version))
     # Another run has changed the label map since `proposed_labels`. With other ids, the version is another one.
@@ -148,8 +143,7 @@ def _pass_gate(
     before = last_version(name_folder(settings), but=whole_plan.version)
     with storage.write_whole(work_folder(settings, whole_plan.version) / DUPLICATES, synced=True) as file:
         quality = planned_facts(snapshot, order, file, labels=whole_plan.labels, before=before)
-    if whole_plan.table:
-        quality["table_changes"] = table_changes(whole_plan.table, before)
+    quality |= kind_of(snapshot).changes(whole_plan.table, before)
     _warn(quality)
     decide(findings(quality, settings), ask)
     return quality
@@ -170,7 +164,7 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
         snapshot=str(snapshot_path),
         labels=labels,
         records=record_format(settings, snapshot),
-        settings=settings_of_bytes(settings, snapshot),
+        settings=kind_of(snapshot).settings_of_bytes(settings),
         quality={},
         complete=True,
         ranges=[],
@@ -203,64 +197,49 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
 
     The codecs are part of it, because they decide which images are rejected, and encode the images that are converted.
     """
+    kind = kind_of(snapshot)
     content = {
         "snapshot": snapshot.fingerprint,
         "labels": labels,
         "texts": snapshot.texts,
         "records": asdict(record_format(settings, snapshot)),
         "shards": shard_counts,
-        **settings_of_bytes(settings, snapshot),
+        **kind.settings_of_bytes(settings),
         "writer": WRITER_VERSION,
-        "codecs": _codecs(settings, snapshot),
-        **({"columns": _columns(snapshot)} if snapshot.table else {}),
+        "codecs": _codecs(kind, settings),
+        **kind.fingerprinted(snapshot),
     }
     # The order of the settings in the code must not matter.
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def _columns(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return the columns of a table as far as they decide the records. A column may have no value in any row."""
-    facts = ("name", "type", "is_list", "role")
-    return [{fact: column[fact] for fact in facts} for column in snapshot.table["columns"]]
-
-
-def settings_of_bytes(settings: Settings, snapshot: Snapshot) -> dict[str, Any]:
-    """Return the settings that are part of the fingerprint by their value (`InFingerprint` in pipeline/config.py)."""
-    if snapshot.table:  # The others are about images.
-        return {name: getattr(settings, name) for name in SplitRule._fields}
-    values = {name: getattr(settings, name) for name in settings_in_fingerprint()}
-    if settings.prepare == "keep":
-        # It has no effect then, and the same bytes must have the same version.
-        del values["prepare_size"]
-    return values
-
-
 def _order(snapshot: Snapshot, settings: Settings) -> Order:
     order = Order(snapshot, SplitRule.of(settings))
     if not order.images[TRAIN]:
-        unit = "row" if snapshot.table else "image"
+        kind = kind_of(snapshot)
         others = ", ".join(f"{count} for {split}" for split, count in order.images.items() if count)
         raise SourceError(
-            f"no {unit} of {settings.source_uri!r} is left for training ({others}): add {unit}s for training, or make "
-            f"the groups smaller, because all {unit}s of a group are in the same split"
+            f"no {kind.noun} of {settings.source_uri!r} is left for training ({others}): add {kind.nouns} for "
+            f"training, or make the groups smaller, because all {kind.nouns} of a group are in the same split"
         )
     return order
 
 
 def _log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], version: str, settings: Settings) -> None:
+    kind = kind_of(snapshot)
     for split, shards in counts.items():
         _log.info(
             "version %s: writing %d %s %s into %d shards",
-            *(version, order.images[split], split, "rows" if snapshot.table else "images", shards),
+            *(version, order.images[split], split, kind.nouns, shards),
         )
-    rules = Rules() if snapshot.table else rules_of(settings)
+    rules = kind.rules(settings)
     total = expected_bytes(snapshot, order, rules)
     log_size(total, snapshot, shards_folder(settings, version), rules.prepare)
     train_bytes = total * order.images[TRAIN] // snapshot.listed
     for advice in (
         plan.size_advice(train_bytes, settings.train_shards),
         plan.empty_shards_advice(order.images[TRAIN], settings.train_shards),
-        plan.near_duplicates_advice(snapshot.listed) if settings.near_duplicates and not snapshot.table else "",
+        plan.near_duplicates_advice(snapshot.listed) if rules.perceptual_hash else "",
     ):
         if advice:
             _log.warning(advice)
@@ -270,7 +249,7 @@ def _write_plan_files(
     settings: Settings, snapshot: Snapshot, whole_plan: Plan, order: Order, specs: Sequence[ShardSpec]
 ) -> Iterator[str]:
     folder = work_folder(settings, whole_plan.version) / "plans"
-    ranges = plan.shard_ranges(specs, settings.shards_per_task)
+    kind, ranges = kind_of(snapshot), plan.shard_ranges(specs, settings.shards_per_task)
     for of_range, pieces in zip(ranges, _pieces(order, ranges), strict=True):
         header = RangePlan(
             version=whole_plan.version,
@@ -280,12 +259,12 @@ def _write_plan_files(
             labels=whole_plan.labels,
             texts=snapshot.texts,
             records=whole_plan.records,
-            rules=rules_of(settings),
+            rules=kind.rules(settings),
             shards=list(of_range),
             written=whole_plan.written,
             published=whole_plan.dataset,
-            codecs=_codecs(settings, snapshot),
-            table=Schema.from_json(snapshot.table).without_features().to_json() if snapshot.table else {},
+            codecs=_codecs(kind, settings),
+            table=kind.facts_of_writer(snapshot),
         )
         path = folder / f"{of_range[0].name}--{of_range[-1].name}.jsonl"
         with storage.write_whole(path, synced=True) as file:
@@ -307,23 +286,8 @@ def _pieces(order: Order, ranges: Sequence[Sequence[ShardSpec]]) -> Iterator[lis
         yield list(chain.from_iterable(of_range))
 
 
-def _codecs(settings: Settings, snapshot: Snapshot) -> dict[str, str]:
-    gzip = settings.compression == "gzip"
-    if snapshot.table:
-        return row_codec_versions(gzip=gzip)
-    return codec_versions(gzip=gzip, perceptual_hash=settings.near_duplicates)
-
-
-def rules_of(settings: Settings) -> Rules:
-    """Return the rules by which each image is checked and prepared."""
-    return Rules(
-        check=settings.check,
-        max_pixels=int(settings.max_megapixels * 1e6),
-        prepare=settings.prepare,
-        prepare_size=settings.prepare_size,
-        crop_to_box=settings.crop_to_box,
-        perceptual_hash=settings.near_duplicates,
-    )
+def _codecs(kind: ExampleKind, settings: Settings) -> dict[str, str]:
+    return kind.codecs(gzip=settings.compression == "gzip", perceptual_hash=settings.near_duplicates)
 
 
 def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:

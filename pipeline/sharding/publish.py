@@ -32,9 +32,9 @@ from pipeline.dataset.partitions import Partition, last_listed, partition_of, sa
 from pipeline.dataset.shard_lists import Shard
 from pipeline.dataset.tfds_metadata import tfds_files
 from pipeline.errors import ConflictError, DatasetError, SourceError
-from pipeline.images.codecs import codec_versions
 from pipeline.records.record_index import index_of
 from pipeline.sharding.gate import Ask, decide, findings, notices
+from pipeline.sharding.kinds import kind_of
 from pipeline.sharding.plan_files import Plan, load_plan
 from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines, written_facts
 from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range
@@ -46,9 +46,6 @@ from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path, st
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance
-from pipeline.tables.codecs import row_codec_versions
-from pipeline.tables.read import feature_kinds
-from pipeline.tables.schema import Schema
 
 COPIERS = 8
 """This many threads copy shards. Threads suffice: they wait for disk and bucket, and C computes the checksums."""
@@ -341,19 +338,17 @@ def _require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Map
 
 def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:
     """Return the fields of the dataset that were known before the shards were written."""
-    gzip = plan.records.compression == "gzip"
-    if plan.table:
-        codecs, features = row_codec_versions(gzip=gzip), feature_kinds(Schema.from_json(plan.table))
-    else:
-        codecs = codec_versions(gzip=gzip, perceptual_hash=bool(plan.settings["near_duplicates"]))
-        features = plan.records.features()
+    kind = kind_of(plan)
+    codecs = kind.codecs(
+        gzip=plan.records.compression == "gzip", perceptual_hash=plan.settings.get("near_duplicates", False)
+    )
     return {
         "name": plan.dataset_name,
         "version": plan.version,
         "labels": tuple(plan.labels),
         "texts": snapshot.texts,
         "records": plan.records,
-        "features": features,
+        "features": kind.features(plan.records, plan.table),
         "source": {
             "uri": snapshot.source_uri,
             "kind": snapshot.kind,

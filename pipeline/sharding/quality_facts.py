@@ -19,6 +19,7 @@ from pipeline.sharding.duplicates import (
     near_groups,
 )
 from pipeline.sharding.equal_images import equal_images
+from pipeline.sharding.kinds import ExampleKind, kind_of
 from pipeline.sharding.order import Order
 from pipeline.sharding.statistics import drift
 from pipeline.sharding.totals import Totals
@@ -38,11 +39,12 @@ def planned_facts(
 
     `labels` are the labels of the version by id. `before` is the last version.
     """
+    kind = kind_of(snapshot)
     facts: Quality = {
-        **({"unit": "row"} if snapshot.table else {}),
+        **unit_of(kind),
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
-        **equal_images(order, RawReader(snapshot.origin), duplicates, is_table=bool(snapshot.table)),
+        **equal_images(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
         "classes": _classes(snapshot, order, TRAIN),
         "classes_without_training": _missing(_classes(snapshot, order, TRAIN)),
         "classes_without_validation": _missing(_classes(snapshot, order, VALIDATION)),
@@ -59,6 +61,11 @@ def planned_facts(
     with_images = {*snapshot.classes, *snapshot.box_labels, *facts["classes_gone"]}
     facts["classes_unused"] = [label for label in labels if label not in with_images]
     return facts
+
+
+def unit_of(kind: ExampleKind) -> dict[str, str]:
+    """Return the field `unit`, the word for an example. Images have none, because earlier releases knew only images."""
+    return {} if kind.noun == "image" else {"unit": kind.noun}
 
 
 def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:

@@ -1,27 +1,22 @@
-"""Rows of a table as examples of a shard: each carries its encoded columns."""
+"""Rows of a table as examples of a shard: each carries its record."""
 
-from binascii import a2b_base64
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
-
-import google_crc32c
 
 from pipeline.dataset.content_hashes import content_hash
 from pipeline.images.rejection import Rejection
-from pipeline.records.example import example_head
 from pipeline.records.tfrecord import Writer
 from pipeline.sharding.examples import Sums
 from pipeline.sharding.ranges import RangePlan
 from pipeline.sharding.statistics import Statistics
-from pipeline.snapshot.raw_image import RawImage
-from pipeline.snapshot.raw_reader import ReadImage
-from pipeline.tables.encode import encode_label
-from pipeline.tables.schema import Schema
+from pipeline.snapshot.raw_image import content_of_line, from_line, only_label
+from pipeline.system.progress import Advance
 
-CACHE_ENTRIES = 10_000
-"""The entries of at most this many classes are cached, and the heads of as many lengths."""
+ROWS_AT_ONCE = 1024
+"""This many rows are written together."""
 
 
 class TableSums(Sums):
@@ -30,19 +25,19 @@ class TableSums(Sums):
     def __init__(self) -> None:
         super().__init__()
         self._examples = 0
-        self._classes: Counter[str] = Counter()
+        self._classes: Counter[bytes] = Counter()
 
-    def add(self, labels: Sequence[str], record: bytes) -> None:
-        """Count a row that was written."""
-        self.hashes += content_hash(record)
-        self._examples += 1
+    def add(self, labels: Iterable[bytes], records: Sequence[bytes]) -> None:
+        """Count rows that were written, by their labels as JSON."""
+        self.hashes += b"".join(map(content_hash, records))
+        self._examples += len(records)
         self._classes.update(labels)
 
     def facts(self) -> dict[str, Any]:
         """Return the counts of the rows."""
         return {
             "examples": self._examples,
-            "classes": dict(self._classes),
+            "classes": {json.loads(label): count for label, count in self._classes.items() if label},
             "misnamed": 0,
             "statistics": Statistics().to_json(),
         }
@@ -52,32 +47,27 @@ class ExamplesOfKind:
     """The rows of one plan file."""
 
     def __init__(self, range_plan: RangePlan) -> None:
-        schema = Schema.from_json(range_plan.table)
-        label, key = schema.label, schema.of_role("key")
-        self._label = lru_cache(CACHE_ENTRIES)(partial(encode_label, label.name, label.type))
-        self._key = partial(encode_label, key.name, key.type) if key else _no_entry
-        self._head = lru_cache(CACHE_ENTRIES)(example_head)
+        """There is nothing to prepare: each row carries its record."""
 
-    def read(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
-        """Yield the rows with their encoded columns; None for rows that are rejected."""
-        for several in rows:
-            for row in several:
-                yield row, None if row.rejection else a2b_base64(row.content)
+    def read(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the lines. They are parsed when they are written, many at a time."""
+        return iter(lines)
 
     def sums(self) -> TableSums:
         """Return the sums of a new shard."""
         return TableSums()
 
-    def add(self, row: RawImage, raw: bytes | None, records: Writer, sums: TableSums) -> None:
-        """Write a row as a record, or count it as rejected."""
-        if raw is None:
-            reason, advice, place = row.rejection
-            sums.reject(place, Rejection(reason, advice))
-            return
-        entries = b"".join((raw, self._key(row.key), *map(self._label, row.labels)))
-        records.write(self._head(len(entries)), entries, google_crc32c.value(entries))
-        sums.add(row.labels, entries)
-
-
-def _no_entry(_text: str) -> bytes:
-    return b""
+    def write(self, rows: Iterable[bytes], records: Writer, sums: TableSums, advance: Advance) -> None:
+        """Write rows as records, or count them as rejected."""
+        rest = iter(rows)
+        while lines := list(islice(rest, ROWS_AT_ONCE)):
+            contents = list(map(content_of_line, lines))
+            accepted = [line for line, content in zip(lines, contents, strict=True) if content]
+            written = [content for content in contents if content]
+            records.write_framed(written)
+            sums.add(map(only_label, accepted), written)
+            for line, content in zip(lines, contents, strict=True):
+                if not content:
+                    reason, advice, place = from_line(line).rejection
+                    sums.reject(place, Rejection(reason, advice))
+            advance(len(lines))

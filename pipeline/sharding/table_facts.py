@@ -4,6 +4,7 @@ Only training rows count, so that the scores on the other rows are honest. The s
 whatever the order of the rows and the engine.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,9 @@ from pipeline.tables.sums import ExactSums
 
 MIN_BUCKETS, MAX_BUCKETS = 1_000, 100_000
 """Texts of a column with very many different values are hashed into a number of buckets between these."""
+MIN_STEPS = 100
+"""The deviation of a label of floats should be at least this many steps of float32."""
+_log = logging.getLogger(__name__)
 
 
 def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
@@ -35,7 +39,21 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
             texts[column.name].update({text: count for text, count in zip(column.values, counts, strict=True) if count})
     columns = [*schema.features, *([schema.label] if schema.task == "regression" else [])]
     preprocessing = {column.name: _preprocessing(column, numbers, texts, order) for column in columns}
+    if schema.label.name in preprocessing and schema.label.type == "float":
+        _warn_of_steps(schema.label, preprocessing[schema.label.name])
     return {**schema.to_json(), "preprocessing": preprocessing}
+
+
+def _warn_of_steps(label: Column, facts: Mapping[str, Any]) -> None:
+    """Warn if the records hold a label only with few different values, because they hold floats in 32 bits."""
+    step = float(np.spacing(np.float32(abs(facts["mean"]))))
+    if facts["deviation"] < MIN_STEPS * step:
+        _log.warning(
+            "the label column %r has a mean of %.4g and a standard deviation of %.4g, but the records hold floats of "
+            "this size only in steps of %.4g: store the label as integers, which keep all digits, or subtract a number "
+            "from it",
+            *(label.name, facts["mean"], facts["deviation"], step),
+        )
 
 
 def _preprocessing(

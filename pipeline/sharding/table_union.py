@@ -9,21 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
+from pipeline.sharding.kinds import Conflict
 from pipeline.sharding.table_facts import hash_buckets, words_of_type
 from pipeline.tables.schema import MAX_DISTINCT, Column, Role, Schema
 
 _ROLES: tuple[Role, ...] = ("label", "key", "group", "split")
-
-
-class Conflict(NamedTuple):
-    """Why two versions cannot be read as one table."""
-
-    first: int
-    second: int
-    """The positions of the versions."""
-    difference: str
 
 
 def find_conflict(schemas: Sequence[Schema]) -> Conflict | None:

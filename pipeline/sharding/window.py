@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ from pipeline.dataset.manifest import (
     Dataset,
     Split,
     WriteCard,
-    images_at,
     is_committed,
     list_shards,
     load,
@@ -44,16 +42,13 @@ from pipeline.dataset.manifest import (
     save,
 )
 from pipeline.errors import DatasetError
-from pipeline.records import tfrecord
 from pipeline.sharding.gate import Ask, decide, findings, notices
-from pipeline.sharding.quality_facts import DUPLICATES, Quality
+from pipeline.sharding.kinds import kind_of
+from pipeline.sharding.quality_facts import DUPLICATES, Quality, unit_of
 from pipeline.sharding.shared_images import Examples, shared_facts
-from pipeline.sharding.table_union import find_conflict, union_of
 from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
-from pipeline.tables.read import feature_kinds, read_row, text_of
-from pipeline.tables.schema import Schema
 from pipeline.workspace import hashes_folder, name_folder
 
 LISTS = (REJECTED, DUPLICATES)
@@ -115,9 +110,7 @@ def _require_alike(versions: Sequence[Dataset], partitions: Mapping[str, str]) -
     for each in versions:
         if difference := _difference(each, longest):
             raise _refusal(each, longest, difference, partitions)
-    if not longest.table:
-        return
-    if conflict := find_conflict([Schema.from_json(each.table) for each in versions]):
+    if conflict := kind_of(longest).find_conflict(versions):
         first, second = versions[conflict.first], versions[conflict.second]
         raise _refusal(first, second, conflict.difference, partitions)
 
@@ -159,7 +152,7 @@ def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
         ),  # In earlier releases, `seed` was also the seed of the split.
         ("validation_fraction", settings.get("validation_fraction")),
     ]
-    kind = ("the kind of examples", "table" if dataset.table else "images")
+    kind = ("the kind of examples", kind_of(dataset).nouns)
     labels = [(f"label {number}", label) for number, label in enumerate(dataset.labels)]
     return [kind, *asdict(dataset.records).items(), *sides, *labels]
 
@@ -208,6 +201,7 @@ def _join_list(window: Place, versions: Sequence[Dataset], name: str) -> ListWri
 
 def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, str], settings: Settings) -> Quality:
     """Return the facts about all versions together on which the data gate decides."""
+    kind = kind_of(versions[0])
     parts = [(number, split) for number, each in enumerate(versions) for split in each.splits]
     counts = [versions[number].splits[split].examples for number, split in parts]
     ends = np.cumsum(counts)
@@ -221,27 +215,9 @@ def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, 
         part = int(np.searchsorted(ends, index, side="right"))
         number, split = parts[part]
         dataset, position = versions[number], index - int(ends[part]) + counts[part]
-        return f"{_partition(dataset, partitions)}: {_key(folder / dataset.version, dataset, split, position)}"
+        return f"{_partition(dataset, partitions)}: {kind.key_at(folder / dataset.version, dataset, split, position)}"
 
-    facts = shared_facts(examples, name)
-    return {"unit": "row", **facts} if versions[0].table else facts
-
-
-def _key(folder: Place, dataset: Dataset, split: str, position: int) -> str:
-    """Return the key of an example. A row without a key column is named by its position."""
-    if not dataset.table:
-        [(key, _)] = images_at(folder, dataset, split, [position])
-        return key
-    schema = Schema.from_json(dataset.table)
-    column = schema.of_role("key")
-    if column is None:
-        return f"row {position} of {split}"
-    for shard in dataset.splits[split].shards:
-        if position < shard.examples:
-            [record] = islice(tfrecord.read_records(folder / shard.name), position, position + 1)
-            return text_of(read_row(record, schema)[column.name][0], column)
-        position -= shard.examples
-    raise DatasetError(f"{folder} has fewer {split} rows than its dataset.json says: build the dataset again")
+    return {**unit_of(kind), **shared_facts(examples, name)}
 
 
 def _hashes(folder: Place, versions: Sequence[Dataset], settings: Settings) -> NDArray[np.uint64]:
@@ -262,14 +238,15 @@ def _joined(
 ) -> Dataset:
     longest, fingerprint = _longest(versions), _fingerprint(versions)
     splits = {name: _split(name, versions) for name in SPLITS if any(name in each.splits for each in versions)}
-    table = union_of([each.table for each in versions], splits[TRAIN].examples) if longest.table else {}
+    kind = kind_of(longest)
+    table = kind.union_of(versions, splits[TRAIN].examples)
     return Dataset(
         name=longest.name,
         version=fingerprint[:ID_LENGTH],
         labels=longest.labels,
         texts={label: text for each in versions for label, text in each.texts.items()},
         records=longest.records,
-        features=feature_kinds(Schema.from_json(table)) if table else longest.features,
+        features=kind.features(longest.records, table),
         splits=splits,
         rejected={"count": lists[REJECTED].lines, **lists[REJECTED].facts(REJECTED)},
         duplicates={"groups": lists[DUPLICATES].lines, **lists[DUPLICATES].facts(DUPLICATES)},

@@ -1,28 +1,26 @@
-"""Plan file -> shards. Examples are read, examined and written one by one, so that only one is in memory."""
+"""Plan file -> shards. Examples are read, examined and written one by one, or few at a time."""
 
 import platform
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import IO
+from typing import IO, Any
 
 from pipeline import storage
 from pipeline.allowed import require_output, require_source
 from pipeline.dataset.index_files import crc32c_text, has_index, index_name, write_index
 from pipeline.errors import SettingsError
-from pipeline.images.codecs import codec_versions
 from pipeline.records.record_index import index_of
 from pipeline.records.tfrecord import writer_of
-from pipeline.sharding.examples import Examples, examples_of
+from pipeline.sharding.examples import Examples
+from pipeline.sharding.kinds import kind_of
 from pipeline.sharding.merge import merged_lines, read_pieces
 from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range, read_range
 from pipeline.sharding.results import WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.snapshot.raw_image import from_lines, place_of_key
-from pipeline.snapshot.raw_reader import ReadImage
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance
-from pipeline.tables.codecs import row_codec_versions
 
 
 def write_range(plan_path: Place, advance: Advance) -> None:
@@ -42,8 +40,8 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         advance(sum(spec.images for spec in finished))
         # One stream for all shards: while a shard is uploaded, the images of the next one are downloaded.
         lines = _lines(_rows(range_plan, file), range_plan.shards, finished)
-        examples = examples_of(range_plan)
-        rows = examples.read(from_lines(lines))
+        examples = kind_of(range_plan).examples(range_plan)
+        rows = examples.read(lines)
         for spec in range_plan.shards:
             if spec not in finished:
                 _remove_torn(plan_path, range_plan, spec)
@@ -81,7 +79,7 @@ def write_allowed_plan_file(path: str) -> int:
             for folder in {str(place_of(piece.lines).parent) for piece in read_pieces(file)}:
                 require_output(place_of(folder))
             file.seek(start)
-        if not range_plan.table:  # The rows of a table carry their content.
+        if kind_of(range_plan).has_files:
             for rows in from_lines(_rows(range_plan, file)):
                 for row in rows:
                     require_source(place_of_key(range_plan.origin, row.key))
@@ -94,10 +92,7 @@ def _require_codecs(range_plan: RangePlan) -> None:
     if not planned:  # An earlier release made the plan.
         return
     gzip = range_plan.records.compression == "gzip"
-    if range_plan.table:
-        here = row_codec_versions(gzip=gzip)
-    else:
-        here = codec_versions(gzip=gzip, perceptual_hash="imagehash" in planned)
+    here = kind_of(range_plan).codecs(gzip=gzip, perceptual_hash="imagehash" in planned)
     different = [
         f"{name} is {here.get(name, 'missing')} instead of {planned.get(name, 'missing')}"
         for name in sorted({*planned, *here})
@@ -144,17 +139,13 @@ def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collecti
             yield from lines
 
 
-def _write(
-    path: Place, spec: ShardSpec, examples: Examples, rows: Iterable[ReadImage], advance: Advance
-) -> WrittenShard:
+def _write(path: Place, spec: ShardSpec, examples: Examples, rows: Iterable[Any], advance: Advance) -> WrittenShard:
     """Write some rows as one shard, then its index. Each file is complete or absent."""
     sums = examples.sums()
     # The shard is synced, because the commit relies on it after a power loss.
     with storage.write_new(path, synced=True) as file:
         records = writer_of(path, file)
-        for row, raw in rows:
-            examples.add(row, raw, records, sums)
-            advance(1)
+        examples.write(rows, records, sums, advance)
         records.close()
     result = sums.result(spec, records)
     if has_index(spec.name):

@@ -23,7 +23,7 @@ from pipeline.preflight import preflight
 from pipeline.snapshot.fetch import fetch_images
 from pipeline.snapshot.groups import with_groups
 from pipeline.snapshot.listing import RANGES, Listing, changed_source, listings_of, merged
-from pipeline.snapshot.part import PART_LIMITS, Part, PartLimits, rows_of, write_parts
+from pipeline.snapshot.part import PART_LIMITS, Part, PartLimits, blocks_of, rows_of, write_parts
 from pipeline.snapshot.raw_image import Origin, RawImage, key_bytes, read_raw
 from pipeline.snapshot.skipped import suffix_counts
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, save_snapshot, skipped_path
@@ -93,7 +93,7 @@ def list_range(settings: Settings, keys: KeyRange, limits: PartLimits = PART_LIM
     is_range = keys != EVERYTHING
     listing = Listing(layout_of(settings) if is_range else "", remote=storage.is_bucket(settings.source_uri))
     with show("extract", 0) as advance:
-        listing.parts += write_parts(_rows(settings, keys, listing, advance), folder, limits)
+        listing.parts += write_parts(blocks_of(_rows(settings, keys, listing, advance)), folder, limits)
     if is_range and (now := layout_of(settings)) != listing.layout:
         raise changed_source(listing.layout, now)
     # After a power loss, a snapshot or a listing must not name parts that are lost.

@@ -49,8 +49,6 @@ class Listing:
     box_labels: dict[str, None] = field(default_factory=dict)
     """Labels of boxes. A dictionary is a set that JSON can hold."""
     skipped: SkippedFiles = field(default_factory=SkippedFiles)
-    table: dict[str, Any] = field(default_factory=dict)
-    """The schema of a table (pipeline/tables/schema.py). Empty for images."""
 
     @property
     def fingerprint(self) -> str:

@@ -1,26 +1,29 @@
 """A part of a snapshot: rows that follow each other in the order of the keys.
 
 A part has three files, which are designed for a million rows. The rows are one compact JSON array per line. ASCII
-escapes preserve newlines and keys that are not UTF-8. The columns are the same rows as numbers of fixed width, which
-suffice for planning without parsing a line. The labels are one JSON array. The names of the files contain a hash of all
-bytes of the rows, so a file with a given name never changes.
+escapes preserve newlines and keys that are not UTF-8. After the line of a row of a table, its record follows. The
+columns are the same rows as numbers of fixed width, which suffice for planning without parsing a line. The labels are
+one JSON array. The names of the files contain a hash of all bytes of the rows, so a file with a given name never
+changes.
 """
 
 import hashlib
 import json
-import struct
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_128
 
 from pipeline import storage
 from pipeline.errors import FileSystemError
 from pipeline.snapshot.fingerprint import Fingerprint
-from pipeline.snapshot.raw_image import RawImage, content_of, from_line, key_bytes, to_line
+from pipeline.snapshot.raw_image import RawImage, content_of, from_line, from_lines, key_bytes, to_line
 from pipeline.storage import Place, place_of
 
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
@@ -35,8 +38,8 @@ COLUMNS = np.dtype(
         ("label", "<i4"),  # index of the first label in the labels of the part
     ]
 )
-_COLUMN_FORMAT = struct.Struct("<QQQqIbi")
-"""This is the layout of one element of COLUMNS, without padding."""
+ROWS_AT_ONCE = 1024
+"""This many rows of a part are read or written together."""
 
 
 @dataclass(frozen=True)
@@ -116,66 +119,182 @@ def load_array(place: Place, dtype: np.dtype[np.void], length: int) -> NDArray[n
 def rows_of(parts: Iterable[Part]) -> Iterator[RawImage]:
     """Yield the rows of parts in order."""
     for part in parts:
-        with place_of(part.rows).open("rb") as lines:
-            yield from map(from_line, lines)
+        for rows in from_lines(_lines_of(part)):
+            yield from rows
 
 
-def write_parts(rows: Iterable[RawImage], folder: Place, limits: PartLimits) -> Iterator[Part]:
-    """Write rows as parts of a limited size into `folder`, and yield each part when it is complete."""
+def _lines_of(part: Part) -> Iterator[bytes]:
+    rows = place_of(part.rows)
+    ends = np.append(part.columns()["offset"][1:], np.uint64(rows.stat().st_size))
+    with rows.open("rb") as file:
+        begin = 0
+        for start in range(0, part.listed, ROWS_AT_ONCE):
+            bounds = [begin, *ends[start : start + ROWS_AT_ONCE].tolist()]
+            content = file.read(bounds[-1] - begin)
+            yield from (content[one - begin : other - begin] for one, other in pairwise(bounds))
+            begin = bounds[-1]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that follow each other, in the form in which a part stores them."""
+
+    keys: Sequence[str]
+    labels: Sequence[str]
+    """The first label of each row. Empty for a row of a table whose label is a number."""
+    identities: Sequence[bytes]
+    """What the fingerprint consists of, for each row."""
+    lines: Sequence[bytes]
+    columns: NDArray[np.void]
+    """Elements of COLUMNS, without the offset and the label."""
+
+    def slice(self, first: int, last: int) -> "Block":
+        """Return the rows from the number `first` up to `last`, which is excluded."""
+        return Block(
+            keys=self.keys[first:last],
+            labels=self.labels[first:last],
+            identities=self.identities[first:last],
+            lines=self.lines[first:last],
+            columns=self.columns[first:last],
+        )
+
+
+def blocks_of(rows: Iterable[RawImage]) -> Iterator[Block]:
+    """Yield rows as blocks."""
     rest = iter(rows)
-    for first in rest:
-        yield _write_part(chain([first], rest), folder, limits)
+    while some := list(islice(rest, ROWS_AT_ONCE)):
+        yield block_of(some)
 
 
-def _write_part(rows: Iterator[RawImage], folder: Place, limits: PartLimits) -> Part:
-    fingerprint, digest = Fingerprint(), hashlib.blake2b(digest_size=16)
-    labels: dict[str, int] = {}
-    count = offset = 0
-    first = ""
-    with ExitStack() as stack:
-        rows_path = stack.enter_context(storage.temporary_for(folder / "part.jsonl"))
-        columns_path = stack.enter_context(storage.temporary_for(folder / "part.columns"))
-        with open(rows_path, "wb") as rows_file, open(columns_path, "wb") as columns_file:
-            for row in rows:
-                content = content_of(row)
-                line = to_line(content, row)
-                # The place of a rejected row is left out, because the same rows may come in another order.
-                fingerprint.add(content + (row.content or "".join(row.rejection[:2])).encode())
-                digest.update(line)
-                # A row of a table has no class if its label is a number.
-                label = labels.setdefault(row.labels[0] if row.labels else "", len(labels))
-                columns_file.write(_to_columns(row, offset, label))
-                offset += rows_file.write(line)
-                first = first or row.key
-                count += 1
-                if count >= limits.rows or offset >= limits.bytes:
-                    break
-        # The names contain the hash, which is known only after the last row.
-        place = folder / f"{digest.hexdigest()}.jsonl"
-        with storage.write_whole(place.with_suffix(".labels"), synced=True) as file:
-            file.write(json.dumps(list(labels)).encode())
-        storage.move_whole(columns_path, place.with_suffix(".columns"))
-        storage.move_whole(rows_path, place)
-    return Part(str(place), count, f"{fingerprint.sum:x}", first, row.key)
+def block_of(rows: Sequence[RawImage]) -> Block:
+    """Return rows as a block."""
+    contents = list(map(content_of, rows))
+    return Block(
+        keys=[row.key for row in rows],
+        labels=[row.labels[0] if row.labels else "" for row in rows],
+        # The place of a rejected row is left out, because the same rows may come in another order.
+        identities=[
+            content + (row.content or "".join(row.rejection[:2]).encode())
+            for content, row in zip(contents, rows, strict=True)
+        ],
+        lines=list(map(to_line, contents, rows)),
+        columns=columns_of(
+            keys=[row.key for row in rows],
+            groups=[row.group for row in rows],
+            splits=[row.split for row in rows],
+            sizes=np.array([row.size for row in rows], np.int64),
+            crc32cs=np.array([row.crc32c for row in rows], np.uint32),
+        ),
+    )
 
 
-def _to_columns(row: RawImage, offset: int, label: int) -> bytes:
-    """Return a row as one element of COLUMNS."""
-    key = hash_text(row.key)
+def columns_of(
+    *,
+    keys: Sequence[str],
+    groups: Sequence[str],
+    splits: Sequence[str],
+    sizes: NDArray[np.int64],
+    crc32cs: NDArray[np.uint32],
+) -> NDArray[np.void]:
+    """Return some rows as elements of COLUMNS, without the offset and the label."""
+    columns = np.zeros(len(keys), COLUMNS)
+    columns["key"], columns["size"], columns["crc32c"] = hash_texts(keys), sizes, crc32cs
     # Files that are not read have no CRC32C. Without the key, all those of one size would be one group.
-    own = size_and_crc32c(row.size, row.crc32c) if row.crc32c else key
-    group = hash_text(row.group) if row.group else own
-    split = SPLITS.index(row.split) if row.split else -1
-    return _COLUMN_FORMAT.pack(offset, key, group, row.size, row.crc32c, split, label)
+    own = np.where(crc32cs != 0, sizes_and_crc32cs(sizes, crc32cs), columns["key"])
+    columns["group"] = np.where([bool(group) for group in groups], hash_texts(groups), own) if any(groups) else own
+    columns["split"] = [SPLITS.index(split) if split else -1 for split in splits] if any(splits) else -1
+    return columns
+
+
+def write_parts(blocks: Iterable[Block], folder: Place, limits: PartLimits) -> Iterator[Part]:
+    """Write rows as parts of a limited size into `folder`, and yield each part when it is complete."""
+    rest = iter(blocks)
+    block = next(rest, None)
+    while block:
+        with _new_part(folder, limits) as writer:
+            while block and not writer.is_full:
+                count = writer.write(block)
+                block = block.slice(count, len(block.lines)) if count < len(block.lines) else next(rest, None)
+            part = writer.close()
+        yield part
+
+
+@contextmanager
+def _new_part(folder: Place, limits: PartLimits) -> Iterator["_PartWriter"]:
+    with (
+        storage.temporary_for(folder / "part.jsonl") as rows_path,
+        storage.temporary_for(folder / "part.columns") as columns_path,
+        open(rows_path, "wb") as rows,
+        open(columns_path, "wb") as columns,
+    ):
+        yield _PartWriter(folder, limits, rows, columns)
+
+
+class _PartWriter:
+    """Writes the files of one part, which are whole or absent."""
+
+    def __init__(self, folder: Place, limits: PartLimits, rows: IO[bytes], columns: IO[bytes]) -> None:
+        self._folder, self._limits, self._rows, self._columns = folder, limits, rows, columns
+        self._fingerprint, self._digest = Fingerprint(), xxh3_128()
+        self._labels: dict[str, int] = {}
+        self._size = 0
+        self._first = self._last = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a limit is reached."""
+        return self._fingerprint.rows >= self._limits.rows or self._size >= self._limits.bytes
+
+    def write(self, block: Block) -> int:
+        """Write the first rows of a block until a limit is reached, and return their number, which is at least one."""
+        ends = self._size + np.cumsum([len(line) for line in block.lines])
+        by_bytes = int(np.searchsorted(ends, self._limits.bytes)) + 1
+        count = min(by_bytes, self._limits.rows - self._fingerprint.rows, len(block.lines))
+        if count < len(block.lines):
+            block = block.slice(0, count)
+        columns, content = block.columns.copy(), b"".join(block.lines)
+        columns["offset"] = [self._size, *ends[: count - 1]]
+        columns["label"] = [self._labels.setdefault(label, len(self._labels)) for label in block.labels]
+        self._fingerprint.add(block.identities)
+        self._digest.update(content)
+        self._size += self._rows.write(content)
+        self._columns.write(columns.tobytes())
+        self._first, self._last = self._first or block.keys[0], block.keys[-1]
+        return count
+
+    def close(self) -> Part:
+        """Complete the files, and return the description of the part."""
+        self._rows.close()
+        self._columns.close()
+        # The names contain the hash, which is known only after the last row.
+        place = self._folder / f"{self._digest.hexdigest()}.jsonl"
+        with storage.write_whole(place.with_suffix(".labels"), synced=True) as file:
+            file.write(json.dumps(list(self._labels)).encode())
+        storage.move_whole(Path(self._columns.name), place.with_suffix(".columns"))
+        storage.move_whole(Path(self._rows.name), place)
+        fingerprint = self._fingerprint
+        return Part(str(place), fingerprint.rows, f"{fingerprint.sum:x}", self._first, self._last)
+
+
+def hash_texts(texts: Sequence[str]) -> NDArray[np.uint64]:
+    """Return a hash of 64 bits of each key or group. It is never 0, which stands for none."""
+    hashes = b"".join([hashlib.blake2b(key_bytes(text), digest_size=8).digest() for text in texts])
+    numbers: NDArray[np.uint64] = np.maximum(np.frombuffer(hashes, "<u8"), np.uint64(1))
+    return numbers
 
 
 def hash_text(text: str) -> int:
     """Return a hash of 64 bits of a key or a group. It is never 0, which stands for none."""
-    digest = hashlib.blake2b(key_bytes(text), digest_size=8).digest()
-    return int.from_bytes(digest, "little") or 1
+    return int(hash_texts([text])[0])
+
+
+def sizes_and_crc32cs(sizes: NDArray[np.int64], crc32cs: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Return 64 bits that equal files share, from what is known without reading them."""
+    # 0 stands for none, as in `hash_texts`.
+    numbers: NDArray[np.uint64] = np.maximum(sizes.astype(np.uint64) << np.uint64(32) | crc32cs, np.uint64(1))
+    return numbers
 
 
 def size_and_crc32c(size: int, crc32c: int) -> int:
-    """Return 64 bits that equal files share, from what is known without reading them."""
-    # 0 stands for none, as in `hash_text`.
-    return (size << 32 | crc32c) & 0xFFFFFFFFFFFFFFFF or 1
+    """Return what `sizes_and_crc32cs` returns for one file."""
+    return int(sizes_and_crc32cs(np.array([size]), np.array([crc32c], np.uint32))[0])

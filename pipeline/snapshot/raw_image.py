@@ -5,6 +5,7 @@ This module is light to import, like all modules of a shard task, which starts i
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +22,11 @@ from pipeline.system.os_errors import retried
 
 ROWS_AT_ONCE = 64
 """This many rows are parsed together."""
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_ONLY_LABEL = re.compile(rb"\[%b,\[(%b|)\]" % (_TEXT, _TEXT))
 _dump = json.JSONEncoder(separators=(",", ":")).encode
-_quote = json.encoder.encode_basestring_ascii
+quoted = json.encoder.encode_basestring_ascii
+"""Returns a text as JSON in ASCII, with its quotes."""
 
 
 class RawImage(NamedTuple):
@@ -41,10 +45,10 @@ class RawImage(NamedTuple):
     boxes: Sequence[Box]
     generation: int
     md5: str = ""
-    content: str = ""
-    """The encoded columns of a row of a table, in base64. Images have none: they are read at their key."""
     rejection: Sequence[str] = ()
     """Reason, advice, and where the row is, if a row of a table is rejected."""
+    content: bytes = b""
+    """The record of a row of a table, as it is stored in a shard. Images have none: they are read at their key."""
 
 
 @dataclass(frozen=True)
@@ -78,34 +82,61 @@ def why_unread(row: RawImage, origin: Origin) -> Rejection | None:
 
 def content_of(row: RawImage) -> bytes:
     """Return the identity of an image: its row as JSON without generation, MD5 and the closing bracket."""
-    # Generation and MD5 differ between a disk and a bucket, and the same images must give the same version.
     # For so few values, starting a JSON encoder would take longer than the rest.
-    labels = ",".join([_quote(label) for label in row.labels])
+    labels = ",".join([quoted(label) for label in row.labels])
     boxes = _dump(row.boxes) if row.boxes else "[]"
-    line = f"[{_quote(row.key)},[{labels}],{_quote(row.split)},{row.size},{row.crc32c},{_quote(row.group)},{boxes}"
-    return line.encode("ascii")
+    return identity(quoted(row.key), labels, row.split, row.size, row.crc32c, quoted(row.group), boxes)
+
+
+def identity(key: str, labels: str, split: str, size: int, crc32c: int, group: str, boxes: str) -> bytes:
+    """Return what `content_of` returns. Key, labels and group are JSON."""
+    # Generation and MD5 differ between a disk and a bucket, and the same images must give the same version.
+    return f'[{key},[{labels}],"{split}",{size},{crc32c},{group},{boxes}'.encode("ascii")
 
 
 def to_line(content: bytes, row: RawImage) -> bytes:
-    """Return a row as one line with its newline. `content` is the result of `content_of`."""
+    """Return a row as one line with its newline, and the record of a row of a table after it.
+
+    `content` is the result of `content_of`.
+    """
     before = b'%b,%d,"%b"' % (content, row.generation, row.md5.encode("ascii"))
     if row.rejection:
-        return b'%b,"",%b]\n' % (before, _dump(row.rejection).encode("ascii"))
-    if row.content:
-        return b'%b,"%b"]\n' % (before, row.content.encode("ascii"))
-    return before + b"]\n"
+        return b"%b,%b]\n" % (before, _dump(row.rejection).encode("ascii"))
+    return b"%b]\n%b" % (before, row.content)
 
 
 def from_line(line: bytes) -> RawImage:
     """Return the row of one line."""
-    return RawImage(*json.loads(line))
+    # JSON has no newline of its own, so the first one ends it.
+    head, _, content = line.partition(b"\n")
+    return RawImage(*json.loads(head))._replace(content=content)
 
 
 def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawImage]]:
     """Yield the rows of many lines, several at a time, because parsing each separately takes twice as long."""
     rest = iter(lines)
-    while chunk := b",".join(islice(rest, ROWS_AT_ONCE)):
-        yield [RawImage(*row) for row in json.loads(b"[%b]" % chunk)]
+    while some := [line.partition(b"\n") for line in islice(rest, ROWS_AT_ONCE)]:
+        rows = json.loads(b"[%b]" % b",".join([head for head, _, _ in some]))
+        images = [RawImage(*row) for row in rows]
+        for number, (_, _, content) in enumerate(some):
+            if content:
+                images[number] = images[number]._replace(content=content)
+        yield images
+
+
+def only_label(line: bytes) -> bytes:
+    """Return the label of a line as JSON; nothing if it has none. This takes a fifth of the time of parsing the line.
+
+    The line must have at most one label.
+    """
+    found = _ONLY_LABEL.match(line)
+    assert found
+    return found[1]
+
+
+def content_of_line(line: bytes) -> bytes:
+    """Return the content of the row of one line, without parsing the line."""
+    return line.partition(b"\n")[2]
 
 
 def key_bytes(key: str) -> bytes:

@@ -14,6 +14,9 @@ def keep_large_blocks() -> None:
     that a Python generator feeds. From then on, the memory of each image of over 128 KB is requested from the system
     and returned, and an input of pixels took four times the CPU time. Call this function after that. It does nothing
     without glibc.
+
+    A process that lists a table also calls it: otherwise, the memory of the rows of each batch would be returned to the
+    system and requested again, a seventh of the CPU time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:

@@ -1,7 +1,7 @@
 """Process a stream with several threads."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
@@ -57,6 +57,20 @@ def ordered_map(
         pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
+
+
+def items_ahead(items: Iterable[Item], count: int) -> Generator[Item]:
+    """Yield the same items; a thread takes the next `count` of them while the caller uses one.
+
+    No item may be None. An error comes with the item that it belongs to. `close()` ends the thread.
+    """
+    with ThreadPoolExecutor(1, "items-ahead") as thread:
+        iterator = iter(items)
+        # The end is None: in a generator, a StopIteration that `result` raises would become a RuntimeError.
+        waiting = deque(thread.submit(next, iterator, None) for _ in range(count))
+        while (item := waiting.popleft().result()) is not None:
+            waiting.append(thread.submit(next, iterator, None))
+            yield item
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:

@@ -9,7 +9,7 @@ from pyarrow import compute
 
 from pipeline.errors import SourceError
 from pipeline.tables.schema import Column, ColumnType, Schema
-from pipeline.tables.values import RECORD_TYPES, Fitted, Kind, fit, is_list, kind_of, without_empty_text
+from pipeline.tables.values import RECORD_TYPES, Fitted, Kind, fit, fit_whole, is_list, kind_of, without_empty_text
 
 MAX_TEXT_BYTES = 1 << 20
 """A text has at most this many bytes."""
@@ -89,7 +89,10 @@ def _convert(array: pa.Array, column: Column) -> tuple[pa.Array, dict[int, Rejec
         array = without_empty_text(array)
     kind = kind_of(array.type)
     is_valid_kind = kind is not None and (kind.is_list == column.is_list or kind == Kind(None))
-    fitted = (_fit_lists if column.is_list else fit)(array, column.type) if is_valid_kind else None
+    if column.role == "label" and column.type == "int" and kind == Kind("string"):
+        fitted: Fitted | None = fit_whole(array)
+    else:
+        fitted = (_fit_lists if column.is_list else fit)(array, column.type) if is_valid_kind else None
     if fitted is None:
         wanted = f"lists of {column.type}" if column.is_list else column.type
         raise SourceError(

@@ -7,7 +7,7 @@ import json
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +65,10 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         number = context.partitionId() if context else 0
         raws = (RawBatch(batch, []) for batch in batches)
         listing = list_rows(raws, schema, settings, f"partition {number}, row ")
-        # Without the schema, which the driver knows, and which may be large.
-        return json.dumps(asdict(replace(listing, table={}))).encode()
+        return json.dumps(asdict(listing)).encode()
 
     made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), str(snapshots_folder(settings))))
-    listings = [replace(listing_from(json.loads(content)), table=schema.to_json()) for content in made]
+    listings = [listing_from(json.loads(content)) for content in made]
     return save_listed(settings, schema, started_ns, [each for each in listings if each.listed])
 
 

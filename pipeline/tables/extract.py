@@ -7,27 +7,32 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import closing
+from typing import Any, NamedTuple
 
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import SourceError
 from pipeline.snapshot.listing import Listing
-from pipeline.snapshot.part import PART_LIMITS, write_parts
-from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
+from pipeline.snapshot.raw_image import Origin
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.storage import Place
+from pipeline.system.malloc import keep_large_blocks
+from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, progress
-from pipeline.tables.convert import converted
+from pipeline.tables.convert import Converted, converted
 from pipeline.tables.infer import Columns, infer_schema
-from pipeline.tables.row_values import ValueWriter, no_values, values_of
-from pipeline.tables.rows import rejected_rows, rows_of_batch
+from pipeline.tables.row_values import ValueWriter
+from pipeline.tables.rows import rows_of_batch
 from pipeline.tables.schema import Schema
-from pipeline.tables.source import RawBatch, read_table, table_files
+from pipeline.tables.source import BATCHES_AHEAD, RawBatch, RejectedRow, read_table, table_files
 from pipeline.workspace import place_hash, snapshots_folder
 
 MAX_VALUES = 32_000_000
 """A part has at most this many values, of 4 bytes each."""
+PART_BYTES = 64_000_000
+"""The rows of a part have about this many bytes. Unlike images, they are held in memory several times."""
 _log = logging.getLogger(__name__)
 
 
@@ -40,22 +45,29 @@ def list_table(settings: Settings) -> Place:
         SourceError: If the table cannot be read, has no row that can be used, or changes meanwhile.
         SettingsError: If a setting names a column that the table does not have.
     """
+    keep_large_blocks()
     started_ns = time.time_ns()
     storage.sweep(snapshots_folder(settings))
-    before = _state_of(settings)
+    before = state_of(table_files(settings.source))
     with progress("schema", 0, "rows") as advance:
-        schema = infer_schema(_counted(settings, advance, has_checked_quotes=False), columns_of(settings))
+        raws = _counted(settings, advance, has_checked_quotes=False)
+        schema = infer_schema(items_ahead(raws, BATCHES_AHEAD), columns_of(settings))
     with progress("extract", schema.rows, "rows") as advance:
         listing = list_rows(_counted(settings, advance, has_checked_quotes=True), schema, settings)
-    if _state_of(settings) != before:
-        raise SourceError(f"{settings.source_uri} changed while it was read: run again when nothing changes it")
+    if state_of(table_files(settings.source)) != before:
+        raise changed_table(settings)
     return save_listed(settings, schema, started_ns, [listing])
 
 
-def _state_of(settings: Settings) -> list[tuple[str, int, int]]:
-    """Return name, size and time of the last change of each file of the table."""
-    stats = [(str(place), place.stat()) for place in table_files(settings.source)]
-    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+def state_of(files: Iterable[Place]) -> list[list[Any]]:
+    """Return name, size and time of the last change of each file, as JSON."""
+    stats = [(str(place), place.stat()) for place in files]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+
+
+def changed_table(settings: Settings) -> SourceError:
+    """Return the error for a table that changes while it is read."""
+    return SourceError(f"{settings.source_uri} changed while it was read: run again when nothing changes it")
 
 
 def columns_of(settings: Settings) -> Columns:
@@ -69,7 +81,9 @@ def columns_of(settings: Settings) -> Columns:
     )
 
 
-def list_rows(raws: Iterable[RawBatch], schema: Schema, settings: Settings, prefix: str = "row ") -> Listing:
+def list_rows(
+    raws: Iterable[RawBatch], schema: Schema, settings: Settings, prefix: str = "row ", first_number: int = 1
+) -> Listing:
     """Write rows as parts of a snapshot, with their values beside them.
 
     Args:
@@ -77,24 +91,40 @@ def list_rows(raws: Iterable[RawBatch], schema: Schema, settings: Settings, pref
         schema: The schema of the whole table, of which these rows may be a part.
         settings: The settings of the build.
         prefix: Text before the number of a row, which names rejected rows without a key.
+        first_number: Number of the first row.
+
+    Returns:
+        The listing, without the schema, which may be large.
     """
     folder = snapshots_folder(settings)
-    listing = Listing("", remote=storage.is_bucket(settings.source_uri), table=schema.to_json())
+    listing = Listing("", remote=storage.is_bucket(settings.source_uri))
     values = ValueWriter(schema)
     # The values of a row take memory for each column, however few of them the row has.
-    limits = replace(PART_LIMITS, rows=max(1, min(PART_LIMITS.rows, MAX_VALUES // len(schema.columns))))
-    for part in write_parts(_rows(raws, schema, listing, values, prefix), folder, limits):
-        values.write(part)
-        listing.parts.append(part)
+    rows = max(1, min(PART_LIMITS.rows, MAX_VALUES // len(schema.columns)))
+    limits = PartLimits(rows=rows, bytes=PART_BYTES)
+    with closing(items_ahead(_converted(raws, schema), BATCHES_AHEAD)) as batches:
+        for part in write_parts(_blocks(batches, schema, listing, values, prefix, first_number), folder, limits):
+            values.write(part)
+            listing.parts.append(part)
     storage.sync_folder(folder)
     return listing
+
+
+class _Batch(NamedTuple):
+    converted: Converted
+    ragged: list[RejectedRow]
+
+
+def _converted(raws: Iterable[RawBatch], schema: Schema) -> Iterator[_Batch]:
+    for raw in raws:
+        yield _Batch(converted(raw.batch, schema), raw.rejected)
 
 
 def _counted(settings: Settings, advance: Advance, *, has_checked_quotes: bool) -> Iterator[RawBatch]:
     files = table_files(settings.source)
     for raw in read_table(files, settings.list_encoding, has_checked_quotes=has_checked_quotes):
         yield raw
-        advance(raw.batch.num_rows + len(raw.rejected))
+        advance(raw.rows)
 
 
 def _require_classes(settings: Settings, schema: Schema) -> None:
@@ -105,20 +135,21 @@ def _require_classes(settings: Settings, schema: Schema) -> None:
         )
 
 
-def _rows(
-    raws: Iterable[RawBatch], schema: Schema, listing: Listing, values: ValueWriter, prefix: str
-) -> Iterator[RawImage]:
-    """Yield every row, in the order of the source, and add it to the sums of `listing` and to `values`."""
-    number = 1
-    for raw in raws:
-        batch = converted(raw.batch, schema)
-        rows = list(rows_of_batch(batch, schema, prefix, number))
-        values.add(values_of(batch.batch, schema).without([bool(row.rejection) for row in rows]))
-        values.add(no_values(schema, len(raw.rejected)))
-        for row in (*rows, *rejected_rows(raw.rejected)):
-            listing.add(row)
-            yield row
-        number += raw.batch.num_rows + len(raw.rejected)
+def _blocks(
+    batches: Iterable[_Batch], schema: Schema, listing: Listing, values: ValueWriter, prefix: str, number: int
+) -> Iterator[Block]:
+    """Yield every row, and add it to the sums of `listing` and to `values`."""
+    classes: Counter[str] = Counter()
+    for batch, ragged in batches:
+        for rows in rows_of_batch(batch, ragged, schema, prefix, number):
+            listing.listed += len(rows.block.keys)
+            listing.bytes += int(rows.block.columns["size"].sum())
+            classes.update(rows.block.labels)
+            values.add(rows.values)
+            yield rows.block
+        number += batch.batch.num_rows + len(ragged)
+    del classes[""]  # That of rejected rows, and of numbers.
+    listing.classes = dict(classes)
 
 
 def save_listed(settings: Settings, schema: Schema, started_ns: int, listings: Sequence[Listing]) -> Place:
@@ -131,12 +162,12 @@ def save_listed(settings: Settings, schema: Schema, started_ns: int, listings: S
     listed = sum(each.listed for each in listings)
     if listed != schema.rows:
         raise SourceError(f"the table had {schema.rows} rows, and then {listed}: run again when nothing changes it")
-    return _save(settings, started_ns, _together(listings))
+    return _save(settings, schema, started_ns, _together(listings))
 
 
 def _together(listings: Sequence[Listing]) -> Listing:
     """Return the sum of listings. Unlike images, rows may come in any order, and keys may be equal."""
-    total = Listing("", remote=listings[0].remote, table=listings[0].table)
+    total = Listing("", remote=listings[0].remote)
     classes: Counter[str] = Counter()
     for each in listings:
         total.parts += each.parts
@@ -147,8 +178,7 @@ def _together(listings: Sequence[Listing]) -> Listing:
     return total
 
 
-def _save(settings: Settings, started_ns: int, listing: Listing) -> Place:
-    listing.classes.pop("", None)  # That of rejected rows.
+def _save(settings: Settings, schema: Schema, started_ns: int, listing: Listing) -> Place:
     snapshot = Snapshot(
         source_uri=settings.source_uri,
         origin=Origin(root=str(settings.source)),
@@ -167,9 +197,9 @@ def _save(settings: Settings, started_ns: int, listing: Listing) -> Place:
         box_labels=[],
         skipped={},
         skipped_suffixes={},
-        table=listing.table,
+        table=schema.to_json(),
     )
-    _log.info("%d rows of %d columns", listing.listed, len(listing.table["columns"]))
+    _log.info("%d rows of %d columns", listing.listed, len(schema.columns))
     path = snapshots_folder(settings) / f"{snapshot.fingerprint}-{place_hash(settings.source_uri)}.json"
     with storage.write_whole(skipped_path(path), synced=True):
         pass  # A table has no skipped files.

@@ -6,7 +6,8 @@ any other pair is a string if the values are text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Literal, cast
 
 import numpy as np
@@ -31,6 +32,8 @@ from pipeline.tables.values import (
 
 MAX_CLASSES_OF_INTS = 20
 """A label of integers is one of classes if it has at most this many different values."""
+_MAX_WHOLE = 1 << 24
+"""float32 holds all whole numbers below this one. Larger classes that are stored as floats could become one."""
 _MAX_SHOWN = 20
 """An error message shows at most this many names of columns."""
 _MAX_CHARACTERS = 2 << 20
@@ -129,7 +132,8 @@ class Inference:
             raise SourceError("the table has no valid row: add rows to it")
         columns = [facts.column(self._options.role_of(name)) for name, facts in self._columns.items()]
         _require_plain_roles(columns)
-        label = next(column for column in columns if column.role == "label")
+        [position] = [number for number, column in enumerate(columns) if column.role == "label"]
+        label = columns[position] = _without_point(columns[position], self._options.task)
         task = _task_of(label, self._options.task, self._rows)
         return Schema(columns, self._rows + self._rejected, task)
 
@@ -167,6 +171,22 @@ def _require_plain_roles(columns: Sequence[Column]) -> None:
             )
 
 
+def _without_point(label: Column, task: str) -> Column:
+    """Return a label of whole numbers that are stored as floats as one of integers, if they can be classes.
+
+    pandas makes floats of integers if some are missing, and writes them as 1.0. Infinite labels do not count, because
+    their rows are rejected.
+    """
+    numbers = sorted(number for number in map(float, label.values) if isfinite(number)) if label.type == "float" else []
+    limit = MAX_DISTINCT if task == "classification" else MAX_CLASSES_OF_INTS
+    are_whole = all(number.is_integer() and abs(number) < _MAX_WHOLE for number in numbers)
+    if task == "regression" or not numbers or len(numbers) > limit or not are_whole:
+        return label
+    values = list(map(int, numbers))
+    texts = tuple(map(str, values))
+    return replace(label, type="int", distinct=len(values), low=values[0], high=values[-1], values=texts)
+
+
 def _task_of(label: Column, task: Literal["auto", "classification", "regression"], rows: int) -> Task:
     """Return what is learned. Raises SettingsError if the label cannot be learned."""
     name = f"label_column is {label.name!r}"
@@ -181,13 +201,13 @@ def _task_of(label: Column, task: Literal["auto", "classification", "regression"
         task = "classification" if has_classes else "regression"
     if task == "regression" and label.type not in ("int", "float"):
         raise SettingsError(
-            f"{name}, which holds {label.type}s: regression needs numbers. Name another column, or set task to "
+            f"{name}, which holds {label.type}s: regression needs numbers. Name another column, or set table_task to "
             "classification"
         )
     if task == "classification" and label.type == "float":
         raise SettingsError(
-            f"{name}, which holds numbers with a fraction: classification needs text, whole numbers or true and false. "
-            "Name another column, or set task to regression"
+            f"{name}, which holds numbers with a fraction, or floats of {_MAX_WHOLE:,} and more: store its values as "
+            "integers or as text, name another column, or set table_task to regression"
         )
     if task == "classification" and label.distinct is None:
         raise SettingsError(
@@ -414,7 +434,8 @@ def _column(
         return Column(name, type_, role=role, missing=missing, low=low, high=high)
     values = values.drop_null()
     texts: Sequence[str] = ()
-    if type_ == "string" or role == "label":
+    # The values of keys and groups can be personal data, and no reader needs them.
+    if role not in ("key", "group") and (type_ == "string" or role == "label"):
         texts = tuple(_text_of(value, type_) for value in sorted(values.to_pylist()))
     return Column(name, type_, role=role, missing=missing, distinct=len(values), low=low, high=high, values=texts)
 

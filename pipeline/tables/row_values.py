@@ -7,7 +7,6 @@ A file beside each part has two arrays, with one row for each row of the part: t
 import hashlib
 import io
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,13 +28,6 @@ class Values(NamedTuple):
     """(rows, number columns): the difference between a value and the lowest one, or the value itself of floats."""
     codes: NDArray[np.int32]
     """(rows, text columns): the position of a text in `Column.values`."""
-
-    def without(self, is_rejected: Sequence[bool]) -> "Values":
-        """Return the same values, with those of rejected rows missing."""
-        rejected = np.array(is_rejected, np.bool_)
-        self.numbers[rejected] = np.nan
-        self.codes[rejected] = -1
-        return self
 
 
 def number_columns(schema: Schema) -> list[Column]:

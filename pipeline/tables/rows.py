@@ -1,63 +1,152 @@
-"""Rows of a table as rows of a snapshot. Each carries its own encoded columns, so nothing is read again to write it."""
+"""Rows of a table as rows of a snapshot. Each carries its own record, so nothing is read again to write it."""
 
-from binascii import b2a_base64
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
+from numpy.typing import NDArray
 
-from pipeline.snapshot.part import SPLITS
-from pipeline.snapshot.raw_image import RawImage
-from pipeline.tables.convert import Converted
-from pipeline.tables.encode import encode_columns
+from pipeline.records.example import example_head
+from pipeline.records.frames import frames
+from pipeline.snapshot.part import SPLITS, Block, block_of, columns_of
+from pipeline.snapshot.raw_image import RawImage, identity, quoted
+from pipeline.tables.convert import Converted, Rejection
+from pipeline.tables.encode import MAX_CELLS, encode_columns
+from pipeline.tables.row_values import Values, no_values, values_of
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.source import RejectedRow
 
 BAD_SPLIT = ("The split is none of train, validation and test", "Write one of them, or leave the field empty")
+CACHED_HEADS = 1 << 14
 
 
-def encoded_names(schema: Schema) -> list[str]:
-    """Return the columns whose values a row carries. The writer of the shards adds the key, and the label of a class.
+class Rows(NamedTuple):
+    """Rows of a snapshot, and their values in the same order."""
 
-    They are left out here because rows that are equal apart from key and class are duplicates or contradictions.
+    block: Block
+    values: Values
+
+
+def compared_names(schema: Schema) -> list[str]:
+    """Return the columns that come first in a record: all but the key, and the label of a class.
+
+    Rows that are equal in these columns are duplicates, or contradictions if their classes differ.
     """
-    return [column.name for column in schema.columns if not _is_added_later(column, schema)]
+    return [column.name for column in schema.columns if not _is_last(column, schema)]
 
 
-def _is_added_later(column: Column, schema: Schema) -> bool:
+def _is_last(column: Column, schema: Schema) -> bool:
     return column.role == "key" or (column.role == "label" and schema.task == "classification")
 
 
-def rows_of_batch(batch: Converted, schema: Schema, prefix: str, first_number: int) -> Iterator[RawImage]:
-    """Yield the rows of a batch. A rejected row without a key is named by `prefix` and its number."""
-    typed, rejected = batch
-    content, ends = encode_columns(typed, encoded_names(schema))
-    labels, keys, groups, splits = (_texts(typed, schema.of_role(role)) for role in ("label", "key", "group", "split"))
-    is_class, has_key = schema.task == "classification", schema.of_role("key") is not None
-    begin = 0
-    for number, end in enumerate(ends.tolist()):
-        encoded, begin = content[begin:end], end
-        label, split = labels[number], (splits[number] or "").lower()
-        problem = rejected.get(number) or (() if split in ("", *SPLITS) else BAD_SPLIT)
-        if problem:
-            yield rejected_row(keys[number] or f"{prefix}{first_number + number}", *problem, content=encoded)
-            continue
+def rows_of_batch(
+    batch: Converted, ragged: Sequence[RejectedRow], schema: Schema, prefix: str, first_number: int
+) -> Iterator[Rows]:
+    """Yield the rows of a batch, a few megabytes at a time, and after them the rejected ones.
+
+    A rejected row without a key is named by `prefix` and its number. `ragged` are rows that could not be parsed.
+    """
+    rejected = _bad_splits(batch.batch, schema) | batch.rejected
+    accepted = batch.batch
+    if rejected:
+        is_rejected = np.zeros(accepted.num_rows, np.bool_)
+        is_rejected[list(rejected)] = True
+        accepted = accepted.filter(pa.array(~is_rejected))
+    rows = max(1, MAX_CELLS // len(schema.columns))
+    for start in range(0, accepted.num_rows, rows):
+        yield _accepted(accepted.slice(start, rows), schema)
+    if rejected:
+        before = [row.after for row in ragged]
+        places = [f"{prefix}{first_number + row + bisect_right(before, row)}" for row in rejected]
+        yield _rejected(batch.batch.take(list(rejected)), places, list(rejected.values()), schema)
+    if ragged:
+        rows_of_ragged = [rejected_row(row.key, row.reason, row.advice) for row in ragged]
+        yield Rows(block_of(rows_of_ragged), no_values(schema, len(ragged)))
+
+
+def _bad_splits(typed: pa.RecordBatch, schema: Schema) -> dict[int, Rejection]:
+    splits = _splits(typed, schema)
+    return {number: BAD_SPLIT for number, split in enumerate(splits) if split not in ("", *SPLITS)}
+
+
+def _accepted(typed: pa.RecordBatch, schema: Schema) -> Rows:
+    key, label = schema.of_role("key"), schema.label
+    is_class = schema.task == "classification"
+    labels = _texts(typed, label) if is_class else [""] * typed.num_rows
+    columns = _slices(*encode_columns(typed, compared_names(schema)))
+    if key:
+        keys = _texts(typed, key)
         # The columns of a row with a key may be equal to those of another one, which is no duplicate: without a
         # checksum, they are not compared, and the key decides the split.
-        key = keys[number] if has_key else xxhash.xxh3_128_hexdigest(encoded + b"\0" + str(label).encode())
-        yield RawImage(
-            key=str(key),
-            labels=(str(label),) if is_class else (),
-            split=split,
-            size=len(encoded),
-            crc32c=0 if has_key else google_crc32c.value(encoded),
-            group=groups[number] or "",
-            boxes=(),
-            generation=0,
-            content=b2a_base64(encoded, newline=False).decode("ascii"),
-        )
+        crc32cs = np.zeros(len(keys), np.uint32)
+    else:
+        keys = [
+            xxhash.xxh3_128_hexdigest(b"%b\0%b" % (each, text.encode()))
+            for each, text in zip(columns, labels, strict=True)
+        ]
+        crc32cs = np.array([google_crc32c.value(each) for each in columns], np.uint32)
+    last = [column.name for column in schema.columns if _is_last(column, schema)]
+    records = _records(columns, _slices(*encode_columns(typed, last)))
+    groups, splits = _texts(typed, schema.of_role("group")), _splits(typed, schema)
+    sizes = np.array([len(each) for each in columns], np.int64)
+    heads = _identities(keys, labels if is_class else None, splits, sizes, crc32cs, groups)
+    lines = [b'%b,0,""]\n%b' % pair for pair in zip(heads, records, strict=True)]
+    block = Block(
+        keys=keys,
+        labels=labels,
+        # Unlike the row of an image, the whole line identifies a row.
+        identities=lines,
+        lines=lines,
+        columns=columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs),
+    )
+    return Rows(block, values_of(typed, schema))
+
+
+def _identities(
+    keys: Sequence[str],
+    labels: Sequence[str] | None,
+    splits: Sequence[str],
+    sizes: NDArray[np.int64],
+    crc32cs: NDArray[np.uint32],
+    groups: Sequence[str],
+) -> list[bytes]:
+    quoted_labels = [""] * len(keys) if labels is None else _quoted(labels)
+    rows = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
+    return [
+        identity(quoted(key), label, split, size, crc32c, group, boxes="[]")
+        for key, label, split, size, crc32c, group in rows
+    ]
+
+
+def _quoted(texts: Sequence[str]) -> list[str]:
+    """Return texts as JSON. Many of them are equal."""
+    return list(map(lru_cache(CACHED_HEADS)(quoted), texts))
+
+
+def _records(columns: Sequence[bytes], last: Sequence[bytes]) -> list[bytes]:
+    head = lru_cache(CACHED_HEADS)(example_head)
+    return frames([head(len(one) + len(other)) + one + other for one, other in zip(columns, last, strict=True)])
+
+
+def _slices(content: bytes, ends: NDArray[np.int64]) -> list[bytes]:
+    return [content[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
+
+
+def _rejected(typed: pa.RecordBatch, places: Sequence[str], rejections: Sequence[Rejection], schema: Schema) -> Rows:
+    contents = _slices(*encode_columns(typed, compared_names(schema)))
+    keys = _texts(typed, schema.of_role("key"))
+    rows = [
+        rejected_row(key or place, *rejection, content=content)
+        for place, rejection, key, content in zip(places, rejections, keys, contents, strict=True)
+    ]
+    return Rows(block_of(rows), no_values(schema, len(rows)))
 
 
 def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> RawImage:
@@ -69,15 +158,13 @@ def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> 
     return RawImage(key, ("",), "", 0, 0, "", (), 0, rejection=(reason, advice, place))
 
 
-def rejected_rows(rows: Sequence[RejectedRow]) -> Iterator[RawImage]:
-    """Yield rows that could not be parsed."""
-    for row in rows:
-        yield rejected_row(row.key, row.reason, row.advice)
+def _splits(typed: pa.RecordBatch, schema: Schema) -> list[str]:
+    return [split.lower() for split in _texts(typed, schema.of_role("split"))]
 
 
-def _texts(batch: pa.RecordBatch, column: Column | None) -> list[str | None]:
-    """Return the values of a column as texts; None where there is no value."""
+def _texts(batch: pa.RecordBatch, column: Column | None) -> list[str]:
+    """Return the values of a column as texts; empty ones where there is no value."""
     if column is None:
-        return [None] * batch.num_rows
-    texts: list[str | None] = pc.cast(batch.column(column.name), pa.string()).to_pylist()  # "true" and "false" of bool
-    return texts
+        return [""] * batch.num_rows
+    texts = pc.cast(batch.column(column.name), pa.string())  # "true" and "false" of bool
+    return pc.fill_null(texts, "").to_pylist()  # type: ignore[no-any-return]

@@ -36,7 +36,7 @@ class Column:
     """The largest value."""
     values: Sequence[str] = ()
     """The values of a column of strings, sorted, if there are at most MAX_DISTINCT. Of the label: those of any type, as
-    text."""
+    text. Those of a key or group column are not listed, because they can be personal data."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -27,10 +28,13 @@ from pipeline.sources.csv_quotes import require_quotes_of_lines
 from pipeline.sources.folder import LEADS_OUTSIDE, NOT_BY_NAME, walk
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
+from pipeline.tables.pieces import Piece, Section, csv_pieces, parquet_pieces, whole
 from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, read_batches, starts_with_record
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
+BATCHES_AHEAD = 8
+"""A thread reads this many batches ahead: those of one block of CSV, which Arrow parses as a whole."""
 TEXT = {b"tenfold": b"text"}
 """The metadata of the schema of a batch whose strings are fields of CSV. The type of each column must be inferred."""
 
@@ -71,6 +75,8 @@ class RejectedRow(NamedTuple):
     """Name of the file relative to the table, a colon, and the number of the row. The header is row 1."""
     reason: str
     advice: str
+    after: int
+    """Number of the rows before it in the same batch."""
 
 
 class RawBatch(NamedTuple):
@@ -78,6 +84,12 @@ class RawBatch(NamedTuple):
 
     batch: pa.RecordBatch
     rejected: list[RejectedRow]
+
+    @property
+    def rows(self) -> int:
+        """Number of all rows."""
+        rows: int = self.batch.num_rows + len(self.rejected)
+        return rows
 
 
 def table_files(place: Place) -> list[Place]:
@@ -114,6 +126,38 @@ def table_files(place: Place) -> list[Place]:
     return [place / key for key in tables]
 
 
+def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> list[Piece]:
+    """Divide the files of a table into pieces of about `max_bytes` each.
+
+    Raises:
+        SourceError: A file cannot be read, or has a stray quote.
+    """
+    pieces: list[Piece] = []
+    for place in files:
+        with _explained(place):
+            pieces += _pieces_of_file(place, encoding, max_bytes)
+    return pieces
+
+
+def _pieces_of_file(place: Place, encoding: str, max_bytes: int) -> list[Piece]:
+    suffix = _format_of(place.name)
+    if isinstance(place, Path) and suffix == _PARQUET:
+        return parquet_pieces(place, max_bytes)
+    is_plain = suffix in _DELIMITERS and place.suffix.lower() not in _COMPRESSIONS
+    is_like_ascii = '\n"'.encode(encoding).endswith(b'\n"')
+    file = whole(place)
+    if not isinstance(place, Path) or not is_plain or not is_like_ascii or file.size <= max_bytes:
+        return [file]
+    # A stray quote would hide the ends of all rows after it.
+    _require_quotes(place, file, _DELIMITERS[suffix], encoding)
+    return csv_pieces(place, max_bytes)
+
+
+def is_of_records(files: Sequence[Place]) -> bool:
+    """Whether a table consists of TFRecord files."""
+    return _format_of(files[0].name) in (_RECORDS, "")
+
+
 def read_table(
     files: Sequence[Place], encoding: str = "utf-8", *, has_checked_quotes: bool = False
 ) -> Iterator[RawBatch]:
@@ -133,28 +177,50 @@ def read_table(
             equal names; or the table has no row.
         FileSystemError: The file system failed. A later try may work.
     """
-    if _format_of(files[0].name) in (_RECORDS, ""):
+    if is_of_records(files):
         batches = read_batches(files, _opened_records, MAX_BATCH_ROWS)
         yield from (RawBatch(batch, []) for batch in batches)
         return
-    columns: _Columns | None = None
-    root, rows, rejection = _common_folder(files), 0, None
+    reader = TableReader(files, encoding)
     for place in files:
-        key = str(place).removeprefix(root)
-        read_csv = partial(_read_csv, key=key, encoding=encoding, has_checked_quotes=has_checked_quotes)
+        yield from reader.read(whole(place, has_checked_quotes=has_checked_quotes))
+    reader.require_rows()
+
+
+class TableReader:
+    """Reads pieces of a table of CSV or Parquet files, as `read_table` does. All must have the same columns."""
+
+    def __init__(self, files: Sequence[Place], encoding: str) -> None:
+        self._files, self._encoding = files, encoding
+        self._root = _common_folder(files)
+        self._columns: _Columns | None = None
+        self._rows = 0
+        self._rejection: RejectedRow | None = None
+
+    def read(self, piece: Piece) -> Iterator[RawBatch]:
+        """Yield the rows of a piece."""
+        place = piece.place
+        key = piece.file.removeprefix(self._root)
+        read_csv = partial(_read_csv, key=key, encoding=self._encoding)
         read = _read_parquet if _format_of(place.name) == _PARQUET else read_csv
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
-            for names, raw in read(file, place):
-                columns = columns or _Columns(names, place)
-                columns.require_equal(names, place)
+            for names, raw in read(file, piece):
+                self._columns = self._columns or _Columns(names, place)
+                self._columns.require_equal(names, place)
                 if raw:
-                    rows += raw.batch.num_rows
-                    rejection = rejection or next(iter(raw.rejected), None)
-                    yield RawBatch(raw.batch.select(columns.names), raw.rejected)
-    if not rows:
-        reason = f"the first is {rejection.key}: {rejection.reason}" if rejection else "there is only the header"
-        raise SourceError(f"{_shown(files)} has no valid row ({reason}): add rows to the table, or repair them")
+                    self._rows += raw.batch.num_rows
+                    self._rejection = self._rejection or next(iter(raw.rejected), None)
+                    yield RawBatch(raw.batch.select(self._columns.names), raw.rejected)
+
+    def require_rows(self) -> None:
+        """Raise SourceError if no piece had a valid row."""
+        if not self._rows:
+            rejection = self._rejection
+            reason = f"the first is {rejection.key}: {rejection.reason}" if rejection else "there is only the header"
+            raise SourceError(
+                f"{_shown(self._files)} has no valid row ({reason}): add rows to the table, or repair them"
+            )
 
 
 @dataclass(frozen=True)
@@ -180,19 +246,16 @@ _Read = Iterator[tuple[Sequence[str], RawBatch | None]]
 """The names of the columns of a file, first with None and then with each batch."""
 
 
-def _read_csv(file: Path, place: Place, key: str, encoding: str, has_checked_quotes: bool) -> _Read:
-    suffix = _format_of(place.name)
+def _read_csv(file: Path, piece: Piece, key: str, encoding: str) -> _Read:
+    place, suffix = piece.place, _format_of(piece.place.name)
     parse = arrow_csv.ParseOptions(delimiter=_DELIMITERS[suffix])
     # Only with "utf8" does Arrow keep the bytes unchanged, which is faster.
     is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
-    # Without threads, Arrow numbers the rows and calls the handler in their order.
-    read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False, encoding="utf8" if is_utf8 else encoding)
     text_encoding = "utf-8-sig" if is_utf8 else encoding  # Excel writes a byte order mark.
-    parse.newlines_in_values = _has_quotes(file, text_encoding)
-    if parse.newlines_in_values and not has_checked_quotes:
+    parse.newlines_in_values = _has_quotes(file, text_encoding, piece)
+    if not piece.has_checked_quotes:
         # After a stray quote, Arrow would read the following rows as one field.
-        with _lines(file, text_encoding, errors="surrogateescape") as lines:
-            require_quotes_of_lines(lines, parse.delimiter)
+        _require_quotes(file, piece, parse.delimiter, text_encoding)
     names, has_rows = _header(file, parse.delimiter, text_encoding)
     if not names:
         raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
@@ -201,41 +264,94 @@ def _read_csv(file: Path, place: Place, key: str, encoding: str, has_checked_quo
     # Arrow refuses a header without a line break. An engine may write one for an empty partition.
     if not has_rows:
         return
-
-    rejected: list[RejectedRow] = []
-
-    def reject(row: arrow_csv.InvalidRow) -> str:
-        rejected.append(_ragged(row, key))
-        return "skip"
-
-    parse.invalid_row_handler = reject
+    # Without threads, Arrow numbers the rows and calls the handler in their order.
+    read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False, encoding="utf8" if is_utf8 else encoding)
+    if piece.begin:
+        read.column_names = names
+    # The first row of the stream is row 1 of the file, or follows the header and the rows before the piece.
+    offset = piece.rows_before + 1 if piece.begin else 0
+    ragged = _RaggedRows(key, offset, header_rows=0 if piece.begin else 1)
+    parse.invalid_row_handler = ragged.reject
     convert = arrow_csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    with _opened(file) as stream, arrow_csv.open_csv(stream, read, parse, convert) as reader:
+    with _opened(file, piece) as stream, arrow_csv.open_csv(stream, read, parse, convert) as reader:
         schema = reader.schema.with_metadata(TEXT)
         for batch in reader:
-            found, rejected[:] = list(rejected), []
-            yield from ((names, raw) for raw in _in_parts(batch.replace_schema_metadata(TEXT), found))
-    if rejected:
-        yield names, RawBatch(pa.RecordBatch.from_pylist([], schema), rejected)
+            for start in range(0, max(batch.num_rows, 1), MAX_BATCH_ROWS):
+                part = batch.slice(start, MAX_BATCH_ROWS)
+                yield names, RawBatch(part.replace_schema_metadata(TEXT), ragged.before_end_of(part))
+    if rest := ragged.rest():
+        yield names, RawBatch(pa.RecordBatch.from_pylist([], schema), rest)
 
 
-def _read_parquet(file: Path, place: Place) -> _Read:
+class _RaggedRows:
+    """Rows that Arrow refuses. It parses ahead, so a refused row may arrive before the batch that it belongs to."""
+
+    def __init__(self, key: str, offset: int, header_rows: int) -> None:
+        """Add `offset` to the number of a row of the stream, of which `header_rows` are the header."""
+        self._key, self._offset, self._header_rows = key, offset, header_rows
+        self._rejected = self._position = 0
+        self._waiting: list[RejectedRow] = []
+        """Rows that are in no batch yet. Their field `after` counts from the start of the stream."""
+
+    def reject(self, row: arrow_csv.InvalidRow) -> str:
+        """Take a row that Arrow refuses."""
+        text = row.text if len(row.text) <= _MAX_SHOWN else row.text[:_MAX_SHOWN] + "..."
+        reason = f"the row has {row.actual_columns} fields, but the header has {row.expected_columns} ({text!r})"
+        advice = "correct the row; a field with a delimiter must be quoted"
+        after = row.number - 1 - self._header_rows - self._rejected
+        self._waiting.append(RejectedRow(f"{self._key}:{self._offset + row.number}", reason, advice, after))
+        self._rejected += 1
+        return "skip"
+
+    def before_end_of(self, batch: pa.RecordBatch) -> list[RejectedRow]:
+        """Return the refused rows before the last row of the next batch."""
+        begin, self._position = self._position, self._position + batch.num_rows
+        return self._taken(sum(row.after < self._position for row in self._waiting), begin)
+
+    def rest(self) -> list[RejectedRow]:
+        """Return the refused rows after the last batch."""
+        return self._taken(len(self._waiting), self._position)
+
+    def _taken(self, count: int, begin: int) -> list[RejectedRow]:
+        # Arrow may append further rows at any time.
+        taken = self._waiting[:count]
+        del self._waiting[:count]
+        return [row._replace(after=row.after - begin) for row in taken]
+
+
+def _read_parquet(file: Path, piece: Piece) -> _Read:
     with retried(lambda: _stream(file), file) as stream:
         names = parquet.read_schema(stream).names
-        _require_names(names, place)
+        _require_names(names, piece.place)
         yield names, None
         buffer_size = min(max(_PARQUET_BUFFERS // max(len(names), 1), 4096), _CHUNK)
         # Without buffers, Arrow would hold all bytes of a row group, which may be the whole file.
         with parquet.ParquetFile(stream, buffer_size=buffer_size, pre_buffer=False) as reader:
-            for batch in reader.iter_batches(_batch_rows(reader.metadata)):
+            for batch in _batches_of(reader, piece):
                 # Parquet files are read without checking that strings are UTF-8.
-                _require_utf8(batch, place)
+                _require_utf8(batch, piece.place)
                 yield names, RawBatch(batch, [])
+
+
+def _batches_of(reader: parquet.ParquetFile, piece: Piece) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece. The rows before it in its first row group are decoded, too."""
+    metadata = reader.metadata
+    end = metadata.num_rows if piece.end is None else piece.end
+    starts = [0, *accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))]
+    groups = [number for number, (first, after) in enumerate(pairwise(starts)) if first < end and after > piece.begin]
+    position = starts[groups[0]] if groups else 0
+    for batch in reader.iter_batches(_batch_rows(metadata), row_groups=groups):
+        first, last = max(piece.begin - position, 0), min(end - position, batch.num_rows)
+        position += batch.num_rows
+        if first < last:
+            yield batch.slice(first, last - first)
+        if position >= end:
+            return
 
 
 def _batch_rows(metadata: parquet.FileMetaData) -> int:
@@ -257,29 +373,24 @@ def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
             ) from error
 
 
-def _in_parts(batch: pa.RecordBatch, rejected: list[RejectedRow]) -> Iterator[RawBatch]:
-    """Divide a batch. The rejected rows come with its first part."""
-    for start in range(0, max(batch.num_rows, 1), MAX_BATCH_ROWS):
-        yield RawBatch(batch.slice(start, MAX_BATCH_ROWS), rejected if not start else [])
+def _require_quotes(file: Path, piece: Piece, delimiter: str, encoding: str) -> None:
+    """Raise SourceError if a quote is not where a field begins or ends."""
+    if _has_quotes(file, encoding, piece):
+        with _lines(file, encoding, piece, errors="surrogateescape") as lines:
+            require_quotes_of_lines(lines, delimiter)
 
 
-def _ragged(row: arrow_csv.InvalidRow, key: str) -> RejectedRow:
-    text = row.text if len(row.text) <= _MAX_SHOWN else row.text[:_MAX_SHOWN] + "..."
-    reason = f"the row has {row.actual_columns} fields, but the header has {row.expected_columns} ({text!r})"
-    return RejectedRow(f"{key}:{row.number}", reason, "correct the row; a field with a delimiter must be quoted")
-
-
-def _has_quotes(file: Path, encoding: str) -> bool:
-    """Return whether a file may have quotes. This takes a thousandth of the time that their check takes."""
+def _has_quotes(file: Path, encoding: str, piece: Piece) -> bool:
+    """Return whether a piece of a CSV file may have quotes, in a thousandth of the time that their check takes."""
     if '"'.encode(encoding) not in (b'"', b'\xef\xbb\xbf"'):
         return True
-    with _opened(file) as stream:
+    with _opened(file, piece) as stream:
         return any(b'"' in chunk for chunk in iter(lambda: stream.read(_CHUNK), b""))
 
 
 def _header(file: Path, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:
     """Return the names of the columns of a CSV file, and whether any row follows."""
-    with _lines(file, encoding) as lines:
+    with _lines(file, encoding, Piece(str(file))) as lines:
         # Arrow also skips lines without any character.
         names = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
         return names, any(line.strip("\r\n") for line in lines)
@@ -313,9 +424,9 @@ def _stream(file: Path) -> IO[bytes]:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[pa.NativeFile]:
-    """Open the bytes of a CSV file, decompressed."""
-    with retried(lambda: _stream(file), file) as raw, pa.PythonFile(raw, "r") as stream:
+def _opened(file: Path, piece: Piece) -> Iterator[pa.NativeFile]:
+    """Open the bytes of a piece of a CSV file, decompressed."""
+    with retried(lambda: _stream(file), file) as raw, pa.PythonFile(Section(raw, piece), "r") as stream:
         compression = _COMPRESSIONS.get(file.suffix.lower())
         if not compression:
             yield stream
@@ -325,8 +436,8 @@ def _opened(file: Path) -> Iterator[pa.NativeFile]:
 
 
 @contextmanager
-def _lines(file: Path, encoding: str, errors: str = "strict") -> Iterator[Iterable[str]]:
-    with _opened(file) as stream, io.TextIOWrapper(stream, encoding, errors, newline="") as lines:
+def _lines(file: Path, encoding: str, piece: Piece, errors: str = "strict") -> Iterator[Iterable[str]]:
+    with _opened(file, piece) as stream, io.TextIOWrapper(stream, encoding, errors, newline="") as lines:
         yield lines
 
 

@@ -249,6 +249,16 @@ def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
     return _fit_float32(values, misfits) if kind == "float" else Fitted(values, misfits)
 
 
+def fit_whole(text: pa.Array) -> Fitted:
+    """Return the integers of text as `fit` does, also those that are written as floats, such as 1.0."""
+    text = _strings(without_empty(text))
+    integers = parse_fitting(text, "int")
+    floats = parse_fitting(_without(text, compute.is_valid(integers)), "float")
+    values = compute.coalesce(integers, _whole(floats))
+    is_missing = compute.or_(compute.is_null(text), compute.fill_null(compute.is_nan(floats), False))
+    return Fitted(values, compute.and_not(compute.is_null(values), is_missing))
+
+
 def without_empty(text: pa.Array) -> pa.Array:
     """Replace empty text by null."""
     is_empty = compute.equal(compute.binary_length(text), 0)

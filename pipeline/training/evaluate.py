@@ -78,7 +78,7 @@ def predicted(
     """Yield the answers to each batch, in order and without its padding; `model` gives probabilities."""
 
     def of_replica(features: Features) -> tf.Tensor:
-        return concatenated(lambda part: model(part, training=False), features, micro_batches)
+        return concatenated(lambda part: model(part, training=False), features, micro_batches, model.outputs[0].dtype)
 
     run = tf.function(lambda features: strategy.run(of_replica, args=(features,)), reduce_retracing=True)
     for features, labels, weights in one_ahead(batches):

@@ -41,7 +41,7 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
     For a table, the endpoint takes a dict with the raw values of each column, (n,), or (n, longest list) of a column of
     lists. A missing value, also at the end of a list, is "" or NaN. For this, integers of a column with missing values
     are float64. about.json has the dtypes, and the names of the arguments of the signature `serving_default`, in which
-    only ASCII letters, digits and _ stay as they are. For a regression, the endpoint returns the `value` (float32,
+    only ASCII letters, digits and _ stay as they are. For a regression, the endpoint returns the `value` (float64,
     (n,)).
     """
     shutil.rmtree(folder, ignore_errors=True)  # An attempt that was killed may have left a part of it.

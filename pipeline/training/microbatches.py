@@ -30,11 +30,11 @@ def summed(compute: Callable[..., Any], batch: tuple[Any, ...], count: int, zero
     return tf.while_loop(is_left, add, (0, zeros), parallel_iterations=1, maximum_iterations=count)[1]
 
 
-def concatenated(compute: Callable[[Any], tf.Tensor], batch: Any, count: int) -> tf.Tensor:
-    """Return what `compute` returns for each of `count` micro-batches (float32, a row for each example), in one."""
+def concatenated(compute: Callable[[Any], tf.Tensor], batch: Any, count: int, dtype: str = "float32") -> tf.Tensor:
+    """Return what `compute` returns for each of `count` micro-batches (`dtype`, a row for each example), in one."""
     if count == 1:
         return compute(batch)
-    rows = tf.map_fn(compute, _split(batch, count), parallel_iterations=1, fn_output_signature=tf.float32)
+    rows = tf.map_fn(compute, _split(batch, count), parallel_iterations=1, fn_output_signature=tf.as_dtype(dtype))
     return tf.reshape(rows, tf.concat([[-1], tf.shape(rows)[2:]], axis=0))
 
 

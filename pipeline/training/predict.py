@@ -117,7 +117,7 @@ def _answers_of_rows(exported: Any, rows: pa.RecordBatch, about: Mapping[str, An
     served = {each["name"]: _served(rows.column(each["name"]), tf.as_dtype(each["dtype"])) for each in about["columns"]}
     answer = exported.serve(served)
     if "value" in answer:
-        return [{"value": float(f"{value:.7g}")} for value in answer["value"].numpy().tolist()]
+        return [{"value": value} for value in answer["value"].numpy().tolist()]
     ranked = (
         sorted(zip(probabilities, about["labels"], strict=True), reverse=True)
         for probabilities in answer["probabilities"].numpy().tolist()

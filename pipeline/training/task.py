@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from pipeline.config import Settings
@@ -75,6 +76,14 @@ class OneLabel:
         }
 
 
+class Classes(OneLabel):
+    """Each row of a table has one class."""
+
+    def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
+        """Compare by the loss of the validation. Without smoothing, it is the log loss, by which models are judged."""
+        return values["val_loss"] < best["val_loss"]
+
+
 class SeveralLabels:
     """An image may have several labels: each has a probability of its own."""
 
@@ -132,24 +141,30 @@ class Regression:
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the squared error, in units of the deviation."""
-        return tf.square(logits[:, 0] - (labels - self._mean) / self._deviation)
+        return tf.square(logits[:, 0] - self._centered(labels) / self._deviation)
 
     def measured(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the absolute error, in the unit of the label."""
-        return tf.abs(logits[:, 0] * self._deviation + self._mean - labels)
+        return tf.abs(logits[:, 0] * self._deviation - self._centered(labels))
 
     def predictions(self) -> keras.Layer:
         """Return a layer from what the model gives to values in the unit of the label."""
-        # float32 whatever the policy: in half precision, large values become one.
-        return keras.layers.Rescaling(self._deviation, self._mean, dtype="float32", name="value")
+        # In float64 whatever the policy, because float32 holds 10^9 only in steps of 64. As arrays, because TensorFlow
+        # would make float32 of a float of Python, and Keras saves an array without a dimension as such a float.
+        deviation, mean = np.array([self._deviation], np.float64), np.array([self._mean], np.float64)
+        return keras.layers.Rescaling(deviation, mean, dtype="float64", name="value")
 
     def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
         """Compare by the loss of the validation."""
         return values["val_loss"] < best["val_loss"]
 
     def served(self, values: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the `value` (float32, (n,))."""
+        """Return the `value` (float64, (n,))."""
         return {"value": values[:, 0]}
+
+    def _centered(self, labels: tf.Tensor) -> tf.Tensor:
+        """Return the labels less their mean, float32. The difference of large labels needs float64."""
+        return tf.cast(tf.cast(labels, tf.float64) - self._mean, tf.float32)
 
 
 ONE_LABEL = OneLabel()
@@ -157,8 +172,8 @@ ONE_LABEL = OneLabel()
 
 def task_of(dataset: Dataset) -> Task:
     """Return the task of a dataset."""
-    if dataset.table and dataset.table["task"] == "regression":
-        return _regression_of(dataset)
+    if dataset.table:
+        return _regression_of(dataset) if dataset.table["task"] == "regression" else Classes()
     return SeveralLabels() if dataset.records.multi_label else ONE_LABEL
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.tables.samples import write_sample_table
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
 from tests.dags.test_engines import digests
@@ -29,6 +30,21 @@ def test_a_divided_source_gives_the_same_dataset(
     ranges = divided.returned("extract")
     assert len(ranges) == 4
     assert {divided.tasks[f"extract_range[{index}]"] for index in range(4)} == {"success"}
+    assert digests(tmp_path / "published") == digests(tmp_path / "expected") != {}
+
+
+def test_a_divided_table_gives_the_same_dataset(run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_sample_table(tmp_path / "customers.csv", 40_000)
+    form = {"source_uri": str(tmp_path / "customers.csv"), "label_column": "churn", "num_shards": 2}
+    form |= {"workspace": str(tmp_path / "one"), "publish_uri": str(tmp_path / "expected")}
+    assert run_dag("tabular_dataset", form).tasks["extract_range"] == "skipped"
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    form |= {"workspace": str(tmp_path / "many"), "publish_uri": str(tmp_path / "published")}
+    divided = run_dag("tabular_dataset", form)
+    assert divided.state == "success"
+    ranges = divided.returned("extract")
+    assert len(ranges) > 1
+    assert {divided.tasks[f"extract_range[{index}]"] for index in range(len(ranges))} == {"success"}
     assert digests(tmp_path / "published") == digests(tmp_path / "expected") != {}
 
 

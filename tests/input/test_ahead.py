@@ -46,8 +46,8 @@ def test_an_error_is_raised_in_place_of_its_batch() -> None:
 def test_closing_ends_the_thread() -> None:
     with closing(one_ahead(range(10))) as ahead:
         next(ahead)
-        assert any(thread.name.startswith("one-ahead") for thread in threading.enumerate())
-    assert not any(thread.name.startswith("one-ahead") for thread in threading.enumerate())
+        assert any(thread.name.startswith("items-ahead") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("items-ahead") for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize("strategy", [tf.distribute.OneDeviceStrategy("/cpu:0"), tf.distribute.MirroredStrategy()])

@@ -191,7 +191,7 @@ def test_labels_of_a_regression_keep_their_unit(tmp_path: Path):
     rows = [{"number": number, "price": 100 * number} for number in range(20)]
     folder = make_table(tmp_path / "made", columns, {"train": rows, "validation": rows[:3]}, "regression")
     for features, labels, _ in training_batches(folder, OPTIONS):
-        assert labels.dtype == tf.float32
+        assert labels.dtype == tf.float64
         assert np.array_equal(labels, 100 * features["number"].numpy())
 
 

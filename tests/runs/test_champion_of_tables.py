@@ -1,7 +1,9 @@
 """The champion gate for models of tables: a lower error is better, and `max_worse` is a share of it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,10 +97,43 @@ def test_a_model_of_another_task_is_not_promoted(tmp_path: Path, labels_of_champ
     assert told["verdict"].startswith(f"not promoted: the champion one/key predicts a {learned}, and this model does")
 
 
-def trained(workspace: Path, run: str, answers: Answers, labels: tuple[str, ...]) -> Path:
-    """Write the files of a complete training."""
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        (["int rooms"], "the champion one/key takes the float column 'area', which this model's table does not have"),
+        (["float area", "float rooms"], "the champion one/key takes the int column 'rooms', which holds float values "),
+        (["float area", "int rooms", "string city"], ""),
+        (None, "the champion one/key takes the rows of a table, and this model takes images"),
+    ],
+)
+def test_a_champion_that_cannot_take_the_rows_stays(tmp_path: Path, columns: list[str] | None, reason: str):
+    settings = settings_from({})
+    first = trained(tmp_path, "one", numbers(0.2), (), ["float area", "int rooms"])
+    gate(first, settings, output=2)
+    told = gate(trained(tmp_path, "other", numbers(0.1), (), columns), settings, output=2)
+    assert told["promoted"] == (not reason)
+    if reason:
+        assert told["verdict"].startswith(f"not promoted: {reason}")
+        assert told["verdict"].endswith(
+            "so they cannot be compared. "
+            f"To promote it anyway, run `python -m pipeline promote {tmp_path}/runs/other/key`"
+        )
+        assert told["champion"] == str(first)
+
+
+def trained(
+    workspace: Path,
+    run: str,
+    answers: Answers,
+    labels: tuple[str, ...],
+    columns: Sequence[str] | None = ("float area",),
+) -> Path:
+    """Write the files of a complete training. `columns` are the type and the name of each; None for images."""
     folder = workspace / "runs" / run / "key"
-    about = {"labels": labels, "dataset": "houses", "dataset_version": "1"}
+    about: dict[str, Any] = {"labels": labels, "dataset": "houses", "dataset_version": "1"}
+    if columns is not None:
+        pairs = [column.split() for column in columns]
+        about["columns"] = [{"name": name, "type": kind, "is_list": False} for kind, name in pairs]
     for name, content in (
         ("run.json", {"dataset": str(workspace / "dataset"), "settings": {}}),
         ("export/about.json", about),

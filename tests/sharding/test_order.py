@@ -18,7 +18,7 @@ from pipeline.sharding.merge import MIN_ROWS, merged_lines
 from pipeline.sharding.order import ROWS_PER_BIN, Order
 from pipeline.sharding.plan import salted
 from pipeline.sharding.sort import SplitRule
-from pipeline.snapshot.part import COLUMNS, SPLITS, PartLimits, hash_text, size_and_crc32c, write_parts
+from pipeline.snapshot.part import COLUMNS, SPLITS, PartLimits, blocks_of, hash_text, size_and_crc32c, write_parts
 from pipeline.snapshot.raw_image import Origin, RawImage, from_line, key_bytes
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
@@ -41,7 +41,7 @@ def snapshot_of(rows: Sequence[RawImage], folder: Path, limits: PartLimits) -> S
         source_uri="/nowhere",
         origin=Origin(str(folder)),
         kind="folder",
-        parts=list(write_parts(ordered, folder, limits)),
+        parts=list(write_parts(blocks_of(ordered), folder, limits)),
         started_ns=0,
         fingerprint="f",
         listed=len(rows),

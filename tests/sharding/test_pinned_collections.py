@@ -21,7 +21,7 @@ import pytest
 from pipeline.build import publish, write_shards
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
-from pipeline.sharding import plan_files, write
+from pipeline.sharding import image_kind
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PART_LIMITS, PartLimits
 from pipeline.sources.detection import key_ranges
@@ -157,10 +157,7 @@ def measured(collection: Collection, root: Path, ranges: int = 1, limits: PartLi
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     # The version must depend only on the collection and on our code.
-    with (
-        mock.patch.object(plan_files, "codec_versions", return_value=CODECS),
-        mock.patch.object(write, "codec_versions", return_value=CODECS),
-    ):
+    with mock.patch.object(image_kind, "codec_versions", return_value=CODECS):
         source = root / "source" / collection.source
         settings = settings_from(
             {"source_uri": str(source), "workspace": str(root / "workspace"), **collection.settings}

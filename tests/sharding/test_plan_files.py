@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from pipeline.config import settings_from
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.snapshot.part import PartLimits, write_parts
+from pipeline.snapshot.part import PartLimits, blocks_of, write_parts
 from pipeline.snapshot.raw_image import Origin, RawImage
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot
 
@@ -39,7 +39,7 @@ rows = (
 labels = [f"c{number}" for number in range(10)]
 snapshot = Snapshot(
     source_uri="/nowhere", origin=Origin("/nowhere"), kind="folder",
-    parts=list(write_parts(rows, root, PartLimits(10_000))), started_ns=0,
+    parts=list(write_parts(blocks_of(rows), root, PartLimits(10_000))), started_ns=0,
     fingerprint="f", listed=count, bytes=1000 * count, labels=labels, stated_labels=[], texts={},
     classes=dict.fromkeys(labels, count // 10), multi_label=False, has_boxes=False, box_labels=[],
     skipped={}, skipped_suffixes={},

@@ -1,5 +1,6 @@
 """The fingerprint of rows depends neither on their order nor on their division into parts."""
 
+import hashlib
 import random
 from itertools import pairwise
 
@@ -10,14 +11,19 @@ ROWS = [b"row %d" % number for number in range(100)]
 
 def of(rows: list[bytes]) -> Fingerprint:
     fingerprint = Fingerprint()
-    for row in rows:
-        fingerprint.add(row)
+    for start in range(0, len(rows), 30):
+        fingerprint.add(rows[start : start + 30])
     return fingerprint
 
 
 def test_the_order_of_the_rows_does_not_matter():
     shuffled = random.Random(1).sample(ROWS, len(ROWS))
     assert of(shuffled).hexdigest() == of(ROWS).hexdigest()
+
+
+def test_the_sum_is_that_of_all_hashes_modulo_a_power_of_two():
+    hashes = [int.from_bytes(hashlib.blake2b(row, digest_size=32).digest(), "little") for row in ROWS]
+    assert of(ROWS).sum == sum(hashes) % 2**256 != sum(hashes)
 
 
 def test_merged_parts_have_the_fingerprint_of_the_whole():

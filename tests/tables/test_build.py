@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from pipeline.build import build
+from pipeline.build import build, build_dataframe
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.verify import verify
@@ -182,6 +183,35 @@ def test_a_number_as_label_is_a_regression(settings: Callable[..., Settings], tm
     assert dataset.table["preprocessing"]["y"]["mean"] == pytest.approx(7, abs=1)
 
 
+@pytest.mark.parametrize(("label", "steps"), [(lambda x: 1e9 + x / 2, "64"), (lambda x: 10**9 + x, ""), (float, "")])
+def test_labels_that_floats_of_32_bits_hardly_tell_apart_are_reported(
+    settings: Callable[..., Settings],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    label: Callable[[int], float],
+    steps: str,
+):
+    rows = [{"x": number, "y": label(number)} for number in range(100)]
+    build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y"))
+    messages = [each.getMessage() for each in caplog.records if "has a mean of" in each.getMessage()]
+    assert len(messages) == bool(steps)
+    if steps:
+        assert "column 'y' has a mean of 1e+09" in messages[0]
+        assert f"only in steps of {steps}: store" in messages[0]
+
+
+def test_integers_that_pandas_wrote_as_floats_are_classes(settings: Callable[..., Settings], tmp_path: Path):
+    frame = pd.DataFrame({"x": range(100), "y": [None if number == 50 else number % 2 for number in range(100)]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert "1.0" in (tmp_path / "t.csv").read_text()
+    frame.to_parquet(tmp_path / "t.parquet")
+    results = [build(settings(tmp_path / name, label_column="y", dataset_name="t")) for name in ("t.csv", "t.parquet")]
+    dataset = dataset_of(results[0])
+    assert (dataset.table["task"], dataset.labels, results[0]["rejected"]) == ("classification", ("0", "1"), 1)
+    assert verify(Path(results[0]["dataset"]))["ok"]
+    assert results[1]["version"] == results[0]["version"]
+
+
 @pytest.mark.parametrize(
     ("changed", "settings_of_gate", "sentence"),
     [
@@ -210,6 +240,22 @@ def test_a_changed_table_is_stopped_by_the_gate(
         build(settings(after, **names, **settings_of_gate))
     action = next(iter(settings_of_gate), "on_columns")
     build(settings(after, **names, **{action: "continue"}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"label_map": "missing.txt"}, "label_map must be a file that exists"),
+        ({"dataset": "other"}, "dataset must be empty"),
+        ({"publish_uri": "/proc/datasets"}, "publish_uri must be a folder that can be written to"),
+        ({"dataset_name": ""}, "dataset_name is empty"),
+    ],
+)
+def test_settings_are_checked_before_spark_computes_a_dataframe(tmp_path: Path, values: dict[str, str], message: str):
+    settings = settings_from({"dataset_name": "t", "label_column": "y", "workspace": str(tmp_path), **values})
+    frame: Any = SimpleNamespace(columns=["x", "y"])  # Nothing can be computed of it.
+    with pytest.raises(SettingsError, match=message):
+        build_dataframe(frame, settings)
 
 
 def test_wrong_columns_and_labels_are_refused(settings: Callable[..., Settings], tmp_path: Path):
@@ -312,7 +358,7 @@ def test_long_codes_are_keys_of_their_own(settings: Callable[..., Settings], tmp
 def test_many_equal_rows_are_compared_up_to_a_limit(
     settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("pipeline.sharding.equal_images.MAX_COMPARED", 50)
+    monkeypatch.setattr("pipeline.sharding.table_kind.Kind.max_compared", 50)
     rows = [{"x": number % 8, "y": number % 2} for number in range(160)]
     result = build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y"))
     assert dataset_of(result).quality["duplicates"] == {"images": 40, "groups": 2}

@@ -199,6 +199,20 @@ def test_a_label_that_does_not_fit_is_not_reported_as_missing():
     assert found.rejected == {1: ("column 'label' holds 'one', which is not a whole number of 64 bits", REMOVE)}
 
 
+def test_a_label_of_integers_may_be_written_as_floats():
+    schema = Schema([Column("label", "int", role="label")], 0, "classification")
+    missing = ("the label is missing (column 'label')", "fill in the label, or remove the row")
+    for labels in (["1.0", "0", "2e0", "0.5", "", "nan"], [1.0, 0.0, 2.0, 0.5, None, math.nan]):
+        found = converted(pa.record_batch({"label": labels}), schema)
+        assert found.batch["label"].to_pylist() == [1, 0, 2, None, None, None]
+        shown = repr(labels[3])
+        assert found.rejected == {
+            3: (f"column 'label' holds {shown}, which is not a whole number of 64 bits", REMOVE),
+            4: missing,
+            5: missing,
+        }
+
+
 def test_a_feature_without_a_value_is_not_rejected():
     assert column_of(pa.array(["", None]), Column("x", "int")) == ([None, None], {})
 

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.errors import SettingsError, SourceError
 from pipeline.tables import infer
-from pipeline.tables.infer import Columns, infer_schema
+from pipeline.tables.infer import Columns, Inference, infer_schema
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.source import TEXT, RawBatch, RejectedRow, read_table
 
@@ -407,6 +407,15 @@ def test_settings_that_name_no_column_of_their_own_are_refused(options: dict[str
         schema_of([text_batch(x=["1"], label=["2"])], **options)
 
 
+@pytest.mark.parametrize("metadata", [TEXT, None])
+def test_the_values_of_keys_and_groups_are_counted_but_not_listed(metadata: Any):
+    names = {name: ["anna", "bert", "anna"] for name in ("key", "group", "split", "x", "label")}
+    schema = schema_of([text_batch(**names).replace_schema_metadata(metadata)], key="key", group="group", split="split")
+    for column in schema.columns:
+        assert column.distinct == 2
+        assert list(column.values) == ([] if column.name in ("key", "group") else ["anna", "bert"])
+
+
 def test_an_error_shows_twenty_columns():
     batch = text_batch(**{f"x{number}": ["1"] for number in range(25)})
     with pytest.raises(SettingsError, match=r"'x18', 'x19' and 5 more$"):
@@ -429,7 +438,43 @@ def test_the_label_decides_what_is_learned(labels: list[str], task: str, values:
     assert (schema.task, schema.label.values) == (task, values)
 
 
+@pytest.mark.parametrize(
+    ("labels", "task", "kind", "values"),
+    [
+        (["1.0", "0.0", None, "1.0"], "classification", "int", ("0", "1")),
+        (["1", "0.0", "10.", "2e0", "nan", "inf"], "classification", "int", ("0", "1", "2", "10")),
+        (["-1.0", "1.0"], "classification", "int", ("-1", "1")),
+        (["1.0", "0.5"], "regression", "float", ("0.5", "1.0")),
+        ([f"{number}.0" for number in range(21)], "regression", "float", tuple(f"{number}.0" for number in range(21))),
+        # float32 does not hold all whole numbers of this size.
+        (["16777216.0", "1.0"], "regression", "float", ("1.0", "1.6777216e+07")),
+    ],
+)
+def test_few_whole_numbers_as_floats_are_classes(labels: list[str], task: str, kind: str, values: tuple[str, ...]):
+    for order in (labels, labels[::-1]):
+        numbers = pa.array([None if text is None else float(text) for text in order])
+        halves = [pa.record_batch({"label": half}) for half in (numbers[:2], numbers[2:])]
+        for batches in ([text_batch(label=order)], halves):
+            schema = schema_of(batches)
+            assert (schema.task, schema.label.type, schema.label.values) == (task, kind, values)
+        if kind == "int":
+            assert (schema.label.low, schema.label.high) == (int(values[0]), int(values[-1]))
+
+
+def test_parts_of_a_table_agree_that_whole_numbers_are_classes():
+    parts = [Inference(Columns("label")) for _ in range(2)]
+    for part, values in zip(parts, ([1, 0, 1], [1.0, None, 0.0]), strict=True):
+        part.add(pa.record_batch({"label": values}))
+    parts[0].merge(parts[1])
+    assert parts[0].schema().label == Column(
+        "label", "int", role="label", missing=1, distinct=2, low=0, high=1, values=("0", "1")
+    )
+
+
 def test_the_task_can_be_set():
+    floats = text_batch(label=[f"{number}.0" for number in range(100)])
+    assert schema_of([floats], task="classification").label.type == "int"
+    assert schema_of([text_batch(label=["1.0", "0.0"])], task="regression").label.type == "float"
     few, many = text_batch(label=["1", "2"]), text_batch(label=list(map(str, range(100))))
     assert schema_of([few], task="regression").task == "regression"
     assert schema_of([many], task="classification").task == "classification"
@@ -453,7 +498,7 @@ def test_an_empty_label_or_key_is_missing():
         ([None, ""], "auto", "which has no value in any row"),
         (["nan"], "auto", "which has no value in any row"),
         (["a", "b"], "regression", "which holds strings: regression needs numbers"),
-        (["0.5"], "classification", "which holds numbers with a fraction: classification needs"),
+        (["0.5"], "classification", "which holds numbers with a fraction.*: store its values as integers or as text"),
         ([f"x{number}" for number in range(10_001)], "auto", "which has more than 10,000 different values"),
     ],
 )
@@ -468,7 +513,7 @@ def test_a_label_of_lists_is_refused():
 
 
 def test_rejected_rows_are_rows():
-    rejected = [RejectedRow("a.csv:2", "reason", "advice")] * 3
+    rejected = [RejectedRow("a.csv:2", "reason", "advice", 0)] * 3
     schema = schema_of([RawBatch(text_batch(label=["a"]), rejected), RawBatch(text_batch(label=[]), rejected[:1])])
     assert schema.rows == 5
 

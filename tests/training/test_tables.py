@@ -22,6 +22,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, Preempted, SettingsError, SourceError
 from pipeline.evaluation.metrics import load_predictions
+from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.input import BatchOptions, validation_batches
 from pipeline.input.options import batch_options
 from pipeline.input.tables import schema_of
@@ -29,10 +30,11 @@ from pipeline.monitor import read
 from pipeline.runs.launch import load_trained_result, prepare_run
 from pipeline.runs.run import Run, describe_progress, load_result
 from pipeline.tables.schema import Column, Task
+from pipeline.training.evaluate import predicted
 from pipeline.training.export import export
 from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
-from pipeline.training.kinds import argument_names, build_model_of, served_columns
+from pipeline.training.kinds import argument_names, build_model_of, kind_of, served_columns
 from pipeline.training.models import functional, with_probabilities
 from pipeline.training.predict import format_predictions, predict, predict_rows
 from pipeline.training.steps import StepOptions, Steps
@@ -177,6 +179,22 @@ def test_the_exported_classifier_predicts_what_the_trained_model_predicts(classi
     np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-5)
     np.testing.assert_allclose(answers["probability"], expected.max(axis=1), atol=1e-5)
     assert answers["label"].tolist() == [[b"no", b"yes"][index] for index in expected.argmax(axis=1)]
+
+
+def test_an_empty_text_is_missing_in_training_and_when_served(tmp_path: Path):
+    texts = [{"job": "", "words": ["good", "", "bad"]}, {"job": None, "words": [""]}, {"job": "nurse", "words": []}]
+    rows = [{**row, **texts[number % 3]} for number, row in enumerate(rows_of(0, VALIDATION + 20))]
+    folder = table_of(tmp_path / "t", rows, COLUMNS, "classification")
+    dataset, settings = load(folder), settings_from({})
+    features, _, _ = next(iter(validation_batches(folder, BatchOptions(image_size=1, batch_size=6))))
+    kind = kind_of(dataset)
+    columns = kind.about(settings, dataset)["columns"]
+    again = kind.features(settings, dataset, served_columns(features, dataset, columns))
+    for name, value in features.items():
+        assert np.array_equal(again[name], value), name
+    first = 20 % 3  # The validation rows come after 20 others.
+    masks = [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert features["words_is_present"][:3].numpy().tolist() == masks[first:] + masks[:first]
 
 
 def test_the_exported_model_takes_raw_values_with_missing_ones(classifier: Run):
@@ -327,6 +345,33 @@ def test_the_loss_of_a_regression_has_no_unit_and_its_metric_has_that_of_the_lab
     assert task.measured(labels, logits).numpy().tolist() == [5.0, 0.0]
     assert task.predictions()(logits).numpy().tolist() == [[105.0], [120.0]]
     assert task.served(tf.constant([[105.0]]), tf.constant([]))["value"].numpy().tolist() == [105.0]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_whole_numbers_with_a_large_offset_keep_their_digits(tmp_path: Path, micro_batches: int):
+    """float32 holds numbers of this size only in steps of 64."""
+    offset = 10**9
+    rows = [{"age": row["age"], "price": offset + row["age"]} for row in rows_of(0, VALIDATION + 20)]
+    folder = table_of(tmp_path / "t", rows, [COLUMNS[0], Column("price", "int", role="label")], "regression")
+    dataset = load(folder)
+    task, model = task_of(dataset), build_model_of(settings_from({"model": "mlp"}), dataset)
+    [batch] = validation_batches(folder, BatchOptions(image_size=1, batch_size=VALIDATION))
+    features, labels, _ = batch
+    facts = dataset.table["preprocessing"]["price"]
+    expected = np.array([row["age"] for row in rows[-VALIDATION:]])
+    logits = model(features)
+    standard = (expected - (facts["mean"] - offset)) / facts["deviation"]
+    np.testing.assert_allclose(task.loss(labels, logits), (logits[:, 0] - standard) ** 2, rtol=1e-3, atol=1e-6)
+    prices = logits.numpy()[:, 0].astype(float) * facts["deviation"] + facts["mean"]
+    np.testing.assert_allclose(task.measured(labels, logits), abs(prices - offset - expected), atol=1e-3)
+    with_values = with_probabilities(model, task)
+    with_values.save(tmp_path / "saved.keras")
+    for each in (with_values, loaded(tmp_path / "saved.keras")):
+        np.testing.assert_allclose(each(features)[:, 0], prices, rtol=0, atol=1e-3)
+    strategy = tf.distribute.get_strategy()
+    answers = [*predicted(strategy, with_values, [batch], RegressionPredictions, micro_batches)]
+    np.testing.assert_array_equal(answers[0].label, offset + expected)
+    np.testing.assert_allclose(answers[0].predicted, prices, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(("loss", "better"), [(0.1, True), (0.4, False)])

@@ -12,7 +12,7 @@ from pipeline.records.format import RecordFormat
 from pipeline.training.losses import sigmoid_cross_entropy
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.steps import StepOptions, Steps
-from pipeline.training.task import OneLabel, SeveralLabels, task_of
+from pipeline.training.task import Classes, OneLabel, SeveralLabels, task_of
 from tests.training.test_losses import DATASET
 
 LABELS = tf.constant([[1, 0, 1], [0, 0, 0], [0, 1, 0]], tf.uint8)
@@ -43,6 +43,8 @@ def test_a_multilabel_prediction_is_correct_if_all_labels_match():
     [
         (SEVERAL, {"val_loss": 0.1, "val_accuracy": 0.2}, True),
         (SEVERAL, {"val_loss": 0.4, "val_accuracy": 0.9}, False),
+        (Classes(), {"val_loss": 0.1, "val_accuracy": 0.2}, True),
+        (Classes(), {"val_loss": 0.4, "val_accuracy": 0.9}, False),
         (OneLabel(), {"val_loss": 0.1, "val_accuracy": 0.2}, False),
         (OneLabel(), {"val_loss": 0.4, "val_accuracy": 0.9}, True),
     ],

@@ -1,0 +1,60 @@
+"""The lines of a snapshot, which are parsed in several ways."""
+
+import json
+import random
+
+import pytest
+
+from pipeline.snapshot.raw_image import (
+    RawImage,
+    content_of,
+    content_of_line,
+    from_line,
+    from_lines,
+    only_label,
+    to_line,
+)
+
+ODD = ("plain", 'a "quoted" one', "back\\slash", 'both\\"', '",["x"],', "two\nlines", "é", "\udc80", "")
+
+
+def row(key: str, label: str | None, content: bytes = b"", rejection: tuple[str, ...] = ()) -> RawImage:
+    labels = [] if label is None else [label]
+    return RawImage(key, labels, "", 3, 4, "", [], 5, "", rejection, content)
+
+
+def line_of(image: RawImage) -> bytes:
+    return to_line(content_of(image), image)
+
+
+ROWS = [
+    row(key, label, content)
+    for key in ODD
+    for label in (None, *ODD)
+    for content in (b"", b"\n", b"\n\n[]\x00\xff", bytes(range(256)))
+]
+
+
+def test_rows_are_read_as_they_were_written():
+    lines = [line_of(each) for each in ROWS]
+    assert [from_line(line) for line in lines] == ROWS
+    assert [each for several in from_lines(lines) for each in several] == ROWS
+    assert [content_of_line(line) for line in lines] == [each.content for each in ROWS]
+
+
+def test_the_label_is_found_without_parsing_the_line():
+    for each in ROWS:
+        found = only_label(line_of(each))
+        assert ([json.loads(found)] if found else []) == each.labels
+
+
+def test_a_rejected_row_has_its_reason():
+    rejected = row("rejected 1", "", rejection=("reason", "advice", "row 7"))
+    assert tuple(from_line(line_of(rejected)).rejection) == ("reason", "advice", "row 7")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_bytes_may_follow_a_line(seed: int):
+    generator = random.Random(seed)
+    rows = [row(str(number), "x", generator.randbytes(generator.randrange(50))) for number in range(200)]
+    assert [each for several in from_lines(map(line_of, rows)) for each in several] == rows

@@ -1,0 +1,226 @@
+"""A large table is listed by several tasks: the same dataset as by one, whatever the files look like."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from pipeline.build import build
+from pipeline.config import Settings, settings_from
+from pipeline.errors import SettingsError, SourceError
+from pipeline.extraction import describe_range, divide, extract, join, list_range_file
+from pipeline.snapshot.part import rows_of
+from pipeline.snapshot.snapshot import load_snapshot
+from pipeline.tables.extract import list_table
+from pipeline.tables.pieces import Piece, csv_pieces, grouped, parquet_pieces
+from pipeline.tables.source import TableReader, pieces_of_table, read_table, table_files
+
+ROWS = 40_000
+TEXTS = ("plain", 'a "quoted" one', "two\nlines", "two\r\nlines, and a comma", "", "é")
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+
+    def make(source: Path, **values: Any) -> Settings:
+        defaults = {"label_column": "y", "workspace": str(tmp_path / "workspace"), "num_shards": 2}
+        return settings_from({"example_kind": "table", "source_uri": str(source), **defaults, **values})
+
+    return make
+
+
+def rows(first: int, count: int) -> Iterator[list[str]]:
+    generator = random.Random(0)
+    for number in range(first, first + count):
+        text = generator.choice(TEXTS)
+        yield [str(number), f"{generator.random():.12f}", text, "yes" if generator.random() < 0.5 else "no"]
+
+
+def csv_text(count: int, newline: str = "\n", first: int = 0) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator=newline)
+    writer.writerow(["id", "x", "text", "y"])
+    writer.writerows(rows(first, count))
+    return file.getvalue()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table of three ranges, with quoted line breaks. One row has no label, and two are ragged."""
+    path = tmp_path / "table.csv"
+    more = csv_text(ROWS, first=ROWS).partition("\n")[2]
+    path.write_text(csv_text(ROWS) + "too,few\n-1,0.5,plain,\n" + more + "too,few\n", newline="")
+    return path
+
+
+def content_of(pieces: list[Piece]) -> list[dict[str, Any]]:
+    reader = TableReader([pieces[0].place], "utf-8")
+    return [row for piece in pieces for raw in reader.read(piece) for row in raw.batch.to_pylist()]
+
+
+def shards_of(result: dict[str, Any]) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(result["dataset"]).glob("*.tfrecord")}
+
+
+def test_several_processes_build_the_dataset_of_one(
+    table: Path, settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    divided = build(settings(table))
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1000")
+    alone = build(settings(table, workspace=str(tmp_path / "alone")))
+    assert divided["version"] == alone["version"]
+    assert shards_of(divided) == shards_of(alone) != {}
+    rejected = [Path(result["dataset"], "rejected.jsonl").read_bytes() for result in (divided, alone)]
+    assert sorted(rejected[0].splitlines()) == sorted(rejected[1].splitlines())
+    # A person looks for the row with this number in the whole file, whose header is row 1 for parsers of CSV.
+    places = {json.loads(line)["path"] for line in rejected[0].splitlines()}
+    assert places == {f"row {ROWS + 2}", f"table.csv:{ROWS + 2}", f"table.csv:{2 * ROWS + 4}"}
+    manifests = [json.loads(Path(result["dataset"], "dataset.json").read_bytes()) for result in (divided, alone)]
+    assert manifests[0]["table"] == manifests[1]["table"]
+
+
+def test_a_snapshot_of_ranges_is_that_of_one_task(table: Path, settings: Callable[..., Settings]):
+    paths = divide(settings(table))
+    assert len(paths) == 3
+    for path in paths:
+        list_range_file(path)
+    joined = load_snapshot(join(settings(table), paths))
+    alone = load_snapshot(list_table(settings(table)))
+    for field in ("fingerprint", "listed", "classes", "bytes", "table"):
+        assert getattr(joined, field) == getattr(alone, field), field
+    assert sorted(rows_of(joined.parts)) == sorted(rows_of(alone.parts))
+
+
+def test_ranges_are_named_for_people(table: Path, settings: Callable[..., Settings]):
+    paths = divide(settings(table))
+    first, second, third = map(describe_range, paths)
+    assert first == "1 of 3"
+    assert second.startswith("2 of 3, from row ")
+    assert 0 < int(second.rpartition(" ")[2].replace(",", "")) < int(third.rpartition(" ")[2].replace(",", ""))
+
+
+def test_a_small_table_is_not_divided(tmp_path: Path, settings: Callable[..., Settings]):
+    path = tmp_path / "small.csv"
+    path.write_text(csv_text(10), newline="")
+    assert divide(settings(path)) == []
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("max_bytes", [1, 7, 50, 333, 5000])
+def test_a_csv_file_is_divided_between_rows(tmp_path: Path, max_bytes: int, newline: str):
+    path = tmp_path / "a.csv"
+    path.write_text(csv_text(200, newline), newline="")
+    pieces = csv_pieces(path, max_bytes)
+    assert len(pieces) > 1
+    assert (pieces[0].begin, pieces[-1].end) == (0, path.stat().st_size)
+    assert content_of(pieces) == content_of([Piece(str(path))])
+
+
+def test_a_file_without_rows_after_the_last_piece_has_no_empty_piece(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n1,2\n3,4\n")
+    assert [(piece.begin, piece.end) for piece in csv_pieces(path, 4)] == [(0, 8), (8, 12)]
+    assert [(piece.begin, piece.end) for piece in csv_pieces(path, 12)] == [(0, 12)]
+
+
+@pytest.mark.parametrize("row_group_size", [7, 100, 1000])
+@pytest.mark.parametrize("max_bytes", [1, 100, 1000, 10**9])
+def test_a_parquet_file_is_divided_between_rows(tmp_path: Path, row_group_size: int, max_bytes: int):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"x": range(500), "y": [str(number) for number in range(500)]})
+    parquet.write_table(table, path, row_group_size=row_group_size)
+    pieces = parquet_pieces(path, max_bytes)
+    assert len(pieces) > 1 or max_bytes == 10**9
+    assert content_of(pieces) == table.to_pylist()
+
+
+def test_a_parquet_file_without_rows_is_one_piece(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"x": pa.array([], pa.int64())}), path)
+    [piece] = parquet_pieces(path, 1)
+    assert content_of([piece]) == []
+
+
+def test_files_that_have_no_place_to_begin_are_one_piece_each(tmp_path: Path):
+    text = csv_text(100)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    (tmp_path / "b.csv").write_text(text, newline="")
+    files = table_files(tmp_path)
+    assert [piece.place.name for piece in pieces_of_table(files, "utf-8", 1000)].count("a.csv.gz") == 1
+    assert len(pieces_of_table(files, "utf-8", 1000)) > 2
+    assert len(pieces_of_table(files, "latin-1", 1000)) > 2
+    # In UTF-16, a byte of another character may look like a line break.
+    assert len(pieces_of_table(files, "utf-16", 1000)) == 2
+
+
+def test_small_files_share_a_range(tmp_path: Path):
+    pieces = [Piece(str(number), size) for number, size in enumerate([10, 20, 70, 5, 100, 1, 300, 1])]
+    found = [[piece.size for piece in group] for group in grouped(pieces, 100)]
+    assert found == [[10, 20, 70], [5], [100], [1], [300], [1]]
+
+
+def test_a_stray_quote_is_refused_before_a_file_is_divided(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n" + '5" pipe,1\n' + 1000 * "plain,1\n")
+    with pytest.raises(SourceError, match="quote"):
+        pieces_of_table([path], "utf-8", 100)
+
+
+def test_pieces_need_the_same_columns(tmp_path: Path, settings: Callable[..., Settings]):
+    for name, header in (("a.csv", "x,y\n"), ("b.csv", "x,z\n")):
+        (tmp_path / "t").mkdir(exist_ok=True)
+        (tmp_path / "t" / name).write_text(header + 200_000 * "1,2\n")
+    with pytest.raises(SourceError, match=r"b\.csv has no column 'y', but .*a\.csv has one"):
+        divide(settings(tmp_path / "t"))
+
+
+@pytest.mark.parametrize("when", ["between the ranges", "while a range is listed"])
+def test_a_table_that_changes_is_refused(
+    table: Path, settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, when: str
+):
+    paths = divide(settings(table))
+    if when == "between the ranges":
+        list_range_file(paths[0])
+        os.utime(table, ns=(1, 1))
+    else:
+        from pipeline.tables import ranges
+
+        real = ranges.extract.list_rows
+
+        def changing(*arguments: Any, **options: Any) -> Any:
+            os.utime(table, ns=(2, 2))
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(ranges.extract, "list_rows", changing)
+    with pytest.raises(SourceError, match=r"table\.csv changed while it was read: run again"):
+        list_range_file(paths[1])
+    with pytest.raises(SettingsError, match="was not listed"):
+        join(settings(table), paths)
+
+
+def test_the_command_line_divides_too(table: Path, settings: Callable[..., Settings]):
+    snapshot = load_snapshot(extract(settings(table, key_column="")))
+    assert snapshot.listed == 2 * ROWS + 3
+    assert len(snapshot.parts) == 3
+
+
+def test_a_wrong_size_is_refused(table: Path, settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch):
+    made = settings(table)
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "0.5")
+    with pytest.raises(SettingsError, match=r"TENFOLD_RANGE_MEGABYTES must be a number above 0, got '0\.5'"):
+        divide(made)
+
+
+def test_every_row_is_read_once_from_pieces(table: Path):
+    whole = [row for raw in read_table([table]) for row in raw.batch.to_pylist()]
+    assert content_of(pieces_of_table([table], "utf-8", 300_000)) == whole
