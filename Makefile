@@ -1,6 +1,6 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev env-engines run backfill up down status test test-long docs check lock clean bench-env bench-sharding \
+.PHONY: help env env-dev env-engines env-readers run backfill up down status test test-long docs check lock clean bench-env bench-sharding \
 	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts bench-tables demo-gcs docker-up \
 	docker-check docker-down
 
@@ -60,7 +60,7 @@ PYTEST_BESIDE := $(VENV_PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 test: env-dev ## run the tests that a change needs (minutes)
 	$(PYTEST_BESIDE) -n 3 -m "not long and not alone"
 
-test-long: env-dev env-engines ## run the other tests
+test-long: env-dev env-engines env-readers ## run the other tests
 	$(PYTEST_BESIDE) -n 4 -m "long and not alone"
 	$(VENV_PYTHON) -m pytest -m alone
 
@@ -93,6 +93,7 @@ lock: ## compile the lock files from pyproject.toml (needs uv)
 	$(LOCK) --group cuda -c requirements.txt -o requirements-cuda.txt
 	$(LOCK) benchmarks/peers.in -o $(PEERS)
 	$(LOCK) -c requirements.txt benchmarks/storage.in -o $(STORAGE_PEERS)
+	$(LOCK) -c requirements.txt pyproject.toml tests/readers.in -o $(READERS)
 
 ENGINES := requirements-engines.txt
 # Airflow's side of Spark, in a folder of its own, because Airflow itself is in .venv.
@@ -106,6 +107,12 @@ env-engines: env .engines/airflow/installed ## create .engines with Spark and Be
 	if $(UV) --version >/dev/null 2>&1; then pip="$(UV) pip"; else pip=".engines/bin/python -m pip"; fi; \
 		$$pip install --quiet --no-deps --require-hashes --target $(@D) -r $(SPARK_PROVIDER)
 	touch $@
+
+READERS := tests/requirements-readers.txt
+env-readers: env .readers/installed ## create .readers with DALI and Grain, which read our shards in tests (1.4 GB)
+
+.readers/installed: $(READERS)
+	$(call make-peers,.readers,$(READERS))
 
 PEERS := benchmarks/requirements-peers.txt
 STORAGE_PEERS := benchmarks/requirements-storage.txt
@@ -163,5 +170,5 @@ bench-plugin: env-dev ## measure how fast a training opens in Airflow's UI, and 
 	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH
 
 clean: ## remove the environment and the caches of tools; data in workspace/ stays
-	rm -rf .venv .engines .tools .bench .airflow docs/_build tenfold.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .engines .readers .tools .bench .airflow docs/_build tenfold.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -57,6 +57,7 @@ EXAMPLES = {
     "train": "--set dataset=workspace/datasets/flowers/4766e75c17183005 --set epochs=30",
     "compare-inputs": "--set source_uri=/data/flowers --set contenders=files,shards,resized",
     "verify": "workspace/datasets/flowers/4766e75c17183005",
+    "index": "workspace/datasets/flowers/4766e75c17183005",
     "shuffle-quality": "workspace/datasets/flowers/4766e75c17183005",
     "report": "workspace/runs/RUN",
     "report compare": "workspace/runs/RUN_A workspace/runs/RUN_B --to compare.html",
@@ -205,6 +206,15 @@ def _verify(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.dataset.verify import verify
 
     return verify(_reachable("dataset", options.dataset))
+
+
+def _index(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.dataset.index_files import write_indexes
+    from pipeline.dataset.manifest import load
+
+    folder = _reachable("dataset", options.dataset)
+    shards = [shard for split in load(folder).splits.values() for shard in split.shards]
+    return {"dataset": str(folder), **write_indexes(folder, shards)}
 
 
 def _reachable(what: str, uri: str) -> Place:
@@ -559,6 +569,8 @@ def _add_checks(commands: Any) -> None:
     comparison.add_argument("--again", action="store_true", help="measure a complete comparison once more")
     comparison.set_defaults(format=_format_inputs)
     _add(commands, "verify", _verify, "Check every byte and record of a dataset.", _DATASET)
+    offsets = "Write the index of each shard that has none, for readers that read single records."
+    _add(commands, "index", _index, offsets, _DATASET)
     order = "Measure how close the training order is to a perfect shuffle, and how shuffle_megabytes would change that."
     quality = _add(commands, "shuffle-quality", _shuffle_quality, order, _DATASET)
     quality.set_defaults(format=_format_shuffle_quality)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ CASES = {
     "raw": {"prepare": "raw"},
     "plain": {"feature_keys": "plain"},
     "label_offset": {"label_offset": 1},
+    "few shards": {"num_shards": 2},
     "gzip": {"compression": "gzip", "prepare": "raw", "feature_keys": "plain", "label_offset": 1},
     "boxes": {},
     "plain boxes": {"feature_keys": "plain", "label_offset": 1},
@@ -188,7 +190,8 @@ def publish_case(name: str, folder: Path) -> tuple[Path, Sequence[SourceImage]]:
 
 def files_of(folder: Place) -> dict[str, bytes]:
     """Return the content of all files of a dataset, by name."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    # `index` is the only folder in it. Each name of a file has a dot.
+    return {path.name: path.read_bytes() for pattern in ("*.*", "index/*") for path in folder.glob(pattern)}
 
 
 def files_of_version(folder: Place) -> dict[str, bytes]:
@@ -201,6 +204,18 @@ def examples(folder: Path, split: str) -> Iterator[dict]:
     for shard in load(folder).splits[split].shards:
         for record in tfrecord.read_records(folder / shard.name):
             yield example.decode(record)
+
+
+def indexes_by_tfrecord2idx(folder: Path) -> dict[str, bytes]:
+    """Return the index of each shard, by the name of the shard without its suffix, as the package `tfrecord` makes it.
+
+    It runs in a process of its own, because the package declares the same messages as TensorFlow.
+    """
+    subprocess.run([sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(folder)], check=True)
+    made = {path.stem: path.read_bytes() for path in folder.glob("*.tfindex")}
+    for name in made:
+        (folder / f"{name}.tfindex").unlink()
+    return made
 
 
 def keys_of(folder: Path, split: str) -> set[bytes]:

@@ -287,11 +287,12 @@ def test_the_next_build_removes_shards_left_by_a_kill_after_the_commit(settings:
     elsewhere = changed(settings, publish_uri=str(tmp_path / "published"))
     plan_path = write_shards(elsewhere, take_snapshot(elsewhere))
     written = Path(load_plan(plan_path).written)
-    kept = {path: path.read_bytes() for path in written.iterdir()}
+    kept = {path: path.read_bytes() for path in written.rglob("*.*")}
+    assert {path.suffix for path in kept} == {".tfrecord", ".idx"}
     publish(plan_path, elsewhere)
-    written.mkdir()
-    for path, shard in kept.items():
-        path.write_bytes(shard)
+    (written / "index").mkdir(parents=True)
+    for path, content in kept.items():
+        path.write_bytes(content)
     assert build(elsewhere)["already_complete"] is True
     assert not written.exists()
 
@@ -455,7 +456,7 @@ def test_a_shard_replaced_by_one_of_equal_size_is_refused(make_images: MakeImage
 def test_dataset_json_holds_a_checksum_for_each_metadata_file(settings: Settings):
     folder = Path(build(settings)["dataset"])
     listed = {each["file"] for each in load(folder).lists}
-    others = {path.name for path in folder.iterdir() if path.suffix not in (".tfrecord", ".html")} - {
+    others = {path.name for path in folder.glob("*.*") if path.suffix not in (".tfrecord", ".html")} - {
         "dataset.json",
         "skipped.jsonl",
     }

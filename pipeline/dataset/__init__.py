@@ -1,4 +1,4 @@
-"""What a dataset is: the manifest (`dataset.json`), labels, partitions, verification, metadata, local copies."""
+"""What a dataset is: manifest (`dataset.json`), labels, partitions, verification, metadata, indexes, local copies."""
 
 from typing import Any
 

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import google_crc32c
 
 from pipeline import storage
-from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, read_shard_lists, write_shard_lists
+from pipeline.dataset.index_files import records_at
+from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, read_shard_lists, shard_to_json, write_shard_lists
 from pipeline.dataset_name import PATTERN
 from pipeline.errors import ConflictError, DatasetError
 from pipeline.records import tfrecord
@@ -161,12 +162,12 @@ def to_json(dataset: Dataset) -> bytes:
 
 
 def _split_to_json(split: Split) -> dict[str, Any]:
+    content = asdict(replace(split, shards=()))  # `asdict` would copy a million shards.
     if split.shard_lists:
-        content = asdict(replace(split, shards=()))  # `asdict` would copy a million shards.
         del content["shards"]
     else:
-        content = asdict(split)
         del content["shard_lists"]
+        content["shards"] = list(map(shard_to_json, split.shards))
     return content
 
 
@@ -333,7 +334,7 @@ def _training_images(folder: Place, dataset: Dataset) -> Iterator[tuple[str, byt
 def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[tuple[str, bytes]]:
     """Return images as (key, JPEG or PNG file), by their positions through all shards of the split, from 0.
 
-    A shard is read up to the last wanted record. In a bucket, it is copied first.
+    Only these records are read. A shard without an index is read up to the last of them, and in a bucket copied first.
     """
     images = [read_image(record, dataset.records) for record in _records_at(folder, dataset, split, positions)]
     return [(image.filename.decode("utf-8", "surrogateescape"), as_file(image)) for image in images]
@@ -351,8 +352,8 @@ def _records_at(folder: Place, dataset: Dataset, split: str, positions: Sequence
     for shard in dataset.splits[split].shards:
         wanted = {position - before for position in positions if 0 <= position - before < shard.examples}
         if wanted:
-            records = islice(tfrecord.read_records(folder / shard.name), max(wanted) + 1)
-            found |= {before + number: record for number, record in enumerate(records) if number in wanted}
+            records = records_at(folder, shard, wanted)
+            found |= {before + number: record for number, record in records.items()}
         before += shard.examples
     return [found[position] for position in positions]
 

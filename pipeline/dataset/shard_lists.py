@@ -34,6 +34,18 @@ class Shard:
     crc32c: str
     ends: str = ""
     """The result of `tfrecord.ends_of`, in hexadecimal digits. Empty if unknown, as in earlier releases."""
+    index_bytes: int = 0
+    index_crc32c: str = ""
+    """Size and CRC32C of the index (index_files.py). Empty if there is none, as in gzip and in earlier releases."""
+
+
+def shard_to_json(shard: Shard) -> dict[str, Any]:
+    """Return the entry of a shard in `dataset.json`, or in a list of shards."""
+    entry = asdict(shard)
+    if not shard.index_crc32c:
+        # The lists of a version must have the same bytes if an earlier release wrote its shards.
+        del entry["index_bytes"], entry["index_crc32c"]
+    return entry
 
 
 def write_shard_lists(
@@ -57,7 +69,7 @@ def write_shard_lists(
 def _write(folder: Place, name: str, shards: Sequence[Shard]) -> Mapping[str, Any]:
     with new_list(folder / name) as file:
         for shard in shards:
-            file.write_row(asdict(shard))
+            file.write_row(shard_to_json(shard))
     sizes = [shard.bytes for shard in shards]
     # The dataset card shows these figures. Without them, it would have to read the lists.
     return {**file.facts(name), "shards": len(sizes), "min_bytes": min(sizes), "max_bytes": max(sizes)}

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from pipeline import storage
+from pipeline.dataset.index_files import problem_of_index
 from pipeline.dataset.manifest import Dataset, Split, load
 from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError
@@ -43,6 +44,7 @@ def verify(folder: Place) -> dict[str, Any]:
             # With a damaged shard, the counts differ too, and the same problem would be reported twice.
             if len(problems) == before:
                 problems += _problems_of_split(name, split, {dataset.labels[id_]: n for id_, n in counted.items()})
+    problems += filter(None, (problem_of_index(folder, shard) for shard in _shards(dataset)))
     problems += [*_problems_of_lists(folder, dataset), *_problems_of_counts(dataset)]
     return {"ok": not problems, "records": records, "problems": problems}
 

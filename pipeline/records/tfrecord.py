@@ -9,6 +9,7 @@ import io
 import os
 import struct
 import zlib
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -16,6 +17,7 @@ from typing import IO, Any, Protocol
 
 import google_crc32c
 
+from pipeline import storage
 from pipeline.errors import DatasetError
 from pipeline.storage import Place, crc32c
 
@@ -69,6 +71,8 @@ class Writer(Protocol):
 
     size: int
     crc32c: int
+    sizes: "array[int]"
+    """Size in bytes of each record with its frame, for the index. Empty in a gzip file, which has no index."""
 
     @property
     def ends(self) -> bytes:
@@ -89,6 +93,7 @@ class RecordWriter:
 
     def __init__(self, descriptor: int) -> None:
         self.size = self.crc32c = 0
+        self.sizes = array("Q")
         self._descriptor = descriptor
         self._gathered: list[bytes] = []
         self._first = self._last = b""
@@ -100,6 +105,7 @@ class RecordWriter:
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         """Write one record of `before` and `body`. `body_crc` is the CRC32C of `body`."""
+        self.sizes.append(HEADER_BYTES + len(before) + len(body) + FOOTER_BYTES)
         if len(body) >= SHORT:
             self._flush()  # The gathered records come first in the file.
             self._write_large(before, body, body_crc)
@@ -116,6 +122,7 @@ class RecordWriter:
         if records:
             self._first = self._first or records[0][-FOOTER_BYTES:]
             self._last = records[-1][-FOOTER_BYTES:]
+            self.sizes.extend(map(len, records))
             self._gathered += records
             self._flush()
 
@@ -157,6 +164,7 @@ class GzipRecordWriter:
 
     def __init__(self, descriptor: int) -> None:
         self.size = self.crc32c = 0
+        self.sizes = array("Q")
         self._file = open(descriptor, "wb", closefd=False)  # noqa: SIM115 - closed by close
         # 16 adds the gzip header and trailer. `gzip.GzipFile` would write the time into the header.
         self._compress = zlib.compressobj(GZIP_LEVEL, wbits=16 + zlib.MAX_WBITS)
@@ -226,6 +234,33 @@ def records_of(file: IO[bytes], path: Place) -> Iterator[bytes]:
         yield data
 
 
+def record_at(path: Place, offset: int, size: int) -> bytes:
+    """Return the data of one record of a file that is not compressed, verified, without reading any other record.
+
+    Args:
+        path: The file.
+        offset: Where the record begins, in bytes.
+        size: Size of the record with its frame, in bytes.
+
+    Raises DatasetError if the record is damaged, or if there is none of this size.
+    """
+    framed = storage.read_range(path, offset, size)
+    if record_size(framed, path, offset) != size:
+        raise DatasetError(f"{path}: the record at byte {offset} does not have the {size} bytes that its index states")
+    return _checked(io.BytesIO(framed[HEADER_BYTES:]), path, offset, framed[:HEADER_BYTES])
+
+
+def record_size(begin: bytes, path: Place, offset: int) -> int:
+    """Return the size in bytes of a record with its frame, from the bytes with which it begins.
+
+    Raises DatasetError with the file and the offset of the record if its header is damaged.
+    """
+    # The checksum comes before the use of the length: with a flipped bit, it could ask for any number of bytes.
+    if not has_valid_header(begin):
+        raise DatasetError(f"{path}: the record at byte {offset} has a damaged header")
+    return HEADER_BYTES + int.from_bytes(begin[:8], "little") + FOOTER_BYTES
+
+
 def has_valid_header(begin: bytes) -> bool:
     """Whether a file that begins with `begin` begins with a record, by the checksum of the length of the record."""
     header = begin[:HEADER_BYTES]
@@ -291,10 +326,7 @@ def _read_record(file: IO[bytes], path: Place) -> bytes | None:
 
 
 def _checked(file: IO[bytes], path: Place, offset: int, header: bytes) -> bytes:
-    # The checksum comes before the use of the length: with a flipped bit, it could ask for any number of bytes.
-    if not has_valid_header(header):
-        raise DatasetError(f"{path}: the record at byte {offset} has a damaged header")
-    (length,) = _LENGTH.unpack(header[:8])
+    length = record_size(header, path, offset) - HEADER_BYTES - FOOTER_BYTES
     data, footer = file.read(length), file.read(FOOTER_BYTES)
     if len(data) < length or len(footer) < FOOTER_BYTES:
         raise DatasetError(f"{path}: the record at byte {offset} is cut short")

@@ -13,6 +13,7 @@ from typing import Any
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.dataset.content_hashes import HASH_BYTES, HASHES
+from pipeline.dataset.index_files import INDEX_FOLDER, crc32c_text, index_name, scan_shard, write_index
 from pipeline.dataset.labels import claim_labels
 from pipeline.dataset.lists import JsonLines, ListWriter, file_facts, new_list
 from pipeline.dataset.manifest import (
@@ -31,6 +32,7 @@ from pipeline.dataset.partitions import Partition, last_listed, partition_of, sa
 from pipeline.dataset.shard_lists import Shard
 from pipeline.dataset.tfds_metadata import tfds_files
 from pipeline.errors import ConflictError, DatasetError, SourceError
+from pipeline.records.record_index import index_of
 from pipeline.sharding.gate import Ask, decide, findings, notices
 from pipeline.sharding.kinds import kind_of
 from pipeline.sharding.plan_files import Plan, load_plan
@@ -59,7 +61,7 @@ def copy_range(plan_path: Place, advance: Advance) -> None:
     """
     range_plan, results = _finished_shards(plan_path)
     torn = set()
-    are_sound = ordered_map(partial(_publish_shard, range_plan), results, COPIERS)
+    are_sound = ordered_map(partial(_publish, range_plan), results, COPIERS)
     for result, is_sound in zip(results, are_sound, strict=True):
         if is_sound:
             advance(1, result.bytes)
@@ -68,7 +70,10 @@ def copy_range(plan_path: Place, advance: Advance) -> None:
     if torn:
         _write_again(plan_path, torn, advance)
     # The commit relies on these names: after a power loss, it must not exist without its shards.
-    storage.sync_folder(place_of(range_plan.published))
+    published = place_of(range_plan.published)
+    if any(result.index_crc32c for result in results):
+        storage.sync_folder(published / INDEX_FOLDER)
+    storage.sync_folder(published)
 
 
 def _write_again(plan_path: Place, torn: Collection[str], advance: Advance) -> None:
@@ -78,9 +83,30 @@ def _write_again(plan_path: Place, torn: Collection[str], advance: Advance) -> N
     write_range(plan_path, lambda *_: None)
     range_plan, results = _finished_shards(plan_path)
     for result in (result for result in results if result.name in torn):
-        if not _publish_shard(range_plan, result):
+        if not _publish(range_plan, result):
             raise DatasetError(f"{result.name} of {plan_path} was damaged twice: check the disk, and run again")
         advance(1, result.bytes)
+
+
+def _publish(range_plan: RangePlan, result: ShardResult) -> bool:
+    """Copy a shard and its index unless they are there. Returns whether the shard is complete, as `_publish_shard`."""
+    is_sound = _publish_shard(range_plan, result)
+    if is_sound and result.index_crc32c:
+        _publish_index(range_plan, result)
+    return is_sound
+
+
+def _publish_index(range_plan: RangePlan, result: ShardResult) -> None:
+    """Copy the index of a published shard unless it is there. If it was lost or damaged, make it from the shard."""
+    published, name = place_of(range_plan.published), index_name(result.name)
+    if _crc32c(published / name) == result.index_crc32c:
+        return
+    index = b""
+    with suppress(FileNotFoundError):  # Another attempt may have published the shard and removed the written files.
+        index = (place_of(range_plan.written) / name).read_bytes()
+    if crc32c_text(index) != result.index_crc32c:
+        index = index_of(scan_shard(published / result.name))
+    write_index(published / name, index)
 
 
 def _publish_shard(range_plan: RangePlan, result: ShardResult) -> bool:
@@ -343,8 +369,10 @@ def _remove_copied(plan: Plan) -> None:
     if written == place_of(plan.dataset):
         return
     shards = (shard for split in load(place_of(plan.dataset)).splits.values() for shard in split.shards)
-    for _ in ordered_map(lambda shard: (written / shard.name).unlink(missing_ok=True), shards, PARALLEL_REQUESTS):
+    names = (name for shard in shards for name in (shard.name, index_name(shard.name) if shard.index_crc32c else ""))
+    for _ in ordered_map(lambda name: (written / name).unlink(missing_ok=True), filter(None, names), PARALLEL_REQUESTS):
         pass
     if isinstance(written, Path):
-        with suppress(OSError):  # The folder does not exist or is not empty.
-            written.rmdir()
+        for folder in (written / INDEX_FOLDER, written):
+            with suppress(OSError):  # The folder does not exist or is not empty.
+                folder.rmdir()

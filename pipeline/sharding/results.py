@@ -43,6 +43,9 @@ class ShardResult:
     """Key and hash of each image. Empty if near-duplicates are not looked for."""
     profiles: dict[str, int] = field(default_factory=dict)
     """Number of images whose ICC profile is not sRGB, by how the profile was used: converted or ignored."""
+    index_bytes: int = 0
+    index_crc32c: str = ""
+    """See `Shard.index_crc32c`."""
 
 
 @dataclass(frozen=True)

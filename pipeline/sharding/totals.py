@@ -30,7 +30,17 @@ class SplitTotals:
         self.examples += result.examples
         self.bytes += result.bytes
         self.classes.update(result.classes)
-        self.shards.append(Shard(result.name, result.examples, result.bytes, result.crc32c, result.ends))
+        self.shards.append(
+            Shard(
+                name=result.name,
+                examples=result.examples,
+                bytes=result.bytes,
+                crc32c=result.crc32c,
+                ends=result.ends,
+                index_bytes=result.index_bytes,
+                index_crc32c=result.index_crc32c,
+            )
+        )
         self.hashes_crc32c.append(int(result.hashes_crc32c, 16))
 
     def as_split(self) -> Split:

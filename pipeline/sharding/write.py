@@ -3,12 +3,15 @@
 import platform
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import IO, Any
 
 from pipeline import storage
 from pipeline.allowed import require_output, require_source
+from pipeline.dataset.index_files import crc32c_text, has_index, index_name, write_index
 from pipeline.errors import SettingsError
+from pipeline.records.record_index import index_of
 from pipeline.records.tfrecord import writer_of
 from pipeline.sharding.examples import Examples
 from pipeline.sharding.kinds import kind_of
@@ -137,11 +140,17 @@ def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collecti
 
 
 def _write(path: Place, spec: ShardSpec, examples: Examples, rows: Iterable[Any], advance: Advance) -> WrittenShard:
-    """Write some rows as one shard. The file is complete or absent."""
+    """Write some rows as one shard, then its index. Each file is complete or absent."""
     sums = examples.sums()
     # The shard is synced, because the commit relies on it after a power loss.
     with storage.write_new(path, synced=True) as file:
         records = writer_of(path, file)
         examples.write(rows, records, sums, advance)
         records.close()
-    return WrittenShard(sums.result(spec, records), bytes(sums.hashes))
+    result = sums.result(spec, records)
+    if has_index(spec.name):
+        assert sum(records.sizes) == records.size, "the writer did not count each record"
+        index = index_of(records.sizes)
+        write_index(path.parent / index_name(spec.name), index)
+        result = replace(result, index_bytes=len(index), index_crc32c=crc32c_text(index))
+    return WrittenShard(result, bytes(sums.hashes))

@@ -14,17 +14,20 @@ import pytest
 
 from pipeline.dataset.manifest import list_shards, load, save
 from pipeline.records.format import RecordFormat
-from tests.published import LABELS, publish_case
+from tests.published import LABELS, files_of, publish_case
+from tests.readers_environment import run_with_readers
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "dataset.md").read_text("utf-8")
 GUIDE = (DOCS / "how-to" / "read-shards.md").read_text("utf-8")
 OPENING, *READERS = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 READ = [
+    ("from pipeline.dataset.shards import Shards", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
     ("import tensorflow as tf", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
     ('compression_type="GZIP"', "gzip", r"\(\d+, \d+, 3\) LABEL"),
     ("image/object/bbox/", "boxes", r"\(\d+, \d+, 3\) LABEL( LABEL)* \([012], 4\)"),
-    ("from tfrecord import", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
+    ('np.asarray(Image.open(io.BytesIO(features["image/encoded"])', "label_offset", r"\(\d+, \d+, 3\) LABEL"),
+    ("shard=(worker, workers)", "few shards", "[01] LABEL"),
     ("import tensorflow_datasets", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
 ]
 """For each reader, in the order of the page: words that only it contains, its dataset, a line of its output."""
@@ -39,7 +42,20 @@ def test_a_reader_runs_as_written(
     folder = publish_case(name, tmp_path)[0]
     monkeypatch.setenv("DATASET", str(folder))
     run(OPENING + reader)
-    printed = capfd.readouterr().out.splitlines()
+    check_printed(capfd.readouterr().out.splitlines(), folder, line)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("reader", ["dali", "grain"])
+def test_a_reader_of_another_environment_runs_as_written(reader: str, tmp_path: Path):
+    [code] = re.findall(rf"```{{code-block}} python\n:class: {reader}\n\n(.*?)```", GUIDE, re.DOTALL)
+    folder = publish_case("label_offset", tmp_path)[0]
+    printed = run_with_readers(OPENING + code, DATASET=str(folder)).decode().splitlines()
+    check_printed(printed, folder, r"\(\d+, \d+, 3\) LABEL")
+
+
+def check_printed(printed: list[str], folder: Path, line: str) -> None:
+    """Compare what a reader printed with the training split: a line of this form for each example."""
     label = f"({'|'.join(map(re.escape, LABELS))})"
     assert [text for text in printed if not re.fullmatch(line.replace("LABEL", label), text)] == []
     train = load(folder).splits["train"]
@@ -85,7 +101,7 @@ def test_the_table_has_all_features_of_a_record(feature_keys: str, column: int):
 
 @pytest.mark.parametrize("name", ["keep", "gzip", "boxes"])
 def test_the_list_of_files_is_complete(name: str, tmp_path: Path):
-    patterns = re.findall(r"`([^`/ ]*\.[^`/ ]+)`", PAGE.partition("## How shards are written")[0])
-    names = {path.name for path in publish_case(name, tmp_path)[0].iterdir()}
+    patterns = re.findall(r"`(?:index/)?([^`/ ]*\.[^`/ ]+)`", PAGE.partition("## How shards are written")[0])
+    names = files_of(publish_case(name, tmp_path)[0])
     alike = {re.sub(r"^[a-z]+-\d+-of-\d+", "train-00000-of-00010", name).removesuffix(".gz") for name in names}
     assert [name for name in alike if not any(fnmatch(name, pattern) for pattern in patterns)] == []

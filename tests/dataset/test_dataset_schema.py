@@ -133,7 +133,8 @@ def test_a_missing_field_is_refused_unless_it_is_optional(full: Any):
     # Datasets of earlier releases lack these.
     optional |= {("quality", "contradictions"), ("quality", "classes_without_training"), ("hashes",), ("files",)}
     optional |= {("quality", "skipped_by_name"), ("quality", "classes_unused"), ("settings", "max_file_megabytes")}
-    optional |= {("splits", split, "shards", 0, "ends") for split in full["splits"]}
+    of_shard = ("ends", "index_bytes", "index_crc32c")
+    optional |= {("splits", split, "shards", 0, name) for split in full["splits"] for name in of_shard}
     of_drift = {("quality", "drift", name) for name in ("sizes", "aspect", "brightness", "classes")}
     for place in (place for place in places(full) if place != ("software",)):
         for name in at(full, place):

@@ -1,4 +1,4 @@
-"""Published shards, read by third-party code: TensorFlow, the PyPI package `tfrecord`, and TensorFlow Datasets.
+"""Published shards, read by third-party code: TensorFlow, TensorFlow Datasets, `tfrecord` of PyPI, DALI and Grain.
 
 Each reader must find every image of the source exactly once, with its size, labels and boxes. This file repeats the
 keys that the readers use, so that a test fails if the project renames a key.
@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from tests.published import CASES, LABELS, LEAF, SourceImage, publish, publish_case
+from tests.readers_environment import run_with_readers
 from tests.sources.examples import imagenet
 
 ALL = list(CASES)
@@ -398,6 +399,110 @@ def test_tfrecord_of_pypi_reads_every_image(published: Published, read_by_tfreco
         for split in published.described["splits"]
     }
     check(published, found, expected(published, content_in_record(published)))
+
+
+READ_PARTS_WITH_TFRECORD = """
+import json, pickle, sys
+from tfrecord import tfrecord_loader
+
+shard, index, parts = json.load(sys.stdin)
+found = [list(tfrecord_loader(shard, index, None, shard=(part, parts))) for part in range(parts)]
+pickle.dump(found, sys.stdout.buffer)
+"""
+
+
+def test_tfrecord_of_pypi_divides_a_shard_by_its_index(
+    all_published: dict[str, Published], read_by_tfrecord: Mapping[str, Any]
+):
+    published = all_published["few shards"]
+    shard = Path(published.shards("train")[0])
+    index = published.folder / "index" / f"{shard.stem}.idx"
+    command = [sys.executable, "-c", READ_PARTS_WITH_TFRECORD]
+    given = json.dumps([str(shard), str(index), 3]).encode()
+    parts = pickle.loads(subprocess.run(command, input=given, capture_output=True, check=True).stdout)
+    whole = [each["image/encoded"] for each in read_by_tfrecord[str(shard)]]
+    assert [each["image/encoded"] for part in parts for each in part] == whole
+    assert [len(part) for part in parts] == [1, 1, 2]  # 4 records: no part reads all of them
+
+
+# --- DALI and Grain, in their own environment -------------------------------------------------------------------------
+
+READ_WITH_DALI = """
+import json, pickle, sys
+import nvidia.dali.tfrecord as tfrec
+from nvidia.dali import fn, pipeline_def
+
+
+def read(shards, indexes, keys):
+    text, number = tfrec.FixedLenFeature((), tfrec.string, ""), tfrec.FixedLenFeature([1], tfrec.int64, -1)
+    features = {keys[name]: text for name in ("content", "names")}
+    features |= {keys[name]: number for name in ("height", "width", "ids")}
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def records():
+        read = fn.readers.tfrecord(path=shards, index_path=indexes, features=features, name="reader")
+        return tuple(read[key] for key in features)
+
+    batches = records()
+    batches.build()
+    for _ in range(batches.reader_meta("reader")["epoch_size"]):
+        values = dict(zip(features, (batch.at(0) for batch in batches.run())))
+        yield {key: value.tobytes() if features[key] is text else value.tolist() for key, value in values.items()}
+
+
+pickle.dump([list(read(*given)) for given in json.load(sys.stdin)], sys.stdout.buffer)
+"""
+READ_WITH_GRAIN = """
+import json, pickle, sys
+import grain
+from pipeline.dataset.shards import Shards
+
+found = [list(grain.MapDataset.source(Shards(*given)).shuffle(seed=1)) for given in json.load(sys.stdin)]
+pickle.dump(found, sys.stdout.buffer)
+"""
+BY_DALI = [case for case in UNCOMPRESSED if "boxes" not in case]
+"""DALI reads only one text in a feature."""
+
+
+@pytest.mark.long
+def test_dali_reads_every_image_by_the_indexes(all_published: dict[str, Published]):
+    given = []
+    for name, split in _parts(BY_DALI):
+        published = all_published[name]
+        shards = [Path(path) for path in published.shards(split)]
+        indexes = [str(published.folder / "index" / f"{path.stem}.idx") for path in shards]
+        given.append([list(map(str, shards)), indexes, dict(published.keys)])
+    _check_all(all_published, BY_DALI, pickle.loads(run_with_readers(READ_WITH_DALI, json.dumps(given).encode())))
+
+
+@pytest.mark.long
+def test_grain_reads_every_image(all_published: dict[str, Published]):
+    given = [[str(all_published[name].folder), split] for name, split in _parts(ALL)]
+    _check_all(all_published, ALL, pickle.loads(run_with_readers(READ_WITH_GRAIN, json.dumps(given).encode())))
+
+
+def _parts(cases: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, split) for name in cases for split in ("train", "validation")]
+
+
+def _check_all(
+    all_published: Mapping[str, Published], cases: Sequence[str], records: Sequence[Sequence[dict[str, Any]]]
+) -> None:
+    """Check the records of all splits of some datasets, in the order of `_parts`."""
+    of_part = dict(zip(_parts(cases), records, strict=True))
+    for name in cases:
+        published = all_published[name]
+        found = {
+            split: [
+                (_first(each[published.keys["content"]]), seen(each, published.keys)) for each in of_part[name, split]
+            ]
+            for split in published.described["splits"]
+        }
+        check(published, found, expected(published, content_in_record(published)))
+
+
+def _first(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else value[0]
 
 
 # --- TensorFlow Datasets ----------------------------------------------------------------------------------------------

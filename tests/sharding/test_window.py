@@ -18,9 +18,11 @@ from PIL import Image
 
 from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
+from pipeline.dataset.index_files import index_name
 from pipeline.dataset.manifest import Dataset, images_at, last_version, list_shards, load, require_shards, save
 from pipeline.dataset.partitions import Partition, newest_partitions, save_partition
 from pipeline.dataset.shard_cache import remote_shards
+from pipeline.dataset.shards import Shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError, GateError
 from pipeline.records.format import RecordFormat
@@ -118,6 +120,20 @@ def test_a_window_reads_each_example_of_its_dates_once(settings: Settings):
         assert [{shard.copy for shard in remote_shards(window, load(window)).values()}] == [
             {shard.copy for version in versions for shard in remote_shards(version, load(version)).values()}
         ]
+
+
+def test_records_of_a_window_are_read_by_the_indexes_of_its_versions(settings: Settings):
+    window = newest_dataset(settings)
+    versions = [name_folder(settings) / version for version in sorted(set(load(window).window.values()))]
+    assert list(Shards(window)) == [record for version in versions for record in Shards(version)]
+    removed = versions[1] / index_name(load(versions[1]).splits["train"].shards[0].name)
+    removed.unlink()
+    assert verify(window)["problems"] == [
+        f"{window / f'../../{versions[1].name}/index/{removed.name}'} is missing: `index` writes it again"
+    ]
+    assert main(["index", str(window)]) == 0
+    assert removed.is_file()
+    assert verify(window)["ok"]
 
 
 def test_a_window_is_a_dataset_without_shards_of_its_own(settings: Settings):

@@ -1,0 +1,52 @@
+"""The index of a file of records, in the format of `tfrecord2idx` of NVIDIA DALI, which other readers use, too.
+
+Line N has the offset and the size of record N in bytes: "0 1380", then "1380 1402". Both count whole records, with
+their length and checksums. Source: tools/tfrecord2idx of NVIDIA/DALI.
+"""
+
+from array import array
+from collections.abc import Iterable
+from itertools import accumulate, chain
+from typing import IO
+
+from pipeline.errors import DatasetError
+from pipeline.records.tfrecord import HEADER_BYTES, record_size
+from pipeline.storage import Place
+
+
+def index_of(sizes: Iterable[int]) -> bytes:
+    """Return the index of a file whose records have these sizes in bytes, with their frames."""
+    sizes = array("Q", sizes)
+    return "".join(f"{offset} {size}\n" for offset, size in zip(offsets_of(sizes), sizes, strict=False)).encode()
+
+
+def sizes_of(index: bytes) -> "array[int] | None":
+    """Return the size of each record that an index lists; None if the index is damaged.
+
+    Damage is detected because each record must begin at the end of the record before.
+    """
+    try:
+        sizes = array("Q", (int(line.partition(b" ")[2]) for line in index.splitlines()))
+    except (ValueError, OverflowError):
+        return None
+    return sizes if index_of(sizes) == index else None
+
+
+def offsets_of(sizes: Iterable[int]) -> "array[int]":
+    """Return the offset of each record in bytes, and then the end of the last record."""
+    return array("Q", accumulate(chain((0,), sizes)))
+
+
+def scan_sizes(file: IO[bytes], path: Place) -> "array[int]":
+    """Return the size of each record of an open file that is not compressed. Only the headers are read.
+
+    Raises DatasetError with the file and the offset in bytes of the first record that has a damaged header or is cut.
+    """
+    sizes, offset = array("Q"), 0
+    while header := file.read(HEADER_BYTES):
+        sizes.append(record_size(header, path, offset))
+        offset = file.seek(offset + sizes[-1])
+    # A seek beyond the end of a file raises no error.
+    if offset > file.seek(0, 2):
+        raise DatasetError(f"{path}: the record at byte {offset - sizes[-1]} is cut short")
+    return sizes

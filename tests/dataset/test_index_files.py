@@ -1,0 +1,286 @@
+"""The files in `index/`: written with the shards, published, verified, repaired, and made for datasets without them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.build import build
+from pipeline.config import Settings, settings_from
+from pipeline.dataset import index_files
+from pipeline.dataset.index_files import index_name, write_index
+from pipeline.dataset.manifest import Dataset, images_at, load, rows_at, to_json
+from pipeline.dataset.verify import verify
+from pipeline.records import tfrecord
+from pipeline.sharding.plan_files import load_plan
+from pipeline.sharding.write import write_range
+from pipeline.storage import Place, local, place_of
+from pipeline.tables.samples import write_sample_table
+from tests.conftest import MakeImages
+from tests.fake_gcs import FakeGcs
+from tests.published import (
+    build_in_stages,
+    changed,
+    commit,
+    files_of,
+    indexes_by_tfrecord2idx,
+    no_progress,
+    planned,
+    publish,
+    publish_case,
+    write_and_copy,
+)
+from tests.writes import writes
+
+
+def indexes(folder: Place, dataset: Dataset | None = None) -> dict[str, bytes]:
+    """Return the content of the index of each shard, by the name of the index."""
+    dataset = dataset or load(folder)
+    names = [index_name(shard.name) for split in dataset.splits.values() for shard in split.shards]
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def as_of_an_earlier_release(folder: Path) -> Path:
+    """Remove all traces of indexes from a dataset."""
+    shutil.rmtree(folder / "index")
+    content = json.loads((folder / "dataset.json").read_text())
+    for split in content["splits"].values():
+        for shard in split["shards"]:
+            del shard["index_bytes"], shard["index_crc32c"]
+    del content["checksum"]
+    (folder / "dataset.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("shard", "index"),
+    [
+        ("train-00000-of-00010.tfrecord", "index/train-00000-of-00010.idx"),
+        ("../../0123456789abcdef/test-00000-of-00001.tfrecord", "../../0123456789abcdef/index/test-00000-of-00001.idx"),
+    ],
+)
+def test_the_index_is_beside_its_shard(shard: str, index: str):
+    assert index_name(shard) == index
+
+
+@pytest.mark.parametrize("case", ["keep", "raw", "boxes"])
+def test_each_shard_has_the_index_that_tfrecord2idx_makes(case: str, tmp_path: Path):
+    folder, _ = publish_case(case, tmp_path)
+    shards = [shard for split in load(folder).splits.values() for shard in split.shards]
+    assert len([*(folder / "index").iterdir()]) == len(shards) > 5
+    theirs = indexes_by_tfrecord2idx(folder)
+    assert {path.stem: path.read_bytes() for path in (folder / "index").iterdir()} == theirs
+    for shard in shards:
+        index = theirs[shard.name.removesuffix(".tfrecord")]
+        assert (shard.index_bytes, shard.index_crc32c) == (len(index), index_files.crc32c_text(index))
+    assert verify(folder)["ok"]
+
+
+def test_gzip_shards_have_no_index(tmp_path: Path, capsys: pytest.CaptureFixture):
+    folder, _ = publish_case("gzip", tmp_path)
+    assert not (folder / "index").exists()
+    assert "index_bytes" not in (folder / "dataset.json").read_text()
+    assert main(["index", str(folder)]) == 1
+    assert "is compressed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("publish_uri", ["", "published", "gs://bucket/published"])
+@pytest.mark.parametrize("workspace", ["workspace", "gs://bucket/workspace"])
+def test_indexes_are_published_from_any_workspace_to_any_place(
+    workspace: str, publish_uri: str, settings: Settings, tmp_path: Path, gcs: FakeGcs
+):
+    expected = indexes(build_in_stages(changed(settings, workspace=str(tmp_path / "expected"))))
+    local_places = {"workspace": str(tmp_path / "workspace"), "published": str(tmp_path / "published")}
+    workspace, publish_uri = (local_places.get(place, place) for place in (workspace, publish_uri))
+    plan_path, ranges = planned(changed(settings, workspace=workspace, publish_uri=publish_uri))
+    write_and_copy(ranges)
+    commit(plan_path, changed(settings, workspace=workspace, publish_uri=publish_uri))
+    plan = load_plan(plan_path)
+    assert indexes(place_of(plan.dataset)) == expected
+    assert verify(place_of(plan.dataset))["ok"]
+    if plan.written != plan.dataset:
+        assert not place_of(plan.written).exists()
+
+
+@pytest.mark.parametrize("damage", ["lost", "torn"])
+@pytest.mark.parametrize("publish_uri", ["", "published"])
+def test_an_index_that_was_lost_before_the_commit_is_made_again(
+    damage: str, publish_uri: str, settings: Settings, tmp_path: Path
+):
+    settings = changed(settings, publish_uri=publish_uri and str(tmp_path / publish_uri))
+    plan_path, ranges = planned(settings)
+    for path in ranges:
+        write_range(path, no_progress)
+    written = [*Path(load_plan(plan_path).written).glob("index/*.idx")]
+    before = {path.name: path.read_bytes() for path in written}
+    for path in written:
+        path.write_bytes(b"") if damage == "torn" else path.unlink()
+    write_and_copy(ranges)
+    commit(plan_path, settings)
+    folder = Path(load_plan(plan_path).dataset)
+    assert {path.name: path.read_bytes() for path in folder.glob("index/*")} == before
+    assert verify(folder)["ok"]
+
+
+def test_a_task_that_was_killed_before_the_index_writes_it(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    plan_path, ranges = planned(settings)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.sharding.write.write_index", kill)
+        with pytest.raises(Killed):
+            write_range(ranges[0], no_progress)
+    folder = Path(load_plan(plan_path).written)
+    assert [path.suffix for path in folder.iterdir()] == [".tfrecord"]
+    write_and_copy(ranges)
+    commit(plan_path, settings)
+    assert verify(folder)["ok"]
+
+
+def test_an_index_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "index" / "a.idx"
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "_link", lambda *_: 1 / 0)  # The moment before it gets its name.
+        with pytest.raises(ZeroDivisionError):
+            write_index(path, b"0 16\n")
+    assert not path.exists()
+    write_index(path, b"0 16\n")
+    before = writes([path])
+    write_index(path, b"0 16\n")
+    assert writes([path]) == before  # Equal files are not written again.
+    write_index(path, b"0 17\n")
+    assert path.read_bytes() == b"0 17\n"
+
+
+def test_the_same_images_give_the_same_indexes_and_version(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"a": 12, "b": 12})
+    one, other = publish(source, tmp_path / "one"), publish(source, tmp_path / "other")
+    assert (one.name, indexes(one)) == (other.name, indexes(other))
+
+
+# --- verify and index -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish_case("keep", tmp_path_factory.mktemp("published"))[0]
+
+
+@pytest.fixture
+def folder(published: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(published, tmp_path / "copy" / published.name))
+
+
+@pytest.fixture
+def old(folder: Path) -> Path:
+    """A dataset of an earlier release, which had no indexes."""
+    return as_of_an_earlier_release(folder)
+
+
+def test_verify_reports_an_index_that_is_missing_or_damaged(folder: Path):
+    first, second, *_ = sorted((folder / "index").iterdir())
+    first.unlink()
+    second.write_bytes(b"0 20\n")
+    result = verify(folder)
+    assert [problem.split(":")[0] for problem in result["problems"]] == [
+        f"{first} is missing",
+        f"{second} does not match its shard",
+    ]
+    assert result["records"] == 10  # The shards are sound.
+    assert main(["index", str(folder)]) == 0
+    assert verify(folder)["ok"]
+
+
+def test_an_old_dataset_gets_indexes_without_other_changes(old: Path, published: Path, capsys: pytest.CaptureFixture):
+    before = writes(old.iterdir())
+    assert verify(old)["ok"]
+    for written in (12, 0):
+        assert main(["index", str(old), "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert result == {"dataset": str(old), "written": written, "present": 12 - written}
+    assert writes(old.iterdir()) == before
+    assert indexes(old) == indexes(published)
+    assert verify(old)["ok"]
+
+
+def test_verify_compares_an_index_that_was_added_with_its_shard(old: Path):
+    assert main(["index", str(old)]) == 0
+    path = next(path for path in sorted((old / "index").glob("train*")) if path.stat().st_size)
+    path.write_bytes(path.read_bytes().replace(b"0 ", b"0 1", 1))
+    assert verify(old)["problems"] == [f"{path} does not match its shard: `index` writes it again"]
+
+
+def test_a_damaged_shard_gets_no_index(old: Path, capsys: pytest.CaptureFixture):
+    shard = next(shard for shard in load(old).splits["train"].shards if shard.examples)
+    path = old / shard.name
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["index", str(old)]) == 1
+    assert f"{path}: the record at byte 0 is cut short" in capsys.readouterr().err
+    path.write_bytes(b"")
+    assert main(["index", str(old)]) == 1
+    assert f"{path} does not hold the {shard.examples} records that were committed" in capsys.readouterr().err
+    path.unlink()
+    assert main(["index", str(old)]) == 1
+    assert f"{path} is missing" in capsys.readouterr().err
+    assert not (old / index_name(shard.name)).exists()
+
+
+def test_indexes_are_added_to_a_dataset_in_a_bucket(old: Path, published: Path, gcs: FakeGcs):
+    gcs.put_folder("bucket", f"images/{old.name}/", old)
+    uri = f"gs://bucket/images/{old.name}"
+    before = writes(place_of(uri).iterdir())
+    assert main(["index", uri]) == 0
+    assert indexes(place_of(uri)) == indexes(published)
+    assert writes(place_of(uri).iterdir()) == before
+    assert verify(place_of(uri))["ok"]
+    damaged = f"images/{old.name}/{next(name for name, index in indexes(published).items() if index)}"
+    gcs.put("bucket", damaged, b"0 20\n")
+    assert not verify(place_of(uri))["ok"]
+    assert main(["index", uri]) == 0
+    assert indexes(place_of(uri)) == indexes(published)
+
+
+def test_a_dataset_without_indexes_loads_and_keeps_its_content(old: Path):
+    dataset = load(old)
+    assert {shard.index_crc32c for split in dataset.splits.values() for shard in split.shards} == {""}
+    again, stored = json.loads(to_json(dataset)), json.loads((old / "dataset.json").read_bytes())
+    assert {**stored, "checksum": again["checksum"]} == again
+
+
+# --- the readers of the project ---------------------------------------------------------------------------------------
+
+
+def test_images_by_position_read_no_other_record(settings: Settings):
+    folder = build_in_stages(changed(settings, num_shards=2))
+    dataset = load(folder)
+    truth = images_at(folder, dataset, "train", range(4))
+    first = dataset.splits["train"].shards[0]
+    before, record, *_ = map(tfrecord.frame, tfrecord.read_records(folder / first.name))
+    kept = b"?" * len(before) + record
+    (folder / first.name).write_bytes(kept.ljust(first.bytes, b"?"))
+    assert images_at(folder, dataset, "train", [1]) == truth[1:2]
+
+
+def test_rows_of_a_table_by_position(tmp_path: Path):
+    source = tmp_path / "t.csv"
+    write_sample_table(source, 60)
+    values = {"example_kind": "table", "source_uri": str(source), "workspace": str(tmp_path / "w"), "num_shards": 2}
+    folder = Path(build(settings_from({**values, "label_column": "churn"}))["dataset"])
+    dataset = load(folder)
+    indexed = rows_at(folder, dataset, "train", [0, 5, 30])
+    shutil.rmtree(folder / "index")
+    assert rows_at(folder, dataset, "train", [0, 5, 30]) == indexed
+    assert len(indexed) == 3
+
+
+def test_a_search_for_shards_does_not_find_indexes(published: Path):
+    shards = {shard.name for shard in load(published).splits["train"].shards}
+    assert {path.name for path in published.rglob("train-*.tfrecord*")} == shards
+    assert {path.name for path in published.glob("train-*")} == shards
+    assert {name for name in files_of(published) if name.endswith(".idx")}
