@@ -1,8 +1,8 @@
 """Tables: rows into shards and out of them, a training, and the memory of tasks, beside what a user would pick instead.
 
     make bench-tables
-    python -m benchmarks.tables [--rounds N] [--rows N] [--columns N ...] [--large] [--only SECTION] [--json FILE]
-        [--resume]
+    python -m benchmarks.tables [--rounds N] [--rows N] [--columns N ...] [--formats csv parquet] [--no-peers] [--large]
+        [--only SECTION] [--json FILE] [--resume]
 
 All contenders of a section are measured in alternating rounds, with a warm page cache. Compare the ratios, whose
 intervals are the lowest and the highest of all rounds. The tables are random, with a fixed seed, and are kept in
@@ -43,6 +43,7 @@ ROWS = 200_000
 NARROW = 20
 COLUMNS = (NARROW, 200)
 BATCH_SIZE, SHARDS = 256, 10
+FORMATS = ("csv", "parquet")
 TASKS = ("extract", "extract_range", "plan", "write")
 TASK_ROWS, LARGE_TASK_ROWS = (100_000, 1_000_000), 10_000_000
 HERE = Path(sys.executable)
@@ -89,6 +90,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="rounds; of whole processes, a third of them")
     parser.add_argument("--rows", type=int, default=ROWS, help=f"rows of the table with {NARROW} columns")
     parser.add_argument("--columns", type=int, nargs="+", default=COLUMNS, help="numbers of columns")
+    parser.add_argument("--formats", nargs="+", default=FORMATS, choices=FORMATS, help="formats of the tables to write")
+    parser.add_argument("--no-peers", action="store_true", help="leave out the writers in .bench/env, which are slow")
     parser.add_argument("--large", action="store_true", help=f"also measure tasks with {LARGE_TASK_ROWS:,} rows")
     parser.add_argument("--only", default="", metavar="SECTION", help="write, read, train or memory")
     parser.add_argument("--json", type=Path, help="file for every figure, written after each section")
@@ -143,11 +146,11 @@ def write_section(options: argparse.Namespace, columns: int) -> Section:
     """Measure whole processes that turn a table into shards, and the stages of our own."""
     lines: list[str] = []
     figures: dict[str, Any] = {}
-    for suffix in ("csv", "parquet"):
+    for suffix in options.formats:
         table, rows = table_of(options, columns, suffix)
         rounds = max(2, options.rounds // 3)
         say(f"into shards: {rows:,} rows of {columns} columns from {suffix}, {rounds} rounds")
-        contenders = writers(table, rows)
+        contenders = writers(table, rows, with_peers=not options.no_peers)
         measure_whole(contenders, rounds, logs())
         seconds = stages(table)
         figures[suffix] = {"contenders": as_json(contenders), "stages": seconds}
@@ -156,13 +159,13 @@ def write_section(options: argparse.Namespace, columns: int) -> Section:
     return Section(figures, lines[:-1])
 
 
-def writers(table: Path, rows: int) -> list[Contender]:
-    """Return the writers of a table."""
+def writers(table: Path, rows: int, *, with_peers: bool) -> list[Contender]:
+    """Return the writers of a table. The peers are those in .bench/env."""
     workspace = new_folder("workspace")
     job = job_file({"settings": build_settings(table, workspace)})
     contenders = [Contender(OURS, "table_build", HERE, [job], rows, [workspace])]
     others = [(PANDAS, "table_pandas_writer", HERE)]
-    if has_peers():
+    if with_peers and has_peers():
         others.append((TFDS, "table_tfds_writer", PEERS_PYTHON))
     for title, writer, python in others:
         folder = new_folder("out")

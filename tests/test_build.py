@@ -658,7 +658,8 @@ def test_memory_to_examine_a_large_image_is_bounded(tmp_path: Path, mode: str):
 def _peak_mb(statement: str) -> float:
     # Not ru_maxrss, which starts at the size of the process that forked.
     script = "from pathlib import Path; from pipeline.sharding.write import write_range\n"
-    script += "from pipeline.images.examine import Rules, examine\n"
+    script += "from pipeline.images.examine import Rules, examine; import pipeline.sharding.image_examples\n"
+    script += "from pipeline.sharding.kinds import kind_named; kind_named('images')\n"
     script += f"{statement}\nprint(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return int(done.stdout) / 1024

@@ -53,13 +53,6 @@ def test_only_input_and_training_import_tensorflow():
     assert modules_after(import_all(names)).isdisjoint(("tensorflow", "keras"))
 
 
-def test_a_task_that_writes_shards_of_images_starts_without_numpy_and_arrow():
-    writer = import_all(["pipeline.sharding.write", "pipeline.sharding.image_examples"])
-    modules = modules_after(f"{writer}\nfrom pipeline.sharding.kinds import kind_named\nkind_named('images')")
-    assert "pipeline.sharding.image_kind" in modules
-    assert modules.isdisjoint(("numpy", "pyarrow"))
-
-
 @pytest.mark.parametrize(
     ("folder", "line"),
     [

@@ -1,9 +1,8 @@
 """Images as a kind of examples."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.config import Settings, settings_in_fingerprint
 from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
@@ -12,6 +11,9 @@ from pipeline.sharding.examples import Examples
 from pipeline.sharding.kinds import ExampleKind
 from pipeline.sharding.ranges import RangePlan
 from pipeline.storage import Place
+
+if TYPE_CHECKING:
+    from pipeline.config import Settings
 
 
 class Kind(ExampleKind):
@@ -30,8 +32,10 @@ class Kind(ExampleKind):
         """Return the versions of the decoders and encoders of images."""
         return codec_versions(gzip=gzip, perceptual_hash=perceptual_hash)
 
-    def settings_of_bytes(self, settings: Settings) -> dict[str, Any]:
+    def settings_of_bytes(self, settings: "Settings") -> dict[str, Any]:
         """Return all settings with `InFingerprint` in pipeline/config.py."""
+        from pipeline.config import settings_in_fingerprint  # Imports Pydantic. Only the plan needs it.
+
         values = {name: getattr(settings, name) for name in settings_in_fingerprint()}
         if settings.prepare == "keep":
             # It has no effect then, and the same bytes must have the same version.
@@ -47,7 +51,7 @@ class Kind(ExampleKind):
         [(key, _)] = images_at(folder, dataset, split, [position])
         return key
 
-    def rules(self, settings: Settings) -> Rules:
+    def rules(self, settings: "Settings") -> Rules:
         """Return what the settings say."""
         return Rules(
             check=settings.check,

