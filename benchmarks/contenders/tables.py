@@ -467,7 +467,7 @@ def _other_ranges(settings: Any, folder: Path) -> None:
     from pipeline.extraction import join, list_range_file
 
     if ranges := _ranges(folder):
-        engine_named("local")(Task(list_range_file, allowlists(settings)), ranges[1:], lambda *_: None)
+        engine_named(settings.engine)(Task(list_range_file, allowlists(settings)), ranges[1:], lambda *_: None)
         (folder / "snapshot").write_text(str(join(settings, ranges)))
 
 
