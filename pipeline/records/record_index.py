@@ -6,18 +6,22 @@ their length and checksums. Source: tools/tfrecord2idx of NVIDIA/DALI.
 
 from array import array
 from collections.abc import Iterable
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import IO
 
 from pipeline.errors import DatasetError
 from pipeline.records.tfrecord import HEADER_BYTES, record_size
 from pipeline.storage import Place
 
+_LINES_AT_ONCE = 10_000
+
 
 def index_of(sizes: Iterable[int]) -> bytes:
     """Return the index of a file whose records have these sizes in bytes, with their frames."""
     sizes = array("Q", sizes)
-    return "".join(f"{offset} {size}\n" for offset, size in zip(offsets_of(sizes), sizes, strict=False)).encode()
+    lines = (f"{offset} {size}\n" for offset, size in zip(offsets_of(sizes), sizes, strict=False))
+    # A million lines at once would take 80 MB as strings of Python.
+    return b"".join(iter(lambda: "".join(islice(lines, _LINES_AT_ONCE)).encode(), b""))
 
 
 def sizes_of(index: bytes) -> "array[int] | None":
