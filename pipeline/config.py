@@ -999,8 +999,8 @@ class Settings(BaseModel):
         le=1,
         json_schema_extra=PROMOTION,
         description="How much worse than the champion a model may be. It is refused only if the whole 95% interval of "
-        "the difference is beyond this value. For images: how much lower the accuracy may be, 0.01 is one percentage "
-        "point. For tables: how much higher the error may be, 0.01 is one percent of the champion's error.",
+        "the difference is beyond this value. For images, this is a drop in accuracy: 0.01 is one percentage point. "
+        "For tables, it is a share of the champion's error: 0.01 is one percent.",
     )
 
     contenders: Annotated[str, Decides.NOTHING, UsedBy.COMPARE] = Field(

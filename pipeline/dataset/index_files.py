@@ -153,10 +153,11 @@ def _complete(folder: Place, shard: Shard) -> bool:
     except FileNotFoundError as error:
         raise DatasetError(f"{path} is missing: restore the file, or build the dataset again") from error
     index = index_of(sizes)
-    if len(sizes) != shard.examples or shard.index_crc32c not in ("", crc32c_text(index)):
+    is_sound = (len(sizes), sum(sizes)) == (shard.examples, shard.bytes)
+    if not is_sound or shard.index_crc32c not in ("", crc32c_text(index)):
         raise DatasetError(
-            f"{path} does not hold the {shard.examples} records that were committed: restore the file, or build the "
-            "dataset again"
+            f"{path} does not hold what was committed ({shard.examples} records, {shard.bytes} bytes): restore the file, "
+            "or build the dataset again"
         )
     write_index(folder / index_name(shard.name), index)
     return True

@@ -17,6 +17,8 @@ from pipeline.system.parallel import ordered_map
 
 READERS = 32
 """This many records of a bucket are read at once, because each takes a request."""
+SCANNERS = 8
+"""This many shards of a bucket are copied at once, if they have no index."""
 
 
 class Shards:
@@ -24,7 +26,8 @@ class Shards:
 
     A record is a dictionary of its features, each of which is a list of bytes, integers or floats. Its checksums are
     verified. A record is read by itself if its shard has an index. Without an index, the shard is scanned once for the
-    sizes of its records. A record of a gzip file is slow: the file is read from its beginning each time.
+    sizes of its records. A record of a gzip file is slow: the file is read from its beginning each time, and
+    copied first if it is in a bucket.
 
     Args:
         folder: Folder of the dataset version, local or gs://.
@@ -50,30 +53,41 @@ class Shards:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, number: int) -> dict[str, list[Any]]:
+        shard, number = self._place(number)
+        return example.decode(self._record(shard, number))
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, list[Any]]]:
+        """Return several records. A DataLoader of PyTorch calls this for each batch."""
+        if not isinstance(self.folder, BucketPath):
+            return [self[number] for number in numbers]
+        # The threads below would load one index several times, or copy a shard without an index several times.
+        for _ in ordered_map(self._require_offsets, sorted({self._place(number)[0] for number in numbers}), SCANNERS):
+            pass
+        return list(ordered_map(self.__getitem__, numbers, READERS))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Each worker process reads the indexes of the shards that it uses. They would make the copy large.
+        return {**self.__dict__, "_offsets": {}}
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Return the number of a shard, and the number of a record in it."""
         position = operator.index(number)
         if position < 0:
             position += len(self)
         if not 0 <= position < len(self):
             raise IndexError(f"{self.split} has {len(self)} records, so there is no record {number}")
         shard = bisect_right(self._ends, position)
-        return example.decode(self._record(shard, position - self._ends[shard] + self._shards[shard].examples))
+        return shard, position - self._ends[shard] + self._shards[shard].examples
 
-    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, list[Any]]]:
-        """Return several records. A DataLoader of PyTorch calls this for each batch."""
-        if isinstance(self.folder, BucketPath):
-            return list(ordered_map(self.__getitem__, numbers, READERS))
-        return [self[number] for number in numbers]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Each worker process reads the indexes of the shards that it uses. They would make the copy large.
-        return {**self.__dict__, "_offsets": {}}
+    def _require_offsets(self, shard: int) -> None:
+        if has_index(self._shards[shard].name) and shard not in self._offsets:
+            self._offsets[shard] = self._load_offsets(shard)
 
     def _record(self, shard: int, number: int) -> bytes:
         name = self._shards[shard].name
         if not has_index(name):
             return records_at(self.folder, self._shards[shard], [number])[number]
-        if shard not in self._offsets:
-            self._offsets[shard] = self._load_offsets(shard)
+        self._require_offsets(shard)
         offset, end = self._offsets[shard][number : number + 2]
         return tfrecord.record_at(self.folder / name, offset, end - offset)
 

@@ -14,6 +14,7 @@ from pipeline.records.tfrecord import HEADER_BYTES, record_size
 from pipeline.storage import Place
 
 _LINES_AT_ONCE = 10_000
+"""This many lines of an index are strings of Python at the same time."""
 
 
 def index_of(sizes: Iterable[int]) -> bytes:
@@ -31,9 +32,9 @@ def sizes_of(index: bytes) -> "array[int] | None":
     """
     try:
         sizes = array("Q", (int(line.partition(b" ")[2]) for line in index.splitlines()))
+        return sizes if index_of(sizes) == index else None
     except (ValueError, OverflowError):
         return None
-    return sizes if index_of(sizes) == index else None
 
 
 def offsets_of(sizes: Iterable[int]) -> "array[int]":

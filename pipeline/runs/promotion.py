@@ -200,12 +200,12 @@ def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], champion: st
         takes = ["images", "the rows of a table"]
         one, other = takes if "columns" in ours else reversed(takes)
         return f"the champion {champion} takes {one}, and this model takes {other}, {apart}"
-    # A model takes all columns of its table, so these are the columns of the rows of the comparison.
+    # A model takes all features of its table, so these are the columns of the rows of the comparison.
     known = {column["name"]: column for column in ours.get("columns", ())}
     for column in theirs.get("columns", ()):
         name, here = column["name"], known.get(column["name"])
         if here is None:
-            is_other = "which this model's table does not have"
+            is_other = "which is no input of this model"
         elif (here["type"], here["is_list"]) != (column["type"], column["is_list"]):
             is_other = f"which holds {_words_of(here)} values in this model's table"
         else:

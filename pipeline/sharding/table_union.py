@@ -109,7 +109,7 @@ def _column(name: str, schemas: Sequence[Schema]) -> Column:
     low, high = min(lows, default=None), max(highs, default=None)
     values = _values(columns)
     distinct = len(values) if values is not None else None
-    if columns[0].type == "bool" and not columns[0].is_list:
+    if columns[0].type == "bool" and low is not None:
         distinct = len({low, high} - {None})
     return replace(
         columns[0], missing=missing, low=low, high=high, distinct=distinct, values=tuple(values) if values else ()

@@ -9,7 +9,18 @@ from pyarrow import compute
 
 from pipeline.errors import SourceError
 from pipeline.tables.schema import Column, ColumnType, Schema
-from pipeline.tables.values import RECORD_TYPES, Fitted, Kind, fit, fit_whole, is_list, kind_of, without_empty_text
+from pipeline.tables.values import (
+    RECORD_TYPES,
+    Fitted,
+    Kind,
+    as_float32,
+    doubles_of,
+    fit,
+    fit_whole,
+    is_list,
+    kind_of,
+    without_empty_text,
+)
 
 MAX_TEXT_BYTES = 1 << 20
 """A text has at most this many bytes."""
@@ -91,6 +102,9 @@ def _convert(array: pa.Array, column: Column) -> tuple[pa.Array, dict[int, Rejec
     is_valid_kind = kind is not None and (kind.is_list == column.is_list or kind == Kind(None))
     if column.role == "label" and column.type == "int" and kind == Kind("string"):
         fitted: Fitted | None = fit_whole(array)
+    elif column.role == "label" and column.type == "int" and kind == Kind("float"):
+        # The schema calls a label whole by its value in 32 bits.
+        fitted = fit(as_float32(doubles_of(array)), "int")
     else:
         fitted = (_fit_lists if column.is_list else fit)(array, column.type) if is_valid_kind else None
     if fitted is None:

@@ -204,15 +204,15 @@ def _task_of(label: Column, task: Literal["auto", "classification", "regression"
             f"{name}, which holds {label.type}s: regression needs numbers. Name another column, or set table_task to "
             "classification"
         )
-    if task == "classification" and label.type == "float":
-        raise SettingsError(
-            f"{name}, which holds numbers with a fraction, or floats of {_MAX_WHOLE:,} and more: store its values as "
-            "integers or as text, name another column, or set table_task to regression"
-        )
     if task == "classification" and label.distinct is None:
         raise SettingsError(
             f"{name}, which has more than {MAX_DISTINCT:,} different values: classification needs fewer. Name another "
             "column"
+        )
+    if task == "classification" and label.type == "float":
+        raise SettingsError(
+            f"{name}, which holds numbers with a fraction, or floats of {_MAX_WHOLE:,} and more: store its values as "
+            "integers or as text, name another column, or set table_task to regression"
         )
     return task
 
@@ -429,13 +429,14 @@ def _column(
     name: str, role: Role, type_: ColumnType, missing: int, values: pa.Array | None, range_: Range | None
 ) -> Column:
     """Return a column from its different values, or None if there are too many, and its range."""
-    low, high = map(_cut, range_ or (None, None))
+    # The values of keys and groups can be personal data, and no reader needs them.
+    is_private = role in ("key", "group")
+    low, high = (None, None) if is_private else map(_cut, range_ or (None, None))
     if values is None:
         return Column(name, type_, role=role, missing=missing, low=low, high=high)
     values = values.drop_null()
     texts: Sequence[str] = ()
-    # The values of keys and groups can be personal data, and no reader needs them.
-    if role not in ("key", "group") and (type_ == "string" or role == "label"):
+    if not is_private and (type_ == "string" or role == "label"):
         texts = tuple(_text_of(value, type_) for value in sorted(values.to_pylist()))
     return Column(name, type_, role=role, missing=missing, distinct=len(values), low=low, high=high, values=texts)
 

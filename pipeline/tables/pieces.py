@@ -130,7 +130,10 @@ def _row_starts(file: Path, max_bytes: int) -> Iterator[int]:
                     return
                 position += len(content)
                 is_quoted ^= content.count(b'"') % 2 == 1
-            # Arrow drops a byte order mark at the start of a stream, which is a part of a value here.
-            if position - last >= max_bytes and position < size and not stream.peek(3).startswith(BOM_UTF8):
-                yield position
-                last = position
+            if position - last >= max_bytes and position < size:
+                # Arrow drops a byte order mark at the start of a stream, which is a part of a value here.
+                has_mark = stream.read(3) == BOM_UTF8
+                stream.seek(position)
+                if not has_mark:
+                    yield position
+                    last = position

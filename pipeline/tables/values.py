@@ -254,7 +254,8 @@ def fit_whole(text: pa.Array) -> Fitted:
     text = _strings(without_empty(text))
     integers = parse_fitting(text, "int")
     floats = parse_fitting(_without(text, compute.is_valid(integers)), "float")
-    values = compute.coalesce(integers, _whole(floats))
+    # The schema calls a label whole by its value in 32 bits.
+    values = compute.coalesce(integers, _whole(as_float32(floats)))
     is_missing = compute.or_(compute.is_null(text), compute.fill_null(compute.is_nan(floats), False))
     return Fitted(values, compute.and_not(compute.is_null(values), is_missing))
 
@@ -319,7 +320,8 @@ def _ints(array: pa.Array) -> pa.Array:
     return array.cast(pa.int64())
 
 
-def _doubles(array: pa.Array) -> pa.Array:
+def doubles_of(array: pa.Array) -> pa.Array:
+    """Return numbers as floats of 64 bits."""
     if pa.types.is_decimal(array.type):
         # The cast of a decimal to a float is not always the nearest float. That of text is, as for CSV.
         array = array.cast(pa.string())
@@ -328,7 +330,7 @@ def _doubles(array: pa.Array) -> pa.Array:
 
 def _whole(array: pa.Array) -> pa.Array:
     """Return floats as integers, null if they have a fraction. pandas makes floats of integers if some are missing."""
-    doubles = _doubles(array)
+    doubles = doubles_of(array)
     # A larger decimal is rounded as a double. A larger double is a whole number.
     limit = 2.0**53 if pa.types.is_decimal(array.type) else 2.0**63
     is_whole = compute.and_(
@@ -371,8 +373,8 @@ def _computed(array: pa.Array, function: Callable[[IntArray], IntArray]) -> pa.A
 
 _CONVERSIONS: Mapping[tuple[ColumnType, ColumnType], Callable[[pa.Array], pa.Array]] = {
     ("int", "int"): _ints,
-    ("int", "float"): _doubles,
-    ("float", "float"): _doubles,
+    ("int", "float"): doubles_of,
+    ("float", "float"): doubles_of,
     ("float", "int"): _whole,
     ("bool", "bool"): lambda array: array,
     ("string", "string"): _strings,

@@ -224,7 +224,11 @@ def test_a_damaged_shard_gets_no_index(old: Path, capsys: pytest.CaptureFixture)
     assert f"{path}: the record at byte 0 is cut short" in capsys.readouterr().err
     path.write_bytes(b"")
     assert main(["index", str(old)]) == 1
-    assert f"{path} does not hold the {shard.examples} records that were committed" in capsys.readouterr().err
+    assert f"{path} does not hold what was committed ({shard.examples} records, " in capsys.readouterr().err
+    # As many records, but others.
+    path.write_bytes(tfrecord.frame(b"x") * shard.examples)
+    assert main(["index", str(old)]) == 1
+    assert f"records, {shard.bytes} bytes): restore the file" in capsys.readouterr().err
     path.unlink()
     assert main(["index", str(old)]) == 1
     assert f"{path} is missing" in capsys.readouterr().err

@@ -128,7 +128,10 @@ def test_a_bucket_sends_only_the_wanted_record(gcs: FakeGcs, folder: Path):
     publish(folder.parents[3] / "source", "gs://bucket/w", num_shards=3)
     uri = f"gs://bucket/w/datasets/images/{folder.name}"
     assert list(Shards(uri)) == truth
-    assert Shards(uri).__getitems__([2, 0]) == [truth[2], truth[0]]
+    before = gcs.requests["download"]
+    assert Shards(uri).__getitems__([2, 0, *range(len(truth))]) == [truth[2], truth[0], *truth]
+    # One request for each record, for the index of each of three shards, and for `dataset.json`.
+    assert gcs.requests["download"] - before == len(truth) + 2 + 3 + 1
     # Now all records of the first shard but the first one are damaged.
     first = load(folder).splits["train"].shards[0]
     record = tfrecord.frame(next(tfrecord.read_records(folder / first.name)))

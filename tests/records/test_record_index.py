@@ -65,6 +65,7 @@ def test_a_file_without_records_has_an_empty_index(tmp_path: Path):
         b"0 16 \n",
         b"\0\0\0\0",
         b"0 99999999999999999999999\n",
+        b"0 18000000000000000000\n18000000000000000000 18000000000000000000\n",  # the sum has more than 64 bits
     ],
 )
 def test_a_damaged_index_is_found(index: bytes):

@@ -100,7 +100,7 @@ def test_a_model_of_another_task_is_not_promoted(tmp_path: Path, labels_of_champ
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        (["int rooms"], "the champion one/key takes the float column 'area', which this model's table does not have"),
+        (["int rooms"], "the champion one/key takes the float column 'area', which is no input of this model"),
         (["float area", "float rooms"], "the champion one/key takes the int column 'rooms', which holds float values "),
         (["float area", "int rooms", "string city"], ""),
         (None, "the champion one/key takes the rows of a table, and this model takes images"),

@@ -212,6 +212,15 @@ def test_integers_that_pandas_wrote_as_floats_are_classes(settings: Callable[...
     assert results[1]["version"] == results[0]["version"]
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_a_class_that_is_whole_in_32_bits_keeps_its_rows(settings: Callable[..., Settings], tmp_path: Path, name: str):
+    """(0.1 + 0.2) * 10 is a little more than 3."""
+    frame = pd.DataFrame({"x": range(100), "y": [(0.1 + 0.2) * 10 if number % 2 else 1.0 for number in range(100)]})
+    frame.to_csv(tmp_path / name, index=False) if name == "t.csv" else frame.to_parquet(tmp_path / name)
+    result = build(settings(tmp_path / name, label_column="y"))
+    assert (dataset_of(result).labels, result["rejected"]) == (("1", "3"), 0)
+
+
 @pytest.mark.parametrize(
     ("changed", "settings_of_gate", "sentence"),
     [

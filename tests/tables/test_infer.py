@@ -164,6 +164,20 @@ def test_up_to_ten_thousand_values_are_counted(count: int, form: Callable[[int],
     assert len(column.values) == (count if count == 10_000 and column.type == "string" else 0)
 
 
+@pytest.mark.parametrize("role", ["key", "group"])
+@pytest.mark.parametrize("texts", [["anna", "bert"], ["1", "2"], ["true", "false"], ["2026-01-31", "2026-02-01"]])
+def test_no_value_of_a_person_is_listed(role: str, texts: list[str]):
+    schema = schema_of([text_batch(label=["0", "1"], who=texts)], **{role: "who"})
+    column = schema.column("who")
+    assert (column.distinct, column.low, column.high, column.values) == (2, None, None, ())
+
+
+def test_a_label_of_too_many_whole_floats_has_too_many_values():
+    texts = [f"{number}.0" for number in range(10_001)]
+    with pytest.raises(SettingsError, match="which has more than 10,000 different values"):
+        schema_of([text_batch(label=texts)], task="classification")
+
+
 def test_long_texts_are_not_listed():
     texts = [f"{number:06}" * 1000 for number in range(1000)]
     for column in (of_text(texts), of_arrow(pa.array(texts))):
