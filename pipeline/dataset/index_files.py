@@ -156,8 +156,8 @@ def _complete(folder: Place, shard: Shard) -> bool:
     is_sound = (len(sizes), sum(sizes)) == (shard.examples, shard.bytes)
     if not is_sound or shard.index_crc32c not in ("", crc32c_text(index)):
         raise DatasetError(
-            f"{path} does not hold what was committed ({shard.examples} records, {shard.bytes} bytes): restore the file, "
-            "or build the dataset again"
+            f"{path} does not hold what was committed ({shard.examples} records, {shard.bytes} bytes): restore the "
+            "file, or build the dataset again"
         )
     write_index(folder / index_name(shard.name), index)
     return True
