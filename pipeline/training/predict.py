@@ -1,5 +1,6 @@
 """Predictions of a trained model for image files, or for the rows of tables: `python -m pipeline predict`."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,7 @@ def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterato
     schema = Schema(
         [Column(each["name"], each["type"], each["is_list"]) for each in about["columns"]], 0, about["task"]
     )
-    # The number of the first row of a batch. The rejected rows of a batch are counted after its other rows.
-    first = 2
+    first = 2  # The number of the first row of a batch. The header is row 1.
     for batch, unreadable in read_table(table_files(file)):
         if missing := [column.name for column in schema.columns if column.name not in batch.schema.names]:
             raise SourceError(
@@ -101,14 +101,15 @@ def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterato
                 is_null = rows.column(each["name"]).is_null().to_numpy(zero_copy_only=False)
                 reason = f"column {each['name']!r} has no value, and the table of the training had one in each row"
                 reasons = dict.fromkeys(np.flatnonzero(is_null).tolist(), reason) | reasons
-        usable = [row for row in range(rows.num_rows) if row not in reasons]
+        usable = pa.array([row for row in range(rows.num_rows) if row not in reasons], pa.int64())
         answers = iter(_answers_of_rows(exported, rows.take(usable), about))
+        before = [bad.after for bad in unreadable]
+        found = {first + bad.after + position: {"rejected": bad.reason} for position, bad in enumerate(unreadable)}
         for row in range(rows.num_rows):
-            answer = {"rejected": reasons[row]} if row in reasons else next(answers)
-            yield {"file": str(file), "row": first + row, **answer}
-        for number, bad in enumerate(unreadable, first + rows.num_rows):
-            yield {"file": str(file), "row": number, "rejected": bad.reason}
-        first += rows.num_rows + len(unreadable)
+            number = first + row + bisect_right(before, row)
+            found[number] = {"rejected": reasons[row]} if row in reasons else next(answers)
+        yield from ({"file": str(file), "row": number, **found[number]} for number in sorted(found))
+        first += len(found)
 
 
 def _answers_of_rows(exported: Any, rows: pa.RecordBatch, about: Mapping[str, Any]) -> list[dict[str, Any]]:
