@@ -49,7 +49,7 @@ class Kind(Protocol):
         """Write the snapshot that consists of all ranges, in their order, and return its file. No row is read."""
 
     def describe(self, content: Any) -> str:
-        """Return where a range begins, in words; nothing for the first one."""
+        """Return the start of a range in words. The result is empty for the first range."""
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,7 @@ def record_at(path: Place, offset: int, size: int) -> bytes:
 
     Args:
         path: The file.
-        offset: Where the record begins, in bytes.
+        offset: Start of the record in the file, in bytes.
         size: Size of the record with its frame, in bytes.
 
     Raises DatasetError if the record is damaged, or if there is none of this size.

@@ -170,7 +170,7 @@ def facts(run: RecordedRun) -> list[tuple[str, Table]]:
 
 
 def _used(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the settings without those that have no effect on this kind of examples."""
+    """Return the settings that have an effect on this kind of examples."""
     if not settings:
         return settings
     kind = OnlyFor.TABLES if settings.get("example_kind") == "table" else OnlyFor.IMAGES

@@ -118,7 +118,7 @@ def grouped(pieces: Iterable[FilePiece], max_bytes: int) -> list[list[FilePiece]
 
 
 def _row_starts(file: Path, max_bytes: int) -> Iterator[int]:
-    """Yield where a row starts, first after `max_bytes`, and then again after as many bytes."""
+    """Yield offsets in bytes at which a row starts. They are at least `max_bytes` apart."""
     size, position, last, is_quoted = file.stat().st_size, 0, 0, False
     with file.open("rb") as stream:
         while content := stream.read(min(max_bytes, _CHUNK)):

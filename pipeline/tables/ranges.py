@@ -131,7 +131,7 @@ def list_range(settings: Settings, content: Any, show: Show) -> Listing:
     keep_large_blocks()
     range_ = TableRange(**content)
     pieces = [FilePiece(**piece) for piece in range_.pieces]
-    # The reader refuses files of others: whoever can write to the workspace could name any file.
+    # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
     reader = TableReader(table_files(settings.source), settings.list_encoding)
     files = list(dict.fromkeys(map(reader.place_of, pieces)))
     schema = _schema_of(range_)

@@ -164,7 +164,7 @@ def _splits(typed: pa.RecordBatch, schema: Schema) -> list[str]:
 
 
 def _texts(batch: pa.RecordBatch, column: Column | None) -> list[str]:
-    """Return the values of a column as texts; empty ones where there is no value."""
+    """Return the values of a column as texts. A missing value is an empty text."""
     if column is None:
         return [""] * batch.num_rows
     texts = pc.cast(batch.column(column.name), pa.string())  # "true" and "false" of bool

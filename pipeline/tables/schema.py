@@ -31,8 +31,8 @@ class Column:
     """Number of different values; None if there are more than MAX_DISTINCT, or the values are lists. Also None in a
     window of several versions that do not list the values."""
     low: float | int | str | None = None
-    """The smallest value, as it stands in the records; None if there is no value, the values are
-    lists, or the column is a key or a group, whose values may be personal data."""
+    """The smallest value, in the form of the records. None if there is no value, or if the values are lists. Also None
+    for a key or a group, whose values may be personal data."""
     high: float | int | str | None = None
     """The largest value."""
     values: Sequence[str] = ()

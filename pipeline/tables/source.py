@@ -399,7 +399,7 @@ def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
 
 
 def _require_quotes(file: Path, piece: FilePiece, delimiter: str, encoding: str) -> None:
-    """Raise SourceError if a quote is not where a field begins or ends."""
+    """Raise SourceError if a quote is neither at the start nor at the end of a field."""
     if _has_quotes(file, encoding, piece):
         with _lines(file, encoding, piece, errors="surrogateescape") as lines:
             require_quotes_of_lines(lines, delimiter)

@@ -250,7 +250,7 @@ def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
 
 
 def fit_whole(text: pa.Array) -> Fitted:
-    """Return the integers of text as `fit` does, also those that are written as floats, such as 1.0."""
+    """Return the integers of text as `fit` does. Text such as 1.0 counts as an integer, too."""
     text = _strings(without_empty(text))
     integers = parse_fitting(text, "int")
     floats = parse_fitting(_without(text, compute.is_valid(integers)), "float")

@@ -271,7 +271,7 @@ def test_a_row_group_has_few_pieces(tmp_path: Path):
 def test_a_range_file_cannot_name_a_file_of_others(
     table: Path, settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Whoever can write to the workspace can write such a file."""
+    """Anyone who can write to the workspace can write a range file."""
     path = Path(divide(settings(table))[0])
     other = tmp_path / "other.csv"
     other.write_text("id,x,text,y\n1,2,secret,yes\n")
