@@ -13,6 +13,7 @@ import tensorflow as tf
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input import images, tables
+from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.options import BatchOptions
 from pipeline.input.order import (
@@ -107,6 +108,7 @@ def numbered_batches(
     )
 
 
+@without_autograph
 def _training(
     split: ServerSplit, epochs: int, start: int, *, numbered: bool, counter: BatchCounter | None = None
 ) -> tf.data.Dataset:
@@ -136,6 +138,7 @@ def _training(
     )
 
 
+@without_autograph
 def validation_batches(
     dataset: Place | str,
     options: BatchOptions,

@@ -14,8 +14,12 @@ from pipeline.system.cores import usable_cores
 
 _CYCLE = READ_AT_ONCE["train"]
 """This many shards are read in turn. The shard cache holds room for as many."""
-_READ_BYTES = 1 << 20
-"""Each open shard has a read buffer of this many bytes."""
+_READ_BYTES = 1 << 17
+"""Each open shard has a read buffer of this many bytes.
+
+All of them stay in the cache of a core. With 1 MiB, pixels were read at 0.88 of the speed (0.85 to 0.99), from files in
+the page cache.
+"""
 _BUFFER_BYTES = 350
 """The shuffle buffer takes this many bytes for an example, beside its content: two tensors and their list.
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_reader import ShardReader
+from pipeline.input.autograph import without_autograph
 from pipeline.input.balance import balanced, require_one_label
 from pipeline.input.examples import Numbers, Shards, shuffle_elements
 from pipeline.input.options import BatchOptions
@@ -107,6 +108,7 @@ def batch_weights(split: ServerSplit, batch: tf.Tensor) -> tf.Tensor:
     return tf.cast(in_epoch < share.examples, tf.float32)
 
 
+@without_autograph
 def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, epochs: int) -> tf.data.Dataset:
     """Return the numbers of the examples (int64, scalar) in the order of `numbered_batches`, without padding.
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SourceError
 from pipeline.input import decode
+from pipeline.input.autograph import without_autograph
 from pipeline.input.options import CENTER, BatchOptions
 from pipeline.input.order import tf_options
 from pipeline.storage import is_bucket
@@ -26,6 +27,7 @@ from pipeline.system.cores import usable_cores
 SUFFIXES = ("jpg", "jpeg", "JPG", "JPEG")
 
 
+@without_autograph
 def raw_file_batches(folder: Path, *, image_size: int, batch_size: int) -> tf.data.Dataset:
     """Return batches of the JPEG files of a local folder, one sub-folder a class, in a new order in each epoch.
 
@@ -71,6 +73,7 @@ class RawFiles:
     """Ids of the labels, from 0."""
 
 
+@without_autograph
 def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
     """Return the raw files of the training examples, in the order of the shards.
 
@@ -97,6 +100,7 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
     return RawFiles([os.fsencode(Path(root) / key) for key in keys], [int(label) for _, label in rows])
 
 
+@without_autograph
 def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: int) -> tf.data.Dataset:
     """Return the batches of all epochs from raw files, in the form of `numbered_batches`.
 
@@ -158,5 +162,4 @@ def _cropped(image: tf.Tensor, options: BatchOptions, seed: tf.Tensor) -> tf.Ten
     if options.crop == "random":
         crop = tf.cast(tf.cast(tf.reduce_min(tf.shape(image)[:2]), tf.float32) * CENTER, tf.int32)
         image = tf.image.stateless_random_crop(image, tf.stack([crop, crop, 3]), seed)
-    resized = tf.image.resize(image, [side, side])
-    return tf.ensure_shape(tf.cast(tf.round(resized), tf.uint8), [side, side, 3])
+    return tf.ensure_shape(decode.resampled(image, tf.constant([side, side])), [side, side, 3])

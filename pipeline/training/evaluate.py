@@ -80,7 +80,10 @@ def predicted(
     def of_replica(features: Features) -> tf.Tensor:
         return concatenated(lambda part: model(part, training=False), features, micro_batches, model.outputs[0].dtype)
 
-    run = tf.function(lambda features: strategy.run(of_replica, args=(features,)), reduce_retracing=True)
+    def of_batch(features: Features) -> tf.Tensor:
+        return strategy.run(of_replica, args=(features,))
+
+    run = tf.function(of_batch, reduce_retracing=True, autograph=False)
     for features, labels, weights in one_ahead(batches):
         # Nothing is reduced over replicas: server 0 evaluates alone, and a collective would wait for the other servers.
         replicas = map(strategy.experimental_local_results, (labels, run(features), weights))

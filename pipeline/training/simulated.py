@@ -23,7 +23,7 @@ class SimulatedSteps:
 
     def __init__(self, strategy: tf.distribute.Strategy, step_s: float) -> None:
         self._strategy, self._step_s = strategy, step_s
-        self._sums = tf.function(self._of_batch, reduce_retracing=True)
+        self._sums = tf.function(self._of_batch, reduce_retracing=True, autograph=False)
 
     def train(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor

@@ -71,12 +71,12 @@ class Steps:
             _log.warning("xla=true is ignored, because it works only for trainings on one device")
         self.python_calls = 0
         """How many operations of the training step call Python code, once it is traced."""
-        self.evaluate = tf.function(self._evaluate, reduce_retracing=True)
+        self.evaluate = tf.function(self._evaluate, reduce_retracing=True, autograph=False)
         self.trace()
 
     def trace(self) -> None:
         """Trace the training step again: a traced step keeps the trainable variables that there were."""
-        self.train = tf.function(self._train, reduce_retracing=True)
+        self.train = tf.function(self._train, reduce_retracing=True, autograph=False)
 
     def _train(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
@@ -98,7 +98,7 @@ class Steps:
 
     def _compiled(self, of_replica: _Replica) -> _Replica:
         # The part of a replica, not what goes on between them: XLA knows no strategy.
-        return tf.function(of_replica, jit_compile=True) if self._xla else of_replica
+        return tf.function(of_replica, jit_compile=True, autograph=False) if self._xla else of_replica
 
     def _train_replica(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, examples: tf.Tensor

@@ -103,7 +103,7 @@ def _summed(
         results = strategy.run(of_replica, args=(own,))
         return [strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in results]
 
-    sums: list[tf.Tensor] = tf.function(summed)(values)
+    sums: list[tf.Tensor] = tf.function(summed, autograph=False)(values)
     return sums
 
 

@@ -388,9 +388,16 @@ def test_a_callback_can_stop_a_job(published: Path, tmp_path: Path):
     assert batches["step/compute_ms"].min() < 1000 * LONG_S
 
 
+def stop_after(epochs: int) -> keras.callbacks.Callback:
+    """Stop after this number of epochs, because no accuracy exceeds the baseline or is better by `min_delta`.
+
+    Without `min_delta`, Keras would continue after an epoch that is better than the ones before it.
+    """
+    return keras.callbacks.EarlyStopping("val_accuracy", patience=epochs, baseline=2.0, min_delta=1e9)
+
+
 def patient(folder: Path) -> list[keras.callbacks.Callback]:
-    never_better = keras.callbacks.EarlyStopping("val_accuracy", patience=2, baseline=2.0)
-    return [never_better, keras.callbacks.ReduceLROnPlateau("loss", min_delta=1e9, patience=1, factor=0.5)]
+    return [stop_after(2), keras.callbacks.ReduceLROnPlateau("loss", min_delta=1e9, patience=1, factor=0.5)]
 
 
 @pytest.mark.long
@@ -407,8 +414,7 @@ def test_a_stopped_job_continues_to_count_patience(steps: int, published: Path, 
 
 
 def very_patient(folder: Path) -> list[keras.callbacks.Callback]:
-    """Stop after 20 epochs, because no epoch can exceed the baseline."""
-    return [keras.callbacks.EarlyStopping("val_accuracy", patience=20, baseline=2.0)]
+    return [stop_after(20)]
 
 
 @pytest.mark.long
@@ -425,7 +431,7 @@ def test_a_killed_job_continues_to_count_patience(published: Path, tmp_path: Pat
 
 def reduces_and_stops(folder: Path) -> list[keras.callbacks.Callback]:
     reduce = keras.callbacks.ReduceLROnPlateau("loss", min_delta=1e9, patience=1, factor=0.5)
-    return [reduce, keras.callbacks.EarlyStopping("val_accuracy", patience=3, baseline=2.0)]
+    return [reduce, stop_after(3)]
 
 
 @pytest.mark.long

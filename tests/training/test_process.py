@@ -77,6 +77,7 @@ def test_a_process_stopped_by_sigterm_leaves_a_checkpoint_and_can_be_continued(s
 
 @pytest.mark.long
 def test_a_stopped_train_command_waits_for_its_training_process(settings: Settings, dataset: Path, tmp_path: Path):
+    settings = settings_from({**settings.model_dump(), "callbacks": "tests.training.compiling_callback:callbacks"})
     (tmp_path / "settings.json").write_text(json.dumps({**settings.model_dump(), "dataset": str(dataset)}))
     command = [sys.executable, "-m", "pipeline", "train", "--config", str(tmp_path / "settings.json")]
     temporary = tmp_path / "temporary"
