@@ -27,6 +27,7 @@ from pipeline.system.os_errors import cause_of
 from pipeline.system.progress import log_to_stderr
 
 if TYPE_CHECKING:
+    from pipeline.dataset.manifest import Dataset
     from pipeline.runs.champion import Pointer
 
 RUN_ID = "manual"
@@ -427,18 +428,46 @@ def _show(options: argparse.Namespace) -> dict[str, Any]:
     settings, folder = _settings(options), _reachable("dataset", options.dataset)
     if not 1 <= options.count <= MAX_SHOWN:
         raise SettingsError(f"--count must be from 1 to {MAX_SHOWN}, got {options.count}")
+    if options.image and options.augmented:
+        raise SettingsError("--image shows an image as the evaluation sees it: leave out --augmented")
+    if len(options.image) > MAX_SHOWN:
+        raise SettingsError(f"--image can be given {MAX_SHOWN} times, got {len(options.image)} images")
     if options.to and (is_bucket(options.to) or not options.to.endswith(".png")):
         raise SettingsError(f"--to must be a local file that ends in .png, got {options.to!r}")
-    # This is reported before TensorFlow is loaded, and so is a missing dataset.
-    if load(folder).table:
+    # This is reported before TensorFlow is loaded, and so is a missing dataset or image.
+    dataset = load(folder)
+    if dataset.table:
         raise DatasetError(
             f"{folder} is a dataset of a table, which has no images to draw: see its columns in {folder / CARD}, "
             "and the rows of the most wrong predictions in the report of a run"
         )
+    path = Path(options.to) if options.to else None
+    if options.image:
+        return _show_images(settings, folder, dataset, options.image, path)
     with _tensorflow_on_the_cpu():
         from pipeline.training.show import show
-    path = Path(options.to) if options.to else None
     return {"picture": str(show(settings, folder, path, augmented=options.augmented, count=options.count))}
+
+
+def _show_images(
+    settings: Settings, folder: Place, dataset: "Dataset", keys: list[str], path: Path | None
+) -> dict[str, Any]:
+    from pipeline.dataset.keys import find_images
+
+    found = find_images(folder, dataset, list(dict.fromkeys(keys)))
+    with _tensorflow_on_the_cpu():
+        from pipeline.training.show import show_found
+    return {
+        "picture": str(show_found(settings, dataset, found, path)),
+        "images": [
+            {"key": each.key, "split": each.split, "shard": each.shard, "record": each.number} for each in found
+        ],
+    }
+
+
+def _format_show(result: dict[str, Any]) -> str:
+    places = [f"{each['key']}: record {each['record']} of {each['shard']}" for each in result.get("images", [])]
+    return _format_result(result | ({"images": places} if places else {}))
 
 
 def _shuffle_quality(options: argparse.Namespace) -> dict[str, Any]:
@@ -650,7 +679,15 @@ def _add_show(commands: Any) -> None:
     )
     show.add_argument("--count", type=int, default=16, help="number of images (default: %(default)s)")
     show.add_argument(
-        "--to", metavar="FILE", help="PNG file to write (default: NAME-VERSION.png or NAME-VERSION-augmented.png)"
+        "--image",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="show the image with this key, its path below the source, and print where its record is; can be repeated",
+    )
+    show.set_defaults(format=_format_show)
+    show.add_argument(
+        "--to", metavar="FILE", help="PNG file to write (default: NAME-VERSION.png, -augmented.png or -images.png)"
     )
 
 

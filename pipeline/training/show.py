@@ -15,7 +15,9 @@ from PIL import Image, ImageDraw, ImageFont
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.dataset import manifest as datasets
+from pipeline.dataset.keys import FoundImage
 from pipeline.dataset.manifest import Dataset
+from pipeline.input import decode
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.damage import damage_named
 from pipeline.input.flip import flipped
@@ -65,14 +67,41 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
+    split = "training" if augmented else "validation"
+    path = path or _path_of(dataset, "-augmented" if augmented else "")
     # One epoch, without a cache of decoded images: that of a training stays as it is.
     settings = settings.model_copy(update={"cache": "off", "epochs": 1})
+    _find_devices()
+    images = _images(settings, folder, dataset, augmented=augmented, count=count)
+    return _save(images, dataset, _subtitle(split, settings, augmented=augmented), path)
+
+
+def show_found(settings: Settings, dataset: Dataset, found: Sequence[FoundImage], path: Path | None) -> Path:
+    """Write a PNG of some images of a dataset, as an evaluation sees them, and return its path.
+
+    Args:
+        settings: Settings of a training on it.
+        dataset: The dataset.
+        found: The images.
+        path: File to write or replace; None: NAME-VERSION-images.png in the current folder.
+    """
+    _find_devices()
+    images = [_evaluated(each, settings, dataset) for each in found]
+    split = ", ".join(sorted({each.split for each in found}))
+    return _save(images, dataset, _subtitle(split, settings), path or _path_of(dataset, "-images"))
+
+
+def _find_devices() -> None:
     with hold_back_stderr():  # TensorFlow complains of a missing GPU when it first looks for one.
         tf.config.list_physical_devices()
-    images = _images(settings, folder, dataset, augmented=augmented, count=count)
-    title = f"{dataset.name} {dataset.version}"
-    picture = draw_grid(images, dataset.names, title, _subtitle(settings, augmented))
-    path = path or Path(f"{dataset.name}-{dataset.version}{'-augmented' if augmented else ''}.png")
+
+
+def _path_of(dataset: Dataset, suffix: str) -> Path:
+    return Path(f"{dataset.name}-{dataset.version}{suffix}.png")
+
+
+def _save(images: Sequence[Shown], dataset: Dataset, subtitle: str, path: Path) -> Path:
+    picture = draw_grid(images, dataset.names, f"{dataset.name} {dataset.version}", subtitle)
     with storage.write_whole(path) as file:
         picture.save(file, "PNG")
     return path
@@ -91,6 +120,12 @@ def _images(settings: Settings, folder: Place, dataset: Dataset, *, augmented: b
             if inputs.readers.failure:
                 raise inputs.readers.failure from error
             raise
+
+
+def _evaluated(found: FoundImage, settings: Settings, dataset: Dataset) -> Shown:
+    stored = decode.parse(tf.constant(found.record), dataset.records)
+    image = decode.decode_for_evaluation(stored, dataset.records, settings.crop, settings.image_size)
+    return Shown(Image.fromarray(image.numpy()), np.atleast_1d(stored.label.numpy()).tolist())
 
 
 def _augmented(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
@@ -117,13 +152,12 @@ def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Shown]:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def _subtitle(settings: Settings, augmented: bool) -> str:
+def _subtitle(split: str, settings: Settings, *, augmented: bool = False) -> str:
     if augmented:
         jitter = [f"color jitter {settings.color_jitter:g}"] if settings.color_jitter else []
         changes = [f"crop {settings.crop}", *(["flip"] if settings.flip else []), *jitter]
     else:
         changes = ["crop whole" if settings.crop == "whole" else "crop center"]
-    split = "training" if augmented else "validation"
     return f"{split}, {', '.join(changes)}, {settings.image_size} x {settings.image_size} pixels"
 
 

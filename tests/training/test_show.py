@@ -16,11 +16,12 @@ from pipeline.errors import DatasetError
 from pipeline.input import training_batches, validation_batches
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.options import batch_options
+from pipeline.records import tfrecord
 from pipeline.storage import BucketPath
 from pipeline.training import show as shown
 from pipeline.training.show import LABEL_HEIGHT, MARGIN, TITLE_HEIGHT, Shown, draw_grid, shortened, show, shown_side
 from tests.fake_gcs import FakeGcs
-from tests.published import publish, publish_case
+from tests.published import examples, publish, publish_case
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 32
@@ -124,6 +125,28 @@ def test_show_draws_the_same_picture_from_a_bucket(gcs: FakeGcs, published: Path
     remote = show(settings, BucketPath("bucket", "published"), tmp_path / "a.png", augmented=True, count=9)
     local = show(settings, published, tmp_path / "b.png", augmented=True, count=9)
     assert remote.read_bytes() == local.read_bytes()
+
+
+def test_chosen_images_are_drawn_in_their_order_with_their_places(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    of_validation = list(examples(published, "validation"))
+    names = [each["image/filename"][0].decode() for each in of_validation]
+    chosen = [names[3], names[0], names[1]]
+    images = validated(published, settings_of())
+    arguments = ["show", str(published), "--to", str(tmp_path / "a.png"), "--set", f"image_size={SIZE}"]
+    given = [word for name in chosen for word in ("--image", name)]
+    monkeypatch.setattr(shown, "_find_devices", lambda: None)
+    assert main([*arguments, *given, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert_shows(tmp_path / "a.png", [images[3], images[0], images[1]], 2)
+    assert [each["key"] for each in result["images"]] == chosen
+    for each in result["images"]:
+        record = list(tfrecord.read_records(published / each["shard"]))[each["record"]]
+        assert each["key"].encode() in record
+    assert main([*arguments, "--image", chosen[0]]) == 0
+    first = result["images"][0]
+    assert f"{chosen[0]}: record {first['record']} of {first['shard']}" in capsys.readouterr().out
 
 
 def one_colored(side: int, *colors: tuple[int, int, int]) -> list[Shown]:
@@ -255,6 +278,9 @@ def test_the_show_command_replaces_the_picture_in_the_current_folder(published: 
     ("arguments", "words"),
     [
         (["nowhere"], "nowhere is not a folder"),
+        (["{published}", "--image", "a.png"], "has no image 'a.png': give its path below the source"),
+        (["{published}", "--image", "a.png", "--augmented"], "leave out --augmented"),
+        (["{published}", *["--image", "a.png"] * 257], "--image can be given 256 times, got 257 images"),
         (["{published}", "--count", "0"], "--count must be from 1 to 256, got 0"),
         (["{published}", "--to", "a.jpg"], "--to must be a local file that ends in .png, got 'a.jpg'"),
         (["{published}", "--to", "gs://bucket/a.png"], "--to must be a local file"),
