@@ -44,8 +44,9 @@ def call_each(outcomes: Outcomes, task: Task, places: Sequence[str], advance: Ad
             in_vain = in_vain + 1 if len(left) == before else 0
             if in_vain > MAX_RETRIES:
                 raise EngineError(
-                    f"{error} were killed {in_vain} times in a row, perhaps because memory ran out: run the same "
-                    "command to continue from here"
+                    f"{error} were killed {in_vain} times in a row. Perhaps memory ran out, or your own "
+                    "script starts this work outside of `if __name__ == '__main__':`. Run the same command to continue "
+                    "from here"
                 ) from error
             _log.warning("%s were killed: starting new ones for %d calls", error, len(left))
 

@@ -2,24 +2,27 @@
 
 import platform
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from pipeline import storage
 from pipeline.allowed import require_output, require_source
 from pipeline.dataset.index_files import crc32c_text, has_index, index_name, write_index
 from pipeline.errors import SettingsError
 from pipeline.records.record_index import index_of
-from pipeline.records.tfrecord import writer_of
-from pipeline.sharding.examples import Examples
+from pipeline.records.tfrecord import Writer, writer_of
+from pipeline.sharding.examples import Examples, Sums
 from pipeline.sharding.kinds import kind_of
 from pipeline.sharding.merge import merged_lines, read_pieces
 from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range, read_range
 from pipeline.sharding.results import WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.snapshot.raw_image import from_lines, place_of_key
 from pipeline.storage import Place, place_of
+from pipeline.system.parallel import OneBehind
 from pipeline.system.progress import Advance
 
 
@@ -42,11 +45,14 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         lines = _lines(_rows(range_plan, file), range_plan.shards, finished)
         examples = kind_of(range_plan).examples(range_plan)
         rows = examples.read(lines)
-        for spec in range_plan.shards:
-            if spec not in finished:
-                _remove_torn(plan_path, range_plan, spec)
-                path = place_of(range_plan.written) / spec.name
-                save_result(plan_path, _write(path, spec, examples, islice(rows, spec.images), advance))
+        # A disk takes as long to sync a shard as this process takes to write it, so both happen at the same time.
+        with OneBehind() as behind:
+            for spec in range_plan.shards:
+                if spec not in finished:
+                    _remove_torn(plan_path, range_plan, spec)
+                    path = place_of(range_plan.written) / spec.name
+                    shard = _write(path, spec, examples, islice(rows, spec.images), advance, behind.wait)
+                    behind.submit(partial(_complete, plan_path, shard))
 
 
 def write_plan_file(path: str) -> int:
@@ -139,18 +145,45 @@ def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collecti
             yield from lines
 
 
-def _write(path: Place, spec: ShardSpec, examples: Examples, rows: Iterable[Any], advance: Advance) -> WrittenShard:
-    """Write some rows as one shard, then its index. Each file is complete or absent."""
+class _Unsynced(NamedTuple):
+    """A shard whose records are written, but which has no name yet."""
+
+    path: Place
+    spec: ShardSpec
+    records: Writer
+    sums: Sums
+    file: ExitStack
+    """Its end syncs the file and gives it its name."""
+
+
+def _write(
+    path: Place,
+    spec: ShardSpec,
+    examples: Examples,
+    rows: Iterable[Any],
+    advance: Advance,
+    wait_for_last: Callable[[], None],
+) -> _Unsynced:
+    """Write some rows as the records of a shard, then wait for the shard before it."""
     sums = examples.sums()
-    # The shard is synced, because the commit relies on it after a power loss.
-    with storage.write_new(path, synced=True) as file:
+    with ExitStack() as stack:
+        # The shard is synced, because the commit relies on it after a power loss.
+        file = stack.enter_context(storage.write_new(path, synced=True))
         records = writer_of(path, file)
         examples.write(rows, records, sums, advance)
         records.close()
+        wait_for_last()  # Here, an error of the shard before it still removes the file of this one.
+        return _Unsynced(path, spec, records, sums, stack.pop_all())
+
+
+def _complete(plan_path: Place, shard: _Unsynced) -> None:
+    """Complete a shard, then write its index and its result. Each file is complete or absent."""
+    path, spec, records, sums, file = shard
+    file.close()
     result = sums.result(spec, records)
     if has_index(spec.name):
         assert sum(records.sizes) == records.size, "the writer did not count each record"
         index = index_of(records.sizes)
         write_index(path.parent / index_name(spec.name), index)
         result = replace(result, index_bytes=len(index), index_crc32c=crc32c_text(index))
-    return WrittenShard(result, bytes(sums.hashes))
+    save_result(plan_path, WrittenShard(result, bytes(sums.hashes)))

@@ -76,6 +76,36 @@ def items_ahead(items: Iterable[Item], count: int) -> Generator[Item]:
         thread.shutdown(cancel_futures=True)
 
 
+class OneBehind:
+    """A thread that does one piece of work at a time, beside the block of this context manager.
+
+    An error of the work is raised when the next work is submitted, or at the end of the block. If the block itself
+    fails, the work that was submitted is still done.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "one-behind")
+        self._done: Future[None] | None = None
+
+    def __enter__(self) -> "OneBehind":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._thread:  # Waits for the work.
+            if kind is None:
+                self.wait()
+
+    def wait(self) -> None:
+        """Wait until the submitted work is done. Raises its error."""
+        if self._done:
+            self._done.result()
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Begin this work when the work before it is done, for which the caller waits."""
+        self.wait()
+        self._done = self._thread.submit(work)
+
+
 def within(seconds: float, work: Callable[[], Result]) -> Result:
     """Return the result of `work`, which has no time limit of its own. Raises TimeoutError after `seconds`.
 

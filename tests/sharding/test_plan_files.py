@@ -54,7 +54,8 @@ print(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) /
 def test_memory_of_planning_does_not_grow_with_the_images(tmp_path: Path):
     """There are ten times as many images, in parts of 10,000.
 
-    They have no checksum: equal images are searched among 8 million at a time, so memory grows up to this number.
+    They have no checksum: equal images are searched among 8 million at a time, so memory grows up to this number. It
+    grows by 17 bytes for each image. A row as an object of Python takes 500.
     """
     peaks = []
     for count in IMAGES:
@@ -67,7 +68,7 @@ def test_memory_of_planning_does_not_grow_with_the_images(tmp_path: Path):
         for path in ranges:
             assert len(rows_of_plan(Path(path))) == load_range(Path(path)).images
         peaks.append(float(peak))
-    assert peaks[1] - peaks[0] < 3
+    assert (peaks[1] - peaks[0]) * 2**20 < 40 * (IMAGES[1] - IMAGES[0])
 
 
 def test_the_version_depends_on_split_seed_and_not_on_seed(settings: Settings):

@@ -1,12 +1,12 @@
 """Mapping a function over a stream with threads."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from threading import Event, Lock
 
 import pytest
 
 from pipeline.system import parallel
-from pipeline.system.parallel import ordered_map, within
+from pipeline.system.parallel import OneBehind, ordered_map, within
 
 
 def test_results_come_in_the_order_of_the_items():
@@ -60,3 +60,50 @@ def list_of(results: Iterator[int], held: Held) -> list[int]:
         found.append(size)
         held.change(-size)
     return found
+
+
+class TestOneBehind:
+    def test_work_is_done_in_order_beside_the_block(self):
+        done: list[int] = []
+        started, release = Event(), Event()
+
+        def wait() -> None:
+            started.set()
+            assert release.wait(20)
+            done.append(1)
+
+        with OneBehind() as behind:
+            behind.submit(wait)
+            assert started.wait(20)
+            assert not done
+            release.set()
+            behind.submit(lambda: done.append(2))
+            assert done[0] == 1
+        assert done == [1, 2]
+
+    @pytest.mark.parametrize("works", [1, 2])
+    def test_an_error_of_the_work_is_raised(self, works: int):
+        def fail() -> None:
+            raise ValueError("no space")
+
+        with pytest.raises(ValueError, match="no space"):
+            submit_all([fail, lambda: None][:works])
+
+    def test_work_is_completed_if_the_block_fails(self):
+        done: list[bool] = []
+        release = Event()
+
+        def works() -> Iterator[Callable[[], None]]:
+            yield lambda: done.append(release.wait(20))
+            release.set()
+            raise ValueError("block")
+
+        with pytest.raises(ValueError, match="block"):
+            submit_all(works())
+        assert done == [True]
+
+
+def submit_all(works: Iterable[Callable[[], None]]) -> None:
+    with OneBehind() as behind:
+        for work in works:
+            behind.submit(work)
