@@ -91,8 +91,9 @@ lock: ## compile the lock files from pyproject.toml (needs uv)
 	$(LOCK) docker/uv.in -o docker/requirements-uv.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
 	$(LOCK) --group cuda -c requirements.txt -o requirements-cuda.txt
-	$(LOCK) benchmarks/peers.in -o $(PEERS)
-	$(LOCK) -c requirements.txt benchmarks/storage.in -o $(STORAGE_PEERS)
+	$(LOCK) -c requirements.txt benchmarks/environments/storage.in -o benchmarks/environments/storage.txt
+	for name in peers dali spdl litdata ray ffcv img2dataset; do \
+		$(LOCK) benchmarks/environments/$$name.in -o benchmarks/environments/$$name.txt || exit 1; done
 	$(LOCK) -c requirements.txt pyproject.toml tests/readers.in -o $(READERS)
 
 ENGINES := requirements-engines.txt
@@ -114,15 +115,11 @@ env-readers: env .readers/installed ## create .readers with DALI and Grain, whic
 .readers/installed: $(READERS)
 	$(call make-peers,.readers,$(READERS))
 
-PEERS := benchmarks/requirements-peers.txt
-STORAGE_PEERS := benchmarks/requirements-storage.txt
-bench-env: env .bench/env/installed ## install other writers and readers for comparison (8 GB: one needs PyTorch with CUDA)
+bench-env: env .bench/peers/installed ## install other writers and readers for comparison (8 GB: one needs PyTorch with CUDA)
 
-.bench/env/installed: $(PEERS)
-	$(call make-peers,.bench/env,$(PEERS))
-
-.bench/storage/installed: $(STORAGE_PEERS)
-	$(call make-peers,.bench/storage,$(STORAGE_PEERS))
+# A benchmark makes those of single packages when it needs them: benchmarks/harness/environments.py.
+.bench/%/installed: benchmarks/environments/%.txt
+	$(call make-peers,.bench/$*,$<)
 
 # `--no-deps`, because the lock is complete, and its Pillow is newer than Beam allows.
 define make-peers

@@ -2,32 +2,50 @@
 
     make bench-input
     python -m benchmarks.input [--rounds N] [--quick] [--only PATTERN] [--json FILE]
+                               [--images FOLDER] [--sizes 224,299]
                                [--rates] [--first-batch] [--wait] [--memory]
 
 All are measured in alternating rounds in one run, on all cores, with a warm page cache and without a GPU; what counts
-is the ratio. A round is some epochs, of three seconds and more. What was drawn and written lies in .bench/, the other
-packages in .bench/env (`make bench-env`).
+is the ratio. A round is some epochs, of three seconds and more. The images and shards are stored in
+.bench/, and each other package has an environment there, which is made when it is needed.
 """
 
 import argparse
+import hashlib
 import logging
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from PIL import Image, ImageStat
+
+from benchmarks.contenders.pipelines import (
+    ALL,
+    ARTICLE_TFRECORD,
+    BEST_CROP,
+    FILES,
+    IN_MEMORY,
+    KEEP,
+    LIMITS,
+    OURS,
+    RAW_FILES,
+    WRITTEN,
+    Pipeline,
+)
 from benchmarks.contenders.readers import STEPS
 from benchmarks.harness import images as pictures
+from benchmarks.harness.environments import ENVIRONMENTS, missing_because
 from benchmarks.harness.images import rows_of, split
 from benchmarks.harness.machine import (
     CORES,
     HOME,
-    PEERS_PYTHON,
-    has_peers,
+    OtherLoad,
     job_file,
     logs,
     machine_line,
@@ -36,127 +54,21 @@ from benchmarks.harness.machine import (
     say,
     versions_in,
 )
-from benchmarks.harness.rounds import Contender, as_json, measure_whole, measure_work, rate_cells, whole
+from benchmarks.harness.rounds import Contender, as_json, measure_whole, measure_work, rate_cells, sound, whole
 from pipeline.allowed import open_unless_set
 from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 
 OUR_PACKAGES = ("tensorflow", "numpy")
-PACKAGES = (
-    "tensorflow-datasets",
-    "torch",
-    "webdataset",
-    "mosaicml-streaming",
-    "grain",
-    "array-record",
-    "pillow",
-    "simplejpeg",
-)
-PREPARED = {224: 256, 299: 320}
+SIZES = {224: 256, 299: 320}
 """Sides of the batches, and the shorter side of images that are prepared for them."""
 SHARDS = 20
 BATCH = 64
 WAIT_BATCH, STEP_S = 16, 0.02
 FEW, EPOCHS = 100, (5, 50)
-
-FILES, KEEP, RESIZE, RAW = "files", "keep", "resize", "raw"
-WRITTEN = {"webdataset": {}, "mosaicml_streaming": {}, "array_record": {"options": "group_size:1,uncompressed"}}
-"""Options of the writers in `benchmarks.contenders.writers`, by name. Pipelines of other packages read their files."""
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """An input pipeline of `benchmarks.contenders.readers`, what it reads, and what it is measured by."""
-
-    title: str
-    reader: str
-    data: str
-    does: str
-    """Words for the table: what an image goes through."""
-    limit: str = ""
-    """Title of what nothing that does so can be faster than."""
-    peer: bool = False
-    """Whether it runs in the environment of the other packages."""
-    told: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 4
-    """In a round: as many as take about three seconds, or seven where the pipeline starts again, in some tenths."""
-
-
-DECODING, DECODING_PREPARED, COPYING = (
-    "limit: libjpeg-turbo alone",
-    "limit: libjpeg-turbo alone, prepared JPEG",
-    "limit: memory copy of pixels",
-)
-CROP, SMOOTH_CROP = "random-resized crop, flip, uint8", "random-resized crop, antialiased, flip, uint8"
-PLAIN_CROP = "random crop of the prepared image, flip, uint8"
-MIDDLE = "the middle of the prepared image, uint8"
-OURS = (
-    Pipeline(
-        "**tenfold**, shards as they are",
-        "read_tenfold",
-        KEEP,
-        CROP,
-        DECODING,
-        told={"crop": "random_resized", "min_crop_area": 0.08},
-        epochs=10,
-    ),
-    Pipeline("**tenfold**, prepared JPEG", "read_tenfold", RESIZE, PLAIN_CROP, DECODING_PREPARED, epochs=25),
-    Pipeline("**tenfold**, prepared pixels", "read_tenfold", RAW, PLAIN_CROP, COPYING, epochs=40),
-)
-IN_MEMORY = Pipeline(
-    "**tenfold**, cached in memory",
-    "read_tenfold_cached",
-    RESIZE,
-    "decoded once; random crop, flip, uint8",
-    COPYING,
-    told={"cache": "memory"},
-    epochs=60,
-)
-RAW_FILES = Pipeline(
-    "article: raw JPEG files", "read_raw_files", FILES, "whole image, not antialiased, float32", DECODING, epochs=2
-)
-COMPARED_FILES = (
-    Pipeline(
-        "raw files in turn", "read_files_in_turn", KEEP, "whole image, random crop, flip, uint8", DECODING, epochs=2
-    ),
-    Pipeline(
-        "raw files in parallel", "read_files_in_parallel", KEEP, "whole image, random crop, flip, uint8", DECODING
-    ),
-)
-"""As `tenfold compare-inputs` reads them."""
-ARTICLE_TFRECORD = Pipeline("article: TFRecord", "read_article_tfrecord", KEEP, RAW_FILES.does, DECODING)
-BEST_CROP = Pipeline("best plain tf.data, random-resized crop", "read_tfdata_crop", KEEP, CROP, DECODING)
-PLAIN_TENSORFLOW = (
-    RAW_FILES,
-    ARTICLE_TFRECORD,
-    Pipeline(
-        "keras_imagenet", "read_keras_imagenet", KEEP, "inception-style crop, not antialiased, flip, float32", DECODING
-    ),
-    Pipeline(
-        "best plain tf.data, whole image", "read_tfdata_whole", KEEP, "whole image, not antialiased, uint8", DECODING
-    ),
-    BEST_CROP,
-)
-TFDS = Pipeline("TFDS", "read_tfds", KEEP, "whole image, not antialiased, uint8", DECODING, peer=True)
-LOADERS = tuple(
-    Pipeline(f"{name}, {words}", reader, data, SMOOTH_CROP, DECODING, True, {"decoder": decoder}, epochs=2)
-    for name, reader, data in (
-        ("PyTorch DataLoader, 2 workers", "read_pytorch", FILES),
-        ("WebDataset, 2 workers", "read_webdataset", "webdataset"),
-        ("MosaicML Streaming, 2 workers", "read_mosaicml", "mosaicml_streaming"),
-        ("grain, 2 threads", "read_grain", "array_record"),
-    )
-    for decoder, words in (("pillow", "Pillow"), ("simplejpeg", "simplejpeg"))
-)
-LIMITS = (
-    Pipeline(DECODING, "limit_of_decoding", KEEP, "decoded and thrown away", DECODING, peer=True),
-    Pipeline(
-        DECODING_PREPARED, "limit_of_decoding", RESIZE, "decoded and thrown away", DECODING_PREPARED, True, epochs=10
-    ),
-    Pipeline(COPYING, "limit_of_copying", RAW, MIDDLE, COPYING, told={"pixels": "raw"}, epochs=50),
-)
-ALL = (*OURS, IN_MEMORY, *COMPARED_FILES, *PLAIN_TENSORFLOW, TFDS, *LOADERS, *LIMITS)
+MAX_DIFFERENCE = 1.0
+"""Of the mean pixel of a reader and of Pillow, from 0 to 255. Decoders of JPEG and filters differ by less."""
 
 
 def main() -> None:
@@ -164,8 +76,24 @@ def main() -> None:
     options = parse(sys.argv[1:])
     open_unless_set()
     logging.disable(logging.WARNING)  # advice on the size of shards, many times over
-    machine = [machine_line(*OUR_PACKAGES), versions_in(PEERS_PYTHON, *PACKAGES)]
+    machine = [machine_line(*OUR_PACKAGES), images_line(photographs(options), options), *rival_versions(options)]
     measure_sections(machine, chosen_sections(options), options)
+
+
+def rival_versions(options: argparse.Namespace) -> list[str]:
+    """Return the versions of the compared packages, a line for each environment."""
+    names = sorted({each.environment for each in selected(ALL, options)} - {""})
+    return [f"{name}: {versions_in(ENVIRONMENTS[name].python, *ENVIRONMENTS[name].packages)}" for name in names]
+
+
+def images_line(source: Path, options: argparse.Namespace) -> str:
+    """Return the number, the mean size in bytes and the median size in pixels of the images."""
+    paths = [source / path for path, _, _ in rows_of(source)]
+    mean_kb = sum(path.stat().st_size for path in paths) / len(paths) / 1000
+    sizes = [Image.open(path).size for path in paths]
+    width, height = (int(median(side)) for side in zip(*sizes, strict=True))
+    kind = f"photographs of {options.images}" if options.images else "drawn photographs"
+    return f"{len(paths):,} {kind}: {mean_kb:.0f} KB on average, {width} x {height} pixels at the median."
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -176,6 +104,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--quick", action="store_true", help="a tenth of the images and two rounds, to see that all of it runs"
     )
     parser.add_argument("--only", default="", metavar="PATTERN", help='of the table, such as "tenfold|limit"')
+    parser.add_argument("--images", type=Path, help="folder with JPEG photographs of your own; else they are drawn")
+    parser.add_argument("--sizes", default="224", metavar="LIST", help="sides of the batches: 224, 299 or 224,299")
     parser.add_argument("--rates", action="store_true", help="measure images a second")
     parser.add_argument("--first-batch", action="store_true", help="measure the seconds until the first batch")
     parser.add_argument("--wait", action="store_true", help="measure the share of time that a training waits")
@@ -201,8 +131,16 @@ def rounds_of(options: argparse.Namespace) -> int:
 
 
 def photographs(options: argparse.Namespace) -> Path:
-    """Return the source of all: 1,000 photographs in ten classes."""
-    return drawn(FEW if options.quick else 1_000)
+    """Return the source of all: 1,000 photographs in ten classes, or as many as there are."""
+    count = FEW if options.quick else 1_000
+    if not options.images:
+        return drawn(count)
+    # No image twice: the check of the pixels counts them. One is for validation.
+    found = pictures.different(pictures.images_below(options.images))
+    count = min(count, len(found) - 1)
+    named = hashlib.sha256("".join(f"{path}{path.stat().st_size}" for path in found).encode()).hexdigest()[:8]
+    (HOME / "images").mkdir(parents=True, exist_ok=True)
+    return pictures.given_images(HOME / "images" / f"given-{named}-{count}", count, found)
 
 
 def drawn(count: int) -> Path:
@@ -213,8 +151,8 @@ def drawn(count: int) -> Path:
 
 
 def selected(pipelines: Iterable[Pipeline], options: argparse.Namespace) -> list[Pipeline]:
-    """Those that were asked for and can run here."""
-    return [each for each in pipelines if re.search(options.only, each.title) and (has_peers() or not each.peer)]
+    """Return the pipelines that `--only` selects. If one cannot run here, the report gives the reason."""
+    return [each for each in pipelines if re.search(options.only, each.title)]
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
@@ -247,13 +185,14 @@ def written(writer: str, source: Path) -> Path:
         part = folder.with_name(f".{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
+        name, environment, told = WRITTEN[writer]
         job: dict[str, Any] = {
             "root": str(source),
             "images": rows_of(source),
             "folder": str(part),
             "shards": SHARDS,
-        } | WRITTEN[writer]
-        task = Contender(writer, writer, PEERS_PYTHON, [job_file(job)], len(job["images"]), [])
+        } | told
+        task = Contender(writer, name, ENVIRONMENTS[environment].python, [job_file(job)], len(job["images"]), [])
         whole(task, logs() / f"{writer}.log")
         if task.error:
             raise SystemExit(f"{writer} did not write its data: {task.error}; see {logs() / f'{writer}.log'}")
@@ -270,11 +209,12 @@ def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **mo
         "measure": "whole_epochs",
         "cache": "off",
         "pixels": "encoded",
+        "pixel_range": pipeline.pixel_range,
         "own_folder": str(new_folder("own")),
     }
     job |= {**pipeline.told, **more}
     jobs = [job | part for part in parts_of(folder)] if pipeline in LIMITS else [job]
-    python = PEERS_PYTHON if pipeline.peer else Path(sys.executable)
+    python = ENVIRONMENTS[pipeline.environment].python if pipeline.environment else Path(sys.executable)
     images = count * pipeline.epochs
     return Contender(pipeline.title, pipeline.reader, python, list(map(job_file, jobs)), images, [])
 
@@ -289,37 +229,63 @@ def parts_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def rate_results(options: argparse.Namespace) -> dict[str, Any]:
-    """Images a second of all, at each size."""
-    source, measured = photographs(options), {}
+    """Images a second of all, at each size, after a check that none of them skips work."""
+    source = photographs(options)
+    sizes = {size: SIZES[size] for size in map(int, options.sizes.split(","))}
     pipelines = selected(ALL, options)
-    for size, side in PREPARED.items():
-        folders = {data: folder_of(data, source, side) for data in {each.data for each in pipelines}}
-        contenders = [contender(each, source, folders[each.data], size=size) for each in pipelines]
-        say(f"{size} px: {rounds_of(options)} rounds of {len(contenders)}")
-        measure_work(contenders, rounds_of(options), logs())
-        measured[size] = {each.title: each for each in contenders}
-    print("\n".join(["", *rate_table(pipelines, measured)]), flush=True)
-    return {str(size): as_json(list(contenders.values())) for size, contenders in measured.items()}
+    reasons = {name: missing_because(name) for name in {each.environment for each in pipelines} - {""}}
+    runnable = [each for each in pipelines if not reasons.get(each.environment)]
+    measured: dict[int, dict[str, Contender]] = {}
+    checks: dict[str, dict[str, Any]] = {}
+    with OtherLoad() as load:
+        for size, side in sizes.items():
+            folders = {data: folder_of(data, source, side) for data in {each.data for each in runnable}}
+            if not checks:
+                say(f"the pixels of {len(runnable)} readers")
+                checks = pixel_checks(runnable, source, folders, size)
+            contenders = [contender(each, source, folders[each.data], size=size) for each in runnable]
+            for each in contenders:
+                each.error = checks.get(each.title, {}).get("error", "")
+            say(f"{size} px: {rounds_of(options)} rounds of {len(contenders)}")
+            measure_work(sound(contenders), rounds_of(options), logs())
+            measured[size] = {each.title: each for each in contenders}
+    missing = [
+        f"- {each.title}: not measured, because its environment {reasons[each.environment]}."
+        for each in pipelines
+        if reasons.get(each.environment)
+    ]
+    equal = [each for each in runnable if each.equal_work]
+    tables = [rate_table(runnable, measured), [EQUAL_WORK], rate_table(equal, measured), check_table(checks)]
+    print("\n".join(line for table in tables for line in ["", *table]), flush=True)
+    print("\n".join(["", *WORDS, *missing, load.sentence()]), flush=True)
+    figures: dict[str, Any] = {str(size): as_json(list(each.values())) for size, each in measured.items()}
+    kept = {"equal_work": [each.title for each in equal], "pixels": checks, "other_load": load.sentence()}
+    return figures | kept
 
 
 def rate_table(pipelines: Sequence[Pipeline], measured: Mapping[int, Mapping[str, Contender]]) -> list[str]:
     """Return all pipelines, a line each, the fastest of the first size first."""
     columns = [f"{size} px, images/s | to raw files | of the limit" for size in measured]
     lines = [
-        f"| pipeline | {' | '.join(columns)} | what an image goes through |",
-        f"|---|{'---|' * 3 * len(columns)}---|",
+        f"| pipeline | {' | '.join(columns)} | crop | antialiased | type |",
+        f"|---|{'---|' * 3 * len(columns)}---|---|---|",
     ]
     first = next(iter(measured.values()))
     for each in sorted(pipelines, key=lambda each: first[each.title].images_per_s or 0, reverse=True):
         cells = [cell for contenders in measured.values() for cell in cells_of(each, contenders)]
-        lines.append(f"| {each.title} | {' | '.join(cells)} | {each.does} |")
-    return [*lines, "", *WORDS]
+        flip = ", flip" if each.flip and each not in LIMITS else ""
+        lines.append(f"| {each.title} | {' | '.join(cells)} | {each.crop}{flip} | {each.antialiased} | {each.dtype} |")
+    return lines
 
 
+EQUAL_WORK = (
+    "At equal work: a random-resized crop of 8 to 100% of the area of the original JPEG, a flip, an antialiased "
+    "resize, and uint8."
+)
 WORDS = (
-    "Who antialiases does more than who does not: Pillow always does, TensorFlow's resize only where it is told to. A "
-    "random crop of a prepared image is another augmentation than a random-resized crop (of 8 to 100% of the area with "
-    "all peers), and less work; so is resizing the whole image. float32 is four times the bytes of uint8.",
+    "Pillow's resize always antialiases, TensorFlow's only on request. A random crop of a prepared image is a "
+    "different augmentation than a random-resized crop, and less work. So is resizing the whole image. float32 takes "
+    "four times as many bytes as uint8. SPDL antialiases with the bilinear filter of FFmpeg.",
 )
 
 
@@ -333,6 +299,64 @@ def cells_of(pipeline: Pipeline, contenders: Mapping[str, Contender]) -> tuple[s
 def times(each: Contender, base: Contender | None) -> str:
     """Return how many times as fast."""
     return f"{each.images_per_s / base.images_per_s:.1f}" if each.images_per_s and base and base.images_per_s else ""
+
+
+# --- no reader skips work ---------------------------------------------------------------------------------------------
+
+
+def pixel_checks(
+    pipelines: Sequence[Pipeline], source: Path, folders: Mapping[str, Path], size: int
+) -> dict[str, dict[str, Any]]:
+    """Return what each pipeline gave in an epoch of whole images, and what is wrong with it, if anything."""
+    checks = {}
+    rows = rows_of(source)
+    expected = expected_pixels(source)
+    for each in pipelines:
+        if each in LIMITS:
+            continue
+        job = contender(each, source, folders[each.data], size=size, measure="pixels", crop="whole", epochs=1)
+        whole(job, logs() / f"{each.reader}.log")
+        seen = job.seen[0] if job.seen else {}
+        error = job.error or pixel_error(
+            seen, expected, rows, MAX_DIFFERENCE if each.whole_mean else CROPPED_DIFFERENCE
+        )
+        checks[each.title] = seen | {"expected_mean": expected, "error": error}
+    return checks
+
+
+CROPPED_DIFFERENCE = 4.0
+"""For a reader that cannot show the whole image: its largest square in the middle has other pixels."""
+
+
+def expected_pixels(source: Path) -> float:
+    """Return the mean pixel of all images, each weighing the same, by Pillow."""
+    means = [ImageStat.Stat(Image.open(source / path).convert("RGB")).mean for path, _, _ in rows_of(source)]
+    return sum(map(sum, means)) / len(means) / 3
+
+
+def pixel_error(seen: Mapping[str, Any], expected: float, rows: Sequence[Any], tolerance: float) -> str:
+    """Return what is wrong with an epoch: images left out or repeated, other labels, or other pixels."""
+    if seen["images"] != len(rows):
+        return f"gave {seen['images']} of {len(rows)} images"
+    if seen["distinct"] != len(rows):
+        return f"gave {seen['distinct']} different images of {len(rows)}"
+    if seen["labels"] != sorted(Counter(label for _, label, _ in rows).values()):
+        return f"gave other labels: {seen['labels']} of each class"
+    difference = seen["mean"] - expected
+    return f"its mean pixel differs by {difference:+.2f} from Pillow's" if abs(difference) > tolerance else ""
+
+
+def check_table(checks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the mean pixel of an epoch of each reader."""
+    lines = ["| whole images | images | mean pixel | difference from Pillow | error |", "|---|---|---|---|---|"]
+    for title, each in checks.items():
+        cells = (
+            (f"{each['images']:,}", f"{each['mean']:.2f}", f"{each['mean'] - each['expected_mean']:+.2f}")
+            if "mean" in each
+            else ("", "", "")
+        )
+        lines.append(f"| {title} | {' | '.join(cells)} | {each['error']} |")
+    return lines
 
 
 # --- the first batch --------------------------------------------------------------------------------------------------
@@ -361,7 +385,7 @@ def wait_results(options: argparse.Namespace) -> dict[str, Any]:
     told = {"measure": "waiting", "batch_size": WAIT_BATCH, "step_s": STEP_S}
     told["epochs"] = -(-(STEPS + 1) * WAIT_BATCH // len(rows_of(source))) + 1
     contenders = [
-        contender(each, source, folder_of(each.data, source, PREPARED[224]), size=224, **told)
+        contender(each, source, folder_of(each.data, source, SIZES[224]), size=224, **told)
         for each in selected([*OURS, RAW_FILES, ARTICLE_TFRECORD, BEST_CROP], options)
     ]
     say(f"the wait of a training: {rounds_of(options)} rounds of {len(contenders)}")
@@ -380,7 +404,7 @@ def memory_results(options: argparse.Namespace) -> dict[str, Any]:
     told = {"measure": "memory", "after_epochs": epochs}
     in_memory = replace(IN_MEMORY, reader="read_tenfold")
     contenders = [
-        contender(each, source, folder_of(each.data, source, PREPARED[224]), size=224, **told)
+        contender(each, source, folder_of(each.data, source, SIZES[224]), size=224, **told)
         for each in selected([*OURS, in_memory, BEST_CROP], options)
     ]
     say(f"memory: {len(contenders)} processes")

@@ -6,7 +6,7 @@
 
 All contenders of a section are measured in alternating rounds, with a warm page cache. Compare the ratios, whose
 intervals are the lowest and the highest of all rounds. The tables are random, with a fixed seed, and are kept in
-.bench/tables. The other packages are in .bench/env (`make bench-env`).
+.bench/tables. The other packages are in .bench/peers (`make bench-env`).
 """
 
 import argparse
@@ -91,7 +91,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=ROWS, help=f"rows of the table with {NARROW} columns")
     parser.add_argument("--columns", type=int, nargs="+", default=COLUMNS, help="numbers of columns")
     parser.add_argument("--formats", nargs="+", default=FORMATS, choices=FORMATS, help="formats of the tables to write")
-    parser.add_argument("--no-peers", action="store_true", help="leave out the writers in .bench/env, which are slow")
+    parser.add_argument("--no-peers", action="store_true", help="leave out the writers in .bench/peers, which are slow")
     parser.add_argument("--large", action="store_true", help=f"also measure tasks with {LARGE_TASK_ROWS:,} rows")
     parser.add_argument("--only", default="", metavar="SECTION", help="write, read, train or memory")
     parser.add_argument("--json", type=Path, help="file for every figure, written after each section")
@@ -160,7 +160,7 @@ def write_section(options: argparse.Namespace, columns: int) -> Section:
 
 
 def writers(table: Path, rows: int, *, with_peers: bool) -> list[Contender]:
-    """Return the writers of a table. The peers are those in .bench/env."""
+    """Return the writers of a table. The peers are those in .bench/peers."""
     workspace = new_folder("workspace")
     job = job_file({"settings": build_settings(table, workspace)})
     contenders = [Contender(OURS, "table_build", HERE, [job], rows, [workspace])]

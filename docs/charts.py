@@ -3,17 +3,19 @@
     python -m benchmarks.input --rates --json FILE
     python -m docs.charts FILE
 
-The second command keeps what a chart needs of FILE in docs/figures, and draws the charts. Without FILE, it only draws.
+The second command keeps what the charts need of FILE in docs/figures/input.json, and draws them. Without an argument,
+it only draws.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 from xml.sax.saxutils import escape
 
-FIGURES = Path(__file__).parent / "figures"
+FIGURES = Path(__file__).parent / "figures" / "input.json"
 WIDTH, LABELS, NUMBERS, ROW, TOP = 760, 210, 130, 26, 44
 """Pixels: the chart, the labels on its left, the numbers on its right, a row, and the space above the rows."""
 OURS, LIMIT, OTHERS = "#0b6e4f", "#b08900", "#8aa39b"
@@ -31,16 +33,49 @@ SHOWN = {
     "grain, 2 threads, simplejpeg": "grain",
     "WebDataset, 2 workers, simplejpeg": "WebDataset",
     "MosaicML Streaming, 2 workers, simplejpeg": "MosaicML Streaming",
-    "article: raw JPEG files": "raw JPEG files",
+    "article: raw JPEG files": "raw files, whole image",
+    "raw files in parallel": "raw files in parallel",
+    "best plain tf.data, antialiased": "plain tf.data, antialiased",
+    "best plain tf.data, mean of an area": "plain tf.data, mean of area",
+    "grain, 2 processes, Pillow": "grain, processes",
+    "NVIDIA DALI, CPU, 2 threads": "NVIDIA DALI, CPU",
+    "SPDL, 2 threads": "SPDL",
+    "torchvision in a PyTorch DataLoader, 2 workers": "torchvision, DataLoader",
+    "LitData, 2 workers": "LitData",
+    "Ray Data, 2 CPUs": "Ray Data",
+    "FFCV, JPEG, 2 threads": "FFCV, JPEG",
+    "FFCV, pixels of 256 px, 2 threads": "FFCV, pixels",
 }
-"""Titles of the benchmark that the chart shows, and their labels in it."""
+"""Titles of the benchmark that the charts show, and their labels in them."""
+
+
+REFERENCES = ("limit: libjpeg-turbo alone", "article: raw JPEG files")
+"""Titles that the chart of equal work shows, too."""
 
 
 def input_rates() -> str:
     """Return the chart of the input pipeline at 224 pixels, for the README and the page of benchmarks."""
-    figures = json.loads((FIGURES / "input-rates.json").read_text("utf-8"))
-    rows = [(SHOWN[row["title"]], rate(row)) for row in figures["rates"]["224"] if row["title"] in SHOWN]
-    return bars("Images per second, 224 pixels, 2 cores", rows, str(figures["machine"][0]))
+    return _rates("Images per second, 224 pixels, 2 cores", _figures(), list(SHOWN))
+
+
+def equal_work_rates() -> str:
+    """Return the chart of the pipelines that do the same work with an image."""
+    figures = _figures()
+    titles = [*figures["equal_work"], *REFERENCES]
+    return _rates("Images per second with random-resized crops, 224 pixels, 2 cores", figures, titles)
+
+
+CHARTS = {"input-rates": input_rates, "input-equal-work": equal_work_rates}
+
+
+def _figures() -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads(FIGURES.read_text("utf-8"))
+    return figures
+
+
+def _rates(title: str, figures: dict[str, Any], titles: Sequence[str]) -> str:
+    rows = [row for row in figures["rates"] if row["title"] in titles and row["title"] in SHOWN]
+    return bars(title, [(SHOWN[row["title"]], rate(row)) for row in rows], str(figures["machine"][0]))
 
 
 def rate(row: dict[str, Any]) -> float:
@@ -51,12 +86,14 @@ def rate(row: dict[str, Any]) -> float:
 def keep(results: Path) -> None:
     """Keep titles, numbers of images and seconds of each round of a benchmark. The rest names files of a machine."""
     content = json.loads(results.read_text("utf-8"))
-    rates = {
-        size: [{name: row[name] for name in ("title", "images", "work_s")} for row in rows if not row["error"]]
-        for size, rows in content["rates"].items()
+    rates = content["rates"]
+    rows = [row for row in rates["224"] if not row["error"]]
+    kept = {
+        "machine": content["machine"],
+        "equal_work": rates["equal_work"],
+        "rates": [{name: row[name] for name in ("title", "images", "work_s")} for row in rows],
     }
-    kept = {"machine": content["machine"], "rates": rates}
-    (FIGURES / "input-rates.json").write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    FIGURES.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
 
 
 def bars(title: str, rows: list[tuple[str, float]], note: str) -> str:
@@ -91,4 +128,5 @@ def _color(label: str) -> str:
 if __name__ == "__main__":
     if sys.argv[1:]:
         keep(Path(sys.argv[1]))
-    (Path(__file__).parent / "images" / "input-rates.svg").write_text(input_rates(), "utf-8")
+    for name, chart in CHARTS.items():
+        (Path(__file__).parent / "images" / f"{name}.svg").write_text(chart(), "utf-8")

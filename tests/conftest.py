@@ -15,11 +15,19 @@ from PIL import Image
 from pipeline.allowed import open_unless_set
 from pipeline.config import Settings, settings_from
 from tests.distribution import ByGroup, group_of, rank
+from tests.failures_at_once import FailuresAtOnce
 from tests.fake_gcs import FakeGcs
 from tests.namespaces import disk_of
 
 open_unless_set()  # As the command line does. Airflow and other processes of the tests inherit the environment.
 MakeImages = Callable[[Mapping[str, int]], Path]
+
+
+@pytest.hookimpl(trylast=True)  # after the reporter, which only the process has that distributes the tests
+def pytest_configure(config: pytest.Config) -> None:
+    """Print failures at once."""
+    if reporter := config.pluginmanager.get_plugin("terminalreporter"):
+        config.pluginmanager.register(FailuresAtOnce(reporter))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,7 @@
 """The test run itself: no test is skipped on CI, and the longest groups start first."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,31 @@ def test_a_skipped_test_fails_on_ci(ci: str, code: int, words: str, tmp_path: Pa
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "CI": ci}, capture_output=True, text=True)
     assert done.returncode == code, done.stdout + done.stderr
     assert words in done.stdout
+
+
+FAILING = """
+import os
+import signal
+import time
+
+def test_first():
+    assert "brown" == "white"
+
+def test_second():
+    time.sleep(1)  # The other process prints the failure meanwhile.
+    os.kill(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("processes", [[], ["-n", "1"]])
+def test_a_failure_is_printed_before_a_later_test_ends_the_run(processes: list[str], tmp_path: Path):
+    (tmp_path / "test_colors.py").write_text(FAILING)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", *processes, tmp_path]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL
+    assert "test_colors.py::test_first failed in its call part" in done.stdout
+    assert "AssertionError: assert 'brown' == 'white'" in done.stdout
 
 
 NOTING = """

@@ -1,30 +1,36 @@
 """The input pipelines that are measured, each as a user would write it from the documentation of what it uses.
 
-A pipeline takes a job and returns a function of a number of epochs, whose iterator gives the number of images of each
-batch as it arrives; what outlives an epoch is made once. A job says: `measure` (of MEASURES), `folder` (of the data
-set, or of the files of this reader), `image_size`, `batch_size`, `images` (in an epoch), `epochs` (in a round), and for
-some more. Imports are inside, so that a process pays for its own pipeline alone.
+A pipeline takes a job and returns a function of a number of epochs, whose iterator gives each batch as it arrives; what
+outlives an epoch is made once. A job says: `measure` (of MEASURES), `folder` (of the dataset, or of the files of this
+reader), `image_size`, `batch_size`, `images` (in an epoch), `epochs` (in a round), and for some more. With the crop
+"whole", every pipeline shows whole images, for the check of their pixels. Imports are inside, so that a process pays
+for its own pipeline alone.
 """
 
+import atexit
+import hashlib
 import io
+import multiprocessing
 import os
 import random
+import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import cache, partial
 from importlib import import_module
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import Job
+from benchmarks.contenders.batches import WORKERS, Batch, Batches, part_of
+from benchmarks.contenders.rival_readers import RIVALS
 
-Batches = Callable[[int], Iterator[int]]
-"""From a number of epochs to the number of images of each batch."""
 Pipeline = Callable[[Job], Batches]
 
 BLOG_SHUFFLE, KERAS_IMAGENET_SHUFFLE, SHUFFLE = 1024, 8192, 1024
-WORKERS = 2
-"""Processes or threads of those who must be told."""
 MANY = 1_000_000
 STEPS = 100
 
@@ -40,16 +46,16 @@ def read_tenfold(job: Job) -> Batches:
     from pipeline.system.malloc import keep_large_blocks
 
     keep_large_blocks()  # As a training does: otherwise, malloc returns the memory of each batch to the system.
-    names = ("image_size", "batch_size", "crop", "min_crop_area", "cache")
-    options = BatchOptions(**{name: job[name] for name in names if name in job})
+    names = {field.name for field in fields(BatchOptions)}
+    options = BatchOptions(**{name: value for name, value in job.items() if name in names})
 
     @cache  # a training makes it once, too
     def dataset(epochs: int) -> Any:
         return training_batches(Path(job["folder"]), options, epochs=epochs)
 
-    def batches(epochs: int) -> Iterator[int]:
-        for _, _, weights in one_ahead(dataset(epochs)):
-            yield int(np.count_nonzero(weights))
+    def batches(epochs: int) -> Iterator[Batch]:
+        for images, labels, weights in one_ahead(dataset(epochs)):
+            yield Batch(int(np.count_nonzero(weights)), images, labels)
 
     return batches
 
@@ -58,12 +64,12 @@ def read_tenfold_cached(job: Job) -> Batches:
     """Return the same from memory: the first, untimed round fills the cache, and all others go on from there."""
     endless = read_tenfold(job)(MANY)
 
-    def batches(epochs: int) -> Iterator[int]:
+    def batches(epochs: int) -> Iterator[Batch]:
         wanted = epochs * job["images"]
         while wanted > 0:
-            count = next(endless)
-            wanted -= count
-            yield count
+            batch = next(endless)
+            wanted -= batch.size
+            yield batch
 
     return batches
 
@@ -98,16 +104,16 @@ def _compared_files(job: Job, parallel: bool) -> Batches:
 
     keep_large_blocks()
     folder = Path(job["folder"])
-    options = BatchOptions(image_size=job["image_size"], batch_size=job["batch_size"])
+    options = BatchOptions(image_size=job["image_size"], batch_size=job["batch_size"], crop=job.get("crop", "random"))
     files = raw_files_of(folder, load(folder), job["source"])
 
     @cache  # a training makes it once, too
     def dataset(epochs: int) -> Any:
         return raw_batches(files, options, parallel, epochs)
 
-    def batches(epochs: int) -> Iterator[int]:
-        for _, _, weights, *_ in one_ahead(dataset(epochs)) if parallel else dataset(epochs):
-            yield int(np.count_nonzero(weights))
+    def batches(epochs: int) -> Iterator[Batch]:
+        for images, labels, weights, *_ in one_ahead(dataset(epochs)) if parallel else dataset(epochs):
+            yield Batch(int(np.count_nonzero(weights)), images, labels)
 
     return batches
 
@@ -136,7 +142,8 @@ def read_keras_imagenet(job: Job) -> Batches:
 
     def image_and_label(record: Any) -> tuple[Any, Any]:
         features = _parse(record)
-        image = tf.image.random_flip_left_right(_inception_crop(features["image/encoded"], job["image_size"]))
+        crop = _whole_image if job.get("crop") == "whole" else _inception_crop
+        image = tf.image.random_flip_left_right(crop(features, job["image_size"]))
         return image / 127.5 - 1.0, features["image/class/label"]
 
     return _again(
@@ -157,7 +164,9 @@ def read_tfdata_whole(job: Job) -> Batches:
 
 def read_tfdata_crop(job: Job) -> Batches:
     """Return the best of plain tf.data with a random-resized crop, cut out while decoding by the stored size."""
-    return _best_tfdata(job, _random_resized_crop)
+    resize = {"method": job.get("method", "bilinear"), "antialias": job.get("antialias", False)}
+    decode = partial(_random_resized_crop, resize=resize)
+    return _best_tfdata(job, _whole_image if job.get("crop") == "whole" else decode)
 
 
 def read_tfds(job: Job) -> Batches:
@@ -202,12 +211,12 @@ def _again(dataset: Any) -> Batches:
     # The end of an iterator may wait for TensorFlow's autotuning, nearly as long as it lived. That is no reading.
     ended: list[Any] = []
 
-    def batches(epochs: int) -> Iterator[int]:
+    def batches(epochs: int) -> Iterator[Batch]:
         for _ in range(epochs):
             iterator = iter(dataset)
             ended.append(iterator)
-            for images, _ in iterator:
-                yield images.shape[0]
+            for images, labels in iterator:
+                yield Batch(images.shape[0], images, labels)
 
     return batches
 
@@ -236,8 +245,11 @@ def _whole_image(features: Any, size: int) -> Any:
     return tf.image.resize(tf.io.decode_jpeg(features["image/encoded"], channels=3), [size, size])
 
 
-def _random_resized_crop(features: Any, size: int) -> Any:
-    """Return a random part of the image, 8 to 100% of its area, and in half of the cases its mirror image."""
+def _random_resized_crop(features: Any, size: int, resize: Mapping[str, Any]) -> Any:
+    """Return a random part of the image, 8 to 100% of its area, and in half of the cases its mirror image.
+
+    `resize` holds the options of `tf.image.resize`.
+    """
     import tensorflow as tf
 
     sides = tf.cast(tf.stack([features["image/height"], features["image/width"]]), tf.float32)
@@ -248,12 +260,13 @@ def _random_resized_crop(features: Any, size: int) -> Any:
     corner = tf.random.uniform([2]) * (sides - crop)
     window = tf.cast(tf.concat([corner, tf.maximum(crop, 1.0)], 0), tf.int32)
     image = tf.io.decode_and_crop_jpeg(features["image/encoded"], window, channels=3)
-    return tf.image.random_flip_left_right(tf.image.resize(image, [size, size]))
+    return tf.image.random_flip_left_right(tf.image.resize(image, [size, size], **resize))
 
 
-def _inception_crop(encoded: Any, size: int) -> Any:
+def _inception_crop(features: Any, size: int) -> Any:
     import tensorflow as tf
 
+    encoded = features["image/encoded"]
     begin, extent, _ = tf.image.sample_distorted_bounding_box(
         tf.io.extract_jpeg_shape(encoded),
         bounding_boxes=tf.zeros([1, 0, 4]),
@@ -326,6 +339,54 @@ def read_grain(job: Job) -> Batches:
     """Grain over ArrayRecord, in threads."""
     import grain
 
+    options = grain.ReadOptions(num_threads=WORKERS, prefetch_buffer_size=2 * job["batch_size"])
+    samples = _grain_samples(job)
+
+    def batches(epochs: int) -> Iterator[Batch]:
+        for images, labels in samples.repeat(epochs).to_iter_dataset(options).batch(job["batch_size"]):
+            yield Batch(len(images), images, labels)
+
+    return batches
+
+
+def read_grain_processes(job: Job) -> Batches:
+    """Grain over ArrayRecord, in worker processes that make whole batches and stay alive between rounds."""
+    import grain
+
+    options = grain.MultiprocessingOptions(num_workers=WORKERS, per_worker_buffer_size=2)
+    # One read thread in each process: more would compete for its core.
+    read = grain.ReadOptions(num_threads=1, prefetch_buffer_size=job["batch_size"])
+    # Drop no images: each worker ends each epoch of its half with an incomplete batch.
+    # The processes do not wait for each other at the end of an epoch, so its last batches may hold images of the next
+    # one. The check that every image comes once reads one epoch.
+    epochs = 1 if job.get("crop") == "whole" else MANY
+    samples = _grain_samples(job).repeat(epochs).to_iter_dataset(read).batch(job["batch_size"]).mp_prefetch(options)
+    endless = iter(samples)
+
+    def signal_workers(number: int) -> None:
+        for process in multiprocessing.active_children():
+            if process.pid:
+                os.kill(process.pid, number)
+
+    atexit.register(signal_workers, signal.SIGCONT)  # A stopped process does not end.
+
+    def batches(epochs: int) -> Iterator[Batch]:
+        signal_workers(signal.SIGCONT)
+        wanted = epochs * job["images"]
+        while wanted > 0:
+            images, labels = next(endless)
+            count = min(len(images), wanted)  # a batch may reach into the next epoch
+            wanted -= count
+            yield Batch(count, images, labels)
+        # Otherwise, the processes would fill their buffers between the rounds, beside the reader that comes next.
+        signal_workers(signal.SIGSTOP)
+
+    return batches
+
+
+def _grain_samples(job: Job) -> Any:
+    import grain
+
     load = _loader(job)
 
     def image_and_label(record: Any) -> tuple[Any, Any]:
@@ -333,14 +394,7 @@ def read_grain(job: Job) -> Batches:
         return load(encoded), int(label)
 
     source = grain.sources.ArrayRecordDataSource(sorted(map(str, Path(job["folder"]).glob("train-*"))))
-    samples = grain.MapDataset.source(source).seed(0).shuffle().map(image_and_label)
-    options = grain.ReadOptions(num_threads=WORKERS, prefetch_buffer_size=2 * job["batch_size"])
-
-    def batches(epochs: int) -> Iterator[int]:
-        for images, _ in samples.repeat(epochs).to_iter_dataset(options).batch(job["batch_size"]):
-            yield len(images)
-
-    return batches
+    return grain.MapDataset.source(source).seed(0).shuffle().map(image_and_label)
 
 
 def _of_pytorch(job: Job, samples: Any, **told: Any) -> Batches:
@@ -349,10 +403,10 @@ def _of_pytorch(job: Job, samples: Any, **told: Any) -> Batches:
 
     loader = DataLoader(samples, num_workers=WORKERS, persistent_workers=True, **told)
 
-    def batches(epochs: int) -> Iterator[int]:
+    def batches(epochs: int) -> Iterator[Batch]:
         for _ in range(epochs):
-            for images, _ in loader:
-                yield len(images)
+            for images, labels in loader:
+                yield Batch(len(images), images, labels)
 
     return batches
 
@@ -367,23 +421,24 @@ def _linked(job: Job) -> str:
 
 
 def _loader(job: Job) -> Callable[[bytes], Any]:
-    return partial({"pillow": _by_pillow, "simplejpeg": _by_simplejpeg}[job["decoder"]], size=job["image_size"])
+    by = {"pillow": _by_pillow, "simplejpeg": _by_simplejpeg}[job["decoder"]]
+    return partial(by, size=job["image_size"], crop=job.get("crop", "random_resized"))
 
 
-def _by_pillow(encoded: Any, size: int) -> Any:
+def _by_pillow(encoded: Any, size: int, crop: str) -> Any:
     from PIL import Image
 
     image = Image.open(io.BytesIO(encoded))
-    return _resized(image if image.mode == "RGB" else image.convert("RGB"), random_box(*image.size), size)
+    return _resized(image if image.mode == "RGB" else image.convert("RGB"), part_of(*image.size, crop), size)
 
 
-def _by_simplejpeg(encoded: Any, size: int) -> Any:
+def _by_simplejpeg(encoded: Any, size: int, crop: str) -> Any:
     import numpy as np
     import simplejpeg
     from PIL import Image
 
     pixels = simplejpeg.decode_jpeg(encoded)
-    left, top, right, bottom = random_box(pixels.shape[1], pixels.shape[0])
+    left, top, right, bottom = part_of(pixels.shape[1], pixels.shape[0], crop)
     # Cut out first: Pillow copies what it is given.
     image = Image.fromarray(np.ascontiguousarray(pixels[top:bottom, left:right]))
     return _resized(image, (0, 0, *image.size), size)
@@ -397,18 +452,6 @@ def _resized(image: Any, box: tuple[int, int, int, int], size: int) -> Any:
     return np.array(small.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else small)
 
 
-def random_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of a random part: 8 to 100% of the area, 3:4 to 4:3; the whole after ten tries."""
-    for _ in range(10):
-        area = random.uniform(0.08, 1) * width * height
-        ratio = (3 / 4) * (16 / 9) ** random.random()
-        wide, high = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
-        if 0 < wide <= width and 0 < high <= height:
-            left, top = random.randint(0, width - wide), random.randint(0, height - high)
-            return left, top, left + wide, top + high
-    return 0, 0, width, height
-
-
 # --- the limits -------------------------------------------------------------------------------------------------------
 
 
@@ -418,11 +461,11 @@ def limit_of_decoding(job: Job) -> Batches:
 
     encoded = [image.encoded for image in _recorded(job)]
 
-    def images(epochs: int) -> Iterator[int]:
+    def images(epochs: int) -> Iterator[Batch]:
         for _ in range(epochs):
             for each in encoded:
                 simplejpeg.decode_jpeg(each)
-                yield 1
+                yield Batch(1)
 
     return images
 
@@ -433,16 +476,18 @@ def limit_of_copying(job: Job) -> Batches:
 
     size = job["image_size"]
     images = [np.frombuffer(each.encoded, np.uint8).reshape(each.height, each.width, 3) for each in _recorded(job)]
-    middles = [image[(image.shape[0] - size) // 2 :, (image.shape[1] - size) // 2 :][:size, :size] for image in images]
+    large = [image for image in images if min(image.shape[:2]) >= size]
+    middles = [image[(image.shape[0] - size) // 2 :, (image.shape[1] - size) // 2 :][:size, :size] for image in large]
+    middles = list(islice(cycle(middles), len(images)))  # In place of images that are too small.
 
     batch = np.empty((job["batch_size"], size, size, 3), np.uint8)  # a new one each time would cost as much again
 
-    def batches(epochs: int) -> Iterator[int]:
+    def batches(epochs: int) -> Iterator[Batch]:
         for _ in range(epochs):
             for start in range(0, len(middles), len(batch)):
                 taken = middles[start : start + len(batch)]
                 np.stack(taken, out=batch[: len(taken)])
-                yield len(taken)
+                yield Batch(len(taken))
 
     return batches
 
@@ -463,7 +508,7 @@ def whole_epochs(pipeline: Pipeline, job: Job) -> None:
     """Take every batch of the epochs of a round; timed from outside."""
     if "opened" not in job:
         job["opened"] = pipeline(job)
-    _require(sum(job["opened"](job["epochs"])), job["images"] * job["epochs"])
+    _require(sum(batch.size for batch in job["opened"](job["epochs"])), job["images"] * job["epochs"])
 
 
 def first_batch(pipeline: Pipeline, job: Job) -> float:
@@ -496,14 +541,31 @@ def memory(pipeline: Pipeline, job: Job) -> list[float]:
     done = 0
     for epochs in job["after_epochs"]:
         while done < epochs * job["images"]:
-            done += next(batches)
+            done += next(batches).size
         found.append(psutil.Process().memory_info().rss / 1e6)
-    _require(done + sum(batches), max(job["after_epochs"]) * job["images"])
+    _require(done + sum(batch.size for batch in batches), max(job["after_epochs"]) * job["images"])
     return found
 
 
+def pixels(pipeline: Pipeline, job: Job) -> dict[str, Any]:
+    """Count the images and the labels of one epoch, and the mean of its pixels, from 0 to 255."""
+    import numpy as np
+
+    low, high = job["pixel_range"]
+    total, images, labels = 0.0, 0, Counter[int]()
+    distinct: set[bytes] = set()
+    for batch in pipeline(job)(1):
+        taken = np.asarray(batch.images)[: batch.size]
+        images += batch.size
+        labels.update(np.asarray(batch.labels).ravel()[: batch.size].tolist())
+        total += float(taken.mean(dtype=np.float64, axis=tuple(range(1, taken.ndim))).sum())
+        distinct.update(hashlib.blake2b(each.tobytes(), digest_size=12).digest() for each in taken)
+    mean = (total / max(images, 1) - low) / (high - low) * 255
+    return {"images": images, "mean": mean, "distinct": len(distinct), "labels": sorted(labels.values())}
+
+
 MEASURES: dict[str, Callable[[Pipeline, Job], Any]] = {
-    measure.__name__: measure for measure in (whole_epochs, first_batch, waiting, memory)
+    measure.__name__: measure for measure in (whole_epochs, first_batch, waiting, memory, pixels)
 }
 
 
@@ -533,7 +595,9 @@ READERS = {
         read_webdataset,
         read_mosaicml,
         read_grain,
+        read_grain_processes,
         limit_of_decoding,
         limit_of_copying,
+        *RIVALS,
     )
 }

@@ -5,9 +5,11 @@ the shards), `folder` (what to write into), `shards`; for our own also `range` (
 that a process pays for its own writer alone.
 """
 
+import ctypes
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,28 @@ def tenfold(job: Job) -> None:
 
 def limit(job: Job) -> None:
     """Read, CRC32C and write, by one thread in C."""
-    import ctypes
+    for _ in _written_in_c(job):
+        pass
 
+
+def limit_on_disk(job: Job) -> None:
+    """Do the same, and put each shard on the disk while the next one is written, as Tenfold does."""
+    from pipeline.storage.local import sync_path
+
+    with ThreadPoolExecutor(1) as pool:
+        synced = [pool.submit(sync_path, Path(target)) for target in _written_in_c(job)]
+    for each in synced:
+        each.result()
+
+
+def _written_in_c(job: Job) -> Iterator[str]:
+    """Write each shard, and yield its path."""
     library = ctypes.CDLL(job["library"], use_errno=True)
     for target, images in shards_of(job):
         paths = (ctypes.c_char_p * len(images))(*(path.encode() for path, _, _ in images))
         if library.write_shard(job["root"].encode(), paths, len(images), target.encode()):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
+        yield target
 
 
 def decoder(job: Job) -> None:
@@ -206,6 +223,7 @@ WRITERS = {
     for writer in (
         tenfold,
         limit,
+        limit_on_disk,
         decoder,
         decoder_and_encoder,
         array_record,

@@ -17,6 +17,8 @@ from PIL import Image
 CLASSES = 10
 PHOTO = (500, 375)
 TINY = (32, 32)
+COMPARED_SIZE = (8, 8)
+"""Images that are equal at this size count as copies of each other."""
 
 
 def photographs(folder: Path, count: int) -> Path:
@@ -29,13 +31,25 @@ def tiny_images(folder: Path, count: int) -> Path:
     return make_source(folder, count, tiny_image)
 
 
-def given_images(folder: Path, count: int, given: Path) -> Path:
-    """`count` images from the folder `given`, as they are; again from the first where it holds fewer."""
+def images_below(given: Path) -> list[Path]:
+    """Return the images in a folder and its folders, in the order of their paths."""
     found = sorted(path for path in given.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
     if not found:
         raise SystemExit(f"no .jpg or .png below {given}: give --images a folder that holds some")
-    paths = list(islice(cycle(found), count + 1))
-    return make_source(folder, count, partial(_read, paths))
+    return found
+
+
+def different(paths: Sequence[Path]) -> list[Path]:
+    """Return the paths of images that look different. Of images that look the same, the first one is kept."""
+    by_look: dict[bytes, Path] = {}
+    for path in paths:
+        by_look.setdefault(Image.open(path).convert("L").resize(COMPARED_SIZE).tobytes(), path)
+    return list(by_look.values())
+
+
+def given_images(folder: Path, count: int, paths: Sequence[Path]) -> Path:
+    """Return a source of `count` of these images, repeated from the first if there are fewer."""
+    return make_source(folder, count, partial(_read, list(islice(cycle(paths), count + 1))))
 
 
 def photograph(seed: int) -> bytes:

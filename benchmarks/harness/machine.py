@@ -7,17 +7,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.harness.rounds import ROOT
 
 HOME = ROOT / ".bench"
-PEERS_PYTHON = HOME / "env" / "bin" / "python"
+PEERS_PYTHON = HOME / "peers" / "bin" / "python"
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -31,6 +35,48 @@ def machine_line(*packages: str) -> str:
     day = datetime.now(UTC).date().isoformat()
     ours = "".join(f", {name} {version(name)}" for name in packages)
     return f"{day}, {cpu_model()}, {CORES} cores, Python {platform.python_version()}{ours}."
+
+
+class OtherLoad:
+    """The CPU time that other programs use while a benchmark runs, as a context manager. It needs /proc."""
+
+    cores: float = 0.0
+    """CPU seconds of others in a second."""
+
+    def __enter__(self) -> "OtherLoad":
+        self._load = os.getloadavg()[0]
+        self._begin, self._times = time.monotonic(), (busy_seconds(), own_seconds())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        busy, own = busy_seconds() - self._times[0], own_seconds() - self._times[1]
+        self.cores = other_cores(busy, own, time.monotonic() - self._begin)
+
+    def sentence(self) -> str:
+        """Return the load in a sentence for the report."""
+        return f"Other programs used {self.cores:.2f} of {CORES} cores. The load average before was {self._load:.2f}."
+
+
+def other_cores(busy_s: float, own_s: float, elapsed_s: float) -> float:
+    """Return how many cores others used. Clocks of processes and of the machine differ a little: never below 0."""
+    return max(0.0, busy_s - own_s) / elapsed_s if elapsed_s > 0 else 0.0
+
+
+def busy_seconds() -> float:
+    """Return the CPU time of all programs since the machine started, without what a hypervisor took."""
+    spent = psutil.cpu_times()
+    return float(spent.user + spent.system + getattr(spent, "irq", 0.0) + getattr(spent, "softirq", 0.0))
+
+
+def own_seconds() -> float:
+    """Return the CPU seconds of this process and its child processes, including those that have ended."""
+    spent = os.times()
+    total = spent.user + spent.system + spent.children_user + spent.children_system
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def cpu_model() -> str:

@@ -17,6 +17,8 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 _T = TypeVar("_T")
+ENDS_WITHIN_S = 30
+"""A process that takes longer is killed, because TensorFlow's threads can deadlock when they end."""
 # No contender may use a GPU or print much, because that would cost time.
 ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -78,7 +80,11 @@ class Team:
         for process in self._processes:
             pipes(process).stdin.close()
             pipes(process).stdout.close()
-            process.wait()
+            try:
+                process.wait(ENDS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         self._log.close()
 
     def work(self) -> float:

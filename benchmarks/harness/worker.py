@@ -34,13 +34,21 @@ def answer(name: str, job: dict[str, Any]) -> dict[str, Any]:
     try:
         from benchmarks.contenders.loops import TRAININGS
         from benchmarks.contenders.readers import READERS
+        from benchmarks.contenders.rival_writers import RIVAL_WRITERS
         from benchmarks.contenders.tables import TABLES
         from benchmarks.contenders.transfers import TRANSFERS
         from benchmarks.contenders.writers import WRITERS
 
         if "url" in job:
             os.environ["STORAGE_EMULATOR_HOST"] = job["url"]  # before a client is loaded
-        works: dict[str, Callable[[dict[str, Any]], Any]] = {**WRITERS, **TRANSFERS, **READERS, **TRAININGS, **TABLES}
+        works: dict[str, Callable[[dict[str, Any]], Any]] = {
+            **WRITERS,
+            **RIVAL_WRITERS,
+            **TRANSFERS,
+            **READERS,
+            **TRAININGS,
+            **TABLES,
+        }
         seen = works[name](job)
     except ImportError as error:
         return {"error": f"not installed ({error})"}

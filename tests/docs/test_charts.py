@@ -1,14 +1,17 @@
-"""The chart of the README is drawn from the results of a benchmark."""
+"""The charts of the documentation are drawn from the results of a benchmark."""
 
 from pathlib import Path
 
-from docs.charts import input_rates, rate
+import pytest
 
-CHART = Path(__file__).parents[2] / "docs" / "images" / "input-rates.svg"
+from docs.charts import CHARTS, rate
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
-def test_the_chart_is_up_to_date():
-    assert CHART.read_text("utf-8") == input_rates(), "run: python -m docs.charts"
+@pytest.mark.parametrize("name", sorted(CHARTS))
+def test_a_chart_is_up_to_date(name: str):
+    assert (IMAGES / f"{name}.svg").read_text("utf-8") == CHARTS[name](), "run: python -m docs.charts"
 
 
 def test_a_rate_is_computed_from_the_median_round():

@@ -14,6 +14,7 @@ from dags.places import DATASET_PLACE, TRAINING_PLACE
 from scripts.airflow.client import Client
 from scripts.airflow.embedded import Embedded, prepare
 from scripts.airflow.follow import wait_until_ready
+from scripts.airflow.patience import PATIENT
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 
@@ -55,11 +56,22 @@ class Ui:
         run = f"/api/v2/dags/{DAG}/dagRuns/{quote(run_id, safe='')}"
         trigger = {"dag_run_id": run_id, "logical_date": None, "conf": {"source_uri": str(training / "no images")}}
         with self.requests_of("admin") as http:
-            http.post(f"/api/v2/dags/{DAG}/dagRuns", json=trigger).raise_for_status()
+
+            def send(method: str, path: str, body: Any) -> None:
+                """Make a call as `Client` does: while SQLite is locked, the server answers with an error."""
+
+                def call() -> None:
+                    answer = http.request(method, path, json=body)
+                    # A repeated call may find what the first one created.
+                    if answer.status_code != httpx.codes.CONFLICT:
+                        answer.raise_for_status()
+
+                PATIENT.until_answered(call)
+
+            send("POST", f"/api/v2/dags/{DAG}/dagRuns", trigger)
             for key, place in ((TRAINING_PLACE, training), (DATASET_PLACE, training / "dataset")):
-                left = {"key": key, "value": str(place)}
-                http.post(f"{run}/taskInstances/report/xcomEntries", json=left).raise_for_status()
-            http.patch(run, json={"state": "failed"}).raise_for_status()
+                send("POST", f"{run}/taskInstances/report/xcomEntries", {"key": key, "value": str(place)})
+            send("PATCH", run, {"state": "failed"})
         return run_id
 
 

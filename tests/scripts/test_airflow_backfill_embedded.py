@@ -31,7 +31,8 @@ class Up(Commands):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         settings = folder / "settings.toml"
-        settings.write_text("epochs = 1\nimage_size = 32\nbatch_size = 4\nwindow = 10\n")
+        # With the 10 training shards of the default, each date has twice as many tasks.
+        settings.write_text("epochs = 1\nimage_size = 32\nbatch_size = 4\nwindow = 10\nnum_shards = 4\n")
         super().__init__(
             {
                 "TENFOLD_HOME": str(folder / "home"),
@@ -147,8 +148,7 @@ def test_ten_tables_of_which_one_lacks_a_column_become_one_training(up: Up) -> N
     up.settle()
     tables = up.folder / "sales"
     _write_tables(tables)
-    # With the 10 training shards of the default, each date has twice as many tasks.
-    params = json.dumps({"on_columns": "continue", "num_shards": 4})
+    params = json.dumps({"on_columns": "continue"})
     code, output = up.command(
         *("backfill", "--from", DATES[0], "--to", DATES[-1], "--params", params),
         *("--table", f"{tables}/{{date}}.csv", "--label", "label"),
