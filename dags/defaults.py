@@ -39,9 +39,13 @@ def task_defaults() -> dict[str, Any]:
     }
 
 
-def training_retries() -> dict[str, Any]:
-    """Return the arguments for retries of a training. A spot machine may be preempted many times in a week."""
-    return {"retries": 20, "retry_policy": TrainingRetries(_rules())}
+def long_task_retries() -> dict[str, Any]:
+    """Return the arguments for retries of a task that may be ended many times by no fault of its own.
+
+    A spot machine may be preempted, and a busy Airflow fails a sensor that waits without a worker
+    (https://github.com/apache/airflow/issues/71172).
+    """
+    return {"retries": 20, "retry_policy": LongTaskRetries(_rules())}
 
 
 def _rules() -> list[RetryRule]:
@@ -59,8 +63,8 @@ def _rules() -> list[RetryRule]:
     ]
 
 
-class TrainingRetries(ExceptionRetryPolicy):
-    """Retries by the rules, and other failures as often as those of any task, however often it was preempted.
+class LongTaskRetries(ExceptionRetryPolicy):
+    """Retries by the rules, and other failures as often as those of any task, however often it was ended.
 
     Airflow counts all attempts alike, and stops at `retries` whatever a policy decides. So this class counts the
     failures without a rule itself, in the state that Airflow stores for a task.

@@ -5,7 +5,7 @@ from typing import Any
 
 from airflow.sdk import dag, get_current_context, task
 
-from dags.defaults import form_defaults, ownership, task_defaults, training_retries
+from dags.defaults import form_defaults, long_task_retries, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_comparison
 from dags.links import InputsLink
@@ -116,7 +116,7 @@ def input_comparison() -> None:
     """
     chosen = choose()
     built = build.override(doc_md=build.function.__doc__).expand(settings=chosen)
-    measured = measure.override(**on_training_workers(priority=1), **training_retries())(chosen["settings"], built)
+    measured = measure.override(**on_training_workers(priority=1), **long_task_retries())(chosen["settings"], built)
     shown = page(measured)
     shown.operator.operator_extra_links = (InputsLink(),)
 

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import PokeReturnValue, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from dags.defaults import DATASETS, form_defaults, ownership, task_defaults
+from dags.defaults import DATASETS, form_defaults, long_task_retries, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_training
 from dags.notify import deadline
@@ -41,7 +41,12 @@ FIRST = (
 _log = logging.getLogger(__name__)
 
 
-@task.sensor(mode="reschedule", poke_interval=POLL_S, timeout=(WAIT + timedelta(days=1)).total_seconds())
+@task.sensor(
+    mode="reschedule",
+    poke_interval=POLL_S,
+    timeout=(WAIT + timedelta(days=1)).total_seconds(),
+    **long_task_retries(),
+)
 def choose() -> PokeReturnValue:
     """Wait until no run makes this dataset, then take the newest partitions as one dataset.
 

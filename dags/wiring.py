@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from airflow.sdk import Asset, task_group
 
-from dags.defaults import training_retries
+from dags.defaults import long_task_retries
 from dags.links import CardLink, ReportLink
 from dags.operators import APPROVE_DOC, TRAIN_DOC, ApproveOperator, TrainOperator
 from dags.places import GPU_POOL
@@ -60,7 +60,7 @@ def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}"
         dataset=dataset,
         training=training,
         **on_training_workers(priority=1),
-        **training_retries(),
+        **long_task_retries(),
         multiple_outputs=True,
         execution_timeout=timedelta(days=7),
         map_index_template="server {{ task.server }}",

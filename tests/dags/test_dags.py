@@ -173,7 +173,8 @@ def test_retries_of_every_task_depend_on_the_error(dags: dict[str, Any], dag_id:
     from pipeline import errors
 
     for task in dags[dag_id].tasks:
-        assert task.retries == (20 if task.task_id in ("train", "measure") else 2)
+        is_long = task.task_id in ("train", "measure") or (dag_id, task.task_id) == ("retrain", "choose")
+        assert task.retries == (20 if is_long else 2)
         for hopeless in (errors.SettingsError(), errors.GateError(), errors.AccessError()):
             assert task.retry_policy.evaluate(hopeless, 1, 2).action == RetryAction.FAIL
         for passing in (
@@ -195,11 +196,11 @@ class Kept(dict[str, Any]):
     set = dict.__setitem__
 
 
-def test_preemptions_do_not_use_up_the_retries_of_a_training():
-    from dags.defaults import training_retries
+def test_preemptions_do_not_use_up_the_retries_of_a_long_task():
+    from dags.defaults import long_task_retries
     from pipeline.errors import Preempted, TrainingError
 
-    policy, context = training_retries()["retry_policy"], {"task_state_store": Kept()}
+    policy, context = long_task_retries()["retry_policy"], {"task_state_store": Kept()}
 
     def actions(errors: list[Exception], max_tries: int) -> list[str]:
         return [policy.evaluate(error, 1, max_tries, context).action.value for error in errors]

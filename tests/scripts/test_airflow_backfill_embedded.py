@@ -38,7 +38,7 @@ class Up(Commands):
                 "TENFOLD_HOME": str(folder / "home"),
                 "TENFOLD_WORKSPACE": str(folder / "workspace"),
                 "TENFOLD_SETTINGS": str(settings),
-                "TENFOLD_RETRAIN_POLL_SECONDS": "2",
+                "TENFOLD_RETRAIN_POLL_SECONDS": "5",
             }
         )
 
