@@ -66,6 +66,8 @@ SIZES = {224: 256, 299: 320}
 SHARDS = 20
 BATCH = 64
 WAIT_BATCH, STEP_S = 16, 0.02
+EPOCH = 16 * BATCH
+"""Photographs of an epoch. With many times as many, all readers at once need more than 24 GB of memory."""
 FEW, EPOCHS = 100, (5, 50)
 MAX_DIFFERENCE = 1.0
 """Of the mean pixel of a reader and of Pillow, from 0 to 255. Decoders of JPEG and filters differ by less."""
@@ -103,6 +105,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the images and two rounds, to see that all of it runs"
     )
+    parser.add_argument(
+        "--count", type=int, default=EPOCH, help=f"photographs of an epoch, at least {FEW} (default: %(default)s)"
+    )
     parser.add_argument("--only", default="", metavar="PATTERN", help='of the table, such as "tenfold|limit"')
     parser.add_argument("--images", type=Path, help="folder with JPEG photographs of your own; else they are drawn")
     parser.add_argument("--sizes", default="224", metavar="LIST", help="sides of the batches: 224, 299 or 224,299")
@@ -131,16 +136,25 @@ def rounds_of(options: argparse.Namespace) -> int:
 
 
 def photographs(options: argparse.Namespace) -> Path:
-    """Return the source of all: 1,000 photographs in ten classes, or as many as there are."""
-    count = FEW if options.quick else 1_000
+    """Return the source of all: photographs in ten classes, as many as asked for, or as there are.
+
+    They fill whole batches, because this project would fill up the last one with images that do not count.
+    """
+    count = FEW if options.quick else max(FEW, options.count)
     if not options.images:
-        return drawn(count)
+        return drawn(_of_whole_batches(count))
     # No image twice: the check of the pixels counts them. One is for validation.
     found = pictures.different(pictures.images_below(options.images))
-    count = min(count, len(found) - 1)
+    count = _of_whole_batches(min(count, len(found) - 1))
     named = hashlib.sha256("".join(f"{path}{path.stat().st_size}" for path in found).encode()).hexdigest()[:8]
     (HOME / "images").mkdir(parents=True, exist_ok=True)
     return pictures.given_images(HOME / "images" / f"given-{named}-{count}", count, found)
+
+
+def _of_whole_batches(count: int) -> int:
+    if count < BATCH:
+        raise SystemExit(f"{count} different photographs are too few: at least {BATCH} are needed, and one more")
+    return count - count % BATCH
 
 
 def drawn(count: int) -> Path:
@@ -203,7 +217,9 @@ def written(writer: str, source: Path) -> Path:
 def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **more: Any) -> Contender:
     """Return a pipeline on its data, in the processes that it takes: one, or one a core of a limit."""
     count = len(rows_of(source))
-    job = {"folder": str(folder), "image_size": size, "batch_size": BATCH, "images": count, "epochs": pipeline.epochs}
+    # As many images in a round, however many there are in an epoch.
+    epochs = max(1, round(pipeline.epochs * 1_000 / max(count, 1_000)))
+    job = {"folder": str(folder), "image_size": size, "batch_size": BATCH, "images": count, "epochs": epochs}
     job |= {
         "source": str(source),
         "measure": "whole_epochs",
@@ -215,7 +231,7 @@ def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **mo
     job |= {**pipeline.told, **more}
     jobs = [job | part for part in parts_of(folder)] if pipeline in LIMITS else [job]
     python = ENVIRONMENTS[pipeline.environment].python if pipeline.environment else Path(sys.executable)
-    images = count * pipeline.epochs
+    images = count * epochs
     return Contender(pipeline.title, pipeline.reader, python, list(map(job_file, jobs)), images, [])
 
 
