@@ -133,38 +133,41 @@ define make-peers
 	touch $(1)/installed
 endef
 
+# `eval`, so that a quoted word of BENCH may hold spaces.
+bench = eval "$(VENV_PYTHON) -m $(1) $$BENCH"
+
 bench-sharding: bench-env ## measure sharding, next to other writers and the limits; BENCH='--rounds 9 --images FOLDER'
-	$(VENV_PYTHON) -m benchmarks.sharding $$BENCH
+	$(call bench,benchmarks.sharding)
 
 bench-input: bench-env ## measure batches, next to other input pipelines and the limits; BENCH='--only tenfold --rates'
-	$(VENV_PYTHON) -m benchmarks.input $$BENCH
+	$(call bench,benchmarks.input)
 
 bench-storage: env .bench/storage/installed ## measure transfers, next to other clients and the limit; BENCH='--quick'
-	$(VENV_PYTHON) -m benchmarks.storage $$BENCH
+	$(call bench,benchmarks.storage)
 
 bench-orchestration: env ## measure the time that Airflow adds to the work itself; BENCH='--imports'
-	$(VENV_PYTHON) -m benchmarks.orchestration $$BENCH
+	$(call bench,benchmarks.orchestration)
 
 bench-training: env ## measure training steps, next to Model.fit and a bare step; BENCH='--only overhead'
-	$(VENV_PYTHON) -m benchmarks.training $$BENCH
+	$(call bench,benchmarks.training)
 
 bench-monitoring: env ## measure the CPU time of the monitor, by source, and its effect on a loop; BENCH='--only cost'
-	$(VENV_PYTHON) -m benchmarks.monitoring $$BENCH
+	$(call bench,benchmarks.monitoring)
 
 bench-verdicts: env ## compare verdicts with known limits, alone and beside other programs; BENCH='--only slow --again'
-	$(VENV_PYTHON) -m benchmarks.verdicts $$BENCH
+	$(call bench,benchmarks.verdicts)
 
 bench-engines: env env-engines ## measure what Spark, Beam and multiprocessing add to the work itself; BENCH='--rounds 3'
-	$(VENV_PYTHON) -m benchmarks.engines $$BENCH
+	$(call bench,benchmarks.engines)
 
 bench-planning: env ## measure planning, with simulated rows of millions of images; BENCH='--images 100000000'
-	$(VENV_PYTHON) -m benchmarks.planning $$BENCH
+	$(call bench,benchmarks.planning)
 
 bench-tables: bench-env ## measure tables: into shards, out of them, training and memory; BENCH='--only read --rounds 3'
-	$(VENV_PYTHON) -m benchmarks.tables $$BENCH
+	$(call bench,benchmarks.tables)
 
 bench-plugin: env-dev ## measure how fast a training opens in Airflow's UI, and the cost of ten open pages; BENCH='--quick'
-	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH
+	$(call bench,benchmarks.plugin)
 
 clean: ## remove the environment and the caches of tools; data in workspace/ stays
 	rm -rf .venv .engines .readers .tools .bench .airflow docs/_build tenfold.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -102,11 +102,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.input", description="Images out of storage as batches.")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="few images and two rounds, to see that all of it runs")
     parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the images and two rounds, to see that all of it runs"
-    )
-    parser.add_argument(
-        "--count", type=int, default=EPOCH, help=f"photographs of an epoch, at least {FEW} (default: %(default)s)"
+        "--count",
+        type=int,
+        default=EPOCH,
+        help=f"photographs of an epoch, rounded down to whole batches of {BATCH} (default: %(default)s)",
     )
     parser.add_argument("--only", default="", metavar="PATTERN", help='of the table, such as "tenfold|limit"')
     parser.add_argument("--images", type=Path, help="folder with JPEG photographs of your own; else they are drawn")
@@ -140,7 +141,7 @@ def photographs(options: argparse.Namespace) -> Path:
 
     They fill whole batches, because this project would fill up the last one with images that do not count.
     """
-    count = FEW if options.quick else max(FEW, options.count)
+    count = FEW if options.quick else options.count
     if not options.images:
         return drawn(_of_whole_batches(count))
     # No image twice: the check of the pixels counts them. One is for validation.
@@ -153,12 +154,12 @@ def photographs(options: argparse.Namespace) -> Path:
 
 def _of_whole_batches(count: int) -> int:
     if count < BATCH:
-        raise SystemExit(f"{count} different photographs are too few: at least {BATCH} are needed, and one more")
+        raise SystemExit(f"{count} photographs are too few: a batch has {BATCH}, and --images needs one more")
     return count - count % BATCH
 
 
 def drawn(count: int) -> Path:
-    """Return a source of so many photographs, the same as `benchmarks.sharding` takes."""
+    """Return a source of so many photographs, drawn as those of `benchmarks.sharding`."""
     folder = HOME / "images" / f"photographs-{count}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     return pictures.photographs(folder, count)
@@ -217,7 +218,7 @@ def written(writer: str, source: Path) -> Path:
 def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **more: Any) -> Contender:
     """Return a pipeline on its data, in the processes that it takes: one, or one a core of a limit."""
     count = len(rows_of(source))
-    # As many images in a round, however many there are in an epoch.
+    # A round has as many images with long epochs as with short ones.
     epochs = max(1, round(pipeline.epochs * 1_000 / max(count, 1_000)))
     job = {"folder": str(folder), "image_size": size, "batch_size": BATCH, "images": count, "epochs": epochs}
     job |= {

@@ -81,7 +81,7 @@ class LongTaskRetries(ExceptionRetryPolicy):
         return (
             decision
             if failures <= RETRIES
-            else RetryDecision.fail(f"failed {failures} times, not counting preemptions")
+            else RetryDecision.fail(f"failed {failures} times, not counting attempts that were ended from outside")
         )
 
 

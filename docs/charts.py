@@ -37,7 +37,7 @@ SHOWN = {
     "raw files in parallel": "raw files in parallel",
     "best plain tf.data, antialiased": "plain tf.data, antialiased",
     "best plain tf.data, mean of an area": "plain tf.data, mean of area",
-    "grain, 2 processes, Pillow": "grain, processes",
+    "grain, 2 processes, simplejpeg": "grain, processes",
     "NVIDIA DALI, CPU, 2 threads": "NVIDIA DALI, CPU",
     "SPDL, 2 threads": "SPDL",
     "torchvision in a PyTorch DataLoader, 2 workers": "torchvision, DataLoader",
