@@ -159,7 +159,7 @@ def _of_whole_batches(count: int) -> int:
 
 
 def drawn(count: int) -> Path:
-    """Return a source of so many photographs, drawn as those of `benchmarks.sharding`."""
+    """Return a folder with this many photographs, drawn in the same way as in `benchmarks.sharding`."""
     folder = HOME / "images" / f"photographs-{count}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     return pictures.photographs(folder, count)
