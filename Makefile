@@ -1,13 +1,13 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev env-engines env-readers run backfill up down status test test-long docs check lock clean bench-env bench-sharding \
+.PHONY: help env env-dev env-engines env-readers run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
 	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts bench-tables demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
 # As variables of the shell, not of make: a path with spaces or a JSON object with quotes arrives as it was typed.
-export PYTHON CUDA SOURCE TABLE LABEL PARAMS BENCH FROM TO REPROCESS DAG
+export PYTHON CUDA SOURCE TABLE LABEL PARAMS BENCH FROM TO REPROCESS DAG GROUP RECORD
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,18 +51,20 @@ docker-down: ## stop the containers; their data stays in volumes
 	docker compose --profile '*' down --remove-orphans
 
 # Tests start dozens of processes: told to write no bytecode, each would compile all of TensorFlow for itself.
-test test-long: export PYTHONDONTWRITEBYTECODE :=
+test test-core test-long: export PYTHONDONTWRITEBYTECODE :=
 
-# CI has 2 cores, but most tests wait for the processes that they start, so more of them run at once.
+# CI has 2 cores, but many tests wait for the processes that they start, so more of them run at once.
 # tests/distribution.py groups and orders the tests.
 PYTEST_BESIDE := $(VENV_PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 
-test: env-dev ## run the tests that a change needs (minutes)
-	$(PYTEST_BESIDE) -n 3 -m "not long and not alone"
+test: env-dev ## run the tests that a change needs, in about 4 minutes
+	$(PYTEST_BESIDE) -n 3 -m "not core and not long and not alone"
 
-test-long: env-dev env-engines env-readers ## run the other tests
-	$(PYTEST_BESIDE) -n 4 -m "long and not alone"
-	$(VENV_PYTHON) -m pytest -m alone
+test-core: env-dev env-engines ## run the long tests whose failure would lose data or stop a user, in about 12 minutes
+	$(PYTEST_BESIDE) -n 4 -m core
+
+test-long: env-dev ## run all other long tests; GROUP=airflow: one group, GROUP=changed: what changed; RECORD=yes
+	$(VENV_PYTHON) -m scripts.long_tests $$GROUP $(if $(filter yes,$(RECORD)),--record)
 
 # Scripts of a browser may say `window`, which Deno has removed.
 LINT_JAVASCRIPT := .venv/bin/deno lint --rules-exclude=no-window --rules-include=eqeqeq
@@ -77,6 +79,7 @@ check: env-dev docs ## check lint, format, spelling, layers, types, and the link
 	git ls-files -z | xargs -0r .venv/bin/codespell
 	.venv/bin/lint-imports
 	.venv/bin/mypy
+	@$(VENV_PYTHON) -m scripts.long_tests --warn
 
 # uv of the PATH, or the one that `make env` got from pip.
 UV = $(or $(shell command -v uv),.tools/bin/uv)
