@@ -59,13 +59,14 @@ def images(make_images: MakeImages, gcs: FakeGcs) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "workspace", "published"),
     [
-        ("bucket", "bucket", ""),
+        pytest.param("bucket", "bucket", "", marks=pytest.mark.core),
         ("bucket", "disk", ""),
-        pytest.param("disk", "bucket", "", marks=pytest.mark.long),
-        pytest.param("bucket", "bucket", "disk", marks=pytest.mark.long),
+        ("disk", "bucket", ""),
+        ("bucket", "bucket", "disk"),
         ("disk", "disk", "bucket"),
     ],
 )
@@ -87,6 +88,7 @@ def test_disk_and_bucket_locations_give_the_same_version_and_bytes(
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
 
 
+@pytest.mark.long
 def test_a_second_run_finds_the_dataset_complete_and_fetches_no_image(images: Path, gcs: FakeGcs):
     first = built(SOURCE, "gs://bucket/work")
     names, fetched = gcs.names("bucket"), gcs.requests["download"]
@@ -191,6 +193,7 @@ def asked_at_once(gcs: FakeGcs, operation: str, matches: str, count: int, work: 
     return held.fired == count
 
 
+@pytest.mark.long
 def test_dataset_versions_are_read_concurrently(images: Path, gcs: FakeGcs):
     first = built(SOURCE, "gs://bucket/work", dataset_name="birds")
     name_folder = place_of(first["dataset"]).parent
@@ -203,6 +206,7 @@ def test_dataset_versions_are_read_concurrently(images: Path, gcs: FakeGcs):
     assert last_version(name_folder, but=first["version"]) is None
 
 
+@pytest.mark.long
 def test_shards_in_a_bucket_are_committed_and_removed_concurrently(images: Path, gcs: FakeGcs):
     settings = settings_from(
         {"source_uri": SOURCE, "workspace": "gs://bucket/work", "publish_uri": "gs://bucket/published"}
@@ -220,6 +224,7 @@ def test_shard_results_are_read_concurrently(images: Path, gcs: FakeGcs):
     assert asked_at_once(gcs, "download", r"/results/", 8, lambda: commit(plan, settings))
 
 
+@pytest.mark.long
 def test_each_command_line_stage_accepts_the_output_of_the_previous_stage(
     images: Path, gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
 ):

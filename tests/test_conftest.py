@@ -44,6 +44,7 @@ def test_second():
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [[], ["-n", "1"]])
 def test_a_failure_is_printed_before_a_later_test_ends_the_run(processes: list[str], tmp_path: Path):
     (tmp_path / "test_colors.py").write_text(FAILING)

@@ -26,7 +26,7 @@ def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
     return settings_from({**values, "dataset_name": "pets"})
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_a_build_converges_after_any_power_loss(settings: Settings):
     workspace = Path(settings.workspace)
     with recorded(workspace) as recording:

@@ -83,6 +83,7 @@ def expected() -> dict[str, bytes]:
 # --- transient faults and lost answers --------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("workspace", ["bucket", "disk"])
 def test_transient_faults_do_not_change_the_dataset(
     gcs: FakeGcs, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace: str
@@ -158,6 +159,7 @@ def test_a_shard_replaced_before_the_commit_is_reported_and_not_overwritten(gcs:
 # --- two runs at once -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("published", ["", "gs://bucket/published"])
 def test_two_concurrent_attempts_of_each_task_create_one_dataset(
     gcs: FakeGcs, expected: dict[str, bytes], published: str
@@ -449,6 +451,7 @@ def test_the_write_check_removes_the_probe_object_of_a_killed_check(gcs: FakeGcs
     assert "work/.writable" not in gcs.names("bucket")
 
 
+@pytest.mark.long
 def test_an_unreachable_storage_server_is_reported_at_once(error_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # The socket does not listen, so connections are refused.
@@ -461,6 +464,7 @@ def test_an_unreachable_storage_server_is_reported_at_once(error_of, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.core
 def test_a_silent_storage_server_is_reported_within_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In a separate process, which must also end while a request is still in flight."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -499,6 +503,7 @@ def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
     requests_of._client.cache_clear()
 
 
+@pytest.mark.long
 def test_an_unreachable_token_server_is_reported_at_once(error_of, tmp_path: Path, key_file: Callable[[str], None]):
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))

@@ -156,7 +156,7 @@ OF_THE_WORKSPACE = "insert|rewrite|get|download|list"
 PASSING = ({"code": 401}, {"code": 503}, {"code": 429}, {"code": 500}, {"kind": "reset"}, {"kind": "lost"})
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_a_build_in_an_unreliable_bucket_completes(
     settings: Settings, gcs: FakeGcs, tokens: TokenServer, caplog: pytest.LogCaptureFixture
 ):

@@ -191,12 +191,13 @@ def test_choose_waits_only_for_runs_that_build_this_dataset(
     assert waits({**workspace, "dataset_name": "flowers"}) == expected
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
         ("/data/flowers/{date}.csv", True),
-        pytest.param("/flowers/data/{date}.csv", False, marks=pytest.mark.long),
+        ("/flowers/data/{date}.csv", False),
     ],
 )
 def test_choose_waits_for_runs_that_build_this_dataset_of_a_table(
@@ -207,8 +208,9 @@ def test_choose_waits_for_runs_that_build_this_dataset_of_a_table(
     assert waits({**workspace, "dataset_name": "flowers"}) == expected
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("state", [pytest.param("queued", marks=pytest.mark.long), "running"])
+@pytest.mark.parametrize("state", ["queued", "running"])
 def test_choose_does_not_wait_for_many_runs_of_another_dataset(
     waits: Callable[[dict[str, Any]], bool], under_way: UnderWay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     state: str,
@@ -353,6 +355,7 @@ def _build_table(run_dag: RunDag, tables: Path, day: str) -> dict:
     return made
 
 
+@pytest.mark.long
 def test_the_table_of_a_date_becomes_a_dataset_and_an_event(run_dag: RunDag, tables: Path):
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
@@ -383,6 +386,7 @@ def test_tables_of_several_dates_with_other_columns_are_trained_on_once(run_dag:
     assert run_dag("retrain", {"window": 3, "image_size": None}).tasks["train"] == "skipped"
 
 
+@pytest.mark.long
 def test_the_asset_event_describes_the_published_dataset(run_dag: RunDag, photos: Path):
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session

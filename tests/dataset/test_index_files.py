@@ -86,6 +86,7 @@ def test_gzip_shards_have_no_index(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "is compressed" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("publish_uri", ["", "published", "gs://bucket/published"])
 @pytest.mark.parametrize("workspace", ["workspace", "gs://bucket/workspace"])
 def test_indexes_are_published_from_any_workspace_to_any_place(

@@ -22,7 +22,8 @@ from tests.listening import addresses
 
 pytestmark = pytest.mark.long
 
-IMAGES = 20_000
+FEW, MANY = 600, 20_000
+"""Images of a source. A build of many is under way for long enough to be killed repeatedly."""
 PLACES = {"source_uri": "source", "workspace": "submitted"}
 KILLS = 20
 PAUSE_S = 0.5
@@ -32,14 +33,14 @@ PAUSE_S = 0.5
 class Builds:
     """A source of images, and builds of it in workspaces of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for number in range(IMAGES):
+    def __init__(self, folder: Path, images: int) -> None:
+        self.folder, self._images = folder, images
+        for number in range(images):
             place = folder / "source" / f"class{number % 3}" / f"{number:05d}.jpg"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(jpeg(number, (320, 240)))
         # One process lists the source and the default engine writes the shards. Otherwise, the engine does both.
-        self.expected = self.built("airflow", "expected", {"TENFOLD_RANGE_IMAGES": str(IMAGES)})
+        self.expected = self.built("airflow", "expected", {"TENFOLD_RANGE_IMAGES": str(images)})
 
     def start(self, engine: str, name: str, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
         """Start a build in the workspace `name`."""
@@ -48,7 +49,7 @@ class Builds:
         with (self.folder / f"{name}.log").open("w") as log:
             return subprocess.Popen(
                 [python_of(engine), "-m", "pipeline", "build", *settings, "--json"],
-                env={**os.environ, "TENFOLD_RANGE_IMAGES": "3000", **(environment or {})},
+                env={**os.environ, "TENFOLD_RANGE_IMAGES": str(self._images // 6), **(environment or {})},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -75,7 +76,12 @@ class Builds:
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
-    return Builds(tmp_path_factory.mktemp("engines"))
+    return Builds(tmp_path_factory.mktemp("engines"), FEW)
+
+
+@pytest.fixture(scope="module")
+def slow_builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
+    return Builds(tmp_path_factory.mktemp("slow"), MANY)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +104,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("engine", ["spark", "beam"])
 def test_an_engine_on_one_machine_writes_the_same_bytes(engine: str, builds: Builds):
     assert len(builds.expected) > 60
@@ -121,8 +128,8 @@ def test_a_cluster_gets_the_code_as_a_wheel_and_writes_the_same_bytes(builds: Bu
     assert builds.built("spark", "cluster", on_cluster(cluster, wheel)) == builds.expected
 
 
-def test_a_cluster_whose_processes_are_killed_writes_the_same_bytes(builds: Builds, wheel: Path, cluster: Cluster):
-    with builds.start("spark", "killed", on_cluster(cluster, wheel)) as process:
+def test_a_cluster_whose_processes_are_killed_writes_the_same_bytes(slow_builds: Builds, wheel: Path, cluster: Cluster):
+    with slow_builds.start("spark", "killed", on_cluster(cluster, wheel)) as process:
         kills, chance = 0, random.Random(0)
         while process.poll() is None:
             if kills < KILLS and (found := cluster.executors()):
@@ -131,19 +138,19 @@ def test_a_cluster_whose_processes_are_killed_writes_the_same_bytes(builds: Buil
                     kills += 1
             time.sleep(PAUSE_S)
         output = process.communicate()[0]
-    assert process.returncode == 0, (builds.folder / "killed.log").read_text()
+    assert process.returncode == 0, (slow_builds.folder / "killed.log").read_text()
     assert kills >= KILLS // 2  # A faster machine ends earlier.
-    assert builds.digests(output) == builds.expected
+    assert slow_builds.digests(output) == slow_builds.expected
 
 
-def test_a_build_with_beam_that_is_killed_continues(builds: Builds):
+def test_a_build_with_beam_that_is_killed_continues(slow_builds: Builds):
     for number in range(3):
-        with builds.start("beam", "beam-killed") as process:
-            written = builds.folder / "beam-killed" / "datasets"
+        with slow_builds.start("beam", "beam-killed") as process:
+            written = slow_builds.folder / "beam-killed" / "datasets"
             while process.poll() is None and len(list(written.rglob("*.tfrecord"))) < 10 * (number + 1):
                 time.sleep(0.02)
             os.killpg(process.pid, signal.SIGKILL)
-    assert builds.built("beam", "beam-killed") == builds.expected
+    assert slow_builds.built("beam", "beam-killed") == slow_builds.expected
 
 
 def test_executors_obey_the_allowlists_of_their_own_machine(builds: Builds, wheel: Path, cluster: Cluster):

@@ -53,6 +53,7 @@ def test_an_image_that_is_small_enough_keeps_its_bytes(image: bytes, check: str)
     assert usable(image, Rules(check=check, prepare="resize", prepare_size=64)).encoded == image
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(200, 150), (640, 481), (1300, 1001)], ids=["no draft", "a quarter", "an eighth"])
 @pytest.mark.parametrize("orientation", [1, 3, 6])
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])

@@ -245,6 +245,7 @@ def test_the_second_epoch_decodes_nothing(
             assert_equal([*first, *batches], in_memory)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("choice", ["memory", "disk"])
 @pytest.mark.parametrize("start", [3, STEPS, STEPS + 3])
 def test_a_training_resumes_at_its_position(
@@ -296,6 +297,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("damage", "file"),
     [("cut", "train.data*"), ("a bit", "train.data*"), ("empty", "train.index"), ("zeros", "validation.data*")],

@@ -40,6 +40,7 @@ def noise() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (4, 9, 7, 3), np.uint8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [np.uint8, np.float32, np.float16])
 def test_jitter_keeps_shape_and_range_and_returns_float32(jitter: Jitter, noise: np.ndarray, kind: type):
     seen = jitter(tf.constant(noise.astype(kind)), 1.0, seed(0)).numpy()
@@ -118,6 +119,7 @@ def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) 
     return [*losses, float(compiled.evaluate(*batch, GO_ON)[0])]
 
 
+@pytest.mark.long
 def test_a_resumed_training_sees_the_same_colors(tmp_path: Path):
     whole = trained(tmp_path / "whole", 5)
     first, second = trained(tmp_path / "parts", 2), trained(tmp_path / "parts", 3)

@@ -68,8 +68,9 @@ def readers_of(cache: Path, local: Path, gigabytes: float = 1.0, epochs: int = 3
         yield Readers(first, second)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(  # room for all shards, or for fewer than are read at once
-    "gigabytes", [pytest.param(1.0, marks=pytest.mark.long), 1e-6]
+    "gigabytes", [1.0, 1e-6]
 )
 def test_batches_equal_those_of_local_files(gcs: FakeGcs, published: Path, tmp_path: Path, gigabytes: float):
     gcs.put_folder("bucket", "published/", published)
@@ -79,6 +80,7 @@ def test_batches_equal_those_of_local_files(gcs: FakeGcs, published: Path, tmp_p
                 assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
+@pytest.mark.long
 def test_every_epoch_after_the_first_reads_only_the_local_disk(gcs: FakeGcs, published: Path, tmp_path: Path):
     gcs.put_folder("bucket", "published/", published)
     with readers_of(tmp_path, published) as readers:
@@ -91,6 +93,7 @@ def test_every_epoch_after_the_first_reads_only_the_local_disk(gcs: FakeGcs, pub
     assert gcs.requests.total() == requests
 
 
+@pytest.mark.long
 def test_a_failed_download_ends_the_epoch_and_is_kept_as_the_failure(gcs: FakeGcs, published: Path, tmp_path: Path):
     gcs.put_folder("bucket", "published/", published)
     fault = gcs.fail("corrupt", on="download", matches="train-00003", times=None)
@@ -104,6 +107,7 @@ def test_a_failed_download_ends_the_epoch_and_is_kept_as_the_failure(gcs: FakeGc
     assert fault.fired == 2
 
 
+@pytest.mark.long
 def test_balanced_batches_equal_those_of_local_files(gcs: FakeGcs, published: Path, tmp_path: Path):
     gcs.put_folder("bucket", "published/", published)
     options = replace(OPTIONS, balanced=True)

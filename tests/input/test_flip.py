@@ -24,6 +24,7 @@ def flip(request: pytest.FixtureRequest) -> Flip:
     return request.param
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
 @pytest.mark.parametrize("shape", [(4, 3, 5, 3), (4, 1, 6, 3), (4, 5, 1, 3), (4, 2, 4, 1)])
 @pytest.mark.parametrize("mirrored", [(True, False, False, True), (True,) * 4, (False,) * 4])

@@ -44,6 +44,7 @@ def test_ids_become_a_row_of_ones_and_zeros(given: list[int], expected: list[int
     assert multi_hot(tf.constant(given), 3).numpy().tolist() == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cache", ["off", "memory"])
 def test_a_training_batch_has_the_labels_of_its_examples(published: Path, cache: str):
     expected = of_records(published, "train")

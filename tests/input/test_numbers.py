@@ -64,16 +64,10 @@ def seen(batches: tf.data.Dataset, weight: float = 1.0) -> Iterator[tuple[int, i
         yield from zip(numbers[weights == weight].tolist(), images[weights == weight, 16, 16, 0].tolist(), strict=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cache", "start"),
-    [
-        ("off", 0),
-        ("memory", 3),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in (("off", 3), ("memory", 0), ("disk", 0), ("disk", 3))
-        ),
-    ],
+    [("off", 0), ("memory", 3), ("off", 3), ("memory", 0), ("disk", 0), ("disk", 3)],
 )
 def test_each_number_belongs_to_its_image_and_occurs_once_per_epoch(
     published: Path, tmp_path: Path, cache: str, start: int
@@ -95,6 +89,7 @@ def test_all_servers_together_have_every_number(published: Path):
     assert sorted(pair for share in shares for pair in share) == sorted(of_images.items())
 
 
+@pytest.mark.long
 def test_a_repeated_example_of_a_balanced_epoch_keeps_its_number(published: Path):
     of_images = dict(enumerate(colors(published, load(published))))
     counts = Counter(seen(numbered_batches(published, replace(OPTIONS, balanced=True))))
@@ -114,6 +109,7 @@ def test_copies_from_a_bucket_have_the_same_numbers(gcs: FakeGcs, published: Pat
         ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize("cache", ["off", "memory"])
 def test_batches_without_numbers_equal_the_mirrored_numbered_batches(stripes: Path, cache: str, flip: bool):

@@ -67,6 +67,7 @@ def test_a_folder_without_jpegs_is_refused(tmp_path: Path):
         raw_file_batches(tmp_path, image_size=16, batch_size=4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parallel", [False, True])
 def test_batches_have_the_training_examples_of_the_dataset_once(folder: Path, tmp_path: Path, parallel: bool):
     published = publish(folder, tmp_path / "workspace")

@@ -144,6 +144,7 @@ def value_of(features: dict[str, tf.Tensor], column: Column, place: int) -> Any:
     return value.decode() if column.type == "string" else value.item()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("column", "values"),
     [

@@ -236,6 +236,7 @@ def test_comet_recover_packs_files_of_a_killed_training_for_upload(
     assert b'"loss"' in received[METRICS]
 
 
+@pytest.mark.long
 def test_the_next_attempt_packs_files_of_a_killed_attempt(tmp_path: Path) -> None:
     with training(tmp_path, {}) as process:
         process.kill()

@@ -39,6 +39,7 @@ def sampled(folder: Path, *command: str, hz: float = 20) -> tuple[int, dict[str,
     return code, json.loads(out.splitlines()[-1]), err
 
 
+@pytest.mark.long
 def test_a_command_is_sampled_with_its_children(tmp_path: Path) -> None:
     """The command is a shell that only waits. Its child works."""
     folder = tmp_path / "new" / "samples"

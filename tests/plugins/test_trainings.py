@@ -252,6 +252,7 @@ def listed(client: Client, who: dict[str, str], query: str = "") -> Any:
     return answer.json()
 
 
+@pytest.mark.long
 def test_a_search_in_a_silent_bucket_does_not_block_the_list(
     client: Client, runs: None, trained: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -565,6 +566,7 @@ def test_a_search_for_a_day_uses_the_time_zone_of_the_browser(client: Client, ru
     assert listed(client, who, "?search=2026-01-01&zone=../etc")["found"] == 4  # UTC, because the zone is invalid
 
 
+@pytest.mark.long
 def test_a_training_in_a_silent_bucket_counts_as_unread(
     client: Client, runs: None, gcs: FakeGcs, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -657,6 +659,7 @@ def test_the_page_of_a_run_preloads_its_first_request(client: Client, runs: None
     assert "Link" not in client.get(f"/run?{query}&other_dag_id=ours&other_run_id=b", headers=who).headers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ['{"settings": {"model": "\\ud800"}}', '{"settings": {"epochs": NaN}}', "[]", "{"])
 def test_invalid_content_of_run_json_does_not_break_the_tab(
     client: Client, runs: None, trained: Path, text: str

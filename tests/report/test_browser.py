@@ -47,9 +47,7 @@ class Document(Seen):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", ["report", *(pytest.param(each, marks=pytest.mark.long) for each in ("compare", "samples"))]
-)
+@pytest.mark.parametrize("name", ["report", "compare", "samples"])
 def test_all_figures_are_drawn_in_light_mode_in_dark_mode_and_in_print(
     browser: Any, pages: dict[str, Path], name: str
 ) -> None:

@@ -145,6 +145,7 @@ def evaluate(run: Path, rows: list[tuple[int, int, float]]) -> None:
     save(run, predictions(rows), evaluated(run, ["circle", "square"], rows))
 
 
+@pytest.mark.long
 def test_models_are_compared_on_the_same_images(tmp_path: Path):
     a, b = (rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab")
     evaluate(a, BAD)
@@ -158,6 +159,7 @@ def test_models_are_compared_on_the_same_images(tmp_path: Path):
     assert "top-5 accuracy" not in [each["name"] for each in found["rows"]]  # there are only two classes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("why", ["other images", "another version", "no predictions"])
 def test_models_on_other_images_have_no_interval(tmp_path: Path, why: str):
     a, b = (rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab")
@@ -213,6 +215,7 @@ def test_a_folder_without_a_run_is_refused_and_nothing_is_written(runs: tuple[Pa
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_compare_command_prints_the_table(
     runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -253,6 +256,7 @@ def test_the_report_command_still_accepts_one_run(tmp_path: Path, capsys: pytest
     assert "compare is not the folder of a run" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_runs_in_a_bucket_can_be_compared(gcs: FakeGcs, runs: tuple[Path, Path], tmp_path: Path):
     places = [place_of(f"gs://bucket/runs/{name}") for name in "ab"]
     for name, run in zip("ab", runs, strict=True):

@@ -227,6 +227,7 @@ def test_the_regression_with_the_lower_error_is_better(tmp_path: Path):
     assert "and of rows (the same for both models)" in words
 
 
+@pytest.mark.long
 def test_the_classes_with_the_lower_log_loss_are_better(tmp_path: Path):
     found = compared(tmp_path, classes(0.5, 1), classes(3.0, 2), ["no", "yes"])
     loss, auc = row(found, "log loss"), row(found, "AUC")
@@ -239,6 +240,7 @@ def test_the_classes_with_the_lower_log_loss_are_better(tmp_path: Path):
     assert row(found, "accuracy")["unit"] == "%"
 
 
+@pytest.mark.long
 def test_rows_that_differ_have_no_interval(tmp_path: Path):
     one, other = numbers(400, 1), numbers(200, 2)
     found = compared(tmp_path, one, other._replace(label=other.label + 1), [])

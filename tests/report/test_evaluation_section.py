@@ -55,6 +55,7 @@ def test_matrix_cells_are_tinted_by_their_share_of_the_class():
     assert matrix.rows[0][1].description == "a, predicted as b: 1 of 3"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("classes", [1, 2, MAX_CLASSES, MAX_CLASSES + 1, 1000])
 def test_few_classes_have_a_matrix_and_many_classes_a_list_of_pairs(classes: int):
     rows = [(n % classes, (n + 1) % classes, 0.5) for n in range(2 * classes)]

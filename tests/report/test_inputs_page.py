@@ -29,7 +29,8 @@ class Document(Seen):
         self.until("Bokeh.documents.length && Bokeh.documents[0].is_idle")
 
 
-@pytest.mark.parametrize("width", [pytest.param(DESKTOP, marks=pytest.mark.long), PHONE])
+@pytest.mark.long
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
 def test_all_figures_are_drawn_in_light_and_in_dark(browser: Any, page: Path, width: int) -> None:
     with browser.new_context(viewport={"width": width, "height": 900}, offline=True) as context:
         seen = Document(context, page)

@@ -167,6 +167,7 @@ def test_a_model_with_other_label_ids_is_not_promoted(make_training: MakeTrainin
     assert told["verdict"].startswith("not promoted: some ids have other labels than in the champion one/key")
 
 
+@pytest.mark.long
 def test_an_error_in_the_evaluation_of_the_champion_is_raised(make_training: MakeTraining):
     judged(make_training("one", 150))
     with pytest.raises(DatasetError, match="dataset is not a folder: name the folder of a version"):

@@ -152,6 +152,7 @@ def test_imbalanced_classes_are_found_and_can_stop_the_run(make_images: MakeImag
         build(changed(settings, on_imbalance="fail"))
 
 
+@pytest.mark.long
 def test_drift_is_measured_against_the_last_version(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 60, "b": 60})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "on_drift": "fail"})

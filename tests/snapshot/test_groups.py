@@ -56,6 +56,7 @@ list(groups.with_groups([Listed(sys.argv[2], ("a",), "", 1, 1)], sys.argv[1]))
 """
 
 
+@pytest.mark.long
 def test_the_matching_process_ends_when_its_task_is_killed():
     with subprocess.Popen([sys.executable, "-c", ASK, *ENDLESS]) as task:
         asked = psutil.Process(task.pid)

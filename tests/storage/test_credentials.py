@@ -41,6 +41,7 @@ def tokens(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServe
     requests_of._client.cache_clear()
 
 
+@pytest.mark.long
 def test_a_transient_token_server_failure_is_retried_and_logged(
     gcs: FakeGcs, tokens: TokenServer, caplog: pytest.LogCaptureFixture
 ):

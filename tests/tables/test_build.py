@@ -183,6 +183,7 @@ def test_a_number_as_label_is_a_regression(settings: Callable[..., Settings], tm
     assert dataset.table["preprocessing"]["y"]["mean"] == pytest.approx(7, abs=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("label", "steps"), [(lambda x: 1e9 + x / 2, "64"), (lambda x: 10**9 + x, ""), (float, "")])
 def test_labels_that_floats_of_32_bits_hardly_tell_apart_are_reported(
     settings: Callable[..., Settings],
@@ -221,6 +222,7 @@ def test_a_class_that_is_whole_in_32_bits_keeps_its_rows(settings: Callable[...,
     assert (dataset_of(result).labels, result["rejected"]) == (("1", "3"), 0)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("changed", "settings_of_gate", "sentence"),
     [

@@ -74,6 +74,7 @@ def shards_of(result: dict[str, Any]) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path(result["dataset"]).glob("*.tfrecord")}
 
 
+@pytest.mark.core
 def test_several_processes_build_the_dataset_of_one(
     table: Path, settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -91,6 +92,7 @@ def test_several_processes_build_the_dataset_of_one(
     assert manifests[0]["table"] == manifests[1]["table"]
 
 
+@pytest.mark.long
 def test_a_snapshot_of_ranges_is_that_of_one_task(table: Path, settings: Callable[..., Settings]):
     paths = divide(settings(table))
     assert len(paths) == 3
@@ -186,6 +188,7 @@ def test_pieces_need_the_same_columns(tmp_path: Path, settings: Callable[..., Se
         divide(settings(tmp_path / "t"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["between the ranges", "while a range is listed"])
 def test_a_table_that_changes_is_refused(
     table: Path, settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, when: str
@@ -210,6 +213,7 @@ def test_a_table_that_changes_is_refused(
         join(settings(table), paths)
 
 
+@pytest.mark.long
 def test_the_command_line_divides_too(table: Path, settings: Callable[..., Settings]):
     snapshot = load_snapshot(extract(settings(table, key_column="")))
     assert snapshot.listed == 2 * ROWS + 3

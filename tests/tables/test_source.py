@@ -371,6 +371,7 @@ def test_files_with_other_columns_are_refused(header: str, message: str, tmp_pat
         rows_of(first, second)
 
 
+@pytest.mark.long
 def test_the_batches_are_the_same_in_every_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(source, "_BLOCK", 100_000)
     place = write(tmp_path, "a.csv", "x,y\n" + "".join(f"{n},{n}\n" if n % 7 else f"{n}\n" for n in range(50_000)))
@@ -390,6 +391,7 @@ def test_the_index_of_pandas_is_refused(tmp_path: Path):
         list(read_table([tmp_path / "a.parquet"]))
 
 
+@pytest.mark.long
 def test_large_rows_of_parquet_come_in_small_batches(tmp_path: Path):
     table = pa.table({"a": ["x" * 1_000_000] * 120, "b": list(range(120))})
     parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")

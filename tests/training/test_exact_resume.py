@@ -19,7 +19,7 @@ from pipeline.runs.run import Run, load_result
 from tests.training import noting_ids
 from tests.waiting import until
 
-EPOCHS, BATCH, KILLS = 12, 4, 5
+EPOCHS, BATCH, KILLS = 6, 4, 2
 VALUES = ["loss", "accuracy", "val_loss", "val_accuracy"]
 
 
@@ -66,7 +66,7 @@ class Training:
             yield Counter(number for of, *numbers in self.surviving().values() if of == epoch for number in numbers)
 
 
-@pytest.mark.long
+@pytest.mark.core
 @pytest.mark.timeout(900)
 def test_a_repeatedly_killed_training_equals_an_uninterrupted_training(settings: Settings, published: Path):
     seed = random.SystemRandom().randrange(10**6)

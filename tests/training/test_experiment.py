@@ -124,6 +124,7 @@ class Archive:
         return {metric["metricName"]: metric["metricValue"] for metric in found}
 
 
+@pytest.mark.long
 def test_all_results_are_logged_once(run: Run):
     log_results(run)
     [path] = archives(run.folder / "comet")

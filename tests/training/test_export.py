@@ -27,6 +27,7 @@ from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.predict import format_predictions, predict
 from tests.fake_gcs import FakeGcs
 
+pytestmark = pytest.mark.long
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8, "epochs": 1})
 
 
@@ -55,7 +56,6 @@ def evaluated(published: Path, model: keras.Model, settings: Settings) -> np.nda
     return np.concatenate([model(images)[weights > 0] for images, _, weights in batches])
 
 
-@pytest.mark.long
 def test_an_exported_model_needs_only_tensorflow(run: Run, published: Path, tmp_path: Path):
     (tmp_path / "image").write_bytes(held_back(published)[0])
     script = (
@@ -73,7 +73,7 @@ def test_an_exported_model_needs_only_tensorflow(run: Run, published: Path, tmp_
     assert label == "ab"[int(np.argmax(probabilities))]
 
 
-@pytest.mark.parametrize("crop", ["random", pytest.param("whole", marks=pytest.mark.long)])
+@pytest.mark.parametrize("crop", [pytest.param("random", marks=pytest.mark.core), "whole"])
 def test_an_exported_model_predicts_what_the_evaluation_predicts(published: Path, tmp_path: Path, crop: str):
     settings = SETTINGS.model_copy(update={"crop": crop})
     model = with_probabilities(build_model(settings, 2))
@@ -97,7 +97,6 @@ def test_an_export_replaces_files_of_a_killed_attempt(published: Path, tmp_path:
     assert about["dataset_version"] == datasets.load(published).version
 
 
-@pytest.mark.long
 def test_predict_accepts_all_image_formats_and_rejects_other_files(run: Run, tmp_path: Path):
     files = [tmp_path / name for name in ("a.jpg", "b.png", "gray.webp", "broken.jpg")]
     for file in files[:2]:

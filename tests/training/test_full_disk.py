@@ -87,6 +87,7 @@ class Torn:
         raise self._error
 
 
+@pytest.mark.long
 def test_a_full_disk_in_a_thread_or_destructor_is_only_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):

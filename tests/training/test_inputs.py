@@ -47,6 +47,7 @@ def test_less_memory_does_not_change_the_order_of_a_resumed_training(
     assert_equal(rest, whole[-2:])
 
 
+@pytest.mark.long
 def test_more_memory_does_not_change_the_order_of_a_resumed_training(
     settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
 ):

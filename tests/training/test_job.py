@@ -120,7 +120,8 @@ def test_the_saved_model_gives_probabilities(trained: Trained):
     assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("steps", [2, pytest.param(10, marks=pytest.mark.long)])  # in the first epoch, the second
+@pytest.mark.long
+@pytest.mark.parametrize("steps", [pytest.param(2, marks=pytest.mark.core), 10])  # in the first epoch, the second
 def test_a_stopped_training_leaves_a_checkpoint_and_can_be_continued(
     run: Run, steps: int, caplog: pytest.LogCaptureFixture
 ):
@@ -217,6 +218,7 @@ def test_the_error_for_a_damaged_shard_names_the_file_and_offset(run: Run, publi
         run_job(replace(run, dataset=str(copy)), never)
 
 
+@pytest.mark.long
 def test_a_dataset_deleted_during_training_stops_it_with_an_error(settings: Settings, published: Path, tmp_path: Path):
     copy = tmp_path / "copy"
     shutil.copytree(published, copy)

@@ -67,6 +67,7 @@ def scaled(name: str, value: int) -> np.ndarray:
 # --- precision --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_a_mixed_precision_model_has_float32_inputs_and_logits(precision: str, tmp_path: Path):
     model = build_model(settings_from({"precision": precision, "image_size": 32}), classes=3)

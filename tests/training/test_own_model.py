@@ -44,12 +44,13 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("modules")
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        pytest.param("no_model", "must return a keras.Model, got int", marks=pytest.mark.long),
-        pytest.param("one_argument", "must take (32, 2), but has the arguments (image_size)", marks=pytest.mark.long),
+        ("no_model", "must return a keras.Model, got int"),
+        ("one_argument", "must take (32, 2), but has the arguments (image_size)"),
         ("fail", "has no 'fail': did you mean 'fails'?"),
     ],
 )

@@ -19,6 +19,7 @@ def settings() -> Settings:
     return settings_from({"learning_rate": 0.01, "warmup_epochs": 0.5, "weight_decay": 0.1, **of_transfer})
 
 
+@pytest.mark.long
 def test_the_head_learns_first_and_the_base_after_the_frozen_epochs(settings: Settings, tmp_path: Path):
     training = small(settings, tmp_path)
     base = base_of(training.model)
@@ -48,6 +49,7 @@ def test_a_training_stopped_after_each_step_equals_an_uninterrupted_training(set
         assert np.allclose(one, other, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_class_weights_change_the_training_loss_but_not_the_evaluation_loss(tmp_path: Path):
     plain = small(settings_from({}), tmp_path / "plain")
     other = small(settings_from({"class_weights": "balanced"}), tmp_path / "other")

@@ -124,6 +124,7 @@ def test_a_complete_training_is_not_repeated(settings: Settings, dataset: Path):
     assert load_trained_result(settings_from({**settings.model_dump(), "epochs": 1}), dataset, "run") is None
 
 
+@pytest.mark.long
 def test_bad_input_in_the_training_process_is_raised_in_its_parent(settings: Settings, dataset: Path, tmp_path: Path):
     (tmp_path / "bad.keras").write_bytes(b"no weights")
     with pytest.raises(BadInput, match=r"bad\.keras"):

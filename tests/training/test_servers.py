@@ -117,7 +117,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:When providing `inputs` as a dict")  # Names of columns are keys of the inputs only.
-@pytest.mark.parametrize("kind", ["published", "table"])
+@pytest.mark.parametrize("kind", [pytest.param("published", marks=pytest.mark.core), "table"])
 def test_two_servers_read_each_example_once_and_write_one_model(
     settings: Settings, kind: str, request: pytest.FixtureRequest
 ):
@@ -152,7 +152,7 @@ def errors_of(processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
         return [words.decode() for _, words in pool.map(lambda process: process.communicate(), processes)]
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_a_killed_server_stops_the_other_and_both_can_continue(settings: Settings, published: Path):
     noted = Noted(settings.model_copy(update={"epochs": 400, "checkpoint_steps": 2}), published)
     first, second = noted.start()

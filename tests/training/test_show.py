@@ -98,6 +98,7 @@ def test_show_draws_all_images_without_padding_if_there_are_too_few(published: P
     assert_shows(path, images, int(np.ceil(np.sqrt(len(images)))))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("color_jitter", [0.0, 0.5])
 def test_show_draws_training_images_as_the_model_sees_them(published: Path, tmp_path: Path, color_jitter: float):
     settings = settings_of(color_jitter=color_jitter, crop="random", seed=3)
@@ -107,9 +108,8 @@ def test_show_draws_training_images_as_the_model_sees_them(published: Path, tmp_
     assert_shows(path, np.concatenate(images), 4)
 
 
-@pytest.mark.parametrize(
-    "cache", ["disk", *(pytest.param(each, marks=pytest.mark.long) for each in ("auto", "memory"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("cache", ["disk", "auto", "memory"])
 def test_show_does_not_write_the_image_cache(published: Path, tmp_path: Path, cache: str):
     settings = settings_of(cache=cache, local_folder=str(tmp_path / "local"))
     path = show(settings, published, tmp_path / "a.png", augmented=True, count=4)
@@ -225,6 +225,7 @@ def test_several_labels_of_an_image_are_drawn_in_one_line(tmp_path: Path):
     assert is_blank(label_of(many, 0, 1).crop((shown_side(SIZE), 0, shown_side(SIZE) + MARGIN, LABEL_HEIGHT)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("values", "augmented", "words"),
     [

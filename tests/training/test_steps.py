@@ -134,14 +134,8 @@ def test_xla_compiles_the_step_without_changing_the_loss(precision: str, rel: fl
     assert (compiled_functions(plain), compiled_functions(compiled)) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"micro_batches": 2},
-        *(pytest.param(each, marks=pytest.mark.long) for each in ({"xla": True}, {"color_jitter": 0.5})),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("values", [{}, {"micro_batches": 2}, {"xla": True}, {"color_jitter": 0.5}])
 def test_a_step_mirrors_only_the_marked_images(values: dict, tmp_path: Path):
     images, none = BATCH[0].numpy(), tf.zeros(4, tf.bool)
     images[MIRRORED.numpy()] = images[MIRRORED.numpy(), :, ::-1]

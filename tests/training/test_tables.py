@@ -43,6 +43,8 @@ from pipeline.training.table_model import inputs_of
 from pipeline.training.task import Regression, task_of
 from tests.made_tables import Row, make_table
 
+pytestmark = pytest.mark.core
+
 TRAIN, VALIDATION = 1600, 400
 COLUMNS = (
     Column("age", "int"),
@@ -257,7 +259,6 @@ def test_rows_of_a_file_are_predicted_as_in_the_evaluation(classifier: Run, tmp_
     assert [each["label"] for each in answers[:1]] == [answers[0]["likely"][0]["label"]]
 
 
-@pytest.mark.long
 def test_rows_that_a_model_cannot_take_are_named(regressor: Run, tmp_path: Path):
     lines = [
         "age,income (€),children,job,since",
@@ -302,7 +303,6 @@ def test_a_file_that_is_no_table_with_the_columns_of_the_model_is_refused(classi
         predict(classifier.folder, [tmp_path / "other.csv"])
 
 
-@pytest.mark.long
 def test_a_stopped_training_continues_exactly(classifier: Run, classes: Path, tmp_path: Path):
     run = prepare_run(settings_in(tmp_path), classes, "run")
     for steps in (31, 40):  # in the middle of the second epoch, and of the third
@@ -630,7 +630,6 @@ np.testing.assert_allclose(one, two, rtol=1e-5)
 """
 
 
-@pytest.mark.long
 def test_two_devices_share_a_batch_of_rows(classes: Path):
     """The test needs a separate process: TensorFlow can split a processor only before it uses it."""
     root = Path(__file__).resolve().parents[2]

@@ -151,6 +151,7 @@ def test_a_silent_bucket_does_not_block_other_buckets(stalled: Fault, monkeypatc
     assert time.monotonic() - begin < 2
 
 
+@pytest.mark.long
 def test_four_silent_buckets_do_not_block_a_fifth(
     stalled: Fault, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
