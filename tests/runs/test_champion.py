@@ -200,7 +200,7 @@ def entry(action: str, run: str) -> Entry:
 
 
 @pytest.mark.parametrize(
-    ("history", "stand"),
+    ("history", "effective"),
     [
         ("", ""),
         ("+a", "a"),
