@@ -99,7 +99,7 @@ def images_line(source: Path, options: argparse.Namespace) -> str:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.input", description="Images out of storage as batches.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="few images and two rounds, to see that all of it runs")
@@ -121,7 +121,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def chosen_sections(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what is measured: what was asked for, or all of it."""
+    """Return what is measured: the requested parts, or all of them."""
     sections = {
         "rates": rate_results,
         "first_batch": first_batch_results,
@@ -137,7 +137,7 @@ def rounds_of(options: argparse.Namespace) -> int:
 
 
 def photographs(options: argparse.Namespace) -> Path:
-    """Return the source of all: photographs in ten classes, as many as asked for, or as there are.
+    """Return the source of all: photographs in ten classes, as many as requested, or as there are.
 
     They fill whole batches, because this project would fill up the last one with images that do not count.
     """
@@ -183,14 +183,14 @@ def folder_of(data: str, source: Path, side: int, shards: int = SHARDS) -> Path:
 def published(source: Path, prepare: str, side: int, shards: int) -> Path:
     """This project's dataset of a source."""
     prepared = {} if prepare == KEEP else {"prepare": prepare, "prepare_size": side}
-    told = {
+    parameters = {
         "source_uri": str(source),
         "workspace": str(HOME / "input"),
         "dataset_name": "-".join([source.name, *map(str, prepared.values()), str(shards)]),
         "num_shards": shards,
         "check": "header",
     }
-    return Path(build(settings_from(told | prepared))["dataset"])
+    return Path(build(settings_from(parameters | prepared))["dataset"])
 
 
 def written(writer: str, source: Path) -> Path:
@@ -200,13 +200,13 @@ def written(writer: str, source: Path) -> Path:
         part = folder.with_name(f".{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        name, environment, told = WRITTEN[writer]
+        name, environment, parameters = WRITTEN[writer]
         job: dict[str, Any] = {
             "root": str(source),
             "images": rows_of(source),
             "folder": str(part),
             "shards": SHARDS,
-        } | told
+        } | parameters
         task = Contender(writer, name, ENVIRONMENTS[environment].python, [job_file(job)], len(job["images"]), [])
         whole(task, logs() / f"{writer}.log")
         if task.error:
@@ -229,7 +229,7 @@ def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **mo
         "pixel_range": pipeline.pixel_range,
         "own_folder": str(new_folder("own")),
     }
-    job |= {**pipeline.told, **more}
+    job |= {**pipeline.parameters, **more}
     jobs = [job | part for part in parts_of(folder)] if pipeline in LIMITS else [job]
     python = ENVIRONMENTS[pipeline.environment].python if pipeline.environment else Path(sys.executable)
     images = count * epochs
@@ -276,8 +276,8 @@ def rate_results(options: argparse.Namespace) -> dict[str, Any]:
     print("\n".join(line for table in tables for line in ["", *table]), flush=True)
     print("\n".join(["", *WORDS, *missing, load.sentence()]), flush=True)
     figures: dict[str, Any] = {str(size): as_json(list(each.values())) for size, each in measured.items()}
-    kept = {"equal_work": [each.title for each in equal], "pixels": checks, "other_load": load.sentence()}
-    return figures | kept
+    remarks = {"equal_work": [each.title for each in equal], "pixels": checks, "other_load": load.sentence()}
+    return figures | remarks
 
 
 def rate_table(pipelines: Sequence[Pipeline], measured: Mapping[int, Mapping[str, Contender]]) -> list[str]:
@@ -399,10 +399,10 @@ def first_batch_results(options: argparse.Namespace) -> dict[str, Any]:
 def wait_results(options: argparse.Namespace) -> dict[str, Any]:
     """Share of its time that a training waits, whose steps take a while and nothing of this machine."""
     source = photographs(options)
-    told = {"measure": "waiting", "batch_size": WAIT_BATCH, "step_s": STEP_S}
-    told["epochs"] = -(-(STEPS + 1) * WAIT_BATCH // len(rows_of(source))) + 1
+    parameters = {"measure": "waiting", "batch_size": WAIT_BATCH, "step_s": STEP_S}
+    parameters["epochs"] = -(-(STEPS + 1) * WAIT_BATCH // len(rows_of(source))) + 1
     contenders = [
-        contender(each, source, folder_of(each.data, source, SIZES[224]), size=224, **told)
+        contender(each, source, folder_of(each.data, source, SIZES[224]), size=224, **parameters)
         for each in selected([*OURS, RAW_FILES, ARTICLE_TFRECORD, BEST_CROP], options)
     ]
     say(f"the wait of a training: {rounds_of(options)} rounds of {len(contenders)}")
@@ -418,10 +418,10 @@ def wait_results(options: argparse.Namespace) -> dict[str, Any]:
 def memory_results(options: argparse.Namespace) -> dict[str, Any]:
     """Resident memory after few and after many epochs of a small set, each in a new process."""
     source, epochs = drawn(FEW), [EPOCHS[0], 2 * EPOCHS[0] if options.quick else EPOCHS[1]]
-    told = {"measure": "memory", "after_epochs": epochs}
+    parameters = {"measure": "memory", "after_epochs": epochs}
     in_memory = replace(IN_MEMORY, reader="read_tenfold")
     contenders = [
-        contender(each, source, folder_of(each.data, source, SIZES[224]), size=224, **told)
+        contender(each, source, folder_of(each.data, source, SIZES[224]), size=224, **parameters)
         for each in selected([*OURS, in_memory, BEST_CROP], options)
     ]
     say(f"memory: {len(contenders)} processes")

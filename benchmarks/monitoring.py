@@ -8,7 +8,7 @@ then is another's, and a call takes several times as long as in a loop. Psutil i
 loop multiplies matrices for 2 or 20 ms a step, in turns of two seconds and more, with and without a monitor, whose
 start-up is apart. Both have one and the same core: on a second one the monitor would take nothing from the loop. What
 counts is steps by seconds in which the core was theirs, so that neighbors on the machine take less part in it. They
-still change how fast a core is, by more than the monitor takes: beside those ratios stands what it takes by the clocks
+still change how fast a core is, by more than the monitor takes: beside those ratios is the time by the clocks
 of its threads, and of the loop while it tells of a step.
 """
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.monitoring", description="What the monitor takes.")
     parser.add_argument("--seconds", type=float, default=20, help="of sampling, to see its cost")
     parser.add_argument("--rounds", type=int, default=9, help="of the loops; each has a turn with and one without")
@@ -137,8 +137,11 @@ def many_costs(cores: int = 128, calls: int = 50) -> dict[str, float]:
         ours = system.Processors(File(Path(name, "stat")))
         back.callback(setattr, psutil, "PROCFS_PATH", psutil.PROCFS_PATH)
         psutil.PROCFS_PATH = name
-        asked: dict[str, Callable[[], object]] = {"ours": ours, "psutil": lambda: psutil.cpu_times_percent(percpu=True)}
-        return {who: median(cpu_us(call) for _ in range(calls)) for who, call in asked.items()}
+        calls_of: dict[str, Callable[[], object]] = {
+            "ours": ours,
+            "psutil": lambda: psutil.cpu_times_percent(percpu=True),
+        }
+        return {who: median(cpu_us(call) for _ in range(calls)) for who, call in calls_of.items()}
 
 
 def cost_table(seen: Mapping[str, Any]) -> list[str]:
@@ -154,7 +157,7 @@ def cost_table(seen: Mapping[str, Any]) -> list[str]:
         f"| processors, were there 128 | {many['ours']:,.0f} | {share(many['ours']):.3f} | {many['psutil']:,.0f} |"
     )
     promise = f"Promised: at most {WANTED_CPU_PCT}% of a core, with the record; seen: {seen['whole_pct']:.2f}%."
-    return [*lines, "", "psutil's children are listed anew, ours every 5 s.", promise]
+    return [*lines, "", "psutil lists the children in each tick, ours every 5 s.", promise]
 
 
 def share(microseconds: float) -> float:
@@ -196,7 +199,7 @@ def sampled(step: Callable[[], object], turn: float) -> Turn:
 
 
 def watched(step: Callable[[], object], turn: float) -> Turn:
-    """As of a training: the monitor is told of each step, too, and records it."""
+    """As in a training: the monitor also gets each step, and records it."""
     with open_monitor(new_folder("loop"), HZ) as monitor:
         time.sleep(0.5)
         numbers = iter(range(1, sys.maxsize))

@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.orchestration", description="What orchestration costs.")
     parser.add_argument("--rounds", type=int, default=3, help="of the whole chain, of a minute and a half each")
     parser.add_argument("--imports", action="store_true", help="measure nothing but the import of the DAGs")
@@ -118,9 +118,9 @@ def import_results() -> list[dict[str, Any]]:
 def imported(names: Sequence[str]) -> dict[str, Any]:
     """Return what `benchmarks.harness.dag_import` says of one import of the modules."""
     command = [sys.executable, "-m", "benchmarks.harness.dag_import", *names]
-    with open(logs() / "dag_import.log", "ab") as words:
-        said = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=words, check=True)
-    result: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
+    with open(logs() / "dag_import.log", "ab") as log:
+        done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=log, check=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
@@ -135,7 +135,7 @@ def chain_results(rounds: int) -> dict[str, Any]:
     """Run the chain with and without Airflow in turn, and print what Airflow took."""
     source, measured = new_folder("source"), Measured()
     draw_samples(source, IMAGES)
-    work_alone(source)  # what is read from disk for the first time must not count for whoever comes first
+    work_alone(source)  # what is read from disk for the first time must not count for the first contender
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
         steps: list[Callable[[], None]] = [
@@ -149,17 +149,17 @@ def chain_results(rounds: int) -> dict[str, Any]:
 
 
 def settings_of(source: Path) -> dict[str, Any]:
-    """Return what both are told."""
+    """Return the settings of both runs."""
     return {"source_uri": str(source), "workspace": str(new_folder("workspace")), "epochs": 1}
 
 
 def work_alone(source: Path) -> float:
     """Return seconds of the whole chain without Airflow."""
-    told = [word for name, value in settings_of(source).items() for word in ("--set", f"{name}={value}")]
-    with open(logs() / "pipeline_run.log", "ab") as words:
+    set_options = [word for name, value in settings_of(source).items() for word in ("--set", f"{name}={value}")]
+    with open(logs() / "pipeline_run.log", "ab") as log:
         begin = time.perf_counter()
-        command = [sys.executable, "-m", "pipeline", "run", *told]
-        subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=words, stderr=words, check=True)
+        command = [sys.executable, "-m", "pipeline", "run", *set_options]
+        subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log, check=True)
         return time.perf_counter() - begin
 
 

@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plugin", description="What the pages in Airflow take.")
     parser.add_argument("--hours", type=float, default=10, help="of the long record; ten are made in two minutes")
     parser.add_argument("--seconds", type=float, default=60, help="for which ten pages are open")
@@ -169,8 +169,8 @@ def add_runs(server: Server, trainings: Sequence[Path]) -> None:
     with server.http() as http:
         http.patch(dag, json={"is_paused": True}).raise_for_status()
         for training in trainings:
-            asked: dict[str, Any] = {"dag_run_id": training.name, "logical_date": None, "conf": {}}
-            http.post(f"{dag}/dagRuns", json=asked).raise_for_status()
+            run: dict[str, Any] = {"dag_run_id": training.name, "logical_date": None, "conf": {}}
+            http.post(f"{dag}/dagRuns", json=run).raise_for_status()
             left = {"key": TRAINING_PLACE, "value": str(training)}
             entries = f"{dag}/dagRuns/{training.name}/taskInstances/report/xcomEntries"
             http.post(entries, json=left).raise_for_status()
@@ -190,11 +190,11 @@ def page_results(server: Server, options: argparse.Namespace) -> dict[str, Any]:
         say("page: the first look after the start of Airflow")
         first = {"the first look of all": first_look(server, http)}
         say("page: each record")
-        asked = {name: looks(server, http, ids) for name, ids in server.trainings.items()}
+        again = {name: looks(server, http, ids) for name, ids in server.trainings.items()}
     drawn = browser_results(server)
-    tables = [answer_table(first | asked), drawn_table(drawn), page_conclusion(options.hours, asked, drawn)]
+    tables = [answer_table(first | again), drawn_table(drawn), page_conclusion(options.hours, again, drawn)]
     print("\n".join(line for lines in tables for line in ["", *lines]), flush=True)
-    plain = {name: {kind: each.plain() for kind, each in kinds.items()} for name, kinds in (first | asked).items()}
+    plain = {name: {kind: each.plain() for kind, each in kinds.items()} for name, kinds in (first | again).items()}
     return {"answers": plain, "drawn": drawn}
 
 
@@ -214,8 +214,8 @@ def looks(server: Server, http: httpx.Client, run_ids: Sequence[str]) -> dict[st
         page.ask(http, "/tenfold/run", run_query(run_id))
         cold.ask(http, "/tenfold/data", run_query(run_id))
     for number in range(LOOKS):
-        told = whole.ask(http, "/tenfold/data", run_query(run_ids[0])).json()
-        settled, shown = told["settled"], told["frames"]
+        status = whole.ask(http, "/tenfold/data", run_query(run_ids[0])).json()
+        settled, shown = status["settled"], status["frames"]
         refresh.ask(http, "/tenfold/data", run_query(run_ids[0], after=settled, shown=shown))
         start = settled * number / LOOKS  # never the same minute twice
         closer.ask(http, "/tenfold/data", run_query(run_ids[0], start=start, end=start + 60_000, shown=shown))
@@ -225,7 +225,7 @@ def looks(server: Server, http: httpx.Client, run_ids: Sequence[str]) -> dict[st
 def answer_table(found: Mapping[str, Mapping[str, Answers]]) -> list[str]:
     """Return a line each kind of answer."""
     lines = [
-        "| record | asked for | median, ms | worst, ms | of a core, ms | KB over the wire |",
+        "| record | requested | median, ms | worst, ms | of a core, ms | KB over the wire |",
         "|---|---|---|---|---|---|",
     ]
     return lines + [
@@ -314,12 +314,13 @@ def drawn_table(drawn: Drawn) -> list[str]:
     return lines
 
 
-def page_conclusion(hours: float, asked: Mapping[str, Mapping[str, Answers]], drawn: Drawn) -> list[str]:
+def page_conclusion(hours: float, answers: Mapping[str, Mapping[str, Answers]], drawn: Drawn) -> list[str]:
     """Whether the long record opens in time."""
     name = f"{hours:g} hours"
-    opened = sum(median(asked[name][kind].seconds) for kind in ("page", "all, cold"))
+    opened = sum(median(answers[name][kind].seconds) for kind in ("page", "all, cold"))
     seen = (
-        f"{words} after {median([each[words] for each in drawn[name]['again']]):.2f} s" for words in IN_VIEW.values()
+        f"{section} after {median([each[section] for each in drawn[name]['again']]):.2f} s"
+        for section in IN_VIEW.values()
     )
     shown = f", and shows {', '.join(seen)}" if drawn else ""
     return [f"Wanted: a long record opens in {WANTED_S:.0f} s; that of {name} is answered in {opened:.2f} s{shown}."]
@@ -397,8 +398,8 @@ def load_table(found: Mapping[str, Busy]) -> list[str]:
     rest, full = found.values()
     more = (full.core_pct - rest.core_pct) / (2 * OPEN)
     calls = [f"{1000 * median(busy.others.seconds):.1f} ms" for busy in (rest, full)]
-    words = f"Each open page takes {more:.1f}% of a core; an ordinary call of Airflow is answered in {calls[1]}"
-    return [*lines, "", f"{words}, not {calls[0]}."]
+    sentence = f"Each open page takes {more:.1f}% of a core; an ordinary call of Airflow is answered in {calls[1]}"
+    return [*lines, "", f"{sentence}, not {calls[0]}."]
 
 
 def spread(answers: Answers) -> str:

@@ -69,15 +69,15 @@ class Peer:
     checks: str
     """What it checks of an image."""
     environment: str = "peers"
-    told: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 NOTHING, SIZE, DECODES = "nothing", "size", "decodes"
 ARRAY_RECORD, TFDS = "ArrayRecord", "TFDS"
 IMAGENET_SCRIPT = "ImageNet script of the TensorFlow models, 4 threads"
 PEERS = {
-    ARRAY_RECORD: Peer("array_record", NOTHING, told={"options": "group_size:1"}),
-    "ArrayRecord, uncompressed": Peer("array_record", NOTHING, told={"options": "group_size:1,uncompressed"}),
+    ARRAY_RECORD: Peer("array_record", NOTHING, parameters={"options": "group_size:1"}),
+    "ArrayRecord, uncompressed": Peer("array_record", NOTHING, parameters={"options": "group_size:1,uncompressed"}),
     "WebDataset": Peer("webdataset", NOTHING),
     "MosaicML Streaming (MDS)": Peer("mosaicml_streaming", NOTHING),
     "`tfrecord` (PyPI)": Peer("tfrecord_package", SIZE),
@@ -111,7 +111,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sharding", description="Images into shards.")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of the work; whole processes get a third of it")
     parser.add_argument(
@@ -178,20 +178,20 @@ def image_sets(given: Path | None, scale: int) -> Iterator[Images]:
 
 
 def our_contenders(images: Images) -> list[Contender]:
-    """This project, by what it is told and in how many processes."""
-    told: dict[str, dict[str, Any]] = {"check=header": HEADER, "check=strict": STRICT}
+    """This project, with each set of settings and number of processes."""
+    parameters: dict[str, dict[str, Any]] = {"check=header": HEADER, "check=strict": STRICT}
     if images.name != TINY:
-        told[f"prepare=resize to {PREPARED}"] = RESIZE
+        parameters[f"prepare=resize to {PREPARED}"] = RESIZE
     return [
         our_contender(f"**tenfold**, {what}{of_processes(processes)}", images, settings, processes)
-        for what, settings in told.items()
+        for what, settings in parameters.items()
         for processes in sorted({1, CORES})
     ]
 
 
-def our_contender(title: str, images: Images, told: dict[str, Any], processes: int) -> Contender:
+def our_contender(title: str, images: Images, parameters: dict[str, Any], processes: int) -> Contender:
     """Plan the shards, so that as many tasks as there are processes write the training shards."""
-    settings, snapshot = snapshot_of(images, told | {"shards_per_task": -(-images.shards // processes)})
+    settings, snapshot = snapshot_of(images, parameters | {"shards_per_task": -(-images.shards // processes)})
     plan = load_plan(make_plan(settings, snapshot))
     ranges = [Path(path) for path in plan.ranges[: -(-images.shards // settings.shards_per_task)]]
     return Contender(
@@ -204,12 +204,12 @@ def our_contender(title: str, images: Images, told: dict[str, Any], processes: i
     )
 
 
-def snapshot_of(images: Images, told: dict[str, Any]) -> tuple[Any, Any]:
+def snapshot_of(images: Images, parameters: dict[str, Any]) -> tuple[Any, Any]:
     """Settings and the snapshot of a source, in a workspace of its own."""
     # The same image may stand on both sides of the split here, where a few images are linked many times.
     minimal = {"num_shards": images.shards, "on_leak": "continue", "on_imbalance": "continue"}
     place = new_folder(images.source.name)
-    settings = settings_from({"source_uri": str(images.source), "workspace": str(place)} | minimal | told).dated()
+    settings = settings_from({"source_uri": str(images.source), "workspace": str(place)} | minimal | parameters).dated()
     return settings, take_snapshot(settings)
 
 
@@ -232,7 +232,7 @@ def other_contenders(images: Images, library: Path | None, peers: Iterable[str])
             for parts in sorted({1, CORES})
         ),
         *(
-            contender(title, peer.writer, ENVIRONMENTS[peer.environment].python, images, [rows], peer.told)
+            contender(title, peer.writer, ENVIRONMENTS[peer.environment].python, images, [rows], peer.parameters)
             for title, peer in ((title, PEERS[title]) for title in peers)
         ),
     ]
@@ -340,9 +340,9 @@ def ratios(measured: Mapping[str, list[Contender]]) -> list[str]:
             "work_s",
         ),
     ]
-    for words, ours, theirs, promised, what in promises:
+    for promise, ours, theirs, promised, what in promises:
         seen = [ratio(contenders, ours, theirs, what) for contenders in measured.values()]
-        lines.append(f"| {words} | {promised} | {' | '.join(seen)} |")
+        lines.append(f"| {promise} | {promised} | {' | '.join(seen)} |")
     return lines
 
 

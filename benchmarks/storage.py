@@ -42,7 +42,7 @@ CHECKED = {OURS: "yes", OURS_READ: "yes", LOOP: "yes", LIMIT: "no"} | {
     WITH_PEERS.format("processes"): "yes",
     "gcsfs": "no",
 }
-"""Who looks at the CRC32C of what arrives, up and down, unless told otherwise."""
+"""Which side checks the CRC32C of the data, of uploads and of downloads, by default."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.storage", description="Objects up and down.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="few objects and two rounds, to see that all of it runs")

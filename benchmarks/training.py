@@ -3,7 +3,7 @@
     make bench-training
     python -m benchmarks.training [--rounds N] [--quick] [--only SECTION] [--json FILE]
 
-The loops train the same model with the same optimizer on the same batch, which lies in memory, on the CPU, in
+The loops train the same model with the same optimizer on the same batch, which is in memory, on the CPU, in
 alternating rounds in one process; what counts is the ratio to the bare step of the same round.
 """
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description="Steps of the training loop.")
     parser.add_argument("--rounds", type=int, default=7, help="of the loops; the other sections take a third of them")
     parser.add_argument("--quick", action="store_true", help="two short rounds, to see that all of it runs")
@@ -129,7 +129,7 @@ def checkpoint_results(options: argparse.Namespace) -> dict[str, Any]:
 def checkpoint_table(seen: Mapping[str, Any]) -> list[str]:
     """Return a line each model."""
     lines = [
-        "| checkpoint of | weights | MB, with Adam | a step, ms | training stands still, ms | loses in all, ms |",
+        "| checkpoint of | weights | MB, with Adam | a step, ms | training stops, ms | loses in all, ms |",
         "|---|---|---|---|---|---|",
     ]
     for title, found in seen.items():

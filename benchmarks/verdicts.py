@@ -99,8 +99,8 @@ def main() -> None:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
-    words = "Compare verdicts with the known limits of trainings."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=words)
+    summary = "Compare verdicts with the known limits of trainings."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=summary)
     parser.add_argument("--only", default="", metavar="NAME", help="run only jobs with this in their name")
     parser.add_argument("--load", choices=[ALONE, BESIDE], help="run only under this load (default: both)")
     parser.add_argument("--again", action="store_true", help="delete the stored results first")
@@ -124,7 +124,7 @@ def load_results() -> dict[tuple[str, str], Seen]:
     return {(seen.name, seen.load): seen for seen in found}
 
 
-def measured(name: str, load: str, words: str, work: Callable[[], Seen]) -> None:
+def measured(name: str, load: str, title: str, work: Callable[[], Seen]) -> None:
     """Do some work and store its result, unless there is a valid one."""
     before = load_results().get((name, load))
     if before and not before.is_disturbed and not before.reason:
@@ -138,7 +138,7 @@ def measured(name: str, load: str, words: str, work: Callable[[], Seen]) -> None
         file.write(json.dumps(asdict(seen)) + "\n")
     disturbed = f"; disturbed by others on {seen.other_cores:.1f} cores" if seen.is_disturbed else ""
     found = seen.reason or " and ".join(seen.limits)
-    say(f"{words}: {found}{disturbed} ({time.perf_counter() - begin:.0f} s)")
+    say(f"{title}: {found}{disturbed} ({time.perf_counter() - begin:.0f} s)")
 
 
 # --- jobs -------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def command(job: Job, place: Place, folder: Path) -> list[str]:
     return command_of("train", settings)
 
 
-def answer(name: str, words: Sequence[str], place: Place) -> dict[str, Any]:
+def answer(name: str, command: Sequence[str], place: Place) -> dict[str, Any]:
     """Return the JSON in the last line that a command prints. Its stderr goes to the log. Raises NotPossible."""
     environment = {**ENVIRONMENT, "COMET_LOGGING_CONSOLE": "ERROR", **(place.environment or {})}
     with open(logs() / "verdicts.log", "ab") as log:
@@ -198,7 +198,7 @@ def answer(name: str, words: Sequence[str], place: Place) -> dict[str, Any]:
         log.flush()
         try:
             ended = subprocess.run(
-                words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, timeout=TIMEOUT_S, check=True
+                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, timeout=TIMEOUT_S, check=True
             )
         except subprocess.SubprocessError as error:
             raise NotPossible(f"{error}; see {logs() / 'verdicts.log'}") from error
@@ -303,14 +303,14 @@ def report(results: Mapping[tuple[str, str], Seen], jobs: Sequence[Job], loads: 
     for load in loads:
         rows = [(job, seen) for job in jobs if (seen := results.get((job.name, load)))]
         sound = [(job, seen) for job, seen in rows if not seen.reason and not seen.is_disturbed]
-        right = {job.name for job, seen in sound if is_right(job, seen, results.get((job.name, ALONE)))}
+        correct = {job.name for job, seen in sound if is_correct(job, seen, results.get((job.name, ALONE)))}
         lines += [f"### {load.capitalize()}", "", *confusion(sound, load), ""]
-        lines += [f"{len(right)} of {len(sound)} verdicts name the limit and no wrong one.", ""]
-        lines += [*of_each(rows, load, right), ""]
+        lines += [f"{len(correct)} of {len(sound)} verdicts name the limit and no wrong one.", ""]
+        lines += [*of_each(rows, load, correct), ""]
     return [*lines, *worth(results)]
 
 
-def is_right(job: Job, seen: Seen, alone: Seen | None = None) -> bool:
+def is_correct(job: Job, seen: Seen, alone: Seen | None = None) -> bool:
     """Return whether the verdict on a job names its limit, and no other.
 
     Other programs are a limit of a job, too, if it is `SLOWED` times slower beside them than `alone`.
@@ -342,12 +342,14 @@ def expected(job: Job, load: str) -> str:
     return " and ".join(sorted(limit.value for limit in job.limits))
 
 
-def of_each(rows: Sequence[tuple[Job, Seen]], load: str, right: Collection[str]) -> list[str]:
-    """Return a line for each job: its name, its limit, the limits that were named, and whether that is right."""
+def of_each(rows: Sequence[tuple[Job, Seen]], load: str, correct: Collection[str]) -> list[str]:
+    """Return a line for each job: its name, its limit, the limits that were named, and whether that is correct."""
     lines = ["| job | limit | named | |", "|---|---|---|---|"]
     for job, seen in rows:
         named = (seen.reason and f"not run: {seen.reason}") or " and ".join(seen.limits)
-        mark = "" if seen.reason else "disturbed" if seen.is_disturbed else "right" if job.name in right else "WRONG"
+        mark = (
+            "" if seen.reason else "disturbed" if seen.is_disturbed else "correct" if job.name in correct else "WRONG"
+        )
         lines.append(f"| {job.name} | {expected(job, load)} | {named} | {mark} |")
     return lines
 

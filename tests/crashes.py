@@ -256,8 +256,8 @@ def states(recording: Recording, seed: int = 0, random_states: int = 3) -> list[
             (lambda _: True, lambda _: b""),
         ]
         for _ in range(random_states):
-            kept = certain | {number for number in range(count) if chance.random() < 0.5}
-            choices.append((kept.__contains__, lambda content: chance.choice(_TORN)(content)))
+            surviving = certain | {number for number in range(count) if chance.random() < 0.5}
+            choices.append((surviving.__contains__, lambda content: chance.choice(_TORN)(content)))
         for is_done, torn in choices:
             state = _state(ops, is_done, torn)
             found.setdefault((frozenset(state.files.items()), state.folders), state)

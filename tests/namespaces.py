@@ -17,11 +17,11 @@ def unshared(*kinds: str) -> list[str]:
     Args:
         kinds: Options of `unshare`, such as `--mount`.
     """
-    words = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), *kinds]
-    tried = subprocess.run([*words, "true"], capture_output=True, text=True)
-    if tried.returncode:
-        pytest.skip(f"needs a namespace: {tried.stderr.strip()}")
-    return words
+    command = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), *kinds]
+    probe = subprocess.run([*command, "true"], capture_output=True, text=True)
+    if probe.returncode:
+        pytest.skip(f"needs a namespace: {probe.stderr.strip()}")
+    return command
 
 
 @contextmanager

@@ -135,10 +135,12 @@ def test_an_unset_permission_allows_nothing_and_the_error_names_it(
         monkeypatch.delenv(setting, raising=False)
     monkeypatch.setenv("TENFOLD_WORKSPACE", "/srv/tenfold")
     assert not refused()
-    words = refused(**values)
-    assert words.startswith(f"{next(iter(values))} '{next(iter(values.values()))}' is outside what {settings[0]} allow")
-    assert f"set {' or '.join(settings)} in the environment of Airflow's workers" in words
-    assert "or to * for everything" in words
+    message = refused(**values)
+    assert message.startswith(
+        f"{next(iter(values))} '{next(iter(values.values()))}' is outside what {settings[0]} allow"
+    )
+    assert f"set {' or '.join(settings)} in the environment of Airflow's workers" in message
+    assert "or to * for everything" in message
 
 
 def test_the_command_line_allows_everything_by_default_and_reports_it(
@@ -147,9 +149,9 @@ def test_the_command_line_allows_everything_by_default_and_reports_it(
     for setting in (SOURCES, PUBLISH, MODELS):
         monkeypatch.delenv(setting, raising=False)
     monkeypatch.setenv(WORKSPACES, settings.workspace)
-    told = [f"--set={name}={getattr(settings, name)}" for name in ("source_uri", "workspace", "dataset_name")]
+    options = [f"--set={name}={getattr(settings, name)}" for name in ("source_uri", "workspace", "dataset_name")]
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", "extract", *told], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pipeline", "extract", *options], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert f"{SOURCES}, {PUBLISH} and {MODELS} allow everything" in done.stderr
@@ -197,9 +199,9 @@ def test_an_invalid_entry_of_an_allow_list_is_refused(entry: str, allow: ALLOW):
 def test_an_allowed_package_includes_its_submodules(packages: str, model: str, allowed: bool, allow: ALLOW):
     assert not refused(model=model)
     allow(MODELS, packages)
-    words = refused(model=model)
-    assert (words == "") is allowed
-    assert allowed or f"model {model!r} is outside what {MODELS} allows ({packages or 'nothing'})" in words
+    message = refused(model=model)
+    assert (message == "") is allowed
+    assert allowed or f"model {model!r} is outside what {MODELS} allows ({packages or 'nothing'})" in message
 
 
 def test_callbacks_must_come_from_an_allowed_package(allow: ALLOW):
@@ -287,7 +289,7 @@ def outside(tmp_path: Path) -> Path:
     return tmp_path / "outside"
 
 
-def found_in(place: Path) -> list[Found]:
+def entries_of(place: Path) -> list[Found]:
     return list(images_of(Settings(source_uri=str(place))))
 
 
@@ -300,12 +302,12 @@ def test_a_list_row_outside_the_allowed_source_stops_the_run(
     (tmp_path / "source" / "link").symlink_to(outside)
     place = tmp_path / "source" / "list.csv"
     place.write_text(f"path,label\nb.jpg,cat\n{row.format(outside=outside, name=name)},dog\n")
-    assert sum(isinstance(item, Listed) for item in found_in(place)) == 2
+    assert sum(isinstance(item, Listed) for item in entries_of(place)) == 2
     allow(SOURCES, tmp_path / "source")
     with pytest.raises(SourceError, match=rf"names '.*{name}', which is outside what TENFOLD_ALLOWED_SOURCES allows"):
-        found_in(place)
+        entries_of(place)
     allow(SOURCES, tmp_path / "source", outside)
-    assert sum(isinstance(item, Listed) for item in found_in(place)) == 2
+    assert sum(isinstance(item, Listed) for item in entries_of(place)) == 2
 
 
 @pytest.mark.parametrize("row", ["gs://bucket/other/a.jpg", "../other/a.jpg", "gs://bucket/raw/../other/a.jpg"])
@@ -313,10 +315,10 @@ def test_an_object_outside_the_allowed_source_is_not_requested(row: str, tmp_pat
     gcs.put("bucket", "other/a.jpg", jpeg(1))
     gcs.put("bucket", "raw/list.csv", f"path,label\n{row},dog\n".encode())
     allow(SOURCES, "gs://bucket/raw")
-    asked = gcs.fail("stall", "get", "other", times=None, seconds=0)  # This fault only counts requests.
+    requests = gcs.fail("stall", "get", "other", times=None, seconds=0)  # This fault only counts requests.
     with pytest.raises(SourceError, match="which is outside what TENFOLD_ALLOWED_SOURCES allows"):
         list(images_of(Settings(source_uri="gs://bucket/raw/list.csv")))
-    assert asked.fired == 0
+    assert requests.fired == 0
 
 
 def test_a_list_linked_from_outside_the_allowed_source_is_refused(outside: Path, tmp_path: Path, allow: ALLOW):
@@ -335,7 +337,7 @@ def test_links_out_of_the_allowed_source_are_skipped(outside: Path, make_images:
     (source / "train" / "eels").symlink_to(outside)
     (source / "test").symlink_to(outside.parent)  # would be another split if it were read
     allow(SOURCES, source)
-    found = found_in(source)
+    found = entries_of(source)
     assert [item.key for item in found if isinstance(item, Listed)] == [
         "train/cats/000.jpg",
         "train/dogs/000.jpg",
@@ -355,7 +357,7 @@ def test_the_content_of_a_linked_forbidden_folder_is_not_revealed(
     write_images(tmp_path, "source/car/b.jpg")
     (tmp_path / "source" / "train").symlink_to(outside)
     allow(SOURCES, tmp_path / "source")
-    found = found_in(tmp_path / "source")
+    found = entries_of(tmp_path / "source")
     assert [item.key for item in found] == ["car/b.jpg", "train"]
     assert found[-1] == Skipped("train", LEADS_OUTSIDE)
 
@@ -370,10 +372,10 @@ def moved(path: Path, folder: Path) -> None:
 def test_imagenet_lists_linked_from_outside_are_refused(name: str, outside: Path, tmp_path: Path, allow: ALLOW):
     place = imagenet(tmp_path / "source")
     moved(place / name, outside)
-    assert found_in(place)
+    assert entries_of(place)
     allow(SOURCES, place)
     with pytest.raises(SourceError, match=rf"names '.*{name}', which is outside what TENFOLD_ALLOWED_SOURCES"):
-        found_in(place)
+        entries_of(place)
 
 
 def test_imagenet_folders_linked_from_outside_are_skipped(outside: Path, tmp_path: Path, allow: ALLOW):
@@ -381,7 +383,7 @@ def test_imagenet_folders_linked_from_outside_are_skipped(outside: Path, tmp_pat
     moved(place / "val", outside)
     moved(place / "train" / "n01443537", outside)
     allow(SOURCES, place)
-    found = found_in(place)
+    found = entries_of(place)
     assert [item.key for item in found if isinstance(item, Listed)] == ["train/n01440764/n01440764_1.JPEG"]
     assert {Skipped("val", LEADS_OUTSIDE), Skipped("train/n01443537", LEADS_OUTSIDE)} <= {
         item for item in found if isinstance(item, Skipped)
@@ -394,10 +396,10 @@ def test_imagenet_folders_linked_from_outside_are_skipped(outside: Path, tmp_pat
 def test_stanford_cars_annotations_with_a_path_outside_are_refused(outside: Path, tmp_path: Path, allow: ALLOW):
     place = stanford_cars(tmp_path / "source")
     write_annotations(place / "devkit/cars_train_annos.mat", [(1, 1, 24, 16, 1, "../../outside/a.jpg")])
-    assert any(isinstance(item, Listed) for item in found_in(place))
+    assert any(isinstance(item, Listed) for item in entries_of(place))
     allow(SOURCES, place)
     with pytest.raises(SourceError, match=r"names '.*outside/a\.jpg', which is outside what TENFOLD_ALLOWED_SOURCES"):
-        found_in(place)
+        entries_of(place)
 
 
 def test_stanford_cars_annotations_linked_from_outside_are_refused(outside: Path, tmp_path: Path, allow: ALLOW):
@@ -405,7 +407,7 @@ def test_stanford_cars_annotations_linked_from_outside_are_refused(outside: Path
     moved(place / "devkit", outside)
     allow(SOURCES, place)
     with pytest.raises(SourceError, match=r"names '.*cars_meta\.mat', which is outside what TENFOLD_ALLOWED_SOURCES"):
-        found_in(place)
+        entries_of(place)
 
 
 def test_a_list_row_with_an_invalid_path_is_listed_as_missing(tmp_path: Path, allow: ALLOW):
@@ -413,4 +415,4 @@ def test_a_list_row_with_an_invalid_path_is_listed_as_missing(tmp_path: Path, al
     (tmp_path / "list.jsonl").write_text('{"path": "zero\\u0000byte", "label": "cat"}\n')
     os.mkfifo(tmp_path / "pipe")
     allow(SOURCES, tmp_path)
-    assert [item.size for item in found_in(tmp_path / "list.jsonl") if isinstance(item, Listed)] == [-1]
+    assert [item.size for item in entries_of(tmp_path / "list.jsonl") if isinstance(item, Listed)] == [-1]

@@ -237,12 +237,12 @@ def test_write_range_writes_only_missing_shards(settings: Settings):
 def test_the_command_write_continues_a_plan(settings: Settings, capsys: pytest.CaptureFixture[str]):
     plan_path = make_plan(settings, take_snapshot(settings))
     assert not list(Path(load_plan(plan_path).written).glob("*.tfrecord"))
-    told = [f"--set={name}={getattr(settings, name)}" for name in ("source_uri", "workspace", "dataset_name")]
-    assert main(["write", str(plan_path), *told, "--json"]) == 0
+    options = [f"--set={name}={getattr(settings, name)}" for name in ("source_uri", "workspace", "dataset_name")]
+    assert main(["write", str(plan_path), *options, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"plan": str(plan_path)}
     dataset = publish(plan_path, settings)
     assert verify(Path(dataset["dataset"]))["ok"]
-    assert main(["write", str(plan_path), *told]) == 0  # Nothing is left to do.
+    assert main(["write", str(plan_path), *options]) == 0  # Nothing is left to do.
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -288,11 +288,11 @@ def test_the_next_build_removes_shards_left_by_a_kill_after_the_commit(settings:
     elsewhere = changed(settings, publish_uri=str(tmp_path / "published"))
     plan_path = write_shards(elsewhere, take_snapshot(elsewhere))
     written = Path(load_plan(plan_path).written)
-    kept = {path: path.read_bytes() for path in written.rglob("*.*")}
-    assert {path.suffix for path in kept} == {".tfrecord", ".idx"}
+    contents = {path: path.read_bytes() for path in written.rglob("*.*")}
+    assert {path.suffix for path in contents} == {".tfrecord", ".idx"}
     publish(plan_path, elsewhere)
     (written / "index").mkdir(parents=True)
-    for path, content in kept.items():
+    for path, content in contents.items():
         path.write_bytes(content)
     assert build(elsewhere)["already_complete"] is True
     assert not written.exists()
@@ -472,7 +472,7 @@ def test_dataset_json_holds_a_checksum_for_each_metadata_file(settings: Settings
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("damage", "message"),
     [
         (lambda content: content[:-1], " were committed"),
         (lambda content: content[:20] + bytes([content[20] ^ 1]) + content[21:], "record at byte 0 is damaged"),
@@ -481,13 +481,13 @@ def test_dataset_json_holds_a_checksum_for_each_metadata_file(settings: Settings
     ],
     ids=["cut", "bit", "twice", "empty"],
 )
-def test_verify_describes_the_damage_of_a_shard(settings: Settings, damage, words: str):
+def test_verify_describes_the_damage_of_a_shard(settings: Settings, damage, message: str):
     folder = Path(build(settings)["dataset"])
     shard = folder / "train-00004-of-00010.tfrecord"
     shard.write_bytes(damage(shard.read_bytes()))
     found = verify(folder)
     assert found["ok"] is False
-    assert words in "\n".join(found["problems"])
+    assert message in "\n".join(found["problems"])
     assert shard.name in found["problems"][0]
 
 
@@ -504,7 +504,7 @@ def test_a_damaged_or_missing_list_of_rejected_images_is_detected(settings: Sett
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("damage", "message"),
     [
         (lambda content: content["splits"]["train"]["classes"].update(cats=99), "'cats', but 99 were committed"),
         (lambda content: content["splits"]["train"]["classes"].update(newts=1), "holds 0 examples of 'newts'"),
@@ -512,10 +512,10 @@ def test_a_damaged_or_missing_list_of_rejected_images_is_detected(settings: Sett
     ],
     ids=["count", "class", "bytes"],
 )
-def test_verify_compares_the_counts_in_dataset_json(settings: Settings, damage, words: str):
+def test_verify_compares_the_counts_in_dataset_json(settings: Settings, damage, message: str):
     folder = Path(build(settings)["dataset"])
     damage_json(folder, damage)
-    assert words in "\n".join(verify(folder)["problems"])
+    assert message in "\n".join(verify(folder)["problems"])
 
 
 @pytest.mark.parametrize("damage", [lambda c: c["source"].pop("listed"), lambda c: c.update(rejected=3)])
@@ -574,17 +574,17 @@ def test_verify_detects_two_swapped_records(settings: Settings):
 
 
 @pytest.mark.parametrize(
-    ("folders", "words"),
+    ("folders", "message"),
     [
         ({}, "no images under source_uri"),
         ({"cats": 0}, "no images under source_uri"),
         ({"cats": 5}, "only one class, 'cats'"),
     ],
 )
-def test_a_source_without_classes_is_refused(make_images: MakeImages, tmp_path: Path, folders: dict, words: str):
+def test_a_source_without_classes_is_refused(make_images: MakeImages, tmp_path: Path, folders: dict, message: str):
     make_images(folders)
     (tmp_path / "source").mkdir(exist_ok=True)
-    with pytest.raises(SourceError, match=words):
+    with pytest.raises(SourceError, match=message):
         build(settings_from({"source_uri": str(tmp_path / "source"), "workspace": str(tmp_path / "w")}))
     assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
 
@@ -601,7 +601,7 @@ def test_a_source_without_a_valid_image_creates_no_dataset(make_images: MakeImag
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ({"source_uri": ""}, "source_uri is empty"),
         ({"source_uri": "{source}/nothing"}, "source_uri must be a folder or list that exists"),
@@ -618,11 +618,11 @@ def test_a_source_without_a_valid_image_creates_no_dataset(make_images: MakeImag
     ],
 )
 def test_invalid_locations_are_refused_before_anything_is_written(
-    settings: Settings, tmp_path: Path, values: dict, words: str
+    settings: Settings, tmp_path: Path, values: dict, message: str
 ):
     before = sorted(tmp_path.rglob("*"))
     filled = {name: value.format(source=settings.source_uri) for name, value in values.items()}
-    with pytest.raises(SettingsError, match=words):
+    with pytest.raises(SettingsError, match=message):
         build(changed(settings, **filled))
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -117,7 +117,7 @@ def test_a_damaged_local_copy_of_an_image_is_fetched_again(images: Path, tmp_pat
     first = built(SOURCE, str(tmp_path / "w"))
     digests = [hashlib.md5((images / "dogs" / f"00{number}.jpg").read_bytes()).hexdigest() for number in range(3)]
     copies = [tmp_path / "w" / "raw" / digest[:2] / digest for digest in digests]
-    copies[0].write_bytes(bytes(copies[0].stat().st_size))  # the size is right, the content is not
+    copies[0].write_bytes(bytes(copies[0].stat().st_size))  # the size is correct, the content is not
     copies[1].write_bytes(copies[1].read_bytes()[:10])
     copies[2].unlink()
     before = gcs.requests["download"]
@@ -180,7 +180,7 @@ def test_the_error_for_an_empty_prefix_names_the_source(images: Path, tmp_path: 
         built("gs://bucket/nothing", str(tmp_path / "w"))
 
 
-def asked_at_once(gcs: FakeGcs, operation: str, matches: str, count: int, work: Callable[[], object]) -> bool:
+def are_requested_together(gcs: FakeGcs, operation: str, matches: str, count: int, work: Callable[[], object]) -> bool:
     """Return whether `work` sends `count` requests before one of them is answered."""
     held = gcs.fail("stall", on=operation, matches=matches, times=count)
     thread = threading.Thread(target=work)
@@ -199,7 +199,7 @@ def test_dataset_versions_are_read_concurrently(images: Path, gcs: FakeGcs):
     name_folder = place_of(first["dataset"]).parent
     for number in range(8):
         gcs.put("bucket", f"{name_folder.key}/{number:016x}/dataset.json", b"not one of ours")
-    assert asked_at_once(gcs, "get", "dataset.json", 9, lambda: last_version(name_folder, but="none"))
+    assert are_requested_together(gcs, "get", "dataset.json", 9, lambda: last_version(name_folder, but="none"))
     newest = last_version(name_folder, but="none")
     assert newest is not None
     assert newest.version == first["version"]
@@ -214,14 +214,14 @@ def test_shards_in_a_bucket_are_committed_and_removed_concurrently(images: Path,
     plan = write_shards(settings, take_snapshot(settings))
     for path in load_plan(plan).ranges:
         copy_range(place_of(path), no_progress)
-    assert asked_at_once(gcs, "get", r"work/.*/shards/", 8, lambda: commit(plan, settings))
+    assert are_requested_together(gcs, "get", r"work/.*/shards/", 8, lambda: commit(plan, settings))
     assert not [name for name in gcs.names("bucket") if "/shards/" in name]
 
 
 def test_shard_results_are_read_concurrently(images: Path, gcs: FakeGcs):
     settings = settings_from({"source_uri": SOURCE, "workspace": "gs://bucket/work"})
     plan = write_shards(settings, take_snapshot(settings))
-    assert asked_at_once(gcs, "download", r"/results/", 8, lambda: commit(plan, settings))
+    assert are_requested_together(gcs, "download", r"/results/", 8, lambda: commit(plan, settings))
 
 
 @pytest.mark.long

@@ -50,8 +50,8 @@ def test_every_command_has_a_valid_example():
     names = [name for name, _ in commands(command_line())]
     assert sorted(EXAMPLES) == sorted(names)
     for name, example in EXAMPLES.items():
-        words = [name] if name == "report compare" else name.split()
-        options = command_line().parse_args([*words, *shlex.split(example)])
+        command = [name] if name == "report compare" else name.split()
+        options = command_line().parse_args([*command, *shlex.split(example)])
         assert options.name == name
         assert {each.partition("=")[0] for each in options.set} <= Settings.model_fields.keys()
 

@@ -210,7 +210,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ({"epochs": 0}, "epochs must be greater than or equal to 1, got 0"),
         ({"epochs": "three"}, "epochs must be a valid integer, got 'three'"),
@@ -278,10 +278,10 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ({"epochs": 0, "seed": -1}, "; seed must be"),
     ],
 )
-def test_the_error_for_an_invalid_setting_names_it(values: dict, words: str):
+def test_the_error_for_an_invalid_setting_names_it(values: dict, message: str):
     with pytest.raises(SettingsError) as caught:
         settings_from(values)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_command_line_overrides_the_settings_file(tmp_path: Path):
@@ -292,16 +292,16 @@ def test_the_command_line_overrides_the_settings_file(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "message"),
     [
         ("a.toml", "epochs = ", "cannot be read as .toml"),
         ("a.json", "[1]", "must contain settings and their values"),
         ("a.json", '{"epochs": -1}', "epochs must be"),
     ],
 )
-def test_an_invalid_settings_file_is_refused(tmp_path: Path, name: str, content: str, words: str):
+def test_an_invalid_settings_file_is_refused(tmp_path: Path, name: str, content: str, message: str):
     (tmp_path / name).write_text(content)
-    with pytest.raises(SettingsError, match=words):
+    with pytest.raises(SettingsError, match=message):
         settings_of_command_line(tmp_path / name, [])
 
 
@@ -413,7 +413,7 @@ def test_an_unknown_option_gets_no_hint(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("Resnet50", "did you mean ResNet50?"),
         ("mobilenetv2", "did you mean MobileNetV2?"),
@@ -421,6 +421,6 @@ def test_an_unknown_option_gets_no_hint(capsys: pytest.CaptureFixture[str]):
         ("zzz", "must be small_cnn, MobileNetV2"),
     ],
 )
-def test_a_model_with_a_similar_name_is_suggested(name: str, words: str):
-    with pytest.raises(SettingsError, match=re.escape(words)):
+def test_a_model_with_a_similar_name_is_suggested(name: str, message: str):
+    with pytest.raises(SettingsError, match=re.escape(message)):
         settings_from({"model": name})

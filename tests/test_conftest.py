@@ -20,14 +20,14 @@ def test_something():
 
 
 @pytest.mark.parametrize(
-    ("ci", "code", "words"), [("", 0, "1 skipped"), ("true", 1, "may not be skipped on CI. Skipped: needs a printer")]
+    ("ci", "code", "message"), [("", 0, "1 skipped"), ("true", 1, "may not be skipped on CI. Skipped: needs a printer")]
 )
-def test_a_skipped_test_fails_on_ci(ci: str, code: int, words: str, tmp_path: Path):
+def test_a_skipped_test_fails_on_ci(ci: str, code: int, message: str, tmp_path: Path):
     (tmp_path / "test_printer.py").write_text(SKIPPED)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "CI": ci}, capture_output=True, text=True)
     assert done.returncode == code, done.stdout + done.stderr
-    assert words in done.stdout
+    assert message in done.stdout
 
 
 FAILING = """

@@ -232,10 +232,10 @@ def test_runs_killed_at_random_moments_converge_to_the_same_dataset(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def run_until(gcs: FakeGcs, words: Sequence[str], seconds: float | None) -> tuple[float, str]:
+def run_until(gcs: FakeGcs, command: Sequence[str], seconds: float | None) -> tuple[float, str]:
     """Run a command, and kill it `seconds` after its first request. Return the seconds since then, and its dataset."""
     before = gcs.requests.total()
-    run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
     while gcs.requests.total() == before and run.poll() is None:
         time.sleep(0.002)
     begun = time.monotonic()
@@ -350,7 +350,7 @@ def swapped(whole: bytes) -> bytes:
 def test_a_damaged_shard_in_a_bucket_is_refused_and_described(gcs: FakeGcs, published: BucketPath):
     shard = published / SHARD
     whole = shard.read_bytes()
-    for damage, (change, words) in DAMAGES.items():
+    for damage, (change, problem) in DAMAGES.items():
         gcs.put("bucket", shard.key, change(whole))
         with pytest.raises(DatasetError, match=rf"{SHARD} was committed with CRC32C .* overwritten after the commit"):
             require_shards(published, load(published))
@@ -358,7 +358,7 @@ def test_a_damaged_shard_in_a_bucket_is_refused_and_described(gcs: FakeGcs, publ
             planned(settings_of())
         problems = "\n".join(verify(published)["problems"])
         assert f"{shard}" in problems
-        assert words in problems, damage
+        assert problem in problems, damage
 
 
 def test_a_missing_file_of_a_dataset_in_a_bucket_is_reported(gcs: FakeGcs, published: BucketPath):
@@ -419,16 +419,16 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("bucket", "words"), REFUSALS)
+@pytest.mark.parametrize(("bucket", "message"), REFUSALS)
 @pytest.mark.parametrize("field", ["source_uri", "workspace", "publish_uri"])
 def test_a_private_forbidden_or_missing_bucket_is_reported_at_once(
-    gcs: FakeGcs, error_of, bucket: str, words: str, field: str
+    gcs: FakeGcs, error_of, bucket: str, message: str, field: str
 ):
     gcs.create_bucket("private", "private")
     gcs.create_bucket("forbidden", "forbidden")
     before = gcs.names("bucket")
     error = error_of(**{"workspace": WORKSPACE, field: f"gs://{bucket}/place"})
-    assert re.fullmatch(rf"error: {field}: {words}", error)
+    assert re.fullmatch(rf"error: {field}: {message}", error)
     assert gcs.requests["insert"] == 0
     assert gcs.names("bucket") == before
 
@@ -457,10 +457,10 @@ def test_an_unreachable_storage_server_is_reported_at_once(error_of, tmp_path: P
         bound.bind(("127.0.0.1", 0))  # The socket does not listen, so connections are refused.
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{bound.getsockname()[1]}")
         error = error_of(workspace=str(tmp_path / "work"))
-    words = (
+    message = (
         rf"{SOURCE}: Google Cloud Storage gave {ANONYMOUS} no answer \(.*Connection refused\): check the network, .*"
     )
-    assert re.fullmatch(rf"error: source_uri: {words}", error)
+    assert re.fullmatch(rf"error: source_uri: {message}", error)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -477,10 +477,10 @@ def test_a_silent_storage_server_is_reported_within_ten_seconds(tmp_path: Path, 
             assert time.monotonic() - begun < 10
             asking.close()
     assert run.returncode == 1
-    words = (
+    message = (
         rf"{SOURCE}: Google Cloud Storage gave {ANONYMOUS} no answer \(.*no result within 6 s\): check the network, .*"
     )
-    assert re.fullmatch(rf"error: source_uri: {words}", error.splitlines()[-1])
+    assert re.fullmatch(rf"error: source_uri: {message}", error.splitlines()[-1])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -510,8 +510,8 @@ def test_an_unreachable_token_server_is_reported_at_once(error_of, tmp_path: Pat
         key_file(f"http://127.0.0.1:{bound.getsockname()[1]}/token")
         error = error_of(workspace=str(tmp_path / "work"))
     who = r"builder@project\.iam\.gserviceaccount\.com"
-    words = rf"gs://bucket: {who} cannot get an access token \(.*Connection refused\): .*"
-    assert re.fullmatch(rf"error: source_uri: {words}", error)
+    message = rf"gs://bucket: {who} cannot get an access token \(.*Connection refused\): .*"
+    assert re.fullmatch(rf"error: source_uri: {message}", error)
     assert not (tmp_path / "work").exists()
 
 

@@ -55,8 +55,8 @@ def test_a_jpeg_with_any_suffix_is_accepted(settings: Settings, suffix: str):
 @pytest.mark.parametrize("suffix", [".heic", ".JXL", ".jp2", ".svg", ".cr2", ".nef", ".dng"])
 def test_an_unsupported_image_format_is_rejected_by_its_suffix(settings: Settings, suffix: str):
     (Path(settings.source_uri) / "cats" / f"photo{suffix}").write_bytes(b"anything")
-    words = f"{suffix.lower()} images are not supported"
-    assert rejected(settings) == {f"cats/photo{suffix}": (words, "convert it to JPEG or PNG")}
+    reason = f"{suffix.lower()} images are not supported"
+    assert rejected(settings) == {f"cats/photo{suffix}": (reason, "convert it to JPEG or PNG")}
     with pytest.raises(GateError, match=r"1 of 25 \(4%\) images were rejected"):
         build(changed(settings, max_rejected_fraction=0))
 
@@ -97,8 +97,8 @@ def test_skipped_files_are_listed_and_counted_by_suffix(settings: Settings):
     folder = Path(build(settings)["dataset"])
     quality = load(folder).quality
     assert quality["skipped_by_name"] == {"files": 6, "of": 30, "suffixes": {".txt": 5, "no suffix": 1}}
-    told = [sentence for sentence in notices(quality) if "skipped" in sentence]
-    assert told == [
+    sentences = [sentence for sentence in notices(quality) if "skipped" in sentence]
+    assert sentences == [
         "6 of 30 (20%) files were skipped because their suffix is not that of an image format (.txt 5, no suffix 1): "
         "if they are images, convert them to JPEG or PNG; skipped.jsonl lists them"
     ]
@@ -259,7 +259,7 @@ def unreadable(path: Path) -> Iterator[None]:
         path.chmod(0o700)
 
 
-def listed_without_rights(source: Path) -> str:
+def listed_without_permissions(source: Path) -> str:
     """Return the output of listing a source in a process without root rights, because root can read everything.
 
     If root runs the tests, the process becomes the user nobody.
@@ -281,7 +281,7 @@ def listed_without_rights(source: Path) -> str:
 def test_an_unreadable_folder_is_reported_to_a_user_other_than_root(settings: Settings):
     dogs = Path(settings.source_uri) / "dogs"
     with unreadable(dogs):
-        printed = listed_without_rights(Path(settings.source_uri))
+        printed = listed_without_permissions(Path(settings.source_uri))
     assert f"{dogs} cannot be read (Permission denied)" in printed
 
 
@@ -290,7 +290,7 @@ def test_an_unreadable_system_folder_is_skipped(settings: Settings, name: str):
     hidden = Path(settings.source_uri) / name
     hidden.mkdir()
     with unreadable(hidden):
-        printed = listed_without_rights(Path(settings.source_uri))
+        printed = listed_without_permissions(Path(settings.source_uri))
     assert f"Skipped(key='{name}', reason='hidden')" in printed
     assert printed.count("Listed(") == 24
 
@@ -324,7 +324,7 @@ def test_a_temporary_file_removed_during_listing_is_skipped(settings: Settings):
     assert Skipped("dogs/004.jpg.part", "not an image by its name") in found
 
 
-def test_lost_and_found_is_not_a_split(settings: Settings, tmp_path: Path):
+def test_the_folder_of_the_file_system_check_is_not_a_split(settings: Settings, tmp_path: Path):
     source = tmp_path / "disk"
     source.mkdir()
     (source / "lost+found").mkdir()

@@ -196,7 +196,7 @@ class Planted:
             for name in self.gcs.names("private")
             for each in contents(f"gs://private/{name}", self.gcs.content("private", name))
         ]
-        here = [*files_in(self.written), ("what was said", self.output), *objects]
+        here = [*files_in(self.written), ("output of the commands", self.output), *objects]
         return [*leaks(here, self.secrets), *leaks(self.received.items(), of_comet)]
 
 
@@ -216,7 +216,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
             planted.command("down")
 
 
-def log_words(planted: Planted) -> str:
+def text_of_logs(planted: Planted) -> str:
     return "\n".join(path.read_text() for path in (planted.written / "airflow" / "logs").rglob("*.log"))
 
 
@@ -236,7 +236,7 @@ def test_a_run_writes_no_secret(planted: Planted):
     looked_at = [name for name, _ in files_in(planted.written)]
     for part in ("airflow.db, row by row", "report.html", "record/", "local/shards", "task_id=train", "result.json"):
         assert any(part in name for name in looked_at), part
-    assert "image_training" in log_words(planted)
+    assert "image_training" in text_of_logs(planted)
 
 
 @pytest.mark.long
@@ -272,5 +272,5 @@ def test_a_failed_run_writes_no_secret(planted: Planted, task: str, request_: st
     assert code == 1, output
     assert fault.fired > 0
     assert f"{ROBOT} is not allowed to do this" in output
-    assert "is not allowed to do this" in log_words(planted)
+    assert "is not allowed to do this" in text_of_logs(planted)
     assert planted.leaks() == []

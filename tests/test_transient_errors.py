@@ -54,8 +54,8 @@ class Training:
 
 def train_command(values: dict[str, object], workspace: Path) -> Training:
     given = {**values, "workspace": workspace}
-    words = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
-    return Training(workspace, [sys.executable, "-m", "pipeline", "train", *words])
+    options = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    return Training(workspace, [sys.executable, "-m", "pipeline", "train", *options])
 
 
 def has_another_way(error: Injected) -> bool:
@@ -85,7 +85,7 @@ def test_a_build_on_a_failing_file_system_completes_after_retries(
             done = subprocess.run(build_command(of_round), env=environment, capture_output=True, text=True)
             injected = failing.injected()
             met += injected
-            named = [each for each in injected if each.words in done.stderr or has_another_way(each)]
+            named = [each for each in injected if each.message in done.stderr or has_another_way(each)]
             # If several threads have an error at the same time, the build ends with the first one and names it.
             assert named == injected if done.returncode == 0 else named, done.stderr
             if done.returncode == 0:
@@ -180,16 +180,16 @@ def test_a_build_in_an_unreliable_bucket_completes(
             for _ in range(2)
         ]
         # google-auth requests a token three times before it gives up. One in twenty requests gets no token at first.
-        begin = tokens.asked + 10
+        begin = tokens.requests + 10
         tokens.fails = lambda number, begin=begin: number > begin and (number - begin) % 60 < 3
         before = len(caplog.messages)
         folder = place_of(build(settings_from({**settings.model_dump(), **places}))["dataset"])
         tokens.fails = lambda _: False
         met = sum(fault.fired for fault in faults)
-        said = [line for line in caplog.messages[before:] if "trying again after" in line]
-        refused += [line for line in said if "RefreshError" in line]
+        retries = [line for line in caplog.messages[before:] if "trying again after" in line]
+        refused += [line for line in retries if "RefreshError" in line]
         assert met > 25
-        assert len(said) >= met - sum(fault.fired for fault in faults if fault.kind == "lost")
+        assert len(retries) >= met - sum(fault.fired for fault in faults if fault.kind == "lost")
         assert {name: (folder / name).read_bytes() for name in expected if name.endswith("tfrecord")} == {
             name: bytes_ for name, bytes_ in expected.items() if name.endswith("tfrecord")
         }

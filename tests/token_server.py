@@ -15,14 +15,14 @@ class TokenServer:
         self.fails: Callable[[int], bool] = lambda _: False
         self.expires_in = 3600
         self.status, self.error = 503, "unavailable"
-        self.asked = 0
+        self.requests = 0
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                server.asked += 1
-                is_failing = server.asked <= server.failing or server.fails(server.asked)
+                server.requests += 1
+                is_failing = server.requests <= server.failing or server.fails(server.requests)
                 token = {**TOKEN, "expires_in": server.expires_in}
                 status, content = (server.status, {"error": server.error}) if is_failing else (200, token)
                 if not is_failing and "universe" in self.path:

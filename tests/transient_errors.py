@@ -18,7 +18,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 class Injected(NamedTuple):
     """One error that a process got."""
 
-    words: str
+    message: str
     """The error message of the system."""
     call: str
     path: str
@@ -27,12 +27,12 @@ class Injected(NamedTuple):
 class FailingFileSystem:
     """Environments for processes in which a random fraction of the calls on files below `folder` fails."""
 
-    def __init__(self, folder: Path, kept: Path) -> None:
+    def __init__(self, folder: Path, output: Path) -> None:
         compiler = shutil.which("cc")
         if compiler is None:
             pytest.skip("needs a C compiler (cc) to let system calls fail")
-        self._folder, self._log = folder, kept / "injected.log"
-        self._library = kept / "transient_errors.so"
+        self._folder, self._log = folder, output / "injected.log"
+        self._library = output / "transient_errors.so"
         command = [compiler, "-shared", "-fPIC", "-O1", "-o", self._library, SOURCE, "-ldl"]
         subprocess.run(command, check=True, timeout=300)
 

@@ -2,7 +2,7 @@
 
 A loop takes a job and returns a function that does so many steps and gives the seconds that they took. A job says:
 `model`, `image_size` and `batch_size`, and for some more. All of them train the same model with the same optimizer on
-the same batch, which lies in memory. Imports are inside, so that no other worker pays for them.
+the same batch, which is in memory. Imports are inside, so that no other worker pays for them.
 """
 
 import shutil
@@ -151,8 +151,8 @@ def _built(job: Job) -> tuple[Any, Any]:
     from pipeline.training.optimizer import build_optimizer
 
     keras.utils.set_random_seed(0)
-    told = {name: job[name] for name in ("model", "image_size", "batch_size")}
-    settings = settings_from(told | {"source_uri": job["folder"]})
+    chosen = {name: job[name] for name in ("model", "image_size", "batch_size")}
+    settings = settings_from(chosen | {"source_uri": job["folder"]})
     model = build_model(settings, CLASSES)
     return model, build_optimizer(settings, model, steps_per_epoch=100)
 

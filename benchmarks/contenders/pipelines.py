@@ -42,7 +42,7 @@ class Pipeline:
     environment: str = ""
     """Name in `benchmarks.harness.environments`, or nothing for the environment of this project."""
     dtype: str = "uint8"
-    told: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     """Options of the reader."""
     epochs: int = 4
     """In a round: as many as take about three seconds with 1,000 photographs."""
@@ -70,7 +70,7 @@ SHARDS_AS_THEY_ARE = Pipeline(
     RANDOM_RESIZED,
     MEAN,
     DECODING,
-    told={"crop": "random_resized", "min_crop_area": 0.08},
+    parameters={"crop": "random_resized", "min_crop_area": 0.08},
     epochs=4,
 )
 OURS = (
@@ -85,7 +85,7 @@ IN_MEMORY = Pipeline(
     PLAIN,
     NOT_RESIZED,
     COPYING,
-    told={"cache": "memory"},
+    parameters={"cache": "memory"},
     epochs=50,
 )
 RAW_FILES = Pipeline(
@@ -139,7 +139,7 @@ PLAIN_TENSORFLOW = (
         RANDOM_RESIZED,
         YES,
         DECODING,
-        told={"antialias": True},
+        parameters={"antialias": True},
         epochs=2,
     ),
     Pipeline(
@@ -149,7 +149,7 @@ PLAIN_TENSORFLOW = (
         RANDOM_RESIZED,
         MEAN,
         DECODING,
-        told={"method": "area"},
+        parameters={"method": "area"},
     ),
 )
 TFDS = Pipeline("TFDS", "read_tfds", KEEP, WHOLE, NO, DECODING, "peers", flip=False)
@@ -162,7 +162,7 @@ LOADERS = tuple(
         YES,
         DECODING,
         "peers",
-        told={"decoder": decoder},
+        parameters={"decoder": decoder},
         epochs=2,
     )
     for name, reader, data in (
@@ -199,6 +199,6 @@ RIVALS = tuple(
 LIMITS = (
     Pipeline(DECODING, "limit_of_decoding", KEEP, "", "", DECODING, "peers"),
     Pipeline(DECODING_PREPARED, "limit_of_decoding", RESIZE, "", "", DECODING_PREPARED, "peers", epochs=8),
-    Pipeline(COPYING, "limit_of_copying", RAW, MIDDLE, NOT_RESIZED, COPYING, told={"pixels": "raw"}, epochs=50),
+    Pipeline(COPYING, "limit_of_copying", RAW, MIDDLE, NOT_RESIZED, COPYING, parameters={"pixels": "raw"}, epochs=50),
 )
 ALL = (*OURS, IN_MEMORY, *COMPARED_FILES, *PLAIN_TENSORFLOW, TFDS, *LOADERS, *RIVALS, *LIMITS)

@@ -397,11 +397,11 @@ def _grain_samples(job: Job) -> Any:
     return grain.MapDataset.source(source).seed(0).shuffle().map(image_and_label)
 
 
-def _of_pytorch(job: Job, samples: Any, **told: Any) -> Batches:
+def _of_pytorch(job: Job, samples: Any, **loading: Any) -> Batches:
     """Return the epochs of PyTorch's loader; its workers stay from one to the next."""
     from torch.utils.data import DataLoader
 
-    loader = DataLoader(samples, num_workers=WORKERS, persistent_workers=True, **told)
+    loader = DataLoader(samples, num_workers=WORKERS, persistent_workers=True, **loading)
 
     def batches(epochs: int) -> Iterator[Batch]:
         for _ in range(epochs):

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.contenders import Job
 
 WORKERS = 32
-"""Requests under way at once, wherever that can be said."""
+"""Requests at once, for clients that have such a setting."""
 PROCESSES = 8
 SHARDS_AT_ONCE = 4
 
@@ -146,7 +146,7 @@ def _bucket(job: Job) -> Any:
     from requests.adapters import HTTPAdapter
 
     client = Client(project="none", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
-    client._http.mount("http://", HTTPAdapter(pool_maxsize=WORKERS))  # it keeps ten connections unless it is told
+    client._http.mount("http://", HTTPAdapter(pool_maxsize=WORKERS))  # its default is ten connections
     return client.bucket(job["bucket"])
 
 

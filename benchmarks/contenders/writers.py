@@ -247,7 +247,7 @@ def shards_of(job: Job) -> Iterator[Shard]:
 
 
 def place_of(job: Job, path: str) -> str:
-    """Where an image lies; put together as text, since a `Path` costs what reading a tiny image costs."""
+    """The path of an image. It is a string, because a `Path` costs as much as reading a tiny image."""
     return f"{job['root']}/{path}"
 
 

@@ -110,7 +110,7 @@ def versions_in(python: Path, *packages: str) -> str:
 
 
 def job_file(job: dict[str, Any]) -> Path:
-    """Return a file that holds what a worker is told."""
+    """Return a file that holds the job of a worker."""
     path = new_folder("job") / "job.json"
     path.parent.mkdir()
     path.write_text(json.dumps(job))
@@ -124,12 +124,12 @@ def new_folder(name: str) -> Path:
 
 
 def logs() -> Path:
-    """Where the words of the workers go."""
+    """The log of the workers."""
     folder = HOME / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def say(words: str) -> None:
+def say(text: str) -> None:
     """Progress, for a person."""
-    print(words, file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)

@@ -43,7 +43,7 @@ class Contender:
     peak_mb: float = 0.0
     """The most that its processes had together."""
     seen: list[Any] = field(default_factory=list)
-    """What its processes said of each round that they measured themselves."""
+    """Values that its processes reported for each round that they measured themselves."""
     error: str = ""
 
     @property
@@ -53,7 +53,7 @@ class Contender:
 
     @property
     def spread(self) -> float | None:
-        """Half of what lies between the quartiles of the rounds, as a share of the median."""
+        """Half of the distance between the quartiles of the rounds, as a share of the median."""
         if len(self.work_s) < 2:
             return None
         first, middle, third = quantiles(self.work_s, n=4, method="inclusive")
@@ -138,9 +138,9 @@ def measure_whole(contenders: Sequence[Contender], rounds: int, logs: Path) -> N
 def whole(contender: Contender, log: Path) -> float:
     """Return seconds of the contender's processes, all at once, from start to end."""
     make_room(contender)
-    with open(log, "ab") as words:
+    with open(log, "ab") as log_file:
         begin = time.perf_counter()
-        processes = [start(contender.command(job, serve=False), words) for job in contender.jobs]
+        processes = [start(contender.command(job, serve=False), log_file) for job in contender.jobs]
         answers = [process.communicate()[0] for process in processes]
         seconds = time.perf_counter() - begin
     note(contender, answers)
@@ -163,7 +163,7 @@ def pipes(process: "subprocess.Popen[bytes]") -> Pipes:
 
 
 def start(command: Sequence[str], log: Any) -> "subprocess.Popen[bytes]":
-    """Return a worker; its words go into the log, its answers into the pipe."""
+    """Return a worker. Its output goes into the log, its answers into the pipe."""
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdin=pipe, stdout=pipe, stderr=log)
 
@@ -178,13 +178,13 @@ def tell(process: "subprocess.Popen[bytes]") -> None:
 
 
 def note(contender: Contender, answers: Sequence[bytes]) -> None:
-    """Keep what the workers said."""
-    said: list[dict[str, Any]] = [
+    """Store the reports of the workers."""
+    reports: list[dict[str, Any]] = [
         json.loads(answer) if answer else {"error": "failed (it died: see the log)"} for answer in answers
     ]
-    contender.error = contender.error or next((each["error"] for each in said if "error" in each), "")
-    contender.peak_mb = max(contender.peak_mb, sum(each.get("peak_mb", 0.0) for each in said))
-    contender.seen.extend(each["seen"] for each in said if "seen" in each)
+    contender.error = contender.error or next((each["error"] for each in reports if "error" in each), "")
+    contender.peak_mb = max(contender.peak_mb, sum(each.get("peak_mb", 0.0) for each in reports))
+    contender.seen.extend(each["seen"] for each in reports if "seen" in each)
 
 
 def sound(contenders: Sequence[Contender]) -> list[Contender]:

@@ -53,8 +53,8 @@ def answer(name: str, job: dict[str, Any]) -> dict[str, Any]:
     except ImportError as error:
         return {"error": f"not installed ({error})"}
     except Exception as error:  # noqa: BLE001 - one writer that fails must not end the measurement of the others
-        words = " ".join(str(error).split())  # one line: it stands in a table
-        return {"error": f"failed ({type(error).__name__}: {words})"}
+        text = " ".join(str(error).split())  # one line, for a cell of a table
+        return {"error": f"failed ({type(error).__name__}: {text})"}
     return {"peak_mb": peak_mb()} | ({} if seen is None else {"seen": seen})
 
 

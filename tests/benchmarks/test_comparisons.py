@@ -17,7 +17,7 @@ LOCKS = Path(environments.__file__).parents[1] / "environments"
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "message"),
     [
         ({}, ""),
         ({"images": 2}, "gave 2 of 3 images"),
@@ -27,10 +27,10 @@ LOCKS = Path(environments.__file__).parents[1] / "environments"
         ({"mean": 118.9}, "differs by -1.10"),
     ],
 )
-def test_a_reader_that_skips_work_is_found(changed: dict[str, Any], words: str):
+def test_a_reader_that_skips_work_gets_an_error(changed: dict[str, Any], message: str):
     error = pixel_error(SEEN | changed, 120.0, ROWS, 1.0)
-    assert words in error
-    assert bool(error) == bool(words)
+    assert message in error
+    assert bool(error) == bool(message)
 
 
 def test_the_load_of_other_programs_is_never_negative():

@@ -104,8 +104,8 @@ def test_ten_dates_create_ten_datasets_and_one_training(
     third = made(workspace)
     assert (len(third.datasets - first.datasets), len(third.trainings - first.trainings)) == (2, 1)
     assert first.datasets | first.trainings <= third.datasets | third.trainings
-    kept = [path for path in first.files if "partitions" not in path.parts]
-    assert {path: third.files[path] for path in kept} == {path: first.files[path] for path in kept}
+    shared = [path for path in first.files if "partitions" not in path.parts]
+    assert {path: third.files[path] for path in shared} == {path: first.files[path] for path in shared}
     newest = load(newest_dataset(settings_from({**SETTINGS, "workspace": str(workspace)})))
     assert sum(split.examples for split in newest.splits.values()) == 2 * (len(DATES) * IMAGES + 2)
     assert {run["state"] for run in retrain.runs({})} == {"success"}

@@ -20,13 +20,13 @@ def test_pages_work_on_postgresql(cluster: Cluster, image_training: Client, sour
     comes(lambda: image_training.state(run_id) == "success")
     with cluster.http() as http:
 
-        def told(dag_id: str, run_id: str) -> Json:
+        def status_of(dag_id: str, run_id: str) -> Json:
             answer = http.get("/tenfold/data", params={"dag_id": dag_id, "run_id": run_id})
-            found: Json = answer.raise_for_status().json()["status"]
-            return found
+            status: Json = answer.raise_for_status().json()["status"]
+            return status
 
-        assert told("image_training", run_id)["state"] == "trained"
+        assert status_of("image_training", run_id)["state"] == "trained"
         rows = http.get("/tenfold/trainings.json").raise_for_status().json()["rows"]
         assert (run_id, "trained") in [(row["run_id"], row["state"]) for row in rows]
         for ids in (("image_training", "a\0b"), ("a\0b", run_id), ("image_training", "x" * 300)):
-            assert told(*ids)["words"] == "There is no run with this id."
+            assert status_of(*ids)["words"] == "There is no run with this id."

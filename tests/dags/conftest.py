@@ -54,7 +54,7 @@ def run_dag(dags: dict[str, Any], airflow_database: None, tmp_path: Path) -> Run
     def run(dag_id: str, conf: dict[str, Any], logical_date: datetime | None = None) -> Ran:
         tiny = TINY if dag_id in _OF_TRAINING else {}
         conf = {"workspace": str(tmp_path / "workspace"), **tiny, **conf}
-        with _params_kept(dags[dag_id]):
+        with _restored_params(dags[dag_id]):
             ran = dags[dag_id].test(logical_date=logical_date, run_conf=conf)
         instances = ran.get_task_instances()
         return Ran(
@@ -69,7 +69,7 @@ def run_dag(dags: dict[str, Any], airflow_database: None, tmp_path: Path) -> Run
 
 
 @contextmanager
-def _params_kept(dag: Any) -> Iterator[None]:
+def _restored_params(dag: Any) -> Iterator[None]:
     """Restore the parameters of a DAG and its tasks. Airflow changes them in a run, which would affect the next run."""
     params = [each.params.get_param(name) for each in (dag, *dag.tasks) for name in each.params]
     values = [param.value for param in params]

@@ -19,43 +19,43 @@ pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many
 class Task:
     """A fake task instance of a resumed task. XComs need a server of Airflow, which a long test has."""
 
-    def __init__(self, asked: list[str] | None) -> None:
-        self._asked = asked
+    def __init__(self, sentences: list[str] | None) -> None:
+        self._sentences = sentences
 
     def xcom_pull(self, **_: Any) -> list[str] | None:
-        return self._asked
+        return self._sentences
 
 
-def resume(plan: Place, settings: Settings, asked: list[str] | None, answer: str) -> None:
+def resume(plan: Place, settings: Settings, sentences: list[str] | None, answer: str) -> None:
     operator = ApproveOperator(task_id="approve", plan_file=str(plan), settings=settings.model_dump())
     event = {"chosen_options": [answer], "params_input": {}, "responded_at": SimpleNamespace(isoformat=str)}
-    operator.execute_complete({"ti": Task(asked)}, {**event, "responded_by_user": None})
+    operator.execute_complete({"ti": Task(sentences)}, {**event, "responded_by_user": None})
 
 
 def test_an_approval_covers_only_the_question_that_was_read(settings: Settings):
     plan = write(settings)
-    asked = questions(plan, settings)
+    sentences = questions(plan, settings)
     other = publish_another(settings)
     with pytest.raises(GateError, match=f"differ from those of version {other}.*trigger this DAG again"):
-        resume(plan, settings, asked, "Approve")
-    assert [answers(plan)(each) for each in asked] == [True]
+        resume(plan, settings, sentences, "Approve")
+    assert [answers(plan)(each) for each in sentences] == [True]
     assert len(questions(plan, settings)) == 1  # the question about the other version, which the person has not read
 
 
 def test_the_error_of_a_rejection_contains_the_question(settings: Settings):
     plan = write(settings)
-    [asked] = questions(plan, settings)
+    [sentence] = questions(plan, settings)
     publish_another(settings)
     with pytest.raises(GateError, match="a person answered 'Reject'") as caught:
-        resume(plan, settings, [asked], "Reject")
-    assert asked in str(caught.value)
+        resume(plan, settings, [sentence], "Reject")
+    assert sentence in str(caught.value)
 
 
 def test_a_question_of_an_older_release_can_be_answered(settings: Settings):
     plan = write(settings)
-    [asked] = questions(plan, settings)
+    [sentence] = questions(plan, settings)
     with pytest.raises(GateError, match="a person answered 'Reject'") as caught:
         resume(plan, settings, None, "Reject")
-    assert asked in str(caught.value)
+    assert sentence in str(caught.value)
     resume(plan, settings, None, "Approve")
-    assert answers(plan)(asked)
+    assert answers(plan)(sentence)

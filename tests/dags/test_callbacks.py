@@ -13,11 +13,11 @@ from pathlib import Path
 from airflow.sdk import BaseOperator, DAG
 from dags.failure import store_failure
 
-def tell(context):
-    Path({told!r}).write_text(context["ti"].task_id)
+def write_note(context):
+    Path({note!r}).write_text(context["ti"].task_id)
 
 with DAG("died", schedule=None):
-    BaseOperator(task_id="train", on_failure_callback=[store_failure, tell])
+    BaseOperator(task_id="train", on_failure_callback=[store_failure, write_note])
 """
 
 
@@ -30,8 +30,8 @@ def test_store_failure_does_not_block_later_callbacks_of_a_dead_task(airflow_dat
     from airflow.sdk.api.client import Client
     from airflow.sdk.api.datamodels._generated import TaskInstance
 
-    told, file = tmp_path / "told", tmp_path / "died.py"
-    file.write_text(DAG.format(told=str(told)))
+    note, file = tmp_path / "note", tmp_path / "died.py"
+    file.write_text(DAG.format(note=str(note)))
     ids = dict.fromkeys(("id", "dag_version_id"), "01980000-0000-7000-8000-000000000000")
     died = TaskInstance(dag_id="died", task_id="train", run_id="r", try_number=1, **ids)  # type: ignore[arg-type]
     request = TaskCallbackRequest(filepath="died.py", bundle_name="b", bundle_version=None, msg="lost", ti=died)
@@ -50,7 +50,7 @@ def test_store_failure_does_not_block_later_callbacks_of_a_dead_task(airflow_dat
     try:
         while not processor.is_ready and time.monotonic() - begin < 60:
             processor._service_subprocess(0.1)
-        assert told.read_text() == "train"
+        assert note.read_text() == "train"
     finally:
         processor.kill()
         processor.close()

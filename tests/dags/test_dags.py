@@ -190,7 +190,7 @@ def test_retries_of_every_task_depend_on_the_error(dags: dict[str, Any], dag_id:
             assert task.retry_policy.evaluate(unknown, 1, 2).action == RetryAction.DEFAULT
 
 
-class Kept(dict[str, Any]):
+class TaskStore(dict[str, Any]):
     """A fake of the store that Airflow keeps for a task between attempts."""
 
     set = dict.__setitem__
@@ -200,7 +200,7 @@ def test_preemptions_do_not_use_up_the_retries_of_a_long_task():
     from dags.defaults import long_task_retries
     from pipeline.errors import Preempted, TrainingError
 
-    policy, context = long_task_retries()["retry_policy"], {"task_state_store": Kept()}
+    policy, context = long_task_retries()["retry_policy"], {"task_state_store": TaskStore()}
 
     def actions(errors: list[Exception], max_tries: int) -> list[str]:
         return [policy.evaluate(error, 1, max_tries, context).action.value for error in errors]

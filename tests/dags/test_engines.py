@@ -81,16 +81,16 @@ def test_beam_writes_the_shards_of_a_dag(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("engine", "words"),
+    ("engine", "message"),
     [
         ("spark", "engine=spark needs the package apache-airflow-providers-apache-spark"),
         ("beam", "set TENFOLD_ENGINES_PYTHON to its Python"),
     ],
 )
-def test_a_worker_without_the_engine_is_refused(run_dag: RunDag, source: Path, engine: str, words: str):
+def test_a_worker_without_the_engine_is_refused(run_dag: RunDag, source: Path, engine: str, message: str):
     ran = run_dag("image_dataset", {"source_uri": str(source), "engine": engine})
     assert ran.state == "failed"
-    assert words in ran.left("shard.write", "failure")
+    assert message in ran.left("shard.write", "failure")
     assert ran.tries["shard.write[0]"] == 1  # A retry cannot help.
 
 

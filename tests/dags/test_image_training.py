@@ -110,7 +110,7 @@ def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("conf", "words"),
+    ("conf", "message"),
     [
         ({"num_training_servers": 3, "batch_size": 4}, "batch_size must be a multiple of num_training_servers"),
         ({"epoch": 3}, "epoch is not a setting"),
@@ -121,14 +121,14 @@ def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Pat
     ],
 )
 def test_the_first_task_refuses_invalid_settings_without_a_retry(
-    run_dag: RunDag, source: Path, tmp_path: Path, conf: dict, words: str, capfd: pytest.CaptureFixture
+    run_dag: RunDag, source: Path, tmp_path: Path, conf: dict, message: str, capfd: pytest.CaptureFixture
 ):
     ran = run_dag("image_training", {"source_uri": str(source), **conf})
     assert ran.tasks.pop("extract") == "failed"
     assert set(ran.tasks.values()) == {"upstream_failed"}
     assert ran.tries["extract"] == 1
-    assert words in "".join(capfd.readouterr())
-    assert words in ran.left("extract", FAILURE)  # the plugin shows it
+    assert message in "".join(capfd.readouterr())
+    assert message in ran.left("extract", FAILURE)  # the plugin shows it
     assert not (tmp_path / "workspace").exists()
 
 
@@ -151,9 +151,9 @@ def test_the_first_task_refuses_a_missing_model_function_without_a_retry(
     assert ran.tasks.pop("extract") == "failed"
     assert set(ran.tasks.values()) == {"upstream_failed"}
     assert ran.tries["extract"] == 1
-    words = f"{tmp_path / 'own_models.py'} has no 'smal': did you mean 'small'?"
-    assert words in "".join(capfd.readouterr())
-    assert words in ran.left("extract", FAILURE)
+    message = f"{tmp_path / 'own_models.py'} has no 'smal': did you mean 'small'?"
+    assert message in "".join(capfd.readouterr())
+    assert message in ran.left("extract", FAILURE)
     assert not list((tmp_path / "workspace").rglob("*.tfrecord*"))
 
 

@@ -95,12 +95,14 @@ def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
     asks again.
     """
 
-    def asks() -> bool:
+    def is_waiting() -> bool:
         key = f"TaskInstanceKey(dag_id='image_dataset', task_id='{TASK}', run_id='{run_id}'"
-        heard = f"state success for task instance {key}" in airflow.log("scheduler").read_text(errors="replace")
-        return heard and bool(_task(client, run_id)["state"] == "awaiting_input")
+        task_has_ended = f"state success for task instance {key}" in airflow.log("scheduler").read_text(
+            errors="replace"
+        )
+        return task_has_ended and bool(_task(client, run_id)["state"] == "awaiting_input")
 
-    _comes(asks)
+    _comes(is_waiting)
 
 
 def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
@@ -165,20 +167,20 @@ def test_a_run_waits_for_an_approval_and_continues(airflow: Embedded, client: Cl
 
 
 @pytest.mark.parametrize(
-    ("answer", "hours", "words"),
+    ("answer", "hours", "message"),
     [("Reject", 24.0, "a person answered 'Reject'"), (None, 0.001, "nobody answered within ask_hours=0.001")],
 )
 def test_nothing_is_published_without_an_approval(
-    airflow: Embedded, client: Client, leaking: Json, notes: Path, answer: str | None, hours: float, words: str
+    airflow: Embedded, client: Client, leaking: Json, notes: Path, answer: str | None, hours: float, message: str
 ):
     run_id = client.trigger({**leaking, "ask_hours": hours})
     if answer:
         _wait_for_question(airflow, client, run_id)
         _ask(airflow, "PATCH", run_id, {"chosen_options": [answer], "params_input": {}})
     assert _ended(client, run_id) == "failed"
-    said: Any = error_text(client.log(run_id, _task(client, run_id)))
-    assert words in said
-    assert "1 of 4 (25%) validation and test images are in training too" in said
+    error: Any = error_text(client.log(run_id, _task(client, run_id)))
+    assert message in error
+    assert "1 of 4 (25%) validation and test images are in training too" in error
     assert _task(client, run_id)["try_number"] == 1  # a retry would only ask again
     assert _committed(leaking) == []
     until(lambda: notes.read_text().splitlines().count(f"notify {run_id}") == 2)  # about the question and the failure

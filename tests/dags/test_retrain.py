@@ -152,12 +152,12 @@ def waits(run_dag: RunDag, dags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     )  # Airflow loads a DAG file as a separate module
     monkeypatch.setitem(of_dag, "WAIT", timedelta(seconds=-1))
     waited: list[str] = []
-    log = SimpleNamespace(info=lambda *_: None, warning=lambda words, *values: waited.append(words % values))
+    log = SimpleNamespace(info=lambda *_: None, warning=lambda message, *values: waited.append(message % values))
     monkeypatch.setitem(of_dag, "_log", log)
 
     def run(conf: dict[str, Any]) -> bool:
         assert run_dag("retrain", conf).tasks["choose"] == "failed"
-        return any("this run has waited" in words for words in waited)
+        return any("this run has waited" in message for message in waited)
 
     return run
 

@@ -20,9 +20,9 @@ def test_the_servers_task_names_the_pool_and_the_needed_slots(
 
     dataset = publish(make_images({"a": 8, "b": 8}), tmp_path, num_training_servers=2)
     settings = settings_from({"workspace": str(tmp_path), "num_training_servers": 2})
-    said: list[str] = []  # Airflow disables the loggers that existed before its own.
-    monkeypatch.setattr(tasks._log, "info", lambda words, *values: said.append(words % values))
+    messages: list[str] = []  # Airflow disables the loggers that existed before its own.
+    monkeypatch.setattr(tasks._log, "info", lambda message, *values: messages.append(message % values))
     assert tasks.servers.function(settings.model_dump(), str(dataset)) == [0, 1]
-    assert "2 slots of the pool 'gpu'" in said[0]
-    assert 'airflow pools set gpu 2 "trainings at once"' in said[0]
+    assert "2 slots of the pool 'gpu'" in messages[0]
+    assert 'airflow pools set gpu 2 "trainings at once"' in messages[0]
     assert "pools set gpu" in TRAIN_DOC

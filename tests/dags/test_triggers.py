@@ -34,7 +34,7 @@ def server(airflow_database: None) -> Iterator[TestClient]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("servers", "gpus", "words"),
+    ("servers", "gpus", "message"),
     [
         (
             3,
@@ -55,7 +55,7 @@ def test_the_first_task_logs_the_number_of_servers_and_slots(
     caplog: pytest.LogCaptureFixture,
     servers: int,
     gpus: str,
-    words: str,
+    message: str,
 ):
     """The warning comes before an image is listed. The run ends there, because there are no images."""
     monkeypatch.setenv("TENFOLD_GPUS", gpus)
@@ -63,8 +63,8 @@ def test_the_first_task_logs_the_number_of_servers_and_slots(
     with caplog.at_level(logging.WARNING, "dags.tasks"):
         ran = run_dag("image_training", conf)
     assert ran.tasks["extract"] == "failed"
-    said = [record.getMessage() for record in caplog.records if record.name == "dags.tasks"]
-    assert [each[: len(words)] for each in said] == ([words] if words else [])
+    messages = [record.getMessage() for record in caplog.records if record.name == "dags.tasks"]
+    assert [each[: len(message)] for each in messages] == ([message] if message else [])
 
 
 @pytest.mark.long

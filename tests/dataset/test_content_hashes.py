@@ -80,11 +80,11 @@ def test_hashes_of_finished_shards_survive_a_failure(make_images: MakeImages, tm
     [range_path, *others] = map(place_of, load_plan(plan_path).ranges)
     third = rows_of_plan(range_path)[6 * 2].key  # the first image of the third shard
     (source / third).write_bytes(jpeg(1))
-    kept = [hashes_path(range_path, f"train-{number:05d}-of-00004.tfrecord") for number in range(4)]
+    paths = [hashes_path(range_path, f"train-{number:05d}-of-00004.tfrecord") for number in range(4)]
     original = jpeg(1000 * ord(third[0]) + int(third[2:5]))
     with pytest.raises(SourceError):
         write_range(range_path, lambda *_: None)
-    assert [path.exists() for path in kept] == [True, True, False, False]
+    assert [path.exists() for path in paths] == [True, True, False, False]
     before = writes(results_folder(range_path).iterdir())
     (source / third).write_bytes(original)
     for path in (range_path, *others):
@@ -127,14 +127,14 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 def test_a_version_of_an_earlier_release_is_read_once(make_images: MakeImages, workspace: Place):
     folder = publish(make_images({"a": 12, "b": 12}), str(workspace), num_shards=2)
     hashes = (folder / "content_hashes.bin").read_bytes()
-    dataset, kept = forget_hashes(folder), workspace / "work" / "kept"
+    dataset, cache = forget_hashes(folder), workspace / "work" / "kept"
     committed = writes(folder.iterdir())
-    assert load_hashes(folder, dataset, kept) == hashes
+    assert load_hashes(folder, dataset, cache) == hashes
     assert writes(folder.iterdir()) == committed
     for split in dataset.splits.values():
         for shard in split.shards:
             (folder / shard.name).unlink()
-    assert load_hashes(folder, dataset, kept) == hashes
+    assert load_hashes(folder, dataset, cache) == hashes
 
 
 def test_hashes_computed_from_shards_survive_a_failure(make_images: MakeImages, tmp_path: Path):

@@ -33,12 +33,12 @@ READ = [
 """For each reader, in the order of the page: words that only it contains, its dataset, a line of its output."""
 
 
-@pytest.mark.parametrize(("words", "name", "line"), READ, ids=[words for words, _, _ in READ])
+@pytest.mark.parametrize(("phrase", "name", "line"), READ, ids=[phrase for phrase, _, _ in READ])
 def test_a_reader_runs_as_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture, words: str, name: str, line: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture, phrase: str, name: str, line: str
 ):
-    [reader] = [code for (other, *_), code in zip(READ, READERS, strict=True) if other == words]
-    assert words in reader
+    [reader] = [code for (other, *_), code in zip(READ, READERS, strict=True) if other == phrase]
+    assert phrase in reader
     folder = publish_case(name, tmp_path)[0]
     monkeypatch.setenv("DATASET", str(folder))
     run(OPENING + reader)

@@ -267,8 +267,8 @@ def test_images_by_position_read_no_other_record(settings: Settings):
     truth = images_at(folder, dataset, "train", range(4))
     first = dataset.splits["train"].shards[0]
     before, record, *_ = map(tfrecord.frame, tfrecord.read_records(folder / first.name))
-    kept = b"?" * len(before) + record
-    (folder / first.name).write_bytes(kept.ljust(first.bytes, b"?"))
+    damaged = b"?" * len(before) + record
+    (folder / first.name).write_bytes(damaged.ljust(first.bytes, b"?"))
     assert images_at(folder, dataset, "train", [1]) == truth[1:2]
 
 

@@ -32,7 +32,7 @@ def records(folder: Path) -> dict[str, tuple[str, str, int, bytes]]:
     return found
 
 
-def found_in(folder: Place, wanted: Sequence[str]) -> dict[str, tuple[str, str, int, bytes]]:
+def images_of(folder: Place, wanted: Sequence[str]) -> dict[str, tuple[str, str, int, bytes]]:
     return {
         each.key: (each.split, each.shard, each.number, each.record)
         for each in find_images(folder, load(folder), wanted)
@@ -56,7 +56,7 @@ def test_each_image_of_a_dataset_is_found(case: str, tmp_path: Path):
     folder, images = publish_case(case, tmp_path)
     truth = records(folder)
     assert len(truth) == len(images)
-    assert found_in(folder, list(truth)) == truth
+    assert images_of(folder, list(truth)) == truth
 
 
 @pytest.mark.parametrize("head_bytes", [keys.HEAD_BYTES, 20])  # The key may be after the beginning that is read.
@@ -69,41 +69,41 @@ def test_a_key_that_is_part_of_another_is_not_confused(
         monkeypatch.setattr(keys, "load_sizes", lambda *_: None)
     truth = records(folder)
     for key in truth:
-        assert found_in(folder, [key]) == {key: truth[key]}
+        assert images_of(folder, [key]) == {key: truth[key]}
 
 
 def test_the_images_are_in_the_order_of_the_keys(folder: Path):
     wanted = sorted(records(folder))
-    assert list(found_in(folder, wanted)) == wanted
-    assert list(found_in(folder, wanted[::-1])) == wanted[::-1]
+    assert list(images_of(folder, wanted)) == wanted
+    assert list(images_of(folder, wanted[::-1])) == wanted[::-1]
 
 
 def test_only_the_found_record_is_read_whole(folder: Path, monkeypatch: pytest.MonkeyPatch):
     read: list[int] = []
     record_at = tfrecord.record_at
     monkeypatch.setattr(tfrecord, "record_at", lambda *given: read.append(given[1]) or record_at(*given))
-    assert found_in(folder, ["a/11.jpg"])
+    assert images_of(folder, ["a/11.jpg"])
     assert len(read) == 1
 
 
 def test_an_image_is_found_in_a_bucket(folder: Path, gcs: FakeGcs):
     gcs.put_folder("bucket", "published/", folder)
     key, truth = next(iter(records(folder).items()))
-    assert found_in(BucketPath("bucket", "published"), [key]) == {key: truth}
+    assert images_of(BucketPath("bucket", "published"), [key]) == {key: truth}
 
 
 @pytest.mark.parametrize(
-    ("key", "words"),
+    ("key", "message"),
     [
         ("a/cut.jpg", "has no image 'a/cut.jpg', because it was rejected: "),
         ("1.jpg", "has no image '1.jpg': give its path below the source"),
         ("", "has no image '': give its path below the source"),
     ],
 )
-def test_the_reason_for_a_missing_image_is_given(folder: Path, key: str, words: str):
+def test_the_reason_for_a_missing_image_is_given(folder: Path, key: str, message: str):
     with pytest.raises(DatasetError) as caught:
         find_images(folder, load(folder), ["a/11.jpg", key])
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_missing_shard_is_reported(folder: Path, tmp_path: Path):

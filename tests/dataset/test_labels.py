@@ -131,7 +131,7 @@ def test_a_file_of_the_user_decides_all_ids(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("content", "error", "words"),
+    ("content", "error", "message"),
     [
         ("cat\n", SourceError, "lacks 'dog': add"),
         ("cat\ndog\ncat\n", SettingsError, "names 'cat' twice"),
@@ -139,11 +139,11 @@ def test_a_file_of_the_user_decides_all_ids(tmp_path: Path):
         (None, SettingsError, "label_map must be a file with one label per line"),
     ],
 )
-def test_an_unsuitable_label_file_is_refused(tmp_path: Path, content: str | None, error: type, words: str):
+def test_an_unsuitable_label_file_is_refused(tmp_path: Path, content: str | None, error: type, message: str):
     path = tmp_path / "labels.txt"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         labels_of_file(path, ["cat", "dog"])
 
 
@@ -210,8 +210,10 @@ def test_a_build_whose_labels_were_released_is_not_committed(failed: Settings, m
     release_labels(failed)
     if reused:
         reserve_labels(name_folder(failed), ["ant"], BUILD)
-    told = r"id 0 for the label 'notes', but .* this id now belongs to ('ant'|no label)\. .*run its `shard` stage again"
-    with pytest.raises(DatasetError, match=told):
+    message = (
+        r"id 0 for the label 'notes', but .* this id now belongs to ('ant'|no label)\. .*run its `shard` stage again"
+    )
+    with pytest.raises(DatasetError, match=message):
         publish(plan_path, failed)
     assert not list(name_folder(failed).glob("*/dataset.json"))
     made = publish(write_shards(failed, take_snapshot(failed)), failed)  # as the message advises
@@ -322,8 +324,8 @@ def test_the_labels_command_lists_labels_with_their_holders_and_releases_them(
     build = str(work_folder(failed, plan.version))
     place = ["--set", f"workspace={failed.workspace}"]
     assert main(["labels", *place]) == 0
-    assert f"     2  tulip  reserved by {build}\n" in (told := capsys.readouterr().out)
-    assert "     0  daisy  permanent\n" in told
+    assert f"     2  tulip  reserved by {build}\n" in (output := capsys.readouterr().out)
+    assert "     0  daisy  permanent\n" in output
     assert main(["labels", "--release", "--json", *place]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "label_map": str(name_folder(failed) / "labels"),
@@ -348,12 +350,12 @@ def test_labels_without_an_image_are_logged_once(
     failed: Settings, make_images: MakeImages, caplog: pytest.LogCaptureFixture
 ):
     flowers(failed, make_images, "daisy", "rose")
-    told = [
+    messages = [
         each.getMessage() for each in caplog.records if "in the label map, but without an image" in each.getMessage()
     ]
-    assert len(told) == 1
-    assert "2 classes in the label map, but without an image in this version: 'notes', 'src'. If" in told[0]
-    assert "`python -m pipeline labels --release`" in told[0]
+    assert len(messages) == 1
+    assert "2 classes in the label map, but without an image in this version: 'notes', 'src'. If" in messages[0]
+    assert "`python -m pipeline labels --release`" in messages[0]
     shutil.rmtree(Path(failed.source_uri) / "rose")
     second = load(Path(flowers(failed, make_images, "ants")["dataset"])).quality
     assert (second["classes_gone"], second["classes_unused"]) == (["rose"], ["notes", "src"])  # No label is in both.

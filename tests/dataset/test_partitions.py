@@ -122,10 +122,10 @@ def test_a_damaged_partition_is_named(tmp_path: Path, content: bytes):
     settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     save(settings, "2026-01-02", A, 1)
     (tmp_path / "datasets" / "images" / "partitions" / "2026-01-02.json").write_bytes(content)
-    told = r"partitions/2026-01-02\.json does not name a version .*build its partition again"
-    with pytest.raises(DatasetError, match=told):
+    message = r"partitions/2026-01-02\.json does not name a version .*build its partition again"
+    with pytest.raises(DatasetError, match=message):
         newest_partitions(settings, 1)
-    with pytest.raises(DatasetError, match=told):
+    with pytest.raises(DatasetError, match=message):
         save(settings, "2026-01-02", B, 2)
 
 
@@ -154,8 +154,8 @@ def test_a_commit_of_an_old_run_does_not_revert_its_date(
 ):
     source = make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4})
     first = built(source, settings, 1)
-    told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
-    dated = settings_from({**settings.model_dump(), **told}).dated()
+    dates = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
+    dated = settings_from({**settings.model_dump(), **dates}).dated()
     old_plan = make_plan(dated, take_snapshot(dated))  # It is complete already, as in the old run.
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
     corrected = built(source, settings, 1)
@@ -194,8 +194,8 @@ def test_a_listing_of_another_date_with_the_same_images_changes_no_partition(mak
         settings_from({"workspace": str(tmp_path), "dataset_name": "images"}),
     )
     shutil.copytree(source / "2026-01-01", source / "2026-01-02")
-    told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
-    dated = settings_from({**settings.model_dump(), **told}).dated()
+    dates = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
+    dated = settings_from({**settings.model_dump(), **dates}).dated()
     first = built(source, settings, 1)
     old_plan = make_plan(dated, take_snapshot(dated))
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
@@ -209,8 +209,8 @@ def test_a_run_with_a_complete_version_counts_as_a_newer_listing_without_a_write
     make_images: MakeImages, settings: Settings
 ):
     source = make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4})
-    told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
-    dated = settings_from({**settings.model_dump(), **told}).dated()
+    dates = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
+    dated = settings_from({**settings.model_dump(), **dates}).dated()
     first = built(source, settings, 1)
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
     waiting = make_plan(dated, take_snapshot(dated))  # This run then waits for an answer.
@@ -244,13 +244,13 @@ def test_the_partition_command_sets_the_version_of_a_partition(
     assert newest_partitions(settings, 1) == {"latest": first}
     assert publish(source, tmp_path / "w").name == second  # a new listing
     assert newest_partitions(settings, 1) == {"latest": second}
-    for partition, version, told in (
+    for partition, version, message in (
         ("latest", "f" * 16, "version 'ffffffffffffffff' is not a committed dataset"),
         ("latest", "../images", "version '../images' is not a committed dataset"),
         ("2026-01-31", first, "has no partition '2026-01-31'. It has latest: name one of them"),
     ):
         assert main(["partition", partition, version, *place]) == 1
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert newest_partitions(settings, 1) == {"latest": second}
 
 

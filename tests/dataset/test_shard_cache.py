@@ -140,16 +140,16 @@ def test_a_fetch_waits_for_room_in_the_cache(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 3)
     cache = ShardCache(tmp_path, 2 * SIZE)
     held = [cache.pin(shards[name], at_once) for name in "01"]
-    asked = []
+    states = []
 
     def waiting() -> bool:
-        asked.append(copies(tmp_path))
-        if len(asked) == 3:
+        states.append(copies(tmp_path))
+        if len(states) == 3:
             held[0].release()
         return True
 
     assert cache.pin(shards["2"], waiting).path.read_bytes() == content(2)
-    assert asked == [["0", "1"]] * 3
+    assert states == [["0", "1"]] * 3
     assert copies(tmp_path) == ["1", "2"]
 
 
@@ -158,11 +158,11 @@ def test_a_copy_that_another_process_fetched_and_still_reads_is_used_at_once(gcs
     shard = shards_of(gcs, 1)["0"]
     path = tmp_path / shard.copy
     assert shard_cache._lock(path, fcntl.LOCK_SH) is not None  # its lock
-    asked = iter(range(100))
+    calls = iter(range(100))
 
     def waiting() -> bool:
         path.write_bytes(content(0))
-        return next(asked) < 10 or pytest.fail("it waits forever")
+        return next(calls) < 10 or pytest.fail("it waits forever")
 
     assert ShardCache(tmp_path, ROOM).pin(shard, waiting).path == path
     assert gcs.requests["download"] == 0

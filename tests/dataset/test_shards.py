@@ -64,8 +64,8 @@ def test_only_the_wanted_record_is_read(copy: Path):
     """All records of the first shard but the second one are overwritten."""
     wanted, first = Shards(copy)[1], load(copy).splits["train"].shards[0]
     before, record, *_ = map(tfrecord.frame, tfrecord.read_records(copy / first.name))
-    kept = b"?" * len(before) + record
-    (copy / first.name).write_bytes(kept.ljust(first.bytes, b"?"))
+    damaged = b"?" * len(before) + record
+    (copy / first.name).write_bytes(damaged.ljust(first.bytes, b"?"))
     assert Shards(copy)[1] == wanted
     with pytest.raises(DatasetError, match="record at byte 0 has a damaged header"):
         Shards(copy)[0]

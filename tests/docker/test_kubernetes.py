@@ -27,7 +27,7 @@ def test_kubernetes_knows_every_field(pod: Any):
 
 
 @pytest.mark.parametrize(("field", "value"), [("restartPolice", "Never"), ("volumes", "none"), ("containers", None)])
-def test_a_wrong_field_is_found(pod: Any, field: str, value: Any):
+def test_a_wrong_field_fails_the_validation(pod: Any, field: str, value: Any):
     pod["spec"][field] = value
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(pod, VERSION, strict=True)
@@ -43,7 +43,7 @@ def test_the_executor_finds_its_container(pod: Any):
     assert pod["spec"]["restartPolicy"] == "Never"
 
 
-def test_a_pod_has_no_rights_that_it_does_not_need(pod: Any):
+def test_a_pod_runs_with_the_least_privileges(pod: Any):
     spec, [container] = pod["spec"], pod["spec"]["containers"]
     assert spec["securityContext"]["runAsNonRoot"]
     assert spec["automountServiceAccountToken"] is False

@@ -65,4 +65,4 @@ def test_the_commands_of_a_tutorial_run_as_written(page: str, project: Path):
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    assert [words for words in RESULTS[page] if not re.search(words, done.stdout)] == [], done.stdout
+    assert [pattern for pattern in RESULTS[page] if not re.search(pattern, done.stdout)] == [], done.stdout

@@ -161,8 +161,8 @@ def test_executors_obey_the_allowlists_of_their_own_machine(builds: Builds, whee
     with builds.start("spark", "refused", environment) as process:
         process.communicate(timeout=600)
     assert process.returncode == 1
-    words = (builds.folder / "refused.log").read_text()
-    assert "is outside what TENFOLD_ALLOWED_SOURCES allows (/elsewhere)" in words
+    log = (builds.folder / "refused.log").read_text()
+    assert "is outside what TENFOLD_ALLOWED_SOURCES allows (/elsewhere)" in log
     assert not list((builds.folder / "refused").rglob("*.tfrecord"))
 
 

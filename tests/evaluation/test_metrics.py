@@ -40,19 +40,21 @@ def drawn(count: int, seed: int = 1) -> Predictions:
     """Draw predictions of seven classes, of which 80% are correct. All have a probability of 0.8."""
     random = np.random.default_rng(seed)
     label = random.integers(7, size=count)
-    right = random.random(count) < 0.8
+    correct = random.random(count) < 0.8
     sure = np.full(count, 0.8, np.float32)
-    return Predictions(label, np.where(right, label, (label + 1) % 7), sure, sure, right | (random.random(count) < 0.5))
+    return Predictions(
+        label, np.where(correct, label, (label + 1) % 7), sure, sure, correct | (random.random(count) < 0.5)
+    )
 
 
 def test_predictions_of_a_batch_have_all_columns():
     probabilities = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]], np.float32)
-    kept = Predictions.of_batch(np.array([2, 0]), probabilities)
-    assert [column.tolist() for column in kept[:2]] == [[2, 0], [1, 0]]
-    assert kept.probability == pytest.approx([0.7, 0.5])
-    assert kept.label_probability == pytest.approx([0.2, 0.5])
-    assert kept.correct.tolist() == [False, True]
-    assert [column.dtype for column in kept] == [np.int32, np.int32, np.float32, np.float32, np.bool_]
+    outputs = Predictions.of_batch(np.array([2, 0]), probabilities)
+    assert [column.tolist() for column in outputs[:2]] == [[2, 0], [1, 0]]
+    assert outputs.probability == pytest.approx([0.7, 0.5])
+    assert outputs.label_probability == pytest.approx([0.2, 0.5])
+    assert outputs.correct.tolist() == [False, True]
+    assert [column.dtype for column in outputs] == [np.int32, np.int32, np.float32, np.float32, np.bool_]
 
 
 @pytest.mark.parametrize(
@@ -88,23 +90,23 @@ def test_five_classes_have_no_top5_accuracy():
 
 
 def test_intervals_follow_the_binomial_distribution_and_the_seed():
-    kept = drawn(2000)
-    found = estimates(kept, 7, seed=3)
-    assert found == estimates(kept, 7, seed=3)
-    assert found != estimates(kept, 7, seed=4)
-    share = kept.correct.mean()
+    outputs = drawn(2000)
+    found = estimates(outputs, 7, seed=3)
+    assert found == estimates(outputs, 7, seed=3)
+    assert found != estimates(outputs, 7, seed=4)
+    share = outputs.correct.mean()
     reach = 1.96 * np.sqrt(share * (1 - share) / 2000)
     assert found["accuracy"].low == pytest.approx(share - reach, abs=0.003)
     assert found["accuracy"].high == pytest.approx(share + reach, abs=0.003)
-    assert found["top5"].low < kept.in_top5.mean() < found["top5"].high
+    assert found["top5"].low < outputs.in_top5.mean() < found["top5"].high
     # All examples are in one bin. The error is the distance of its accuracy from 0.8.
     assert found["calibration_error"].value == pytest.approx(abs(share - 0.8), abs=1e-6)
     assert found["calibration_error"].high < 2 * reach
 
 
 def test_confidence_bins_contain_all_examples():
-    kept = predictions(ROWS)
-    bins = reliability_of(kept.probability, kept.correct)
+    outputs = predictions(ROWS)
+    bins = reliability_of(outputs.probability, outputs.correct)
     assert len(bins) == BINS
     assert [row["count"] for row in bins] == [0] * 9 + [1, 1, 0, 0, 1, 2]
     assert bins[-1] == pytest.approx({"low": 0.933333, "high": 1, "count": 2, "confidence": 0.975, "accuracy": 0.5})
@@ -112,8 +114,8 @@ def test_confidence_bins_contain_all_examples():
 
 
 def test_per_class_returns_precision_and_recall():
-    kept = predictions([*ROWS, (2, 1, 0.5, 0.1, True)])
-    assert per_class(kept, ["a", "b", "c", "d"]) == [
+    outputs = predictions([*ROWS, (2, 1, 0.5, 0.1, True)])
+    assert per_class(outputs, ["a", "b", "c", "d"]) == [
         {"name": "a", "count": 3, "precision": 0.666667, "recall": 0.666667},
         {"name": "b", "count": 2, "precision": 0.333333, "recall": 0.5},
         {"name": "c", "count": 1, "precision": None, "recall": 0.0},  # never predicted
@@ -124,8 +126,8 @@ def test_per_class_returns_precision_and_recall():
 def test_confusions_are_counts_of_pairs():
     assert confusions(predictions(ROWS), 2) == [[0, 0, 2], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
     many = np.array([70_000], np.int32)  # the number of a pair exceeds 32 bits
-    kept = Predictions(many, many - 1, *(np.ones(1),) * 2, np.ones(1, bool))
-    assert confusions(kept, 100_000) == [[70_000, 69_999, 1]]
+    outputs = Predictions(many, many - 1, *(np.ones(1),) * 2, np.ones(1, bool))
+    assert confusions(outputs, 100_000) == [[70_000, 69_999, 1]]
 
 
 def test_confident_mistakes_are_sorted_by_probability():
@@ -138,11 +140,11 @@ def test_confident_mistakes_are_sorted_by_probability():
 
 
 def test_save_writes_predictions_and_evaluation(tmp_path: Path):
-    kept = predictions(ROWS)
-    save(tmp_path, kept, evaluation_of(kept, ["a", "b\udcff", "c", "d", "e", "f"], seed=5))
+    outputs = predictions(ROWS)
+    save(tmp_path, outputs, evaluation_of(outputs, ["a", "b\udcff", "c", "d", "e", "f"], seed=5))
     with np.load(tmp_path / "predictions.npz") as columns:
         assert {name: columns[name].tolist() for name in columns} == {
-            name: column.tolist() for name, column in kept._asdict().items()
+            name: column.tolist() for name, column in outputs._asdict().items()
         }
     content = json.loads((tmp_path / "evaluation.json").read_text())
     assert (content["examples"], content["classes"][1]["name"]) == (5, "b\udcff")

@@ -100,11 +100,11 @@ def test_metrics_equal_manual_calculations():
 
 
 def test_calibration_covers_all_answers():
-    kept = predictions([[1, 0], [0, 0], [1, 1]], [[0.9, 0.9], [0.1, 0.1], [0.5, 0.5]])
+    outputs = predictions([[1, 0], [0, 0], [1, 1]], [[0.9, 0.9], [0.1, 0.1], [0.5, 0.5]])
     # There are two answers each of 0.9, 0.1 and 0.5, with 1, 0 and 2 present labels.
     expected = (abs(1 - 1.8) + abs(0 - 0.2) + abs(2 - 1.0)) / 6
-    assert estimates(kept, 2, seed=0)["calibration_error"].value == pytest.approx(expected, abs=1e-6)
-    rows = [row for row in evaluation_of(kept, ["a", "b"], seed=0)["reliability"] if row["count"]]
+    assert estimates(outputs, 2, seed=0)["calibration_error"].value == pytest.approx(expected, abs=1e-6)
+    rows = [row for row in evaluation_of(outputs, ["a", "b"], seed=0)["reliability"] if row["count"]]
     assert [(row["count"], row["accuracy"]) for row in rows] == [(2, 0.0), (2, 1.0), (2, 0.5)]
 
 
@@ -145,8 +145,8 @@ def test_confident_mistakes_are_sorted_by_their_most_confident_wrong_label():
 
 
 def test_labels_unknown_to_the_dataset_are_ignored():
-    kept = MultiLabelPredictions.of_batch(np.array([[1, 0]]), np.array([[0.9, 0.1, 0.99]]))
-    assert (kept.label_probability.shape, kept.score) == ((1, 2), 1.0)
+    outputs = MultiLabelPredictions.of_batch(np.array([[1, 0]]), np.array([[0.9, 0.1, 0.99]]))
+    assert (outputs.label_probability.shape, outputs.score) == ((1, 2), 1.0)
 
 
 def test_of_ids_returns_a_label_matrix():
@@ -157,14 +157,14 @@ def test_of_ids_returns_a_label_matrix():
 
 
 def test_predictions_survive_a_round_trip(tmp_path: Path):
-    kept = drawn(30, 0.5)
-    save(tmp_path, kept, evaluation_of(kept, list("abcde"), seed=0))
+    outputs = drawn(30, 0.5)
+    save(tmp_path, outputs, evaluation_of(outputs, list("abcde"), seed=0))
     read = load_predictions(tmp_path)
     assert isinstance(read, MultiLabelPredictions)
-    assert all(np.array_equal(one, other) for one, other in zip(read, kept, strict=True))
+    assert all(np.array_equal(one, other) for one, other in zip(read, outputs, strict=True))
     assert list(metrics_of(tmp_path)) == ["val_mean_average_precision", "val_micro_f1", "val_calibration_error"]
-    parts = [MultiLabelPredictions(*(column[rows] for column in kept)) for rows in (slice(7), slice(7, None))]
-    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), kept, strict=True))
+    parts = [MultiLabelPredictions(*(column[rows] for column in outputs)) for rows in (slice(7), slice(7, None))]
+    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), outputs, strict=True))
 
 
 def test_a_difference_compares_mean_average_precision_in_pairs():

@@ -39,21 +39,21 @@ def values(predictions: RegressionPredictions) -> dict[str, float]:
     [(10.0, 50.0), (1e-7, 1e-6), (1e9, -4e12), (1.0, 1e8)],  # the last one has a variance far below its square
 )
 def test_figures_equal_those_of_scikit_learn(scale: float, base: float):
-    kept = drawn(300, scale, base)
+    outputs = drawn(300, scale, base)
     expected = {
-        "mae": reference.mean_absolute_error(kept.label, kept.predicted),
-        "rmse": reference.root_mean_squared_error(kept.label, kept.predicted),
-        "r2": reference.r2_score(kept.label, kept.predicted),
+        "mae": reference.mean_absolute_error(outputs.label, outputs.predicted),
+        "rmse": reference.root_mean_squared_error(outputs.label, outputs.predicted),
+        "r2": reference.r2_score(outputs.label, outputs.predicted),
     }
-    assert values(kept) == pytest.approx(expected, rel=1e-6, abs=0)
-    assert kept.score == pytest.approx(expected["mae"])
+    assert values(outputs) == pytest.approx(expected, rel=1e-6, abs=0)
+    assert outputs.score == pytest.approx(expected["mae"])
 
 
 def test_weights_count_rows_as_often_as_they_say():
-    kept = drawn(200)
+    outputs = drawn(200)
     weights = np.bincount(np.random.default_rng(2).integers(200, size=200), minlength=200)
-    label, predicted = np.repeat(kept.label, weights), np.repeat(kept.predicted, weights)
-    assert kept.statistic()(weights) == pytest.approx(
+    label, predicted = np.repeat(outputs.label, weights), np.repeat(outputs.predicted, weights)
+    assert outputs.statistic()(weights) == pytest.approx(
         [
             reference.mean_absolute_error(label, predicted),
             reference.root_mean_squared_error(label, predicted),
@@ -63,10 +63,10 @@ def test_weights_count_rows_as_often_as_they_say():
 
 
 def test_intervals_are_those_of_resampled_rows():
-    kept = drawn(400)
-    found = estimates(kept, 0, seed=3)
-    assert found == estimates(kept, 0, seed=3)
-    assert found != estimates(kept, 0, seed=4)
+    outputs = drawn(400)
+    results = estimates(outputs, 0, seed=3)
+    assert results == estimates(outputs, 0, seed=3)
+    assert results != estimates(outputs, 0, seed=4)
     random = np.random.default_rng(9)
     draws = [random.integers(400, size=400) for _ in range(400)]
     for name, score in (
@@ -74,87 +74,87 @@ def test_intervals_are_those_of_resampled_rows():
         ("rmse", reference.root_mean_squared_error),
         ("r2", reference.r2_score),
     ):
-        low, high = np.percentile([score(kept.label[rows], kept.predicted[rows]) for rows in draws], (2.5, 97.5))
+        low, high = np.percentile([score(outputs.label[rows], outputs.predicted[rows]) for rows in draws], (2.5, 97.5))
         width = high - low
-        assert (found[name].low, found[name].high) == pytest.approx((low, high), abs=width / 8), name
+        assert (results[name].low, results[name].high) == pytest.approx((low, high), abs=width / 8), name
 
 
 def test_equal_labels_have_no_r2():
-    kept = RegressionPredictions.of_batch(np.full(9, 3.0), np.linspace(2, 5, 9))
-    assert list(values(kept)) == ["mae", "rmse"]
+    outputs = RegressionPredictions.of_batch(np.full(9, 3.0), np.linspace(2, 5, 9))
+    assert list(values(outputs)) == ["mae", "rmse"]
     # Two rows: half of the resamples have equal labels.
     two = estimates(RegressionPredictions.of_batch(np.array([0.1, 0.3]), np.array([0.15, 0.2])), 0, seed=0)["r2"]
     assert two.low == two.value == two.high == pytest.approx(1 - 0.0125 / 0.02)
 
 
-def test_a_batch_is_kept_in_double_precision():
-    kept = RegressionPredictions.of_batch(np.array([1, 2], np.float32), np.array([[1.5], [2.5]], np.float32))
-    assert [(column.dtype, column.shape) for column in kept] == [(np.float64, (2,))] * 2
-    assert kept.residual.tolist() == [0.5, 0.5]
+def test_predictions_have_double_precision():
+    outputs = RegressionPredictions.of_batch(np.array([1, 2], np.float32), np.array([[1.5], [2.5]], np.float32))
+    assert [(column.dtype, column.shape) for column in outputs] == [(np.float64, (2,))] * 2
+    assert outputs.residual.tolist() == [0.5, 0.5]
     assert RegressionPredictions.of_ids([(1.5,), (2,)], 0).tolist() == [1.5, 2.0]
 
 
 def test_the_largest_errors_come_first():
-    kept = RegressionPredictions.of_batch(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.5, 2.0, 0.0, 14.0]))
-    assert largest_errors(kept) == [
+    outputs = RegressionPredictions.of_batch(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.5, 2.0, 0.0, 14.0]))
+    assert largest_errors(outputs) == [
         {"position": 3, "label": 4.0, "predicted": 14.0},
         {"position": 2, "label": 3.0, "predicted": 0.0},
         {"position": 0, "label": 1.0, "predicted": 1.5},
     ]
-    assert [row["position"] for row in largest_errors(kept, 1)] == [3]
+    assert [row["position"] for row in largest_errors(outputs, 1)] == [3]
 
 
 def test_the_histogram_counts_each_row_once_at_its_place():
-    kept = drawn(1000)
-    found = value_histogram(kept)
-    edges = np.array(found["edges"])
-    inside = ((kept.label > edges[0]) & (kept.label < edges[-1])) & (
-        (kept.predicted > edges[0]) & (kept.predicted < edges[-1])
+    outputs = drawn(1000)
+    results = value_histogram(outputs)
+    edges = np.array(results["edges"])
+    inside = ((outputs.label > edges[0]) & (outputs.label < edges[-1])) & (
+        (outputs.predicted > edges[0]) & (outputs.predicted < edges[-1])
     )
     assert inside.mean() > 0.97
-    expected, _, _ = np.histogram2d(kept.label[inside], kept.predicted[inside], bins=[edges, edges])
+    expected, _, _ = np.histogram2d(outputs.label[inside], outputs.predicted[inside], bins=[edges, edges])
     table = np.zeros((CELLS, CELLS))
-    for label, predicted, count in found["cells"]:
+    for label, predicted, count in results["cells"]:
         table[label, predicted] = count
     assert table.sum() == 1000
     assert np.array_equal(table[1:-1, 1:-1], expected[1:-1, 1:-1])  # the outermost cells have the outliers, too
 
 
 def test_an_outlier_does_not_stretch_the_axes():
-    kept = drawn(1000)
-    far = kept._replace(predicted=np.append(kept.predicted[:-1], 1e9))
-    found = value_histogram(far)
-    assert found["edges"][-1] < 200
-    assert [row for row in found["cells"] if row[1] == CELLS - 1]
+    outputs = drawn(1000)
+    far = outputs._replace(predicted=np.append(outputs.predicted[:-1], 1e9))
+    results = value_histogram(far)
+    assert results["edges"][-1] < 200
+    assert [row for row in results["cells"] if row[1] == CELLS - 1]
     assert residuals(far)["edges"][-1] < 100
     assert sum(residuals(far)["counts"]) == 1000
 
 
 def test_residuals_are_summarized():
-    kept = RegressionPredictions.of_batch(np.zeros(5), np.array([-3.0, -1.0, 0.0, 2.0, 7.0]))
-    found = residuals(kept)
-    assert (found["mean"], found["median_absolute"]) == (1.0, 2.0)
-    assert found["p95_absolute"] == pytest.approx(np.percentile([3, 1, 0, 2, 7], 95))
+    outputs = RegressionPredictions.of_batch(np.zeros(5), np.array([-3.0, -1.0, 0.0, 2.0, 7.0]))
+    results = residuals(outputs)
+    assert (results["mean"], results["median_absolute"]) == (1.0, 2.0)
+    assert results["p95_absolute"] == pytest.approx(np.percentile([3, 1, 0, 2, 7], 95))
 
 
 @pytest.mark.parametrize("value", [0.0, 1e12, -5.0])
 def test_a_constant_has_a_histogram(value: float):
-    kept = RegressionPredictions.of_batch(np.full(6, value), np.full(6, value))
-    found = evaluation_of(kept, (), seed=0)
-    assert found["values"]["cells"] == [[CELLS // 2, CELLS // 2, 6]]
-    assert np.all(np.diff(found["values"]["edges"]) > 0)
-    assert found["most_wrong"] == []
+    outputs = RegressionPredictions.of_batch(np.full(6, value), np.full(6, value))
+    results = evaluation_of(outputs, (), seed=0)
+    assert results["values"]["cells"] == [[CELLS // 2, CELLS // 2, 6]]
+    assert np.all(np.diff(results["values"]["edges"]) > 0)
+    assert results["most_wrong"] == []
 
 
 def test_predictions_survive_a_round_trip(tmp_path: Path):
-    kept = drawn(30)
+    outputs = drawn(30)
     assert predictions_class("regression") is RegressionPredictions
-    save(tmp_path, kept, evaluation_of(kept, (), seed=0))
+    save(tmp_path, outputs, evaluation_of(outputs, (), seed=0))
     read = load_predictions(tmp_path)
     assert isinstance(read, RegressionPredictions)
-    assert all(np.array_equal(one, other) for one, other in zip(read, kept, strict=True))
-    parts = [RegressionPredictions(*(column[rows] for column in kept)) for rows in (slice(7), slice(7, None))]
-    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), kept, strict=True))
+    assert all(np.array_equal(one, other) for one, other in zip(read, outputs, strict=True))
+    parts = [RegressionPredictions(*(column[rows] for column in outputs)) for rows in (slice(7), slice(7, None))]
+    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), outputs, strict=True))
     content = json.loads((tmp_path / "evaluation.json").read_text())
     assert content["task"] == "regression"
     assert len(content["most_wrong"]) == 12
@@ -163,11 +163,11 @@ def test_predictions_survive_a_round_trip(tmp_path: Path):
 
 def test_a_difference_compares_absolute_errors_in_pairs():
     ours, theirs = drawn(400, noise=0.5, seed=1), drawn(400, noise=0.7, seed=2)
-    found = difference(ours, theirs, seed=0)
+    results = difference(ours, theirs, seed=0)
     pairs = np.abs(ours.residual) - np.abs(theirs.residual)
-    assert found.value == pytest.approx(pairs.mean())
+    assert results.value == pytest.approx(pairs.mean())
     random = np.random.default_rng(5)
     means = [pairs[random.integers(400, size=400)].mean() for _ in range(3000)]
-    assert (found.low, found.high) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.06)
-    assert found.high < 0  # A lower error is better.
+    assert (results.low, results.high) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.06)
+    assert results.high < 0  # A lower error is better.
     assert difference(ours, ours, seed=0) == (0, 0, 0)

@@ -56,13 +56,13 @@ def values(predictions: ClassPredictions, classes: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("levels", [1, 3, 20, CONTINUOUS])
 def test_binary_figures_equal_those_of_scikit_learn(levels: int):
-    kept = drawn_binary(500, levels=levels)
-    second = kept.ranked[:, 0]
-    found = values(kept, 2)
+    outputs = drawn_binary(500, levels=levels)
+    second = outputs.ranked[:, 0]
+    found = values(outputs, 2)
     assert list(found) == ["auc", "log_loss", "accuracy", "calibration_error"]
-    assert found["auc"] == pytest.approx(reference.roc_auc_score(kept.label, second), abs=1e-6)
-    assert found["log_loss"] == pytest.approx(reference.log_loss(kept.label, second), rel=1e-5)
-    assert found["accuracy"] == pytest.approx(reference.accuracy_score(kept.label, second > 0.5), abs=1e-6)
+    assert found["auc"] == pytest.approx(reference.roc_auc_score(outputs.label, second), abs=1e-6)
+    assert found["log_loss"] == pytest.approx(reference.log_loss(outputs.label, second), rel=1e-5)
+    assert found["accuracy"] == pytest.approx(reference.accuracy_score(outputs.label, second > 0.5), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -81,39 +81,41 @@ def test_auc_equals_manual_calculations(hits: list[int], probabilities: list[flo
 
 @pytest.mark.parametrize("levels", [4, CONTINUOUS])
 def test_weights_count_rows_as_often_as_they_say(levels: int):
-    kept = drawn_binary(300, levels=levels)
+    outputs = drawn_binary(300, levels=levels)
     weights = np.random.default_rng(2).integers(4, size=300)
-    auc, log_loss, accuracy, _ = kept.statistic()(weights)
-    second = kept.ranked[:, 0]
-    assert auc == pytest.approx(reference.roc_auc_score(kept.label, second, sample_weight=weights))
+    auc, log_loss, accuracy, _ = outputs.statistic()(weights)
+    second = outputs.ranked[:, 0]
+    assert auc == pytest.approx(reference.roc_auc_score(outputs.label, second, sample_weight=weights))
     # A resample has as many rows as the evaluation, so figures are sums over that number.
     scale = weights.sum() / 300
-    assert log_loss == pytest.approx(scale * reference.log_loss(kept.label, second, sample_weight=weights), rel=1e-5)
-    assert accuracy == pytest.approx(scale * reference.accuracy_score(kept.label, second > 0.5, sample_weight=weights))
+    assert log_loss == pytest.approx(scale * reference.log_loss(outputs.label, second, sample_weight=weights), rel=1e-5)
+    assert accuracy == pytest.approx(
+        scale * reference.accuracy_score(outputs.label, second > 0.5, sample_weight=weights)
+    )
 
 
 def test_binary_calibration_is_that_of_the_second_class():
-    kept = drawn_binary(2000)
-    second = kept.ranked[:, 0]
-    rows = [row for row in evaluation_of(kept, ["no", "yes"], seed=0)["reliability"] if row["count"]]
-    shares, confidences = calibration_curve(kept.label, second, n_bins=BINS, strategy="uniform")
+    outputs = drawn_binary(2000)
+    second = outputs.ranked[:, 0]
+    rows = [row for row in evaluation_of(outputs, ["no", "yes"], seed=0)["reliability"] if row["count"]]
+    shares, confidences = calibration_curve(outputs.label, second, n_bins=BINS, strategy="uniform")
     assert [row["accuracy"] for row in rows] == pytest.approx(shares, abs=1e-5)
     assert [row["confidence"] for row in rows] == pytest.approx(confidences, abs=1e-5)
     counts = np.array([row["count"] for row in rows])
     expected = counts @ np.abs(shares - confidences) / 2000
-    assert values(kept, 2)["calibration_error"] == pytest.approx(expected, abs=1e-5)
+    assert values(outputs, 2)["calibration_error"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_interval_is_that_of_resampled_rows():
-    kept = drawn_binary(400)
-    found = estimates(kept, 2, seed=3)
-    assert found == estimates(kept, 2, seed=3)
-    assert found != estimates(kept, 2, seed=4)
+    outputs = drawn_binary(400)
+    found = estimates(outputs, 2, seed=3)
+    assert found == estimates(outputs, 2, seed=3)
+    assert found != estimates(outputs, 2, seed=4)
     random = np.random.default_rng(9)
     draws = [random.integers(400, size=400) for _ in range(400)]
-    second = kept.ranked[:, 0].astype(float)
+    second = outputs.ranked[:, 0].astype(float)
     for name, score, tolerance in (("auc", reference.roc_auc_score, 0.008), ("log_loss", reference.log_loss, 0.015)):
-        low, high = np.percentile([score(kept.label[rows], second[rows]) for rows in draws], (2.5, 97.5))
+        low, high = np.percentile([score(outputs.label[rows], second[rows]) for rows in draws], (2.5, 97.5))
         assert (found[name].low, found[name].high) == pytest.approx((low, high), abs=tolerance), name
 
 
@@ -125,15 +127,15 @@ def test_a_rare_class_has_an_auc_interval_although_resamples_lack_it():
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_rows_of_a_single_class_have_no_auc(label: int):
-    kept = binary(np.full(20, label), np.linspace(0.1, 0.9, 20))
-    assert list(values(kept, 2)) == ["log_loss", "accuracy", "calibration_error"]
+    outputs = binary(np.full(20, label), np.linspace(0.1, 0.9, 20))
+    assert list(values(outputs, 2)) == ["log_loss", "accuracy", "calibration_error"]
 
 
 def test_a_probability_of_zero_has_a_finite_loss():
-    kept = binary(np.array([1, 0, 1]), np.array([0.0, 0.5, 1.0], np.float32))
-    expected = reference.log_loss(kept.label, kept.ranked[:, 0])
-    assert kept.score == pytest.approx(expected, abs=1e-6)
-    assert kept.score == pytest.approx((-np.log(MIN_PROBABILITY) + np.log(2)) / 3)
+    outputs = binary(np.array([1, 0, 1]), np.array([0.0, 0.5, 1.0], np.float32))
+    expected = reference.log_loss(outputs.label, outputs.ranked[:, 0])
+    assert outputs.score == pytest.approx(expected, abs=1e-6)
+    assert outputs.score == pytest.approx((-np.log(MIN_PROBABILITY) + np.log(2)) / 3)
 
 
 # --- more classes -----------------------------------------------------------------------------------------------------
@@ -141,19 +143,19 @@ def test_a_probability_of_zero_has_a_finite_loss():
 
 @pytest.mark.parametrize("classes", [3, 12])
 def test_figures_of_several_classes_equal_those_of_scikit_learn(classes: int):
-    kept = drawn(600, classes)
-    probabilities, ids = kept.ranked.astype(float), range(classes)
+    outputs = drawn(600, classes)
+    probabilities, ids = outputs.ranked.astype(float), range(classes)
     probabilities /= probabilities.sum(axis=1, keepdims=True)  # scikit-learn checks the sums in float64.
-    found = values(kept, classes)
-    auc = reference.roc_auc_score(kept.label, probabilities, multi_class="ovr", average="macro")
+    found = values(outputs, classes)
+    auc = reference.roc_auc_score(outputs.label, probabilities, multi_class="ovr", average="macro")
     assert found["auc"] == pytest.approx(auc, abs=1e-6)
-    assert found["log_loss"] == pytest.approx(reference.log_loss(kept.label, probabilities, labels=ids), rel=1e-5)
-    correct = reference.accuracy_score(kept.label, probabilities.argmax(axis=1))
+    assert found["log_loss"] == pytest.approx(reference.log_loss(outputs.label, probabilities, labels=ids), rel=1e-5)
+    correct = reference.accuracy_score(outputs.label, probabilities.argmax(axis=1))
     assert found["accuracy"] == pytest.approx(correct, abs=1e-6)
     # The calibration is that of the predicted class.
-    right = (probabilities.argmax(axis=1) == kept.label).astype(int)
-    shares, confidences = calibration_curve(right, kept.probability, n_bins=BINS, strategy="uniform")
-    rows = [row for row in evaluation_of(kept, [str(n) for n in ids], seed=0)["reliability"] if row["count"]]
+    is_correct = (probabilities.argmax(axis=1) == outputs.label).astype(int)
+    shares, confidences = calibration_curve(is_correct, outputs.probability, n_bins=BINS, strategy="uniform")
+    rows = [row for row in evaluation_of(outputs, [str(n) for n in ids], seed=0)["reliability"] if row["count"]]
     assert [row["accuracy"] for row in rows] == pytest.approx(shares, abs=1e-5)
     assert [row["confidence"] for row in rows] == pytest.approx(confidences, abs=1e-5)
 
@@ -162,9 +164,9 @@ def test_a_class_without_rows_is_left_out_of_the_auc():
     random = np.random.default_rng(4)
     labels = random.integers(3, size=200)  # The fourth class has no row.
     probabilities = probabilities_of(labels, 4, random)
-    kept = ClassPredictions.of_batch(labels, probabilities)
+    outputs = ClassPredictions.of_batch(labels, probabilities)
     of_classes = [reference.roc_auc_score(labels == n, probabilities[:, n]) for n in range(3)]
-    assert values(kept, 4)["auc"] == pytest.approx(np.mean(of_classes), abs=1e-6)
+    assert values(outputs, 4)["auc"] == pytest.approx(np.mean(of_classes), abs=1e-6)
 
 
 def test_very_many_classes_have_no_auc_and_keep_no_probabilities():
@@ -187,14 +189,16 @@ def test_many_answers_are_resampled_less_often():
 
 @pytest.mark.parametrize("classes", [2, 4, MAX_RANKED_CLASSES + 1])
 def test_predictions_survive_a_round_trip(tmp_path: Path, classes: int):
-    kept = drawn(40, classes)
+    outputs = drawn(40, classes)
     assert predictions_class("classes") is ClassPredictions
-    save(tmp_path, kept, evaluation_of(kept, [f"c{n}" for n in range(classes)], seed=0))
+    save(tmp_path, outputs, evaluation_of(outputs, [f"c{n}" for n in range(classes)], seed=0))
     read = load_predictions(tmp_path)
     assert isinstance(read, ClassPredictions)
-    assert all(np.array_equal(one, other) and one.dtype == other.dtype for one, other in zip(read, kept, strict=True))
-    parts = [ClassPredictions(*(column[rows] for column in kept)) for rows in (slice(7), slice(7, None))]
-    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), kept, strict=True))
+    assert all(
+        np.array_equal(one, other) and one.dtype == other.dtype for one, other in zip(read, outputs, strict=True)
+    )
+    parts = [ClassPredictions(*(column[rows] for column in outputs)) for rows in (slice(7), slice(7, None))]
+    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), outputs, strict=True))
     content = json.loads((tmp_path / "evaluation.json").read_text())
     assert content["task"] == "classes"
     assert sum(count for *_, count in content["confusions"]) == 40

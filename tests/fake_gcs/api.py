@@ -93,7 +93,7 @@ class Api:
         self.url = url
         self.buckets: dict[str, Bucket] = {}
         self.page_sizes: Iterator[int] = repeat(1000)
-        """How many items the next pages hold at most: a bucket may give fewer than were asked for, and even none."""
+        """Maximum number of items of each next page. A bucket may return fewer than requested, and even none."""
         self._keep = keep
         self._sessions: dict[str, Session] = {}
         self._operations: dict[str, Callable[[Call], Answer]] = {
@@ -446,9 +446,12 @@ def bucket_resource(bucket: Bucket) -> dict[str, object]:
 
 
 def denied(caller: str, bucket: Bucket, call: Call) -> str:
-    right = f"storage.{'buckets' if call.operation.startswith('bucket') else 'objects'}.{call.operation}"
+    permission = f"storage.{'buckets' if call.operation.startswith('bucket') else 'objects'}.{call.operation}"
     place = f"the Google Cloud Storage bucket {bucket.name}"
-    return f"{caller} does not have {right} access to {place}. Permission '{right}' denied (or it may not exist)."
+    return (
+        f"{caller} does not have {permission} access to {place}. "
+        f"Permission '{permission}' denied (or it may not exist)."
+    )
 
 
 def in_json(resource: Mapping[str, object], status: int = 200) -> Answer:
@@ -457,7 +460,7 @@ def in_json(resource: Mapping[str, object], status: int = 200) -> Answer:
 
 
 def refusal(error: ApiError, as_text: bool) -> Answer:
-    """The answer to a call that failed. A refused download is told in plain text, all else in JSON."""
+    """The answer to a call that failed: plain text for a refused download, otherwise JSON."""
     if error.status == 304:
         return Answer(304, [], Content(b""), 0, 0)
     if as_text:

@@ -30,7 +30,7 @@ class ApiError(Exception):
 
 
 class Content:
-    """The bytes of an object: in memory, or in a file that is read only when asked for."""
+    """The bytes of an object: in memory, or in a file that is read only on request."""
 
     def __init__(self, source: bytes | Path) -> None:
         self.source = source
@@ -152,7 +152,7 @@ class Bucket:
     def find(
         self, name: str, generation: int | None = None, conditions: Preconditions = ALWAYS, reading: bool = False
     ) -> StoredObject:
-        """The live object, if it is the generation asked for; raises 404, 412, 304."""
+        """The live object, if it is the requested generation; raises 404, 412, 304."""
         with self.lock:
             live = self.objects.get(name)
             if live is None or generation not in (None, live.generation):
@@ -174,14 +174,14 @@ class Bucket:
         _ = content.crc32c if components else (content.crc32c, content.md5)
         with self.lock:
             conditions.check(self.objects.get(name))
-            created = self._created(name, self._kept(content), properties, components)
+            created = self._created(name, self._stored(content), properties, components)
             if name not in self.objects:
                 insort(self.names, name)
             self.objects[name] = created
             return created
 
     def adopt(self, name: str, content: Content) -> StoredObject:
-        """Like `create`, but the content is hashed when first asked for, and stays where it is."""
+        """Like `create`, but the content is hashed on the first request, and stays where it is."""
         with self.lock:
             if name not in self.objects:
                 insort(self.names, name)
@@ -234,14 +234,14 @@ class Bucket:
         self.last_generation = max(self.last_generation + 1, now)
         return StoredObject(self.name, name, content, self.last_generation, 1, now, properties, components)
 
-    def _kept(self, content: Content) -> Content:
+    def _stored(self, content: Content) -> Content:
         if self.keep is None or isinstance(content.source, Path):
             return content
         path = self.keep / f"{self.name}-{max(self.last_generation + 1, time.time_ns() // 1000)}"
         path.write_bytes(content.source)
-        kept = Content(path)
-        kept.__dict__.update(crc32c=content.crc32c, md5=content.md5)
-        return kept
+        stored = Content(path)
+        stored.__dict__.update(crc32c=content.crc32c, md5=content.md5)
+        return stored
 
 
 def page_of(found: list[str | StoredObject], last: str | None) -> Page:

@@ -65,7 +65,7 @@ class FakeGcs:
             raise ExceptionGroup("the fake server itself failed", self._http.errors)
 
     def create_bucket(self, name: str, access: Access = "public", requester_pays: bool = False) -> None:
-        """access: "private" answers 401 to whoever brings no token, "forbidden" 403 to everybody."""
+        """With access "private", requests without a token get status 401. With "forbidden", all requests get 403."""
         self.api.create_bucket(name, access, requester_pays)
 
     def put(self, bucket: str, name: str, content: bytes, encrypted: bool = False) -> int:
@@ -74,7 +74,7 @@ class FakeGcs:
         return self.api.buckets[bucket].create(name, Content(content), key).generation
 
     def put_folder(self, bucket: str, prefix: str, folder: Path) -> None:
-        """Every file under `folder`, named by its relative path behind `prefix`; read when asked for."""
+        """Every file under `folder`, named by its relative path behind `prefix`; read on the first request."""
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             self.api.buckets[bucket].adopt(prefix + path.relative_to(folder).as_posix(), Content(path))
 
@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(answer)
 
     def _send(self, answer: Answer, end: int | None = None) -> None:
-        """Head and body; of the body only what lies before `end`, though the head promises all of it."""
+        """Head and body. The body is cut at `end`, but the head has the length of the whole body."""
         reached = answer.end if end is None else end
         head = head_of(answer)
         self.server.gcs.count_sent(reached - answer.start)

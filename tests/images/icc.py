@@ -60,8 +60,8 @@ def _xyz(values: Sequence[float]) -> bytes:
 def _profile(
     space: bytes, tags: dict[bytes, bytes], name: str, kind: bytes = b"mntr", connection: bytes = b"XYZ "
 ) -> bytes:
-    words = name.encode("ascii") + b"\0"
-    described = b"desc" + bytes(4) + struct.pack(">I", len(words)) + words + bytes(78)
+    text = name.encode("ascii") + b"\0"
+    described = b"desc" + bytes(4) + struct.pack(">I", len(text)) + text + bytes(78)
     tags = tags | {b"wtpt": _xyz((0.9642, 1, 0.8249)), b"desc": described, b"cprt": b"text" + bytes(4) + b"none\0"}
     table, data = b"", b""
     for tag, content in tags.items():

@@ -6,9 +6,9 @@ from tests.images.drawn import encoded, scene, usable
 
 HASHED = Rules(perceptual_hash=True)
 FORMS = {
-    "kept": ("JPEG", {}),
-    "kept PNG": ("PNG", {}),
-    "anew": ("BMP", {}),
+    "unchanged": ("JPEG", {}),
+    "unchanged PNG": ("PNG", {}),
+    "encoded again": ("BMP", {}),
     "progressive": ("JPEG", {"progressive": True}),
 }
 

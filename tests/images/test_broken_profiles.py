@@ -47,7 +47,7 @@ BROKEN = {
 
 @both_checks
 @pytest.mark.parametrize("name", BROKEN)
-def test_an_image_with_a_broken_profile_is_kept(name: str, rules: Rules):
+def test_an_image_with_a_broken_profile_is_usable(name: str, rules: Rules):
     found = usable(BROKEN[name], rules)
     assert found.profile == "ignored"
     if name.startswith("png"):

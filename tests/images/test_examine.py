@@ -131,7 +131,7 @@ def test_transparent_pixels_become_white():
 
 @both_checks
 @pytest.mark.parametrize(
-    ("image", "words"),
+    ("image", "message"),
     [
         (b"", "the file is empty"),
         (b"<html>no image</html>", "not an image: it starts with b'<html>no'"),
@@ -143,13 +143,13 @@ def test_transparent_pixels_become_white():
     ],
     ids=["empty", "html", "zeros", "half", "header", "png", "markers"],
 )
-def test_broken_images_are_rejected_with_a_reason_and_advice(image: bytes, words: str, rules: Rules):
+def test_broken_images_are_rejected_with_a_reason_and_advice(image: bytes, message: str, rules: Rules):
     found = rejection(image, rules)
-    assert re.search(words, found.reason)
+    assert re.search(message, found.reason)
     assert found.advice
 
 
-def test_damage_in_the_body_is_found_unless_only_the_header_is_checked():
+def test_damage_in_the_body_is_a_reason_for_rejection_unless_only_the_header_is_checked():
     assert "cannot be decoded" in rejection(broken_scan(), STRICT).reason
     trusted = usable(broken_scan(), HEADER)
     assert (trusted.encoded, trusted.height, trusted.width) == (broken_scan(), 48, 64)

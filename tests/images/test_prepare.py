@@ -66,7 +66,7 @@ def test_shrinking_by_halves_first_matches_the_full_resolution(size: tuple[int, 
     assert 10 * math.log10(255**2 / error) > 38  # decibels; JPEG of quality 95 itself has 33 to 38 on photographs
 
 
-def test_damage_is_found_when_an_image_is_decoded_at_reduced_size():
+def test_a_damaged_image_is_rejected_when_decoded_at_reduced_size():
     image = encoded(scene(800, 600), "JPEG")
     assert "damaged JPEG" in rejection(image[: len(image) // 2], RESIZE).reason
 

@@ -89,7 +89,7 @@ CHOICES = {
     "nothing comes again": ("auto", {}, 1, TRAIN, "off"),
     "read whole each time": ("auto", {"crop": "random_resized"}, 2, TRAIN, "off"),
     "others in each epoch": ("auto", {"balanced": True}, 2, TRAIN, "off"),
-    "asked for": ("memory", {}, 1, TRAIN, "memory"),
+    "requested": ("memory", {}, 1, TRAIN, "memory"),
     "not wanted": ("off", {}, 2, TRAIN, "off"),
 }
 
@@ -103,7 +103,7 @@ def test_the_chosen_cache(dataset: Dataset, tmp_path: Path, name: str):
     assert not (tmp_path / "kept").exists()
 
 
-WORDS = {
+MESSAGES = {
     "memory": ("auto", TRAIN, r"decoded images are kept in memory: they need about 0\.0 of \d+\.\d GB"),
     "too many": (
         "auto",
@@ -116,18 +116,18 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("name", MESSAGES)
 def test_the_chosen_cache_is_logged(dataset: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str):
-    choice, train, words = WORDS[name]
+    choice, train, message = MESSAGES[name]
     caplog.set_level(logging.INFO)
     with open_cache(choice, tmp_path / "kept", with_examples(dataset, train), OPTIONS, Server(), 2):
         pass
-    said = "".join(record.getMessage() for record in caplog.records)
-    assert re.fullmatch(words, said)
+    logged = "".join(record.getMessage() for record in caplog.records)
+    assert re.fullmatch(message, logged)
 
 
 @pytest.mark.parametrize(
-    ("choice", "words"),
+    ("choice", "message"),
     [
         (
             "memory",
@@ -141,9 +141,9 @@ def test_the_chosen_cache_is_logged(dataset: Dataset, tmp_path: Path, caplog: py
         ),
     ],
 )
-def test_a_requested_cache_that_does_not_fit_is_refused(dataset: Dataset, tmp_path: Path, choice: Any, words: str):
+def test_a_requested_cache_that_does_not_fit_is_refused(dataset: Dataset, tmp_path: Path, choice: Any, message: str):
     with (
-        pytest.raises(BadInput, match=words),
+        pytest.raises(BadInput, match=message),
         open_cache(choice, tmp_path / "kept", with_examples(dataset, MANY), OPTIONS, Server(), 2),
     ):
         pass
@@ -284,7 +284,7 @@ def test_a_killed_first_pass_starts_again(
     assert not list(tmp_path.glob("*/*.lockfile"))
 
 
-def kept_files(folder: Path, pattern: str) -> Path:
+def cache_file(folder: Path, pattern: str) -> Path:
     [found] = folder.glob(f"*/{pattern}")
     return found
 
@@ -308,12 +308,12 @@ def test_a_damaged_cache_is_removed_and_written_again(
     with disk(tmp_path, dataset) as options:
         trained(published, options, epochs=1)
         validation = validated(published, options)
-    path = kept_files(tmp_path, f"images-{file}")
+    path = cache_file(tmp_path, f"images-{file}")
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     split = file.partition(".")[0]
     read = trained if split == "train" else validated
-    words = "the decoded images in .* were damaged .* and have been removed: the next attempt decodes them again"
-    with pytest.raises(CacheDamaged, match=words), disk(tmp_path, dataset) as options, damage_named(published):
+    message = "the decoded images in .* were damaged .* and have been removed: the next attempt decodes them again"
+    with pytest.raises(CacheDamaged, match=message), disk(tmp_path, dataset) as options, damage_named(published):
         read(published, options)
     assert not list(tmp_path.glob(f"*/images-{split}*"))
     with disk(tmp_path, dataset) as options:
@@ -326,7 +326,7 @@ def test_another_error_does_not_remove_the_cache(published: Path, dataset: Datas
         trained(published, options, epochs=1)
     with pytest.raises(tf.errors.DataLossError), disk(tmp_path, dataset):
         raise tf.errors.DataLossError(None, None, "of something else")
-    assert kept_files(tmp_path, "images-train.index").exists()
+    assert cache_file(tmp_path, "images-train.index").exists()
 
 
 # --- the owner of a cache ---------------------------------------------------------------------------------------------

@@ -94,7 +94,9 @@ def test_every_epoch_after_the_first_reads_only_the_local_disk(gcs: FakeGcs, pub
 
 
 @pytest.mark.long
-def test_a_failed_download_ends_the_epoch_and_is_kept_as_the_failure(gcs: FakeGcs, published: Path, tmp_path: Path):
+def test_a_failed_download_ends_the_epoch_and_becomes_the_failure_of_the_reader(
+    gcs: FakeGcs, published: Path, tmp_path: Path
+):
     gcs.put_folder("bucket", "published/", published)
     fault = gcs.fail("corrupt", on="download", matches="train-00003", times=None)
     # With more epochs, another thread could request the same shard again before the failure is known.

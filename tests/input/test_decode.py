@@ -85,7 +85,7 @@ def test_a_crop_matches_the_same_crop_by_pillow(run: Callable[..., Any], kind: s
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "RAW"])
-def test_a_crop_of_the_right_size_is_not_resampled(run: Callable[..., Any], kind: str):
+def test_a_crop_of_the_target_size_is_not_resampled(run: Callable[..., Any], kind: str):
     image = Image.effect_noise((90, 80), 90).convert("RGB")
     content = image.tobytes() if kind == "RAW" else file_of(image, kind)
     form = RAW if kind == "RAW" else RecordFormat()

@@ -32,7 +32,7 @@ def test_only_the_marked_images_are_mirrored(
     flip: Flip, kind: type, shape: tuple[int, ...], mirrored: tuple[bool, ...]
 ):
     images = np.random.default_rng(0).integers(0, 256, shape).astype(kind)
-    expected = [image[:, ::-1] if told else image for image, told in zip(images, mirrored, strict=True)]
+    expected = [image[:, ::-1] if is_mirrored else image for image, is_mirrored in zip(images, mirrored, strict=True)]
     found = flip(tf.constant(images), tf.constant(mirrored))
     assert (found.shape, found.dtype) == (shape, kind)
     assert np.array_equal(found.numpy(), np.stack(expected))

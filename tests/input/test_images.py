@@ -30,8 +30,8 @@ def published_of(root: Path, images: int, **settings: Any) -> Path:
         path = root / "source" / f"class{number % 3}" / f"{number:03d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40 + number % 5, 41), (number, 255 - number, 0)).save(path)
-    told = {"source_uri": str(root / "source"), "workspace": str(root / "workspace"), "num_shards": 4, **settings}
-    return Path(build(settings_from(told))["dataset"])
+    values = {"source_uri": str(root / "source"), "workspace": str(root / "workspace"), "num_shards": 4, **settings}
+    return Path(build(settings_from(values))["dataset"])
 
 
 @pytest.fixture(scope="module")
@@ -229,10 +229,10 @@ def test_balanced_classes_occur_equally_often(tmp_path: Path):
     options = replace(OPTIONS, balanced=True)
     batches = [*training_batches(folder, options, epochs=3)]
     assert len(batches) == 3 * steps_per_epoch(dataset, 7)
-    kept = [
+    keys = [
         int(label) for _, labels, weights in batches for label, weight in zip(labels, weights, strict=True) if weight
     ]
-    counts = Counter(kept)
+    counts = Counter(keys)
     wanted = dataset.splits["train"].examples
     assert sum(counts.values()) == 3 * wanted
     assert all(abs(count - wanted) <= 9 for count in counts.values()), counts
@@ -348,7 +348,7 @@ def test_a_missing_dataset_is_reported(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ({"image_size": 0}, "image_size must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
@@ -360,6 +360,6 @@ def test_a_missing_dataset_is_reported(tmp_path: Path):
         ({"cache": "memory", "balanced": True}, "cache must be off with balanced"),
     ],
 )
-def test_invalid_options_are_refused(values: dict[str, Any], words: str):
-    with pytest.raises(ValueError, match=words):
+def test_invalid_options_are_refused(values: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
         BatchOptions(**{"image_size": 32, "batch_size": 8, **values})

@@ -34,8 +34,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = root / "source" / ("rare" if number % 10 == 0 else "many") / f"{number:03d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40, 41), (number, 255 - number, 0)).save(path)
-    told = {"source_uri": str(root / "source"), "workspace": str(root / "workspace"), "num_shards": 4}
-    return Path(build(settings_from(told))["dataset"])
+    settings = {"source_uri": str(root / "source"), "workspace": str(root / "workspace"), "num_shards": 4}
+    return Path(build(settings_from(settings))["dataset"])
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +73,8 @@ def test_each_number_belongs_to_its_image_and_occurs_once_per_epoch(
     published: Path, tmp_path: Path, cache: str, start: int
 ):
     dataset = load(published)
-    kept = str(tmp_path / "images") if cache == "disk" else cache
-    batches = numbered_batches(published, replace(OPTIONS, cache=kept), epochs=2, start=start)
+    choice = str(tmp_path / "images") if cache == "disk" else cache
+    batches = numbered_batches(published, replace(OPTIONS, cache=choice), epochs=2, start=start)
     of_images = dict(enumerate(colors(published, dataset)))
     real = [*seen(batches)]
     assert all(of_images[number] == color for number, color in [*real, *seen(batches, weight=0.0)])
@@ -114,11 +114,11 @@ def test_copies_from_a_bucket_have_the_same_numbers(gcs: FakeGcs, published: Pat
 @pytest.mark.parametrize("cache", ["off", "memory"])
 def test_batches_without_numbers_equal_the_mirrored_numbered_batches(stripes: Path, cache: str, flip: bool):
     options = replace(OPTIONS, cache=cache, flip=flip)
-    told: list[bool] = []
+    flips: list[bool] = []
     with_numbers = numbered_batches(stripes, options, epochs=2)
     for ours, theirs in zip(training_batches(stripes, options, epochs=2), with_numbers, strict=True):
         images, labels, weights, mirrored, _ = theirs
-        told += mirrored.numpy().tolist()
+        flips += mirrored.numpy().tolist()
         same = zip(ours, (flipped(images, mirrored), labels, weights), strict=True)
         assert all(np.array_equal(*pair) for pair in same)
-    assert (0.3 < np.mean(told) < 0.7) if flip else not any(told)
+    assert (0.3 < np.mean(flips) < 0.7) if flip else not any(flips)

@@ -21,8 +21,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = root / "source" / "ab"[number % 2] / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(jpeg(number, (60, 50)))
-    told = {"source_uri": str(root / "source"), "workspace": str(root / "w"), "num_shards": 4}
-    return Path(build(settings_from(told))["dataset"])
+    settings = {"source_uri": str(root / "source"), "workspace": str(root / "w"), "num_shards": 4}
+    return Path(build(settings_from(settings))["dataset"])
 
 
 def output_of(program: str, *arguments: object) -> str:

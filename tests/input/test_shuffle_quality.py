@@ -152,21 +152,21 @@ def some_result(**values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("enough", "words"),
+    ("enough", "last_line"),
     [
         (32, "shuffle_megabytes=32 is enough"),
         (0, "no buffer is needed: shuffle_megabytes=1 is enough"),
         (None, "even shuffle_megabytes=65536 is not enough: build the dataset again, which shuffles it"),
     ],
 )
-def test_the_result_is_formatted_as_a_table(enough: int | None, words: str):
+def test_the_result_is_formatted_as_a_table(enough: int | None, last_line: str):
     *_, none, as_set, everything, _, _, _, last = format_shuffle_quality(
         some_result(enough_megabytes=enough)
     ).splitlines()
     assert none.split() == ["1", "0.1", "|", "0.200", "|", "9.0", "no", "buffer"]
     assert as_set.endswith("9.0  shuffle_megabytes=26, as set")
     assert everything.endswith("9.0  all")
-    assert last == words
+    assert last == last_line
 
 
 def test_a_set_buffer_that_holds_all_examples_is_marked_as_both():
@@ -196,7 +196,7 @@ def test_left_out_examples_and_settings_are_logged(
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "is_logged"),
     [
         ({"crop": "random_resized"}, False),
         ({}, True),
@@ -205,11 +205,11 @@ def test_left_out_examples_and_settings_are_logged(
     ],
 )
 def test_a_cache_that_shuffles_later_epochs_is_logged(
-    published: Path, caplog: pytest.LogCaptureFixture, values: dict[str, str], said: bool
+    published: Path, caplog: pytest.LogCaptureFixture, values: dict[str, str], is_logged: bool
 ):
     caplog.set_level("INFO")
     shuffle_quality(published, settings_of(**values))
-    assert ("later epochs are shuffled completely" in caplog.text) is said
+    assert ("later epochs are shuffled completely" in caplog.text) is is_logged
 
 
 def test_a_batch_size_of_1_and_a_missing_dataset_are_refused(published: Path, tmp_path: Path):
@@ -239,8 +239,8 @@ def test_the_command_prints_the_result_as_json(published: Path):
     result = json.loads(done.stdout)
     assert done.returncode == 0
     assert (result["dataset"], result["shuffle_megabytes"]) == (str(published), 3)
-    words = ("loading TensorFlow", "these are the orders with cache=off", "labels: ", "orders of training: ")
-    assert [line for line in done.stderr.splitlines() if not line.startswith(words)] == []
+    prefixes = ("loading TensorFlow", "these are the orders with cache=off", "labels: ", "orders of training: ")
+    assert [line for line in done.stderr.splitlines() if not line.startswith(prefixes)] == []
 
 
 def test_the_command_prints_an_error_as_one_line(tmp_path: Path):

@@ -179,7 +179,7 @@ def test_labels_of_any_type_become_ids(tmp_path: Path, column: Column, values: d
         ("float", "1e3", 1000.0),
     ],
 )
-def test_the_text_of_a_label_stands_for_a_value(kind: Any, text: str, value: Any):
+def test_the_text_of_a_label_is_converted_to_a_value(kind: Any, text: str, value: Any):
     assert value_of_text(Column("label", kind), text) == value
 
 
@@ -308,17 +308,17 @@ def test_balanced_rows_are_refused(published: Path):
 
 
 @pytest.mark.parametrize(
-    ("columns", "words"),
+    ("columns", "message"),
     [
         ([COLUMNS[-1]], "has no feature"),
         ([Column("a", "int", missing=1), Column("a_is_present", "int"), COLUMNS[-1]], "has the name of the mask of"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused(tmp_path: Path, columns: Sequence[Column], words: str):
+def test_a_schema_that_cannot_be_used_is_refused(tmp_path: Path, columns: Sequence[Column], message: str):
     task: Task = "classification"
     rows = [dict.fromkeys(("a", "a_is_present"), 1) | {"label": number % 2} for number in range(8)]
     folder = make_table(tmp_path / "made", columns, {"train": rows, "validation": rows[:2]}, task)
-    with pytest.raises(DatasetError, match=words):
+    with pytest.raises(DatasetError, match=message):
         training_batches(folder, OPTIONS)
 
 

@@ -27,7 +27,7 @@ def test_a_graph_of_tensorflow_operations_calls_no_python():
     assert python_calls(step.get_concrete_function(tf.TensorSpec([], tf.float32)).graph) == 0
 
 
-def test_python_code_is_found_in_the_graph_and_in_functions_that_it_calls():
+def test_python_code_is_counted_in_the_graph_and_in_functions_that_it_calls():
     inner = tf.function(_doubled)
 
     @tf.function
@@ -38,7 +38,7 @@ def test_python_code_is_found_in_the_graph_and_in_functions_that_it_calls():
     assert python_calls(step.get_concrete_function(tf.TensorSpec([], tf.float32)).graph) == 2
 
 
-def test_python_code_in_a_branch_is_found():
+def test_python_code_in_a_branch_is_counted():
     step = tf.function(lambda x: tf.cond(x > 0, lambda: _doubled(x), lambda: x))
     assert python_calls(step.get_concrete_function(tf.TensorSpec([], tf.float32)).graph) == 1
 
@@ -107,7 +107,7 @@ def test_the_switch_for_batches_of_equal_number_exists():
     assert strategy.extended.experimental_enable_get_next_as_optional is False
 
 
-def test_the_handler_of_sigterm_is_kept():
+def test_the_handler_of_sigterm_is_restored():
     before = signal.getsignal(signal.SIGTERM)
     with sigterm_handler_kept():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -24,7 +24,7 @@ BESIDE_OTHERS = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 100.0, "proc/core_wait_pc
 
 
 @pytest.mark.parametrize(
-    ("changed", "limits", "words"),
+    ("changed", "limits", "sentence"),
     [
         ({}, [], "Nothing on this machine limits this program, so it waits for a server, a lock or a timer"),
         (BUSY, [Limit.DECODING], "Limited by its own work on all cores: it kept 3.7 of 4 cores busy"),
@@ -47,11 +47,13 @@ BESIDE_OTHERS = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 100.0, "proc/core_wait_pc
         ),
     ],
 )
-def test_the_verdict_names_the_exhausted_resource(changed: dict[str, float], limits: list[Limit], words: str) -> None:
+def test_the_verdict_names_the_exhausted_resource(
+    changed: dict[str, float], limits: list[Limit], sentence: str
+) -> None:
     samples = pandas.DataFrame([{"time": float(second), **IDLE, **changed} for second in range(10)])
     judged = diagnose_from_outside(samples)
     assert list(judged.limits) == limits, judged.sentence
-    assert words in judged.sentence
+    assert sentence in judged.sentence
     assert judged.sentence.endswith(f"{UNKNOWN_FROM_OUTSIDE}.")
 
 

@@ -95,11 +95,11 @@ def series(archive: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_an_offline_archive_contains_parameters_and_all_metrics(tmp_path: Path) -> None:
-    location, words = train(tmp_path, {})
+    location, output = train(tmp_path, {})
     archive = Path(location)
     assert archive == tmp_path / "comet" / "try-1" / f"{experiment_key('dag/run/v1')}.zip"
     assert list(archive.parent.iterdir()) == [archive]
-    assert f"comet upload {archive}\n" in words
+    assert f"comet upload {archive}\n" in output
 
     found = series(archive)
     assert found["loss"] == [(1, 0.5), (2, 0.25)]
@@ -124,9 +124,9 @@ def test_an_offline_archive_contains_parameters_and_all_metrics(tmp_path: Path) 
 def test_a_retry_overwrites_no_archive(tmp_path: Path) -> None:
     first = Path(train(tmp_path, {})[0])
     content = first.read_bytes()
-    location, words = train(tmp_path, {})
+    location, output = train(tmp_path, {})
     second = Path(location)
-    assert f"comet upload {first} {second}\n" in words
+    assert f"comet upload {first} {second}\n" in output
     assert second.parent.name == "try-2"
     assert first.read_bytes() == content
     assert second.name == first.name  # the same experiment
@@ -138,38 +138,38 @@ SECRET = "a1B2c3D4e5F6g7H8i9J0k1L2m"
 def train_online(folder: Path, accepts: bool, goes_away: bool = False) -> tuple[str, str, dict[str, bytes]]:
     """Return location, stderr, and the bodies that the server received, by path."""
     with comet_server(accepts, goes_away) as (url, received):
-        location, words = train(folder, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
-    return location, words, received
+        location, output = train(folder, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
+    return location, output, received
 
 
 def test_metrics_are_sent_to_the_server_with_a_valid_key(tmp_path: Path) -> None:
-    location, words, received = train_online(tmp_path, accepts=True)
+    location, output, received = train_online(tmp_path, accepts=True)
     assert location.endswith(experiment_key("dag/run/v1"))
     assert list((tmp_path / "comet").iterdir()) == []
-    assert "WARNING" not in words
+    assert "WARNING" not in output
     sent = received[METRICS].decode()
     assert all(f'"{name}"' in sent for name in ("loss", "epoch/time_s", "input/wait_ms", "step/time_ms/max"))
-    assert SECRET not in words
+    assert SECRET not in output
 
 
 def test_a_refused_key_leads_to_an_offline_archive_without_the_secret(tmp_path: Path) -> None:
-    archive, words, _ = train_online(tmp_path, accepts=False)
+    archive, output, _ = train_online(tmp_path, accepts=False)
     assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]
     assert [path.name for path in (tmp_path / "comet").iterdir()] == ["try-1"]
-    assert "an offline archive is written instead" in words
-    assert SECRET not in words
+    assert "an offline archive is written instead" in output
+    assert SECRET not in output
 
 
 @pytest.mark.long
 def test_a_lost_server_leads_to_a_complete_offline_archive(tmp_path: Path) -> None:
     """Comet itself would create another experiment, or lose the unsent values if the server is lost at the end."""
-    archive, words, received = train_online(tmp_path, accepts=True, goes_away=True)
+    archive, output, received = train_online(tmp_path, accepts=True, goes_away=True)
     assert b"0.25" not in received[METRICS]
     assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]
     assert about(Path(archive))["resume_strategy"] == "get_or_create"
-    assert f"comet upload {archive}\n" in words
-    assert "force-reupload" not in words
-    assert SECRET not in words
+    assert f"comet upload {archive}\n" in output
+    assert "force-reupload" not in output
+    assert SECRET not in output
     assert_all_is_recorded(tmp_path)
 
 
@@ -178,11 +178,11 @@ def test_an_unreachable_server_leads_to_an_offline_archive_without_the_secret(tm
     with socket.socket() as listener:  # It does not listen, so connections are refused. comet_ml retries for 20 s.
         listener.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/clientlib/"
-        archive, words = train(tmp_path, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
+        archive, output = train(tmp_path, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
     assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]
-    assert "an offline archive is written instead" in words
-    assert SECRET not in words
-    assert "urllib3" not in words
+    assert "an offline archive is written instead" in output
+    assert SECRET not in output
+    assert "urllib3" not in output
 
 
 @contextmanager
@@ -241,12 +241,12 @@ def test_the_next_attempt_packs_files_of_a_killed_attempt(tmp_path: Path) -> Non
     with training(tmp_path, {}) as process:
         process.kill()
         process.wait()
-    location, words = train(tmp_path, {})
+    location, output = train(tmp_path, {})
     first, second = sorted((tmp_path / "comet").glob("*/*.zip"))
     assert str(second) == location
     assert series(first)["loss"] == series(second)["loss"]
-    assert f"packed the values that a killed attempt could not send to Comet: {first}" in words
-    assert f"comet upload {first} {second}\n" in words
+    assert f"packed the values that a killed attempt could not send to Comet: {first}" in output
+    assert f"comet upload {first} {second}\n" in output
 
 
 def test_files_of_a_killed_online_training_are_packed(tmp_path: Path) -> None:

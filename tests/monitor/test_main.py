@@ -137,7 +137,7 @@ def test_a_signal_stops_sampling_the_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "code", "message"),
     [
         (
             ["--", "no-such-command-here"],
@@ -154,11 +154,11 @@ def test_a_signal_stops_sampling_the_machine() -> None:
     ],
 )
 def test_invalid_arguments_are_reported_and_nothing_is_written(
-    tmp_path: Path, arguments: list[str], code: int, words: str
+    tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     exit_code, _, err = run("--to", str(tmp_path / "samples"), *arguments)
     assert (exit_code, list(tmp_path.iterdir())) == (code, []), err
-    assert words in err
+    assert message in err
     assert "Traceback" not in err
 
 

@@ -370,7 +370,7 @@ def test_repeated_steps_replace_earlier_rows(
     pandas.testing.assert_frame_equal(read(tmp_path, kind, ["x"]), table)
 
 
-def test_all_samples_are_kept(tmp_path: Path) -> None:
+def test_all_samples_are_read_back(tmp_path: Path) -> None:
     written(tmp_path, "samples", [7, 7, 8])
     written(tmp_path, "samples", [5])
     assert read(tmp_path, "samples")["step"].tolist() == [7, 7, 8, 5]

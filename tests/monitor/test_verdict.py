@@ -167,7 +167,7 @@ def test_python_code_in_the_step_can_be_the_limit(means: dict[str, float], limit
 
 
 @pytest.mark.parametrize(
-    ("epochs", "limits", "words"),
+    ("epochs", "limits", "sentence"),
     [
         (
             {"epoch/validation_s": [1.0], "epoch/callbacks_s": [110.0]},
@@ -179,10 +179,12 @@ def test_python_code_in_the_step_can_be_the_limit(means: dict[str, float], limit
         ({"epoch/validation_s": [0.5]}, [Limit.COMPUTE], "Compute-bound: 100% of the step time is computing"),
     ],
 )
-def test_time_between_epochs_can_be_the_limit(epochs: dict[str, list[float]], limits: list[Limit], words: str) -> None:
+def test_time_between_epochs_can_be_the_limit(
+    epochs: dict[str, list[float]], limits: list[Limit], sentence: str
+) -> None:
     judged = diagnose(batches(0, 100), samples(**IDLE), cores=16, epochs={**epochs, "time": [1030.0]})
     assert list(judged.limits) == limits
-    assert words in judged.sentence
+    assert sentence in judged.sentence
 
 
 def test_checkpoints_are_separated_from_host_time() -> None:

@@ -35,13 +35,13 @@ def test_a_verdict_is_correct_if_it_names_only_the_known_limit(
     assert job.is_named_by(frozenset(named), beside_others=True) == beside
 
 
-@pytest.mark.parametrize(("images_per_s", "right"), [(40, True), (80, True), (81, False)])
-def test_other_programs_are_a_correct_limit_if_they_slow_the_job_down(images_per_s: float, right: bool) -> None:
+@pytest.mark.parametrize(("images_per_s", "expected"), [(40, True), (80, True), (81, False)])
+def test_other_programs_are_a_correct_limit_if_they_slow_the_job_down(images_per_s: float, expected: bool) -> None:
     job = Job("waits", frozenset({Limit.READING}))
     beside = Seen("waits", BESIDE, ["reading", "other programs"], images_per_s=images_per_s)
     alone = Seen("waits", ALONE, ["reading"], images_per_s=100)
-    assert verdicts.is_right(job, beside, alone) == right
-    assert not verdicts.is_right(job, beside)
+    assert verdicts.is_correct(job, beside, alone) == expected
+    assert not verdicts.is_correct(job, beside)
 
 
 def test_job_names_are_unique_and_changes_refer_to_jobs() -> None:
@@ -81,7 +81,7 @@ def test_some_jobs_get_a_correct_verdict(name: str, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
     [job] = [job for job in JOBS if job.name == name]
     seen = verdicts.run(job, ALONE)
-    assert verdicts.is_right(job, seen), seen.verdict
+    assert verdicts.is_correct(job, seen), seen.verdict
 
 
 @pytest.mark.long
@@ -90,4 +90,4 @@ def test_a_job_next_to_other_programs_gets_a_correct_verdict(tmp_path: Path, mon
     monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
     [job] = [job for job in JOBS if job.name == "small CNN on the cores"]
     seen = verdicts.run(job, BESIDE)
-    assert verdicts.is_right(job, seen), seen.verdict
+    assert verdicts.is_correct(job, seen), seen.verdict

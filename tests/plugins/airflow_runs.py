@@ -37,7 +37,7 @@ def add_run(
     state: str = "success",
     pool: str = GPU_POOL,
     failed: Mapping[str, int] = NOTHING,
-    words: str = "",
+    error: str = "",
     comparison: str = "",
 ) -> None:
     """Add a run, which starts one minute after the previous one.
@@ -49,7 +49,7 @@ def add_run(
         state: State of the run.
         pool: Pool of the task `train`.
         failed: The minute of the failure for each failed task.
-        words: The error message that each failed task stored.
+        error: The error message that each failed task stored.
         comparison: Location of the comparison of inputs, which the task stored. Empty: nothing was stored.
     """
     with create_session() as session:
@@ -65,8 +65,8 @@ def add_run(
                 session.execute(update(TaskInstance).where(TaskInstance.run_id == run_id).values(state="failed"))
             else:
                 session.execute(insert(TaskInstance).values(**of_task, **ended))
-            if words:
-                left = {"key": FAILURE, "value": words}
+            if error:
+                left = {"key": FAILURE, "value": error}
                 session.execute(insert(XComModel).values(**of_task, **left, dag_run_id=number))
         for key, place in ((TRAINING_PLACE, training), (COMPARISON_PLACE, comparison or None)):
             if place is not None:

@@ -65,7 +65,7 @@ def logged_in(browser: Browser, ui: Ui) -> LoggedIn:
     """A function that opens a browser context of a user, who logged in on the page of Airflow."""
 
     @cache
-    def kept(user: str) -> Any:
+    def login_state_of(user: str) -> Any:
         with patient(browser.new_context(base_url=ui.url)) as context:
             page = context.new_page()
             page.goto("/")
@@ -77,7 +77,9 @@ def logged_in(browser: Browser, ui: Ui) -> LoggedIn:
 
     def opened(user: str, **options: Any) -> BrowserContext:
         size = {"width": WIDTH, "height": 1000}
-        return patient(browser.new_context(base_url=ui.url, storage_state=kept(user), viewport=size, **options))
+        return patient(
+            browser.new_context(base_url=ui.url, storage_state=login_state_of(user), viewport=size, **options)
+        )
 
     return opened
 
@@ -167,7 +169,7 @@ class Tab(Seen):
         return str(self.frame.locator("article").get_attribute("data-state"))
 
     @property
-    def words(self) -> str:
+    def progress(self) -> str:
         """The progress and the numbers below it."""
         return self.frame.locator(".head, .tiles").all_inner_texts().__str__()
 
@@ -203,17 +205,17 @@ def test_a_training_is_started_from_the_form_and_updates_on_the_tab(
         tab = Tab(context, triggered)
         tab.frame.evaluate("window.never_loaded_again = true")
         until(lambda: tab.state == "training", 900, 0.2)
-        words, drawn = tab.words, last_step_drawn(tab)
-        until(lambda: tab.words != words and last_step_drawn(tab) > drawn, pause=0.2)
+        progress, drawn = tab.progress, last_step_drawn(tab)
+        until(lambda: tab.progress != progress and last_step_drawn(tab) > drawn, pause=0.2)
         assert tab.state == "training"
-        assert "step" in tab.words
+        assert "step" in tab.progress
         assert 0 < tab.frame.locator("progress").evaluate("bar => bar.value") < 1
         tab.wait_until_drawn()
         if SCREENSHOTS:
             tab.frame.get_by_text("of the step time is").wait_for()
         screenshot(tab.page, "training")
         until(lambda: tab.state == "trained", 900, 0.2)
-        assert "Trained" in tab.words
+        assert "Trained" in tab.progress
         assert tab.sections == [
             "Does the accelerator wait?", "Loss and accuracy", "Where the time went", "What the machine did",
         ]  # fmt: skip
@@ -238,7 +240,7 @@ def test_all_figures_of_a_rich_run_are_drawn(ui: Ui, logged_in: LoggedIn, rich: 
         tab = Tab(context, rich)
         assert (tab.state, len(tab.sections)) == ("trained", 5)
         assert tab.blank() == []
-        assert "examples per second" in tab.words
+        assert "examples per second" in tab.progress
         tab.check(ui.url)
 
 
@@ -250,9 +252,9 @@ def test_dragging_loads_more_rows_and_reset_shows_the_whole_training(logged_in: 
         panel = tab.frame.locator("#machine-0-of-0")
         panel.scroll_into_view_if_needed()
         box = panel.bounding_box()
-        with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" in request.url) as asked:
+        with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" in request.url) as requested:
             drag(tab.page, box, 0.3, 0.45)
-        assert "end=" in asked.value.url
+        assert "end=" in requested.value.url
         (begin, end), *others = times_shown(tab.frame)
         assert 0 < begin < end < 30_000
         assert others == [[begin, end]] * (panels_over_time(tab.frame) - 1)  # all panels zoom together

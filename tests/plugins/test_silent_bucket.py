@@ -59,9 +59,9 @@ def open_pages(http: httpx.Client) -> Iterator[list[float]]:
     def look(run_id: str) -> None:
         while not ended.is_set():
             begin = time.monotonic()
-            words = http.get(address("/data", run_id)).json()["status"]["words"]
+            text = http.get(address("/data", run_id)).json()["status"]["words"]
             took.append(time.monotonic() - begin)
-            assert "has not answered within" in words
+            assert "has not answered within" in text
             ended.wait(EVERY_S)
 
     runs = [f"run {number}" for number in range(TRAININGS)] * PAGES_OF_EACH

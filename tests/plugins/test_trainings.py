@@ -33,9 +33,9 @@ MARKUP = "<script>document.title = 'broken'</script>"
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a complete training with 360 steps, 60 per epoch."""
     folder = rich_run(tmp_path_factory.mktemp("trained") / "run")
-    told = json.loads((folder / "run.json").read_text())
-    told |= {"steps_per_epoch": 60, "settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}}
-    (folder / "run.json").write_text(json.dumps(told))
+    about = json.loads((folder / "run.json").read_text())
+    about |= {"steps_per_epoch": 60, "settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}}
+    (folder / "run.json").write_text(json.dumps(about))
     (folder / "result.json").write_text(json.dumps(RESULT))
     return folder
 
@@ -135,7 +135,7 @@ def test_a_training_without_steps_is_starting(training: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "message"),
     [
         ("run.json", "{", "it cannot be read: run.json is not valid JSON"),
         ("run.json", "[1]", "it cannot be read"),
@@ -144,17 +144,17 @@ def test_a_training_without_steps_is_starting(training: Path) -> None:
     ],
 )
 def test_a_training_with_damaged_files_is_listed_with_an_error(
-    training: Path, name: str, content: str, words: str
+    training: Path, name: str, content: str, message: str
 ) -> None:
     (training / name).write_text(content)
     found = summary(Training(training, is_over=False))
     assert found.state == "unknown"
-    assert found.words.startswith(words)
+    assert found.words.startswith(message)
 
 
 def test_invalid_values_are_left_out_of_a_summary(training: Path) -> None:
-    told = {"settings": {"epochs": 8, "model": "\ud800" + 400 * "m", "dataset_name": MARKUP}, "steps_per_epoch": 60}
-    (training / "run.json").write_text(json.dumps(told))
+    about = {"settings": {"epochs": 8, "model": "\ud800" + 400 * "m", "dataset_name": MARKUP}, "steps_per_epoch": 60}
+    (training / "run.json").write_text(json.dumps(about))
     (training / "result.json").write_text('{"metrics": {"val_accuracy": NaN}, "limit": 3, "wait_fraction": "much"}')
     found = summary(Training(training, is_over=True))
     assert found == Summary("trained", "", MARKUP, "?" + 299 * "m", 1.0, None, None, "3")
@@ -300,8 +300,8 @@ def test_a_training_with_a_skewed_clock_is_alive_in_the_list_and_on_the_tab(
     now(training, skew=skew)
     who = logged_in("viewer", "us")
     for _ in range(2):
-        told = client.get("/data?dag_id=ours&run_id=run+6", headers=who).json()["status"]
-        assert (told["state"], told["name"]) == ("training", "Training")
+        status = client.get("/data?dag_id=ours&run_id=run+6", headers=who).json()["status"]
+        assert (status["state"], status["name"]) == ("training", "Training")
         assert [row["state"] for row in listed(client, who)["rows"] if row["run_id"] == "run 6"] == ["training"]
 
 
@@ -357,7 +357,7 @@ def test_each_request_checks_the_permission_for_its_dag(client: Client, runs: No
 
 
 @pytest.mark.parametrize(
-    ("pool", "state", "expected", "words"),
+    ("pool", "state", "expected", "text"),
     [
         ("default_pool", "running", "none", "No task of this DAG trains a model."),
         ("gpu", "running", "waiting", "The training has not started: the tasks before it are still running."),
@@ -365,13 +365,13 @@ def test_each_request_checks_the_permission_for_its_dag(client: Client, runs: No
     ],
 )
 def test_a_run_without_a_training_shows_the_reason(
-    client: Client, runs: None, pool: str, state: str, expected: str, words: str
+    client: Client, runs: None, pool: str, state: str, expected: str, text: str
 ) -> None:
     from tests.plugins.airflow_runs import add_run
 
     add_run("ours", "run 6", None, state=state, pool=pool)
     answer = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()
-    assert answer["status"] == {"state": expected, "words": words, "links": []}
+    assert answer["status"] == {"state": expected, "words": text, "links": []}
 
 
 def test_a_comparison_of_inputs_shows_its_progress_and_its_page(client: Client, runs: None, tmp_path: Path) -> None:
@@ -413,9 +413,9 @@ def test_a_training_with_more_servers_than_slots_shows_a_message(
         session.execute(update(TaskInstance).filter_by(**task).values(map_index=0, state="running"))
         for index in (1, 2):
             session.execute(insert(TaskInstance).values(**task, map_index=index, pool="gpu", state="scheduled"))
-    words = client.get("/data?dag_id=ours&run_id=run+7", headers=logged_in("viewer", "us")).json()["status"]["words"]
+    text = client.get("/data?dag_id=ours&run_id=run+7", headers=logged_in("viewer", "us")).json()["status"]["words"]
     refusal = "train needs 3 slots of the pool 'gpu' at the same time, but the pool has 2: add slots under Admin, Pools"
-    assert (refusal in words) is says
+    assert (refusal in text) is says
 
 
 def test_a_run_that_failed_before_its_training_links_to_the_log_of_the_first_failure(
@@ -435,16 +435,16 @@ def test_a_run_that_failed_before_its_training_links_to_the_log_of_the_first_fai
 def test_a_failed_run_shows_its_error_message(client: Client, runs: None) -> None:
     from tests.plugins.airflow_runs import add_run
 
-    add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, words="source_uri '/nowhere' is no folder")
+    add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, error="source_uri '/nowhere' is no folder")
     answer = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()
-    words = "The training never started. Task extract failed: source_uri '/nowhere' is no folder"
-    assert (answer["status"]["state"], answer["status"]["words"]) == ("failed", words)
+    text = "The training never started. Task extract failed: source_uri '/nowhere' is no folder"
+    assert (answer["status"]["state"], answer["status"]["words"]) == ("failed", text)
 
 
 def test_a_failed_training_shows_its_position_its_error_and_its_log(client: Client, runs: None, training: Path) -> None:
     from tests.plugins.airflow_runs import add_run
 
-    add_run("ours", "run 6", str(training), state="failed", failed={"train": 1}, words="the loss is no number")
+    add_run("ours", "run 6", str(training), state="failed", failed={"train": 1}, error="the loss is no number")
     status = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()["status"]
     assert status["state"] == "failed"
     assert status["words"] == (
@@ -456,7 +456,7 @@ def test_a_failed_training_shows_its_position_its_error_and_its_log(client: Clie
 def test_runs_that_failed_before_their_training_are_listed_with_error_and_log(client: Client, runs: None) -> None:
     from tests.plugins.airflow_runs import add_run
 
-    add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, words="source_uri '/nowhere' is no folder")
+    add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, error="source_uri '/nowhere' is no folder")
     add_run("ours", "run 7", None, state="failed", pool="default_pool", failed={"extract": 1})  # without a training
     add_run("ours", "run 8", None, state="failed")
     first, second, *others = listed(client, logged_in("viewer", "us"))["rows"]
@@ -472,7 +472,7 @@ def test_runs_that_failed_before_their_training_are_listed_with_error_and_log(cl
 def test_the_list_shows_the_error_of_a_failed_training(client: Client, runs: None, training: Path) -> None:
     from tests.plugins.airflow_runs import add_run
 
-    add_run("ours", "run 6", str(training), state="failed", failed={"train": 1}, words="the loss is no number")
+    add_run("ours", "run 6", str(training), state="failed", failed={"train": 1}, error="the loss is no number")
     row = listed(client, logged_in("viewer", "us"))["rows"][0]
     assert (row["state"], row["words"], row["cells"]["state"]) == (
         "failed", "Task train failed: the loss is no number",
@@ -490,7 +490,7 @@ def test_an_error_message_is_hidden_from_users_who_cannot_read_logs(
 
     from tests.plugins.airflow_runs import add_run
 
-    add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, words="the reason")
+    add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, error="the reason")
     may = type(get_auth_manager()).is_authorized_dag
 
     def no_logs(self: Any, *, access_entity: Any = None, **others: Any) -> bool:
@@ -512,9 +512,9 @@ def many(runs: None, trained: Path) -> None:
     other = trained.with_name("other")
     if not other.exists():
         shutil.copytree(trained, other)
-        told = json.loads((other / "run.json").read_text())
-        told["settings"]["model"] = "resnet50"
-        (other / "run.json").write_text(json.dumps(told))
+        about = json.loads((other / "run.json").read_text())
+        about["settings"]["model"] = "resnet50"
+        (other / "run.json").write_text(json.dumps(about))
         (other / "result.json").write_text(json.dumps({**RESULT, "metrics": {"val_accuracy": 0.99}}))
     add_run("ours", "many 0", str(other))
     for number in range(1, 130):

@@ -68,26 +68,26 @@ def test_a_file_without_records_has_an_empty_index(tmp_path: Path):
         b"0 18000000000000000000\n18000000000000000000 18000000000000000000\n",  # the sum has more than 64 bits
     ],
 )
-def test_a_damaged_index_is_found(index: bytes):
+def test_a_damaged_index_gives_no_sizes(index: bytes):
     assert sizes_of(index) is None
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("damage", "message"),
     [
         (lambda content: content[:-1], "record at byte 100049 is cut short"),
         (lambda content: content[:40], "record at byte 33 has a damaged header"),
         (lambda content: content[:16] + b"\1" + content[17:16], "record at byte 16 has a damaged header"),
     ],
 )
-def test_a_damaged_file_is_not_indexed(path: Path, damage, words: str):
+def test_a_damaged_file_is_not_indexed(path: Path, damage, message: str):
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DatasetError, match=words):
+    with pytest.raises(DatasetError, match=message):
         scanned(path)
 
 
 @pytest.mark.parametrize(
-    ("offset", "size", "words"),
+    ("offset", "size", "message"),
     [
         (16, 18, "record at byte 16 does not have the 18 bytes"),
         (15, 17, "record at byte 15 has a damaged header"),
@@ -95,9 +95,9 @@ def test_a_damaged_file_is_not_indexed(path: Path, damage, words: str):
         (33, 100_016, "record at byte 33 is damaged"),
     ],
 )
-def test_a_record_that_is_damaged_or_elsewhere_is_refused(path: Path, offset: int, size: int, words: str):
+def test_a_record_that_is_damaged_or_elsewhere_is_refused(path: Path, offset: int, size: int, message: str):
     content = bytearray(path.read_bytes())
     content[33 + 5_000] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DatasetError, match=words):
+    with pytest.raises(DatasetError, match=message):
         tfrecord.record_at(path, offset, size)

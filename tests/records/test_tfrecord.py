@@ -38,7 +38,7 @@ def test_tensorflow_writes_the_same_bytes(path: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("position", "words"),
+    ("position", "message"),
     [
         (0, "record at byte 0 has a damaged header"),
         (9, "record at byte 0 has a damaged header"),
@@ -47,18 +47,18 @@ def test_tensorflow_writes_the_same_bytes(path: Path, tmp_path: Path):
         (16 + 17 + 5_000, "record at byte 33 is damaged"),
     ],
 )
-def test_a_flipped_bit_is_reported_with_its_offset(path: Path, position: int, words: str):
+def test_a_flipped_bit_is_reported_with_its_offset(path: Path, position: int, message: str):
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DatasetError, match=words):
+    with pytest.raises(DatasetError, match=message):
         list(tfrecord.read_records(path))
 
 
-@pytest.mark.parametrize(("cut", "words"), [(1, "cut short"), (100_010, "damaged header")])
-def test_a_truncated_file_is_found(path: Path, cut: int, words: str):
+@pytest.mark.parametrize(("cut", "message"), [(1, "cut short"), (100_010, "damaged header")])
+def test_a_truncated_file_is_an_error(path: Path, cut: int, message: str):
     path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(DatasetError, match=words):
+    with pytest.raises(DatasetError, match=message):
         list(tfrecord.read_records(path))
 
 

@@ -131,7 +131,7 @@ def test_the_card_has_counts_in_tables():
 
 def test_the_card_has_findings_in_sentences():
     text = Page(card_html(COMPLETE, [])).text
-    for words in (
+    for phrase in (
         "Version 1f3c, from /data/flowers",
         "it drifted",
         "5 images are equal to another one (2 groups)",
@@ -147,7 +147,7 @@ def test_the_card_has_findings_in_sentences():
         "No sample images were given.",
         "No image was rejected.",
     ):
-        assert words in text, words
+        assert phrase in text, phrase
 
 
 def test_bars_are_proportional_to_the_largest_value():
@@ -167,13 +167,13 @@ def test_the_card_names_missing_information():
     empty = dataset({"a": 1}, {})
     del empty["quality"]
     text = Page(card_html(empty, [])).text
-    for words in (
+    for phrase in (
         "Fewer than two classes",
         "Sizes and brightness were not counted",
         "There was no earlier version to compare with",
         "No image is known to be on both sides",
     ):
-        assert words in text, words
+        assert phrase in text, phrase
     first = dataset({"a": 1}, {"a": 1}, drift={"against": None}, statistics=Statistics().to_json())
     assert "There was no earlier version to compare with" in Page(card_html(first, [])).text
 

@@ -64,11 +64,11 @@ def test_the_verdict_names_other_programs_that_may_explain_the_difference(runs: 
     a, b = (load_recorded_run(run) for run in runs)
     busy = a.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0})
     alone = b.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0})
-    words = (
+    sentence = (
         "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may explain the "
         "whole difference."
     )
-    assert compare.contention_sentence(replace(a, samples=busy), replace(b, samples=alone)) == words
+    assert compare.contention_sentence(replace(a, samples=busy), replace(b, samples=alone)) == sentence
     assert compare.contention_sentence(replace(b, samples=alone), replace(b, samples=alone)) == ""
     assert compare.compare(replace(a, samples=busy), b, (None, None)).verdict.endswith("explain the whole difference.")
 
@@ -179,9 +179,9 @@ def test_models_on_other_images_have_no_interval(tmp_path: Path, why: str):
 
 def test_the_page_shows_the_verdict_and_all_differences(result: dict[str, Any]):
     page = Page(Path(result["comparison"]))
-    words = " ".join(page.text.split())
+    text = " ".join(page.text.split())
     for expected in (result["verdict"], "examples a second", "B minus A", "host: cores 2 8", "epochs 3 4"):
-        assert expected in words, expected
+        assert expected in text, expected
     assert Path(result["comparison"]).stat().st_size < 5e6
     assert page.count("script") == 2
 
@@ -221,9 +221,9 @@ def test_the_compare_command_prints_the_table(
 ):
     monkeypatch.chdir(tmp_path)
     assert main(["report", "compare", *map(str, runs)]) == 0
-    words = capsys.readouterr().out
-    assert words.startswith("A is 1.2")
-    assert "epochs: 3 | 4" in words
+    output = capsys.readouterr().out
+    assert output.startswith("A is 1.2")
+    assert "epochs: 3 | 4" in output
     assert (tmp_path / "compare.html").exists()
     assert main(["report", "compare", *map(str, runs), "--to", "other.html", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -27,11 +27,11 @@ def test_invisible_characters_are_escaped(name: Any, shown: Any):
 
 
 @pytest.mark.parametrize(
-    ("count", "words"),
+    ("count", "text"),
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (999_600, "1 MB"), (2.5e9, "2.5 GB"), (3e15, "3 PB")],
 )
-def test_sizes_are_formatted_with_units(count: float, words: str):
-    assert format_size(count) == words
+def test_sizes_are_formatted_with_units(count: float, text: str):
+    assert format_size(count) == text
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ NUMBERS = RegressionPredictions.of_batch(
 )
 
 
-def words_of(page: Page) -> str:
+def text_of(page: Page) -> str:
     return " ".join(page.text.split())
 
 
@@ -49,7 +49,7 @@ def test_a_binary_model_is_reported_with_its_ranking_and_its_loss(tmp_path: Path
     page = reported(tmp_path, BINARY, ["stays", "leaves"])
     figures = evaluation_of(BINARY, ["stays", "leaves"], seed=0)["figures"]
     auc, loss = figures["auc"], figures["log_loss"]
-    for words in (
+    for phrase in (
         "The figures of the best model on the 8 validation examples.",
         # 12 of the 16 pairs of a row of each class are in the right order.
         f"0.5 is chance 0.750 {auc['low']:.3f} to {auc['high']:.3f}",
@@ -61,13 +61,13 @@ def test_a_binary_model_is_reported_with_its_ranking_and_its_loss(tmp_path: Path
         "probability is too high.",
         "row true class predicted class probability 3 stays leaves 96% 4 leaves stays 65%",
     ):
-        assert words in words_of(page), words
+        assert phrase in text_of(page), phrase
     assert page.count("img") == 0
 
 
 def test_a_regression_is_reported_in_the_unit_of_the_label(tmp_path: Path):
     page = reported(tmp_path, NUMBERS, [], [{"house": name, "rooms": "5"} for name in ("d", "b", "a")])
-    for words in (
+    for phrase in (
         "mean absolute error, in the unit of the label 317.5 ",
         "root mean squared error, in the unit of the label: large errors count more 620.1 ",
         "0 is as good as always predicting the mean -29.762 ",
@@ -76,7 +76,7 @@ def test_a_regression_is_reported_in_the_unit_of_the_label(tmp_path: Path):
         "b 5 0 100.0 110.0 +10.00 a 5",
         "Largest errors",
     ):
-        assert words in words_of(page), words
+        assert phrase in text_of(page), phrase
     for absent in ("Confusion matrix", "Precision and recall", "confidence", "317.5%"):
         assert absent not in page.text, absent
 
@@ -95,21 +95,21 @@ def test_the_report_of_a_regression_has_no_sections_about_images_or_classes(tmp_
     for epoch, error in ((1, 30.0), (2, 12.25)):
         sink.write(Recorded("epochs", 1e9, epoch, {"loss": 1.0, "mae": 20.0, "val_loss": 1.0, "val_mae": error}))
     sink.close()
-    words = words_of(Page(write_report(tmp_path, (), ())))
-    assert "best mean absolute error 12.25" in words
-    assert "Loss and mean absolute error" in words
-    assert "3 rows were rejected" in words
-    assert "key_column" in words
+    text = text_of(Page(write_report(tmp_path, (), ())))
+    assert "best mean absolute error 12.25" in text
+    assert "Loss and mean absolute error" in text
+    assert "3 rows were rejected" in text
+    assert "key_column" in text
     for absent in ("image", "Sizes and brightness", "Classes", "accuracy"):
-        assert absent not in words, absent
+        assert absent not in text, absent
 
 
 def test_a_model_of_several_classes_is_judged_by_its_confidence(tmp_path: Path):
     labels = np.array([0, 1, 2, 2])
     probabilities = np.array([[0.8, 0.1, 0.1], [0.1, 0.7, 0.2], [0.1, 0.3, 0.6], [0.9, 0.05, 0.05]])
     page = reported(tmp_path, ClassPredictions.of_batch(labels, probabilities), ["a", "b", "c"])
-    assert "The mean confidence of the model was 75.0%, and 75.0% of its predictions were correct" in words_of(page)
-    assert "probability 3 c a 90%" in words_of(page)
+    assert "The mean confidence of the model was 75.0%, and 75.0% of its predictions were correct" in text_of(page)
+    assert "probability 3 c a 90%" in text_of(page)
 
 
 def test_many_classes_have_a_list_of_pairs():
@@ -128,16 +128,16 @@ def test_many_classes_have_a_list_of_pairs():
 def test_a_faultless_model_has_no_mistakes(tmp_path: Path):
     exact = RegressionPredictions.of_batch(NUMBERS.label, NUMBERS.label)
     page = reported(tmp_path, exact, [])
-    assert "the predictions are neither too high nor too low" in words_of(page)
+    assert "the predictions are neither too high nor too low" in text_of(page)
     assert "Largest errors" not in page.text
-    right = ClassPredictions.of_batch(LABELS, np.eye(2)[LABELS])
-    assert "Most confident mistakes" not in reported(tmp_path / "classes", right, ["a", "b"]).text
+    correct = ClassPredictions.of_batch(LABELS, np.eye(2)[LABELS])
+    assert "Most confident mistakes" not in reported(tmp_path / "classes", correct, ["a", "b"]).text
 
 
 def test_only_the_first_columns_of_a_wrong_row_are_shown(tmp_path: Path):
     row = {f"column {number}": str(number) for number in range(MAX_COLUMNS + 2)}
     page = reported(tmp_path, BINARY, ["a", "b"], [row, row])
-    assert f"column {MAX_COLUMNS - 1} 3 a b 96% 0 1 2" in words_of(page)
+    assert f"column {MAX_COLUMNS - 1} 3 a b 96% 0 1 2" in text_of(page)
     assert f"column {MAX_COLUMNS}" not in page.text
     assert f"The first {MAX_COLUMNS} of {MAX_COLUMNS + 2} columns are shown." in page.text
 
@@ -164,7 +164,7 @@ def test_the_values_of_the_most_wrong_rows_are_read_from_the_shards(tmp_path: Pa
         f"predicted minus true house sold size {count - 1} {four_digits(number)} {four_digits(number + count - 1)} "
         f"{four_digits(count - 1, '+')} h{number} 2024-01-{1 + number % 28:02d} {number / 4:g}"
     )
-    assert expected in words_of(Page(report_run(run)))
+    assert expected in text_of(Page(report_run(run)))
 
 
 def test_html_in_classes_and_rows_is_escaped(tmp_path: Path):
@@ -222,9 +222,9 @@ def test_the_regression_with_the_lower_error_is_better(tmp_path: Path):
     names = [each["name"] for each in found["rows"]]
     assert names[-3:] == ["mean absolute error", "root mean squared error", "R²"]
     assert "best validation accuracy of an epoch" not in names
-    words = words_of(Page(tmp_path / "compare.html"))
-    assert f"mean absolute error {error['a']:.1f} {error['b']:.1f} {error['difference']:.1f} " in words
-    assert "and of rows (the same for both models)" in words
+    text = text_of(Page(tmp_path / "compare.html"))
+    assert f"mean absolute error {error['a']:.1f} {error['b']:.1f} {error['difference']:.1f} " in text
+    assert "and of rows (the same for both models)" in text
 
 
 @pytest.mark.long
@@ -234,9 +234,9 @@ def test_the_classes_with_the_lower_log_loss_are_better(tmp_path: Path):
     assert 0 < loss["low"] < loss["high"]
     assert auc["low"] < auc["high"] < 0
     assert f"A is better: its log loss is {loss['difference']:.2g} lower (95% interval" in found["verdict"]
-    words = words_of(Page(tmp_path / "compare.html"))
-    assert f"log loss {loss['a']:#.4g} {loss['b']:#.4g} {loss['difference']:#.4g} " in words
-    assert f"AUC {auc['a']:.3g} {auc['b']:.3g} {auc['difference']:.3g} " in words
+    text = text_of(Page(tmp_path / "compare.html"))
+    assert f"log loss {loss['a']:#.4g} {loss['b']:#.4g} {loss['difference']:#.4g} " in text
+    assert f"AUC {auc['a']:.3g} {auc['b']:.3g} {auc['difference']:.3g} " in text
     assert row(found, "accuracy")["unit"] == "%"
 
 

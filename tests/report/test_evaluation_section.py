@@ -18,7 +18,7 @@ from tests.report.evaluated import ROWS, evaluated, predictions
 from tests.report.test_report import EVIL, Page, describe, jpeg
 
 
-def words_of(page: Page) -> str:
+def text_of(page: Page) -> str:
     return " ".join(page.text.split())
 
 
@@ -27,7 +27,7 @@ def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
     content = evaluated(tmp_path, ["circle", "square"])
     page = Page(write_report(tmp_path, (), [("a/red.jpg", jpeg("red")), ("a/no.jpg", b"no image")]))
     accuracy = content["figures"]["accuracy"]
-    for words in (
+    for phrase in (
         (
             "The figures of the best model on the 5 validation examples. Each interval contains 95% of the values "
             "from 1,000 bootstrap samples"
@@ -41,7 +41,7 @@ def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
         ),
         "square 95% circle",  # the most confident mistakes
     ):
-        assert words in words_of(page), words
+        assert phrase in text_of(page), phrase
     assert "top-5" not in page.text
     shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
     assert shown == ["square, predicted as circle"]  # an image that cannot be decoded is left out
@@ -79,18 +79,18 @@ def test_classes_without_examples_or_predictions_are_handled():
 def test_multilabel_images_are_evaluated_label_by_label(tmp_path: Path):
     describe(tmp_path)
     labels = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 0]])
-    said = np.array([[0.9, 0.2, 0.8], [0.3, 0.8, 0.2], [0.6, 0.7, 0.9]])
-    content = evaluation_of(MultiLabelPredictions.of_batch(labels, said), ["rose", "bud", "leaf"], seed=0)
+    probabilities = np.array([[0.9, 0.2, 0.8], [0.3, 0.8, 0.2], [0.6, 0.7, 0.9]])
+    content = evaluation_of(MultiLabelPredictions.of_batch(labels, probabilities), ["rose", "bud", "leaf"], seed=0)
     (tmp_path / "evaluation.json").write_text(json.dumps(content))
     page = Page(write_report(tmp_path, (), [("a/bud.jpg", jpeg("red")), ("a/both.jpg", jpeg("blue"))]))
-    for words in (
+    for phrase in (
         "mean average precision: how well each label ranks its images above others, averaged over the labels 77.8%",
         "leaf 1 50.0% 50.0% 100.0% rose 2 83.3% 50.0% 50.0% bud 2 100.0% 100.0% 100.0%",  # the lowest first
         "The labels of an image had a mean probability of 60.0%, and 55.6% of them were correct",
         "bud 90% leaf a/bud.jpg",
         "rose, bud 30% rose a/both.jpg",
     ):
-        assert words in words_of(page), words
+        assert phrase in text_of(page), phrase
     assert "Confusion matrix" not in page.text
     shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
     assert shown == ["bud; the model predicted 90% leaf", "rose, bud; the model predicted 30% rose"]

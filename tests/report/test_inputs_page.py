@@ -53,7 +53,7 @@ def test_tables_can_be_scrolled_by_keyboard(browser: Any, page: Path) -> None:
         seen.until("document.activeElement.scrollLeft > 0")
 
 
-def test_the_page_says_what_was_found(page: Path) -> None:
+def test_the_page_gives_advice_with_its_numbers(page: Path) -> None:
     text = page.read_text("utf-8")
     assert "Use pixels" in text or "Use cached images" in text or "Use resized images" in text
     assert "1.26" in text  # the ratio of the article

@@ -129,7 +129,7 @@ def test_the_page_is_a_single_small_file_in_the_run_folder(complete: Path) -> No
 
 def test_the_page_describes_the_run_in_numbers(complete: Path) -> None:
     text = " ".join(Page(complete).text.split())  # a space at each tag separates the cells
-    for words in (
+    for phrase in (
         "Input-bound (one core): 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
         "Training loss went from 1 to 0.333 in 3 epochs; validation accuracy was best in epoch 3 with 75.0%.",
         "The processor was 50% busy on average, the GPU 80%, host memory was at most 33% full (60 samples)",
@@ -152,7 +152,7 @@ def test_the_page_describes_the_run_in_numbers(complete: Path) -> None:
         "run 7",
         "m.keras",
     ):
-        assert words in text, words
+        assert phrase in text, phrase
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut"])
@@ -223,7 +223,7 @@ def test_html_in_names_is_escaped(tmp_path: Path) -> None:
 
 def test_the_page_of_an_empty_folder_names_what_is_missing(tmp_path: Path) -> None:
     page = Page(write_report(tmp_path))
-    for words in (
+    for phrase in (
         "Not enough steps for a verdict",
         "No epoch was completed",
         "No samples were recorded",
@@ -232,7 +232,7 @@ def test_the_page_of_an_empty_folder_names_what_is_missing(tmp_path: Path) -> No
         "No sample images were given",
         "run.json was not found",
     ):
-        assert words in page.text, words
+        assert phrase in page.text, phrase
     assert page.count("script") == 0
 
 

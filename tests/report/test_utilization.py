@@ -81,7 +81,7 @@ def test_the_sentence_compares_power_with_its_limit():
 
 
 @pytest.mark.parametrize(
-    ("columns", "words"),
+    ("columns", "note"),
     [
         ({}, ""),
         ({"monitor__tick_late_ms": 19.0, "monitor__sample_ms": 9.0, "monitor__dropped": 0.0}, ""),
@@ -91,9 +91,9 @@ def test_the_sentence_compares_power_with_its_limit():
         ({"monitor__dropped": [2.0, 3, 0, 1]}, "The sampler was held up: 4 samples were left out. "),  # two processes
     ],
 )
-def test_a_delayed_sampler_is_reported(columns: dict[str, float | list[float]], words: str):
+def test_a_delayed_sampler_is_reported(columns: dict[str, float | list[float]], note: str):
     sentence = shown.sampler_sentence(samples(**columns))
-    assert sentence == (words and words + shown.WHY_LATE)
+    assert sentence == (note and note + shown.WHY_LATE)
     assert (sentence in shown.utilization(samples(**columns), NO_EPOCHS).notes) == bool(sentence)
 
 

@@ -26,11 +26,11 @@ EXAMPLES = 200
 SETTINGS = settings_from({})
 
 
-def answers(right: int, examples: int = EXAMPLES, first: int = 0) -> Predictions:
-    """Return predictions of a model that is correct for `right` examples, starting with example `first`."""
+def answers(correct: int, examples: int = EXAMPLES, first: int = 0) -> Predictions:
+    """Return predictions of a model that is correct for `correct` examples, starting with example `first`."""
     label = np.zeros(examples, np.int32)
     predicted = np.ones(examples, np.int32)
-    predicted[np.arange(first, first + right) % examples] = 0
+    predicted[np.arange(first, first + correct) % examples] = 0
     sure = np.ones(examples, np.float32)
     return Predictions(label, predicted, sure, sure, predicted == label)
 
@@ -46,13 +46,13 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path, gcs: FakeGcs) -> P
 
 @pytest.fixture
 def make_training(workspace: Place, tmp_path: Path) -> MakeTraining:
-    """Makes the files of a complete training: `make_training("run", right=180)`."""
+    """Makes the files of a complete training: `make_training("run", correct=180)`."""
 
-    def make(run: str, right: int, version: str = "1", labels: tuple[str, ...] = ("a", "b")) -> Place:
+    def make(run: str, correct: int, version: str = "1", labels: tuple[str, ...] = ("a", "b")) -> Place:
         folder = workspace / "runs" / run / "key"
         about = {"labels": labels, "dataset": NAME, "dataset_version": version}
-        result = {"run": str(folder), "metrics": {"val_accuracy": right / EXAMPLES}}
-        save_predictions(tmp_path, answers(right))
+        result = {"run": str(folder), "metrics": {"val_accuracy": correct / EXAMPLES}}
+        save_predictions(tmp_path, answers(correct))
         for name, content in (
             ("run.json", json.dumps({"dataset": str(tmp_path / "dataset"), "settings": {}}).encode()),
             ("export/about.json", json.dumps(about).encode()),
@@ -108,23 +108,23 @@ def test_the_verdict_contains_all_numbers_of_the_decision():
 
 
 def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, make_training: MakeTraining):
-    runs = [make_training(name, right) for name, right in (("one", 150), ("better", 170), ("worse", 140))]
-    told = [judged(run) for run in runs]
-    assert [each["promoted"] for each in told] == [True, True, False]
-    assert told[0]["verdict"] == "promoted: the first model of 'flowers'"
-    assert told[1]["verdict"].startswith("promoted: accuracy 85.0% against 75.0% of one/key on the same 200")
-    assert told[2]["verdict"].startswith("not promoted: accuracy 70.0% against 85.0% of better/key")
-    assert [each["champion"] for each in told] == [str(runs[0]), str(runs[1]), str(runs[1])]
-    assert [storage.read_json(run / "promotion.json") for run in runs] == told
+    runs = [make_training(name, correct) for name, correct in (("one", 150), ("better", 170), ("worse", 140))]
+    verdicts = [judged(run) for run in runs]
+    assert [each["promoted"] for each in verdicts] == [True, True, False]
+    assert verdicts[0]["verdict"] == "promoted: the first model of 'flowers'"
+    assert verdicts[1]["verdict"].startswith("promoted: accuracy 85.0% against 75.0% of one/key on the same 200")
+    assert verdicts[2]["verdict"].startswith("not promoted: accuracy 70.0% against 85.0% of better/key")
+    assert [each["champion"] for each in verdicts] == [str(runs[0]), str(runs[1]), str(runs[1])]
+    assert [storage.read_json(run / "promotion.json") for run in runs] == verdicts
     pointer = pointer_of(workspace, NAME)
-    assert str(pointer.place) == told[0]["pointer"] == f"{workspace}/models/flowers/champion.json"
+    assert str(pointer.place) == verdicts[0]["pointer"] == f"{workspace}/models/flowers/champion.json"
     assert [each.run for each in pointer.history] == [str(runs[0]), str(runs[1])]
     named = storage.read_json(pointer.place)["champion"]
     assert (named["export"], named["metrics"]) == (str(runs[1] / "export"), {"val_accuracy": 0.85})
 
 
 @pytest.mark.parametrize(
-    ("values", "promoted", "words"),
+    ("values", "promoted", "verdict"),
     [
         ({"promote": "never"}, False, "not promoted: promote=never"),
         ({"promote": "always"}, True, "promoted without a comparison: promote=always"),
@@ -132,21 +132,21 @@ def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, mak
     ],
 )
 def test_the_settings_decide_the_promotion(
-    make_training: MakeTraining, values: dict[str, Any], promoted: bool, words: str
+    make_training: MakeTraining, values: dict[str, Any], promoted: bool, verdict: str
 ):
     judged(make_training("better", 170))
-    told = judged(make_training("worse", 140), **values)
-    assert (told["promoted"], told["verdict"].startswith(words)) == (promoted, True), told
+    promotion = judged(make_training("worse", 140), **values)
+    assert (promotion["promoted"], promotion["verdict"].startswith(verdict)) == (promoted, True), promotion
 
 
 def test_a_repeated_gate_gives_the_same_answer_and_no_second_entry(workspace: Place, make_training: MakeTraining):
-    runs = [make_training(name, right) for name, right in (("one", 150), ("better", 170), ("worse", 140))]
-    told = [judged(run) for run in runs]
+    runs = [make_training(name, correct) for name, correct in (("one", 150), ("better", 170), ("worse", 140))]
+    verdicts = [judged(run) for run in runs]
     history = pointer_of(workspace, NAME).history
-    assert judged(runs[1]) == told[1]
-    assert judged(runs[2]) == told[2]
+    assert judged(runs[1]) == verdicts[1]
+    assert judged(runs[2]) == verdicts[2]
     since = judged(runs[0])  # promoted once, and replaced since
-    assert since["verdict"].startswith(told[0]["verdict"] + " (decided on ")
+    assert since["verdict"].startswith(verdicts[0]["verdict"] + " (decided on ")
     assert since["verdict"].endswith("by now better/key is the champion, and stays it)")
     assert pointer_of(workspace, NAME).history == history
 
@@ -155,16 +155,16 @@ def test_a_model_is_promoted_if_the_champion_is_missing(make_training: MakeTrain
     gone = make_training("gone", 190)
     judged(gone)
     (gone / "export" / "about.json").unlink()
-    told = judged(make_training("next", 20))
-    assert told["promoted"]
-    assert told["verdict"] == f"promoted without a comparison: the champion's model {gone / 'export'} is missing"
+    promotion = judged(make_training("next", 20))
+    assert promotion["promoted"]
+    assert promotion["verdict"] == f"promoted without a comparison: the champion's model {gone / 'export'} is missing"
 
 
 def test_a_model_with_other_label_ids_is_not_promoted(make_training: MakeTraining):
     judged(make_training("one", 150))
-    told = judged(make_training("other", 190, version="2", labels=("b", "a")))
-    assert not told["promoted"]
-    assert told["verdict"].startswith("not promoted: some ids have other labels than in the champion one/key")
+    promotion = judged(make_training("other", 190, version="2", labels=("b", "a")))
+    assert not promotion["promoted"]
+    assert promotion["verdict"].startswith("not promoted: some ids have other labels than in the champion one/key")
 
 
 @pytest.mark.long
@@ -201,7 +201,7 @@ def entry(action: str, run: str) -> Entry:
 
 
 @pytest.mark.parametrize(
-    ("history", "stand"),
+    ("history", "effective"),
     [
         ("", ""),
         ("+a", "a"),
@@ -212,9 +212,9 @@ def entry(action: str, run: str) -> Entry:
         ("+a +b -a +b", "ab"),
     ],
 )
-def test_effective_promotions_are_those_not_rolled_back(history: str, stand: str):
+def test_effective_promotions_are_those_not_rolled_back(history: str, effective: str):
     entries = [entry({"+": "promote", "-": "rollback"}[word[0]], word[1]) for word in history.split()]
-    assert [each.run for each in effective_promotions(entries)] == list(stand)
+    assert [each.run for each in effective_promotions(entries)] == list(effective)
 
 
 def test_each_rollback_goes_one_step_back_and_is_recorded(workspace: Place, make_training: MakeTraining):
@@ -261,25 +261,25 @@ def test_a_rollback_of_a_changed_pointer_is_refused(workspace: Place, make_train
 def test_the_commands_promote_roll_back_and_show_the_champion(
     workspace: Place, make_training: MakeTraining, capsys: pytest.CaptureFixture
 ):
-    one, two = (make_training(name, right) for name, right in (("one", 180), ("two", 120)))
+    one, two = (make_training(name, correct) for name, correct in (("one", 180), ("two", 120)))
     places = ["--set", f"workspace={workspace}", "--set", f"dataset_name={NAME}"]
 
-    def said(*arguments: str, code: int = 0) -> str:
+    def output_of(*arguments: str, code: int = 0) -> str:
         assert main(arguments) == code
         captured = capsys.readouterr()
         return str(captured.out if code == 0 else captured.err)
 
-    assert "none: no model has been promoted yet" in said("champion", *places)
-    assert "there is no model to roll back to" in said("rollback", *places, code=1)
+    assert "none: no model has been promoted yet" in output_of("champion", *places)
+    assert "there is no model to roll back to" in output_of("rollback", *places, code=1)
     judged(one)
-    assert json.loads(said("promote", str(two), "--json"))["champion"] == str(two)
-    assert json.loads(said("promote", str(two), "--json"))["verdict"] == "it is the champion already"
-    words = said("champion", *places)
-    assert f"champion  {two / 'export'}" in words
-    assert "(promoted: by hand)" in words
-    assert json.loads(said("rollback", *places, "--json"))["model"] == str(one / "export")
-    told = json.loads(said("champion", *places, "--json"))
-    assert (told["champion"]["run"], len(told["history"])) == (str(one), 3)
+    assert json.loads(output_of("promote", str(two), "--json"))["champion"] == str(two)
+    assert json.loads(output_of("promote", str(two), "--json"))["verdict"] == "it is the champion already"
+    output = output_of("champion", *places)
+    assert f"champion  {two / 'export'}" in output
+    assert "(promoted: by hand)" in output
+    assert json.loads(output_of("rollback", *places, "--json"))["model"] == str(one / "export")
+    champion = json.loads(output_of("champion", *places, "--json"))
+    assert (champion["champion"]["run"], len(champion["history"])) == (str(one), 3)
     assert find_promoted_model(workspace / "models" / NAME) == one / "export"
     assert find_promoted_model(two) == two / "export"
 
@@ -307,7 +307,9 @@ def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"history": [{"action": "promote"}]}', b"[1]"])
-def test_a_damaged_pointer_is_an_error_and_is_kept(workspace: Place, make_training: MakeTraining, content: bytes):
+def test_a_damaged_pointer_is_an_error_and_stays_unchanged(
+    workspace: Place, make_training: MakeTraining, content: bytes
+):
     place = workspace / "models" / NAME / "champion.json"
     with storage.write_whole(place) as file:
         file.write(content)

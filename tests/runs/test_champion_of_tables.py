@@ -80,10 +80,12 @@ def test_the_gate_reads_the_predictions_of_tables(tmp_path: Path):
     runs = [
         trained(tmp_path, name, numbers(error), ()) for name, error in (("one", 0.2), ("better", 0.1), ("worse", 0.2))
     ]
-    told = [gate(run, settings_from({}), output=2) for run in runs]
-    assert [each["promoted"] for each in told] == [True, True, False]
-    assert told[1]["verdict"].startswith("promoted: mean absolute error 100.0 against 200.0 of one/key on the same 300")
-    assert told[2]["champion"] == str(runs[1])
+    verdicts = [gate(run, settings_from({}), output=2) for run in runs]
+    assert [each["promoted"] for each in verdicts] == [True, True, False]
+    assert verdicts[1]["verdict"].startswith(
+        "promoted: mean absolute error 100.0 against 200.0 of one/key on the same 300"
+    )
+    assert verdicts[2]["champion"] == str(runs[1])
 
 
 @pytest.mark.parametrize("labels_of_champion", [(), ("no", "yes")])
@@ -91,10 +93,12 @@ def test_a_model_of_another_task_is_not_promoted(tmp_path: Path, labels_of_champ
     labels = () if labels_of_champion else ("no", "yes")
     answers = {(): numbers(0.1), ("no", "yes"): classes(1.0)}
     gate(trained(tmp_path, "one", answers[labels_of_champion], labels_of_champion), settings_from({}), output=2)
-    told = gate(trained(tmp_path, "other", answers[labels], labels), settings_from({}), output=2)
-    assert not told["promoted"]
+    promotion = gate(trained(tmp_path, "other", answers[labels], labels), settings_from({}), output=2)
+    assert not promotion["promoted"]
     learned = "class" if labels_of_champion else "number"
-    assert told["verdict"].startswith(f"not promoted: the champion one/key predicts a {learned}, and this model does")
+    assert promotion["verdict"].startswith(
+        f"not promoted: the champion one/key predicts a {learned}, and this model does"
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,15 +114,15 @@ def test_a_champion_that_cannot_take_the_rows_stays(tmp_path: Path, columns: lis
     settings = settings_from({})
     first = trained(tmp_path, "one", numbers(0.2), (), ["float area", "int rooms"])
     gate(first, settings, output=2)
-    told = gate(trained(tmp_path, "other", numbers(0.1), (), columns), settings, output=2)
-    assert told["promoted"] == (not reason)
+    promotion = gate(trained(tmp_path, "other", numbers(0.1), (), columns), settings, output=2)
+    assert promotion["promoted"] == (not reason)
     if reason:
-        assert told["verdict"].startswith(f"not promoted: {reason}")
-        assert told["verdict"].endswith(
+        assert promotion["verdict"].startswith(f"not promoted: {reason}")
+        assert promotion["verdict"].endswith(
             "so they cannot be compared. "
             f"To promote it anyway, run `python -m pipeline promote {tmp_path}/runs/other/key`"
         )
-        assert told["champion"] == str(first)
+        assert promotion["champion"] == str(first)
 
 
 def trained(

@@ -142,7 +142,7 @@ def test_no_checkpoint_is_uploaded_after_another_worker_took_over(
     assert there(gcs) == dict.fromkeys(names, b"theirs")
 
 
-def test_replaced_checkpoints_and_models_are_deleted_but_reports_are_kept(gcs: FakeGcs, folder: Path):
+def test_only_replaced_checkpoints_and_models_are_deleted(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
     write(folder, {"checkpoints/checkpoint-1.npz": "x", "model-00001.keras": "x"})
     ours.sync()
@@ -362,11 +362,11 @@ def test_the_records_of_all_servers_are_fetched(gcs: FakeGcs, folder: Path, tmp_
         Mirror(own, PLACE / name).sync()
     Mirror(folder, PLACE).sync()
     fetch(tmp_path / "there", PLACE, REPORT_FILES)
-    told = load_recorded_run(tmp_path / "there")
-    assert {index: table["step"].tolist() for index, table in told.servers.items()} == {
+    recorded = load_recorded_run(tmp_path / "there")
+    assert {index: table["step"].tolist() for index, table in recorded.servers.items()} == {
         index: [*range(index, 8)] for index in range(3)
     }
-    assert told.samples is told.servers[0]
+    assert recorded.samples is recorded.servers[0]
     before = gcs.requests.total()
     fetch(tmp_path / "there", PLACE, REPORT_FILES)  # nothing has changed
     assert gcs.requests.total() == before + 1

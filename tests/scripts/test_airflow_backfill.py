@@ -102,8 +102,8 @@ class Handler(Answering):
             self.answer(200, {"backfills": self.server.backfills})
         else:
             runs = self.server.look()
-            asked = parse_qs(urlsplit(self.path).query)
-            begin, count = (int(asked[name][0]) for name in ("offset", "limit"))
+            query = parse_qs(urlsplit(self.path).query)
+            begin, count = (int(query[name][0]) for name in ("offset", "limit"))
             self.answer(200, {"dag_runs": runs[begin : begin + count], "total_entries": len(runs)})
 
     def do_PUT(self) -> None:
@@ -274,8 +274,8 @@ def test_a_backfill_that_continues_is_named_when_the_patience_ends(server: Serve
     patience = Patience(pause=lambda _: time.sleep(0.01), limit_s=0.1)
     airflow = Remote(Layout(Path(), Path(), Path()), "http://api", "p", pages="http://ui")
     client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", patience)
-    words = (
+    message = (
         "the backfill of dag from 2026-01-01 to 2026-01-02 continues without this command.*http://ui/dags/dag/backfills"
     )
-    with closing(client), pytest.raises(Failed, match=words):
+    with closing(client), pytest.raises(Failed, match=message):
         run_backfill(airflow, client, WANTED, Lines(io.StringIO()), Signals())

@@ -71,8 +71,8 @@ def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
     monkeypatch.setenv("TENFOLD_HOME", str(tmp_path / "home"))
 
     def read(*options: str) -> tuple[str, Backfill]:
-        words = ["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *options]
-        args, layout = command_parser().parse_args(words), layout_from(os.environ)
+        arguments = ["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *options]
+        args, layout = command_parser().parse_args(arguments), layout_from(os.environ)
         return dag_of_backfill(args), backfill_of(args, layout)
 
     return read

@@ -155,9 +155,9 @@ def test_up_serves_runs_until_down_and_status_names_dead_processes(toy: Toy) -> 
     assert "TENFOLD_ALLOWED_PUBLISH and TENFOLD_ALLOWED_MODELS allow everything: a run can access everything" in first
     assert "until you stop it with `make down`" in first
     code, again = toy.command("up")
-    said, address = again.splitlines()
+    message, address = again.splitlines()
     assert (code, address) == (0, first.splitlines()[-1])
-    assert said.startswith("Airflow is already running, with the settings from its start")
+    assert message.startswith("Airflow is already running, with the settings from its start")
     code, output = toy.command("run")
     assert code == 0, output
     assert "Using the Airflow at" in output

@@ -74,7 +74,7 @@ def test_a_server_that_keeps_failing_ends_the_watch(server: Server, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "words"),
+    ("dataset", "text"),
     [
         (
             {"dataset": "/d", "rejected": 8, "examples": {"train": 100, "validation": 38}},
@@ -84,12 +84,12 @@ def test_a_server_that_keeps_failing_ends_the_watch(server: Server, monkeypatch:
         ({}, ""),
     ],
 )
-def test_rejected_examples_are_summarized(dataset: dict[str, Any], words: str) -> None:
-    assert follow._rejected(dataset) == words
+def test_rejected_examples_are_summarized(dataset: dict[str, Any], text: str) -> None:
+    assert follow._rejected(dataset) == text
 
 
 @pytest.mark.parametrize(
-    ("metrics", "words"),
+    ("metrics", "text"),
     [
         ({"best_epoch": 8, "val_accuracy": 0.958}, "95.8% accuracy (the best epoch, 8 of 10)"),
         ({"best_epoch": 2, "val_mae": 1234.567, "val_r2": 0.9}, "1235 mean absolute error (the best epoch, 2 of 10)"),
@@ -97,7 +97,7 @@ def test_rejected_examples_are_summarized(dataset: dict[str, Any], words: str) -
         ({}, ""),
     ],
 )
-def test_the_score_is_that_of_the_task(metrics: dict[str, Any], words: str) -> None:
+def test_the_score_is_that_of_the_task(metrics: dict[str, Any], text: str) -> None:
     score = follow._score({"metrics": metrics, "epochs": 10})
-    assert score.startswith(words)
-    assert bool(score) == bool(words)
+    assert score.startswith(text)
+    assert bool(score) == bool(text)

@@ -236,16 +236,16 @@ class Pressed(Signals):
         raise Interrupted(2)
 
 
-@pytest.mark.parametrize(("fault", "words"), [(503, "The run r is marked as failed"), (LOST, "Airflow has no run r")])
+@pytest.mark.parametrize(("fault", "message"), [(503, "The run r is marked as failed"), (LOST, "Airflow has no run r")])
 def test_an_interruption_during_a_trigger_leaves_no_run(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str | int, words: str
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str | int, message: str
 ):
     server.faults = [fault]
     patience = Patience(pause=Pressed().pause, answer_s=ANSWER_S)
     client = Client(f"http://127.0.0.1:{server.server_port}", "p", "dag", patience)
     with closing(client), pytest.raises(Interrupted):
         follow.follow(remote(server, tmp_path), client, {}, "r", Lines(io.StringIO()), Signals())
-    assert words in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 def test_an_interruption_ends_the_wait_for_an_answer(server: Server):

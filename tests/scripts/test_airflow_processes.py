@@ -46,7 +46,7 @@ def test_end_also_kills_processes_that_ignore_sigterm(tmp_path: Path, setup: str
 
 
 @pytest.mark.parametrize("reaped", [True, False])
-def test_children_of_a_dead_root_are_found_by_their_session(tmp_path: Path, reaped: bool) -> None:
+def test_children_of_a_dead_root_are_identified_by_their_session(tmp_path: Path, reaped: bool) -> None:
     root, (in_session, elsewhere) = start_tree(tmp_path, "pass", "leave")
     noted = identify(root.pid)
     if reaped:

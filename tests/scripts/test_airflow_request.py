@@ -89,7 +89,7 @@ def test_a_schedule_with_a_settings_file_is_accepted(schedule: str, tmp_path: Pa
 
 
 def test_valid_settings_are_accepted() -> None:
-    right = {
+    valid = {
         "TENFOLD_START_DATE": "2026-01-31T00:00+02:00",
         "TENFOLD_DEADLINE_HOURS": "0.5",
         "TENFOLD_RETRAIN_POLL_SECONDS": "2",
@@ -100,14 +100,18 @@ def test_valid_settings_are_accepted() -> None:
         "TENFOLD_ALLOWED_PUBLISH": "",
         "TENFOLD_ALLOWED_MODELS": "mine.models",
     }
-    check_schedule(right)
+    check_schedule(valid)
 
 
 @pytest.mark.parametrize("folder", ["config", "plugins", "dags", "my_dags"])
 def test_a_notifier_can_be_in_any_folder_that_airflow_imports_from(folder: str, tmp_path: Path) -> None:
     (tmp_path / folder).mkdir()
-    (tmp_path / folder / "told.py").write_text("Notifier = object\n")
-    environ = {"AIRFLOW_HOME": str(tmp_path), "TENFOLD_NOTIFIERS": "told.Notifier", "AIRFLOW__CORE__PLUGINS_FOLDER": ""}
+    (tmp_path / folder / "notifiers.py").write_text("Notifier = object\n")
+    environ = {
+        "AIRFLOW_HOME": str(tmp_path),
+        "TENFOLD_NOTIFIERS": "notifiers.Notifier",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": "",
+    }
     check_schedule({**environ, "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "my_dags") if folder == "my_dags" else ""})
 
 

@@ -17,8 +17,8 @@ KEYS = Keys(password="p", fernet="f", jwt="j", session="s")
 def test_the_layout_defaults_to_the_checkout() -> None:
     assert layout_from({}).home == ROOT / ".airflow"
     assert layout_from({}).workspace == ROOT / "workspace"
-    told = layout_from({"TENFOLD_HOME": "/h", "TENFOLD_WORKSPACE": "/w"}, dags="/d")
-    assert (told.home, told.workspace, told.dags) == (Path("/h"), Path("/w"), Path("/d"))
+    layout = layout_from({"TENFOLD_HOME": "/h", "TENFOLD_WORKSPACE": "/w"}, dags="/d")
+    assert (layout.home, layout.workspace, layout.dags) == (Path("/h"), Path("/w"), Path("/d"))
     assert (layout_from({}).gpus, layout_from({"TENFOLD_GPUS": "8"}).gpus) == (1, 8)
 
 
@@ -62,7 +62,7 @@ def test_the_error_for_a_privileged_port_names_its_setting(no_root: None) -> Non
         _port(layout_from({"TENFOLD_PORT": "80"}), background=True)
 
 
-def test_settings_of_another_airflow_are_dropped_and_other_variables_kept() -> None:
+def test_only_settings_of_another_airflow_are_dropped() -> None:
     inherited = {
         "AIRFLOW_HOME": "/other",
         "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
@@ -75,7 +75,7 @@ def test_settings_of_another_airflow_are_dropped_and_other_variables_kept() -> N
     assert (environ["AIRFLOW_CONN_GCS"], environ["A"]) == ("c", "b")
 
 
-def test_tasks_find_the_server_the_workspace_and_the_code() -> None:
+def test_tasks_get_the_server_the_workspace_and_the_code() -> None:
     layout = layout_from({"TENFOLD_WORKSPACE": "/w"})
     environ = environment(layout, KEYS, 1234, {"PYTHONPATH": "/p", "no_proxy": "n"})
     assert environ["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:1234/execution/"

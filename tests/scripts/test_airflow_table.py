@@ -46,7 +46,7 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "words"),
+    ("outcome", "text"),
     [
         (Outcome(SINCE, [run("success")], [], []), "1 of 1 dates run"),
         (
@@ -56,5 +56,5 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
         ),
     ],
 )
-def test_summary(outcome: Outcome, words: str) -> None:
-    assert summary(outcome) == words
+def test_summary(outcome: Outcome, text: str) -> None:
+    assert summary(outcome) == text

@@ -44,8 +44,8 @@ def test_a_port_that_another_program_has_is_refused(
         monkeypatch.setenv("PATH", f"{checkout}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("TENFOLD_PORT", str(port))
         assert env.main() == (0 if is_ours else 2)
-    words = f"another program on 127.0.0.1 uses TENFOLD_PORT={port}"
-    assert (words in capsys.readouterr().err) != is_ours
+    message = f"another program on 127.0.0.1 uses TENFOLD_PORT={port}"
+    assert (message in capsys.readouterr().err) != is_ours
 
 
 def test_a_port_that_is_not_a_number_is_refused(

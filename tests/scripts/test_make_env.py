@@ -117,7 +117,7 @@ def test_ask_driver_returns_the_cuda_version_and_the_number_of_gpus(
 
 
 @pytest.mark.parametrize(
-    ("driver", "told", "wants", "says"),
+    ("driver", "choice", "wants", "says"),
     [
         (Driver(gpus=2), "", True, "2 NVIDIA GPU"),
         (Driver(gpus=2), "/usr/local/cuda", True, "2 NVIDIA GPU"),
@@ -127,25 +127,25 @@ def test_ask_driver_returns_the_cuda_version_and_the_number_of_gpus(
         (NO_DRIVER, "yes", True, ""),
     ],
 )
-def test_cuda_libraries_are_wanted_if_there_is_a_gpu(
+def test_cuda_libraries_are_installed_if_there_is_a_gpu(
     linux: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     driver: object,
-    told: str,
+    choice: str,
     wants: bool,
     says: str,
 ) -> None:
     monkeypatch.setattr("ctypes.CDLL", load(driver))
-    monkeypatch.setenv("CUDA", told)
+    monkeypatch.setenv("CUDA", choice)
     assert linux["wants_cuda"]() is wants
-    said = capsys.readouterr().out
-    assert says in said
-    assert said.count("\n") == bool(says)
+    output = capsys.readouterr().out
+    assert says in output
+    assert output.count("\n") == bool(says)
 
 
 @pytest.mark.parametrize(("system", "machine"), [("Darwin", "arm64"), ("Linux", "aarch64"), ("Windows", "x86_64")])
-def test_cuda_libraries_are_not_wanted_on_platforms_without_gpu_support(
+def test_cuda_libraries_are_not_installed_on_platforms_without_gpu_support(
     linux: dict[str, Any], monkeypatch: pytest.MonkeyPatch, system: str, machine: str
 ) -> None:
     monkeypatch.setattr("ctypes.CDLL", load(Driver()))
@@ -154,7 +154,7 @@ def test_cuda_libraries_are_not_wanted_on_platforms_without_gpu_support(
     assert linux["wants_cuda"]() is False
 
 
-def test_a_driver_installed_later_is_found_and_installed_cuda_libraries_stay_wanted(
+def test_a_later_driver_is_detected_and_installed_cuda_libraries_remain(
     linux: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, _, cuda = linux["LOCKS"]

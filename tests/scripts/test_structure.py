@@ -48,7 +48,7 @@ def test_the_row_of_a_package(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("files", "expected"), [(FILES, []), (FILES | BACK, [{"package.low", "package.top"}])])
-def test_circles_of_rooms_are_found(tmp_path: Path, files: dict[str, str], expected: list[set[str]]):
+def test_circular_imports_of_rooms_are_detected(tmp_path: Path, files: dict[str, str], expected: list[set[str]]):
     modules = load(package(tmp_path, files))
     arrows = arrows_of(imports_of(modules))
     assert [each for each in circles(arrows) if len(each) > 1] == expected

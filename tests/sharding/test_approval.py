@@ -52,27 +52,27 @@ def test_an_approved_dataset_is_published(settings: Settings):
 
 
 @pytest.mark.parametrize("torn", [b"", b'["the ima', b"\0\0\0\0"])
-def test_a_torn_approval_is_asked_for_again(settings: Settings, torn: bytes):
+def test_a_torn_approval_repeats_the_question(settings: Settings, torn: bytes):
     plan = write(settings)
-    asked = questions(plan, settings)
-    approve(plan, asked)
+    sentences = questions(plan, settings)
+    approve(plan, sentences)
     (plan.parent / "approved.json").write_bytes(torn)  # As a power loss may leave it.
-    assert questions(plan, settings) == asked
-    approve(plan, asked)
+    assert questions(plan, settings) == sentences
+    approve(plan, sentences)
     assert questions(plan, settings) == []
 
 
 def test_an_approval_voided_by_another_commit_is_explained(settings: Settings):
     plan = write(settings)
-    [asked] = questions(plan, settings)
-    approve(plan, [asked])
+    [sentence] = questions(plan, settings)
+    approve(plan, [sentence])
     other = publish_another(settings)
     with pytest.raises(GateError) as caught:
         commit(plan, settings, answers(plan))
     message = str(caught.value)
     assert "a person answered" not in message
     assert f"the images differ from those of version {other}" in message  # the new question
-    assert asked in message  # what a person approved
+    assert sentence in message  # what a person approved
     assert "trigger this DAG again with the same settings" in message
     # The next run asks the current question.
     approve(plan, questions(plan, settings))

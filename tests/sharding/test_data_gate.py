@@ -126,7 +126,7 @@ def test_a_complete_dataset_is_checked_against_the_thresholds_of_each_run(leakin
     assert build(changed(leaking, on_leak="continue"))["already_complete"] is True
 
 
-def test_ask_fails_if_nobody_can_be_asked(leaking: Settings):
+def test_ask_fails_without_a_terminal(leaking: Settings):
     with pytest.raises(GateError, match="where a person can be asked"):
         build(changed(leaking, on_leak="ask"))
 
@@ -137,14 +137,14 @@ def test_too_many_rejected_images_stop_the_run_before_the_commit(settings: Setti
     with pytest.raises(GateError, match=r"10 of 34 .* were rejected, more than max_rejected_fraction=0.1"):
         build(changed(settings, max_rejected_fraction=0.1))
     assert not list(Path(settings.workspace).rglob("dataset.json"))
-    [kept] = Path(settings.workspace).rglob("rejected.jsonl")
-    assert len(lines(kept)) == 10
+    [rejections] = Path(settings.workspace).rglob("rejected.jsonl")
+    assert len(lines(rejections)) == 10
     result = build(settings)  # By default, half may be rejected. The build reuses the written shards.
     assert result["rejected"] == 10
-    assert lines(Path(result["dataset"]) / "rejected.jsonl") == lines(kept)
+    assert lines(Path(result["dataset"]) / "rejected.jsonl") == lines(rejections)
 
 
-def test_imbalanced_classes_are_found_and_can_stop_the_run(make_images: MakeImages, tmp_path: Path):
+def test_imbalanced_classes_are_reported_and_can_stop_the_run(make_images: MakeImages, tmp_path: Path):
     source = make_images({"many": 40, "few": 4})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "max_imbalance": 5})
     assert "max_imbalance=5" in load(Path(build(settings)["dataset"])).quality["findings"][0]
@@ -258,7 +258,7 @@ def test_equal_images_stay_in_one_split_and_are_counted(settings: Settings):
     assert load(folder).quality["leaks"]["images"] == 0
 
 
-def test_near_duplicates_are_found_if_enabled(settings: Settings):
+def test_near_duplicates_are_reported_if_enabled(settings: Settings):
     import io
 
     from PIL import Image
@@ -320,9 +320,9 @@ def test_the_size_on_disk_is_estimated_in_the_log(settings: Settings, caplog: py
         (Path(settings.source_uri) / "cats" / f"big{number}.jpg").write_bytes(jpeg(number, (512, 384)))
     caplog.set_level(logging.INFO)
     folder = Path(build(changed(settings, prepare="raw"))["dataset"])
-    [told] = [record.getMessage() for record in caplog.records if "prepare=raw" in record.getMessage()]
+    [message] = [record.getMessage() for record in caplog.records if "prepare=raw" in record.getMessage()]
     written = sum(path.stat().st_size for path in folder.glob("*.tfrecord"))
-    assert 0.5 * written < 1e6 * float(told.split("about ")[1].split()[0]) < 2 * written
+    assert 0.5 * written < 1e6 * float(message.split("about ")[1].split()[0]) < 2 * written
 
 
 def test_numeric_labels_are_sorted_as_numbers(make_images: MakeImages, tmp_path: Path):
@@ -362,39 +362,39 @@ def test_images_with_several_labels_are_counted_once(settings: Settings, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ({"balanced": True}, "balanced must be false for images with several labels, as in .*, got true"),
         ({"class_weights": "balanced"}, "class_weights must be none for images with several labels, .* got balanced"),
     ],
 )
 def test_class_balancing_is_refused_for_images_with_several_labels(
-    settings: Settings, tmp_path: Path, values: dict[str, Any], words: str
+    settings: Settings, tmp_path: Path, values: dict[str, Any], message: str
 ):
     listed = tmp_path / "list.csv"
     keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
     listed.write_text("path,label\n" + "".join(f"{key},{key.parts[1]}|animals\n" for key in keys))
     of_list = changed(settings, source_uri=str(listed))
     require_trainable(of_list, take_snapshot(of_list))
-    with pytest.raises(SettingsError, match=words):
+    with pytest.raises(SettingsError, match=message):
         require_trainable(changed(of_list, **values), take_snapshot(of_list))
     folder = Path(build(of_list)["dataset"])
-    with pytest.raises(SettingsError, match=words):
+    with pytest.raises(SettingsError, match=message):
         prepare_run(changed(of_list, **values), folder, "run")
 
 
-def test_a_person_is_asked_only_once(leaking: Settings):
-    asked: list[str] = []
+def test_the_commit_does_not_repeat_the_question(leaking: Settings):
+    questions: list[str] = []
     settings = changed(leaking, on_leak="ask")
 
     def yes(sentence: str) -> bool:
-        asked.append(sentence)
+        questions.append(sentence)
         return True
 
     plan_path, ranges = planned(settings, yes)
     write_and_copy(ranges)
     commit(plan_path, settings, yes)
-    assert len(asked) == 1
+    assert len(questions) == 1
     with pytest.raises(GateError):
         commit(plan_path, leaking)
 

@@ -182,33 +182,33 @@ def test_failing_findings_raise_one_error_that_names_their_settings():
         Finding("rejected", "three.", "fail"),
     ]
     with pytest.raises(GateError) as caught:
-        decide(found, never_asked)
+        decide(found, refuse_question)
     assert str(caught.value) == "one.; three.. To continue, set on_leak=continue on_rejected=continue"
     assert isinstance(caught.value, BadInput)  # A retry does not help.
 
 
-def never_asked(sentence: str) -> bool:
+def refuse_question(sentence: str) -> bool:
     raise AssertionError(sentence)
 
 
 def answers(*given: bool) -> tuple[list[str], Callable[[str], bool]]:
-    """Return the list of questions asked so far, and the function that answers them."""
-    asked: list[str] = []
+    """Return the list of questions so far, and the function that answers them."""
+    sentences: list[str] = []
 
     def ask(sentence: str) -> bool:
-        asked.append(sentence)
-        return given[len(asked) - 1]
+        sentences.append(sentence)
+        return given[len(sentences) - 1]
 
-    return asked, ask
+    return sentences, ask
 
 
 ASKING = [Finding("leak", "one", "ask"), Finding("drift", "two", "continue"), Finding("rejected", "three", "ask")]
 
 
 def test_the_run_continues_if_each_answer_is_yes():
-    asked, ask = answers(True, True)
+    sentences, ask = answers(True, True)
     decide(ASKING, ask)
-    assert asked == ["one", "three"]
+    assert sentences == ["one", "three"]
 
 
 @pytest.mark.parametrize(
@@ -219,13 +219,13 @@ def test_the_run_continues_if_each_answer_is_yes():
     ],
 )
 def test_the_answer_no_stops_the_run_and_further_questions(given: tuple[bool, ...], put: int, sentence: str):
-    asked, ask = answers(*given)
+    sentences, ask = answers(*given)
     with pytest.raises(GateError, match=sentence):
         decide(ASKING, ask)
-    assert len(asked) == put
+    assert len(sentences) == put
 
 
-def test_the_run_stops_if_nobody_can_be_asked():
+def test_the_run_stops_if_there_is_no_terminal():
     with pytest.raises(GateError, match=r"one; three. To continue, set on_leak=continue .*, or run this in a terminal"):
         decide(ASKING, None)
     decide(ASKING[1:2], None)
@@ -234,7 +234,7 @@ def test_the_run_stops_if_nobody_can_be_asked():
 @pytest.mark.parametrize(
     ("answer", "goes_on"), [("y\n", True), (" YES \n", True), ("\n", False), ("n\n", False), ("", False)]
 )
-def test_the_question_is_asked_on_stderr(answer: str, goes_on: bool, monkeypatch: pytest.MonkeyPatch):
+def test_the_question_is_written_to_stderr(answer: str, goes_on: bool, monkeypatch: pytest.MonkeyPatch):
     typed, shown = Terminal(answer), Terminal()
     monkeypatch.setattr(sys, "stdin", typed)  # a test has no terminal
     monkeypatch.setattr(sys, "stderr", shown)
@@ -250,7 +250,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stderr"])
-def test_without_a_terminal_nobody_is_asked(stream: str, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_terminal_there_is_no_question(stream: str, monkeypatch: pytest.MonkeyPatch):
     for name in ("stdin", "stderr"):
         monkeypatch.setattr(sys, name, Terminal())
     with open(os.devnull) as nobody:

@@ -65,7 +65,7 @@ def test_ranges_never_exceed_airflows_map_limit(shards: int, per_task: int, size
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "words"),
+    ("start", "end", "text"),
     [
         (0, 4, "train 0 to 3 of 10"),
         (9, 10, "train 9 of 10"),
@@ -74,13 +74,13 @@ def test_ranges_never_exceed_airflows_map_limit(shards: int, per_task: int, size
     ],
 )
 @pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
-def test_describe_range(start: int, end: int, words: str, ending: str):
+def test_describe_range(start: int, end: int, text: str, ending: str):
     specs = plan.shard_specs({"train": 100, "validation": 30}, {"train": 10, "validation": 3}, ending)
-    assert describe_range(specs[start:end]) == words
+    assert describe_range(specs[start:end]) == text
 
 
 @pytest.mark.parametrize(
-    ("total_bytes", "shards", "words"),
+    ("total_bytes", "shards", "advice"),
     [
         (30_000_000_000, 80, ""),  # 30 GB on 8 servers: 375 MB each
         (30_000_000_000, 10, "10 training shards of 3.0 GB are too large to cache: set num_shards=200"),
@@ -90,16 +90,16 @@ def test_describe_range(start: int, end: int, words: str, ending: str):
         (1_000_000_000, 1, ""),
     ],
 )
-def test_size_advice(total_bytes: int, shards: int, words: str):
-    assert plan.size_advice(total_bytes, shards) == words
+def test_size_advice(total_bytes: int, shards: int, advice: str):
+    assert plan.size_advice(total_bytes, shards) == advice
 
 
 @pytest.mark.parametrize(
-    ("examples", "shards", "words"),
+    ("examples", "shards", "advice"),
     [(10, 10, ""), (4, 10, "4 training examples leave 6 of 10 shards empty: set num_shards=4")],
 )
-def test_empty_shards_advice(examples: int, shards: int, words: str):
-    assert plan.empty_shards_advice(examples, shards) == words
+def test_empty_shards_advice(examples: int, shards: int, advice: str):
+    assert plan.empty_shards_advice(examples, shards) == advice
 
 
 @pytest.mark.parametrize(("images", "gigabytes"), [(10_000_000, ""), (40_000_000, "12 GB of memory")])

@@ -127,7 +127,7 @@ def test_shards_planned_with_other_codecs_are_not_written(settings: Settings, pl
     assert list(Path(content["written"]).glob("*.tfrecord"))
 
 
-def test_a_person_is_asked_once_even_if_another_run_adds_labels_in_between(
+def test_a_question_is_not_repeated_if_another_run_adds_labels_in_between(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ):
     contradictory = changed(settings, on_imbalance="ask", max_imbalance=1.0)
@@ -140,11 +140,11 @@ def test_a_person_is_asked_once_even_if_another_run_adds_labels_in_between(
             break
         return reserve(folder, labels, build)
 
-    asked: list[str] = []
+    questions: list[str] = []
     monkeypatch.setattr(plan_files, "reserve_labels", reserve_late)
-    made = load_plan(make_plan(contradictory, take_snapshot(settings), lambda sentence: not asked.append(sentence)))
+    made = load_plan(make_plan(contradictory, take_snapshot(settings), lambda sentence: not questions.append(sentence)))
     assert made.labels == ["ant", "bee", "cats", "dogs", "eels"]
-    assert len(asked) == 1
+    assert len(questions) == 1
 
 
 def assert_alike(one: Plan, other: Plan) -> None:

@@ -179,7 +179,7 @@ FIVE = [{"x": number, "z": number % 3, "y": number % 2} for number in range(24)]
 
 
 @pytest.mark.parametrize(
-    ("change", "settings", "words"),
+    ("change", "settings", "message"),
     [
         (
             lambda row: {**row, "z": row["z"] + 0.5},
@@ -200,7 +200,7 @@ FIVE = [{"x": number, "z": number % 3, "y": number % 2} for number in range(24)]
     ],
 )
 def test_versions_that_no_reader_can_read_together_are_refused(
-    tmp_path: Path, change: Any, settings: dict[str, Any], words: str
+    tmp_path: Path, change: Any, settings: dict[str, Any], message: str
 ):
     build_days(tmp_path, {"2026-01-01": FIVE})
     after = build_days(tmp_path, {"2026-01-02": [change(row) for row in FIVE]}, **settings)
@@ -208,7 +208,7 @@ def test_versions_that_no_reader_can_read_together_are_refused(
         newest_dataset(after)
     assert "(partition 2026-01-01)" in str(error.value)
     assert "(partition 2026-01-02)" in str(error.value)
-    assert error.match(words)
+    assert error.match(message)
     newest_dataset(changed(after, window=1))
 
 

@@ -250,13 +250,13 @@ def test_incompatible_versions_are_named(settings: Settings, tmp_path: Path):
     other = publish(tmp_path / "source" / "{date}", settings.workspace, **values).name
     with pytest.raises(DatasetError) as error:
         newest_dataset(settings)
-    for words in (
+    for phrase in (
         f"version {other} (partition 2026-01-12)",
         f"version {window['2026-01-10']} (partition 2026-01-10)",
         "pixels is 'raw' in the first and 'encoded' in the second",
         "set window=1",
     ):
-        assert words in str(error.value)
+        assert phrase in str(error.value)
     assert newest_dataset(changed(settings, window=1)).name == other
 
 
@@ -308,9 +308,9 @@ def keep_two_of_training(first: Place, second: Path) -> None:
     """Keep two images of the second date that are training images of the first. The second date holds one back."""
     dataset = load(first)
     found = images_at(first, dataset, "train", range(dataset.splits["train"].examples))
-    kept = {label: next(name for name, _ in found if name.startswith(label)) for label in "ab"}
+    names = {label: next(name for name, _ in found if name.startswith(label)) for label in "ab"}
     for path in second.glob("*/*.png"):
-        if str(path.relative_to(second)) not in kept.values():
+        if str(path.relative_to(second)) not in names.values():
             path.unlink()
 
 
@@ -373,17 +373,17 @@ def test_a_window_that_trains_on_its_validation_images_is_refused(workspace: str
     assert newest_dataset(changed(settings, max_leaked_fraction=1)) == window
 
 
-def test_a_person_is_asked_about_the_leaks_of_a_window(tmp_path: Path):
+def test_leaks_of_a_window_need_an_answer(tmp_path: Path):
     settings = changed(built(str(tmp_path / "w"), tmp_path / "source", "stated splits"), on_leak="ask")
-    asked: list[str] = []
+    questions: list[str] = []
     with pytest.raises(GateError, match="where a person can be asked"):
         newest_dataset(settings)
     with pytest.raises(GateError, match="a person answered no"):
         newest_dataset(settings, lambda _: False)
     assert not (name_folder(settings) / "windows").exists()
-    window = newest_dataset(settings, lambda sentence: not asked.append(sentence))
-    assert ["validation and test images are in training too" in sentence for sentence in asked] == [True]
-    assert load(window).quality["findings"] == asked
+    window = newest_dataset(settings, lambda sentence: not questions.append(sentence))
+    assert ["validation and test images are in training too" in sentence for sentence in questions] == [True]
+    assert load(window).quality["findings"] == questions
 
 
 def test_images_of_several_dates_are_counted_and_on_the_card(
@@ -413,11 +413,11 @@ def test_dates_of_an_earlier_release_are_hashed_once(workspace: str, tmp_path: P
     committed = writes(old.iterdir())
     assert load(newest_dataset(settings)).quality == quality
     assert writes(old.iterdir()) == committed
-    kept = writes(hashes_folder(settings, old.name).iterdir())
-    assert len(kept) == sum(len(split.shards) for split in load(old).splits.values())
+    hashes = writes(hashes_folder(settings, old.name).iterdir())
+    assert len(hashes) == sum(len(split.shards) for split in load(old).splits.values())
     remove(window)
     assert load(newest_dataset(settings)).quality == quality
-    assert writes(hashes_folder(settings, old.name).iterdir()) == kept
+    assert writes(hashes_folder(settings, old.name).iterdir()) == hashes
 
 
 def test_a_window_of_an_earlier_release_is_made_again(tmp_path: Path):

@@ -21,7 +21,7 @@ def listed(*names: str) -> list[Listed]:
     return [Listed(name, ("a",), "", 1, 1) for name in names]
 
 
-def found(pattern: str, *names: str) -> list[str]:
+def groups_of(pattern: str, *names: str) -> list[str]:
     return [image.group for image in with_groups(listed(*names), pattern)]
 
 
@@ -32,19 +32,19 @@ def test_a_slow_start_of_the_process_does_not_reject_a_pattern(tmp_path: Path, m
     slow.chmod(0o755)
     monkeypatch.setattr(groups.sys, "executable", str(slow))
     monkeypatch.setattr(groups, "MATCH_S", 1.0)
-    assert found(r"^(.+)_\d$", "ann_1.jpg") == ["ann"]
+    assert groups_of(r"^(.+)_\d$", "ann_1.jpg") == ["ann"]
 
 
 @pytest.mark.parametrize("names", [1, 1000])
 def test_a_process_that_dies_is_not_blamed_on_the_pattern(monkeypatch: pytest.MonkeyPatch, names: int):
     monkeypatch.setattr(groups.sys, "executable", "/bin/false")
     with pytest.raises(FileSystemError, match="ended too early"):
-        found("^a", *(f"{number}{200 * 'a'}.jpg" for number in range(names)))
+        groups_of("^a", *(f"{number}{200 * 'a'}.jpg" for number in range(names)))
 
 
 @pytest.mark.parametrize("pattern", ["a\0", "\ud800"])
 def test_any_text_is_accepted_as_a_pattern(pattern: str):
-    assert found(pattern, "a.jpg") == [""]
+    assert groups_of(pattern, "a.jpg") == [""]
 
 
 ASK = """
@@ -59,9 +59,9 @@ list(groups.with_groups([Listed(sys.argv[2], ("a",), "", 1, 1)], sys.argv[1]))
 @pytest.mark.long
 def test_the_matching_process_ends_when_its_task_is_killed():
     with subprocess.Popen([sys.executable, "-c", ASK, *ENDLESS]) as task:
-        asked = psutil.Process(task.pid)
-        until(lambda: any(child.cpu_times().user > 0.5 for child in asked.children()))
-        [matcher] = asked.children()
+        process = psutil.Process(task.pid)
+        until(lambda: any(child.cpu_times().user > 0.5 for child in process.children()))
+        [matcher] = process.children()
         task.kill()
     until(lambda: not matcher.is_running() or matcher.status() == psutil.STATUS_ZOMBIE)
 
@@ -69,4 +69,4 @@ def test_the_matching_process_ends_when_its_task_is_killed():
 def test_a_pattern_that_takes_forever_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(groups, "MATCH_S", 0.5)
     with pytest.raises(SettingsError, match="takes longer"):
-        found(*ENDLESS)
+        groups_of(*ENDLESS)

@@ -42,7 +42,7 @@ def test_rows_are_read_as_they_were_written():
     assert [record_of_line(line) for line in lines] == [each.content for each in ROWS]
 
 
-def test_the_label_is_found_without_parsing_the_line():
+def test_the_label_is_read_without_parsing_the_line():
     for each in ROWS:
         found = only_label(line_of(each))
         assert ([json.loads(found)] if found else []) == each.labels

@@ -20,7 +20,7 @@ def as_bytes(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
-def found_in(place: Path, kind: str = "auto") -> list[Found]:
+def entries_of(place: Path, kind: str = "auto") -> list[Found]:
     return list(images_of(Settings(source_uri=str(place), source_kind=kind)))
 
 
@@ -38,9 +38,9 @@ class TestContract:
         assert 40 < len(first_line) < 120
 
     def test_keys_are_unique_and_sorted_by_their_bytes(self, kind: str, tmp_path: Path):
-        found = found_in(EXAMPLES[kind](tmp_path))
-        images = [as_bytes(item.key) for item in found if isinstance(item, Listed)]
-        everything = [as_bytes(item.key) for item in found if not isinstance(item, Classes)]
+        entries = entries_of(EXAMPLES[kind](tmp_path))
+        images = [as_bytes(item.key) for item in entries if isinstance(item, Listed)]
+        everything = [as_bytes(item.key) for item in entries if not isinstance(item, Classes)]
         assert len(images) > 2
         assert images == sorted(set(images))
         assert everything == sorted(everything)
@@ -49,7 +49,7 @@ class TestContract:
         place = EXAMPLES[kind](tmp_path)
         for path in tmp_path.rglob("*.[jJ]*"):
             os.utime(path, ns=(1, 1))  # Users can set this time, so it must not be the generation.
-        for item in found_in(place):
+        for item in entries_of(place):
             if isinstance(item, Listed):
                 path = tmp_path / item.key
                 status = path.stat() if path.exists() else None
@@ -57,14 +57,14 @@ class TestContract:
                 assert (item.size, item.generation) == here
 
     def test_every_image_has_labels_and_every_skipped_file_a_reason(self, kind: str, tmp_path: Path):
-        found = found_in(EXAMPLES[kind](tmp_path))
-        assert all(item.labels and all(item.labels) for item in found if isinstance(item, Listed))
-        assert all(item.split in ("", "train", "validation", "test") for item in found if isinstance(item, Listed))
-        assert all(item.reason for item in found if isinstance(item, Skipped))
-        assert any(isinstance(item, Skipped) for item in found)
+        entries = entries_of(EXAMPLES[kind](tmp_path))
+        assert all(item.labels and all(item.labels) for item in entries if isinstance(item, Listed))
+        assert all(item.split in ("", "train", "validation", "test") for item in entries if isinstance(item, Listed))
+        assert all(item.reason for item in entries if isinstance(item, Skipped))
+        assert any(isinstance(item, Skipped) for item in entries)
 
     def test_classes_come_first_if_present_and_hold_every_label(self, kind: str, tmp_path: Path):
-        first, *others = found_in(EXAMPLES[kind](tmp_path))
+        first, *others = entries_of(EXAMPLES[kind](tmp_path))
         assert not any(isinstance(item, Classes) for item in others)
         if isinstance(first, Classes):
             labels = {label for item in others if isinstance(item, Listed) for label in item.labels}
@@ -73,11 +73,11 @@ class TestContract:
 
     def test_listing_twice_gives_the_same_result(self, kind: str, tmp_path: Path):
         place = EXAMPLES[kind](tmp_path)
-        assert found_in(place) == found_in(place)
+        assert entries_of(place) == entries_of(place)
 
     def test_a_missing_place_is_refused(self, kind: str, tmp_path: Path):
         with pytest.raises(SourceError, match=r"nothing\.csv cannot be read"):
-            found_in(tmp_path / "nothing.csv", kind)
+            entries_of(tmp_path / "nothing.csv", kind)
 
     @pytest.mark.parametrize("name", ["list.txt", "pipe.csv", "loop.csv", "folder.csv"])
     def test_an_unsuitable_place_is_refused(self, kind: str, name: str, tmp_path: Path):
@@ -86,10 +86,10 @@ class TestContract:
         (tmp_path / "loop.csv").symlink_to("loop.csv")
         (tmp_path / "folder.csv").mkdir()
         if (kind, name) == ("folder", "folder.csv"):
-            assert found_in(tmp_path / name, kind) == []  # The extract step reports that there are no images.
+            assert entries_of(tmp_path / name, kind) == []  # The extract step reports that there are no images.
         else:
             with pytest.raises(SourceError, match=rf"source_uri .*{name} (is not what|cannot be read)"):
-                found_in(tmp_path / name, kind)
+                entries_of(tmp_path / name, kind)
 
 
 def test_a_kind_that_does_not_fit_describes_what_it_expects(tmp_path: Path):
@@ -141,9 +141,12 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
     EXAMPLES["folder"](place)
     (place / "index.txt").write_text("val/cats/d.jpg cat\ntrain/cats/b.jpg dog\n")
     assert "mine" in source_kinds()
-    found = found_in(place)
-    assert [(item.key, item.labels) for item in found] == [("train/cats/b.jpg", ("dog",)), ("val/cats/d.jpg", ("cat",))]
-    assert [item.size for item in found] == [(place / item.key).stat().st_size for item in found]
+    entries = entries_of(place)
+    assert [(item.key, item.labels) for item in entries] == [
+        ("train/cats/b.jpg", ("dog",)),
+        ("val/cats/d.jpg", ("cat",)),
+    ]
+    assert [item.size for item in entries] == [(place / item.key).stat().st_size for item in entries]
 
 
 @pytest.mark.parametrize(
@@ -175,4 +178,4 @@ def test_a_kind_that_lists_out_of_order_is_named(keys: tuple[str, str], own_kind
     with pytest.raises(
         SourceError, match=rf"mine\.py lists '{keys[1]}' after '{keys[0]}': .*order of the keys as bytes"
     ):
-        found_in(tmp_path, "mine")
+        entries_of(tmp_path, "mine")

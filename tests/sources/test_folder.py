@@ -17,16 +17,16 @@ def write(root: Path, *names: str) -> None:
         path.write_bytes(b"x")
 
 
-def found(root: Path) -> list[Found]:
+def entries_of(root: Path) -> list[Found]:
     return list(list_images(root, Settings()))
 
 
 def listed(root: Path) -> list[tuple[str, str, str]]:
-    return [(item.key, *item.labels, item.split) for item in found(root) if isinstance(item, Listed)]
+    return [(item.key, *item.labels, item.split) for item in entries_of(root) if isinstance(item, Listed)]
 
 
 def skipped(root: Path) -> dict[str, str]:
-    return {item.key: item.reason for item in found(root) if isinstance(item, Skipped)}
+    return {item.key: item.reason for item in entries_of(root) if isinstance(item, Skipped)}
 
 
 def test_class_folders(tmp_path: Path):
@@ -62,7 +62,7 @@ def test_a_train_folder_alone_is_a_split(tmp_path: Path):
 def test_split_folders_without_train_are_refused(tmp_path: Path):
     write(tmp_path, "val/cats/a.jpg", "test/dogs/b.jpg", ".hidden/c.jpg")
     with pytest.raises(SourceError, match=r"holds test and val with folders in them, but no train/"):
-        found(tmp_path)
+        entries_of(tmp_path)
 
 
 def test_val_and_test_folders_with_images_are_classes(tmp_path: Path):
@@ -124,4 +124,4 @@ def test_unusual_names_stay_unchanged_and_unique(tmp_path: Path):
 
 def test_a_missing_source_is_refused(tmp_path: Path):
     with pytest.raises(SourceError, match=r"source_uri .*nothing cannot be read"):
-        found(tmp_path / "nothing")
+        entries_of(tmp_path / "nothing")

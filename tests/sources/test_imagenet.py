@@ -12,21 +12,21 @@ FISH, GOLD = "n01440764", "n01443537"
 LABEL_LIST = "imagenet_2012_validation_synset_labels.txt"
 
 
-def found(place: Path) -> list[Found]:
+def entries_of(place: Path) -> list[Found]:
     return list(list_images(place, Settings()))
 
 
-def said(place: Path) -> dict[str, tuple[tuple[str, ...], str]]:
-    return {item.key: (item.labels, item.split) for item in found(place) if isinstance(item, Listed)}
+def listed(place: Path) -> dict[str, tuple[tuple[str, ...], str]]:
+    return {item.key: (item.labels, item.split) for item in entries_of(place) if isinstance(item, Listed)}
 
 
 def skipped(place: Path) -> dict[str, str]:
-    return {item.key: item.reason for item in found(place) if isinstance(item, Skipped)}
+    return {item.key: item.reason for item in entries_of(place) if isinstance(item, Skipped)}
 
 
 def test_the_layout_of_the_challenge(tmp_path: Path):
-    assert found(imagenet(tmp_path))[0] == Classes((FISH, GOLD), {FISH: "tench, Tinca tinca"})
-    assert said(tmp_path) == {
+    assert entries_of(imagenet(tmp_path))[0] == Classes((FISH, GOLD), {FISH: "tench, Tinca tinca"})
+    assert listed(tmp_path) == {
         f"train/{FISH}/{FISH}_1.JPEG": ((FISH,), "train"),
         f"train/{GOLD}/{GOLD}_2.JPEG": ((GOLD,), "train"),
         "val/ILSVRC2012_val_00000001.JPEG": ((FISH,), "validation"),
@@ -48,13 +48,13 @@ def test_the_layout_of_the_challenge(tmp_path: Path):
 def test_forms_of_the_validation_list(name: str, text: str, tmp_path: Path):
     (imagenet(tmp_path) / LABEL_LIST).unlink()
     (tmp_path / name).write_bytes(text.encode())
-    validation = [labels for labels, split in said(tmp_path).values() if split == "validation"]
+    validation = [labels for labels, split in listed(tmp_path).values() if split == "validation"]
     assert validation == [(FISH,), (GOLD,)]
 
 
 def test_a_line_belongs_to_the_number_of_an_image_and_not_to_its_position(tmp_path: Path):
     (imagenet(tmp_path) / "val/ILSVRC2012_val_00000001.JPEG").unlink()
-    assert said(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == ((GOLD,), "validation")
+    assert listed(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == ((GOLD,), "validation")
 
 
 @pytest.mark.parametrize("name", ["val", "validation"])
@@ -62,8 +62,8 @@ def test_synset_folders_need_no_list(name: str, tmp_path: Path):
     write_images(
         tmp_path, f"train/{FISH}/a.JPEG", f"train/{GOLD}/b.JPEG", f"{name}/{GOLD}/c.JPEG", f"test/{FISH}/d.JPEG"
     )
-    assert said(tmp_path)[f"{name}/{GOLD}/c.JPEG"] == ((GOLD,), "validation")
-    assert said(tmp_path)[f"test/{FISH}/d.JPEG"] == ((FISH,), "test")
+    assert listed(tmp_path)[f"{name}/{GOLD}/c.JPEG"] == ((GOLD,), "validation")
+    assert listed(tmp_path)[f"test/{FISH}/d.JPEG"] == ((FISH,), "test")
 
 
 def test_a_flat_validation_folder_without_a_list_names_the_missing_files(tmp_path: Path):
@@ -97,7 +97,7 @@ def kaggle(tmp_path: Path) -> Path:
 
 def test_the_layout_of_kaggle(kaggle: Path):
     assert recognises(kaggle)
-    classes, *images = found(kaggle)
+    classes, *images = entries_of(kaggle)
     assert classes == Classes((FISH, GOLD), {FISH: "tench, Tinca tinca", GOLD: "goldfish"})
     data = "ILSVRC/Data/CLS-LOC"
     assert [item[:3] for item in images if isinstance(item, Listed)] == [
@@ -117,14 +117,14 @@ def test_the_layout_of_kaggle(kaggle: Path):
 def test_a_truncated_solution_is_refused(solution: str, kaggle: Path):
     (kaggle / "LOC_val_solution.csv").write_text(f"ILSVRC2012_val_00000001,{solution}\n")
     with pytest.raises(SourceError, match=rf"four numbers for each box, got '{solution}' for ILSVRC2012_val_00000001"):
-        found(kaggle)
+        entries_of(kaggle)
 
 
 @pytest.mark.parametrize("line", ["ILSVRC2012_val_00000001.JPEG 65", "65", "tench"])
 def test_a_list_with_a_line_that_is_no_synset_is_refused(line: str, tmp_path: Path):
     (imagenet(tmp_path) / LABEL_LIST).write_text(f"{FISH}\n{line}\n")
     with pytest.raises(SourceError, match=rf"line 2 of .*{LABEL_LIST} is '{line}': it must be a synset"):
-        found(tmp_path)
+        entries_of(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_metadata_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(t
     imagenet(tmp_path)
     (tmp_path / "imagenet_metadata.txt").write_bytes("n01440764\tRöte\n".encode("latin-1"))
     with pytest.raises(SourceError, match=r"imagenet_metadata\.txt holds .* which is not utf-8.*list_encoding"):
-        found(tmp_path)
+        entries_of(tmp_path)
     classes = next(list_images(tmp_path, Settings(list_encoding="latin-1")))
     assert isinstance(classes, Classes)
     assert classes.texts[FISH] == "Röte"

@@ -159,7 +159,7 @@ class TestRanges:
         assert_ranges_equal_everything(settings, cuts[::step])
 
     @pytest.mark.parametrize("most", [1, 2, 3, 100])
-    def test_the_ranges_that_are_found_divide_a_source(self, source: str, most: int, tmp_path: Path):
+    def test_key_ranges_divide_a_source(self, source: str, most: int, tmp_path: Path):
         settings = settings_of(SOURCES[source](tmp_path))
         ranges = key_ranges(settings, most, min_images=1)
         assert min(most, 3) <= len(ranges) <= most

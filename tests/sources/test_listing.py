@@ -14,7 +14,7 @@ from pipeline.sources import MISSING, Box, Found, Listed, Skipped, listing
 from pipeline.sources.listing import list_images
 
 
-def found(place: Path, **settings: Any) -> list[Found]:
+def entries_of(place: Path, **settings: Any) -> list[Found]:
     return list(list_images(place, Settings(**settings)))
 
 
@@ -33,8 +33,8 @@ def parquet_file(folder: Path, **columns: Any) -> Path:
     return folder / "list.parquet"
 
 
-def said(place: Path, **settings: Any) -> list[tuple[str, tuple[str, ...], str, str]]:
-    images = [item for item in found(place, **settings) if isinstance(item, Listed)]
+def listed(place: Path, **settings: Any) -> list[tuple[str, tuple[str, ...], str, str]]:
+    images = [item for item in entries_of(place, **settings) if isinstance(item, Listed)]
     return [(item.key, item.labels, item.split, item.group) for item in images]
 
 
@@ -47,10 +47,10 @@ def test_each_format_gives_the_same_images(tmp_path: Path):
         ("ä.jpg", ("cat",), "", "7"),
     ]
     head, lines = "path,label,split,group\n", "".join(",".join(row) + "\n" for row in rows)
-    assert said(csv(tmp_path, head + lines)) == expected
-    assert said(csv(tmp_path, (head + lines).replace(",", "\t"), "list.TSV")) == expected
-    assert said(json_lines(tmp_path, *table)) == expected
-    assert said(parquet_file(tmp_path, **{name: [row[name] for row in table] for name in table[0]})) == expected
+    assert listed(csv(tmp_path, head + lines)) == expected
+    assert listed(csv(tmp_path, (head + lines).replace(",", "\t"), "list.TSV")) == expected
+    assert listed(json_lines(tmp_path, *table)) == expected
+    assert listed(parquet_file(tmp_path, **{name: [row[name] for row in table] for name in table[0]})) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_each_format_gives_the_same_images(tmp_path: Path):
     ],
 )
 def test_csv_files_of_common_programs(text: bytes, key: str, label: str, tmp_path: Path):
-    assert [(item.key, item.labels) for item in found(csv(tmp_path, text))] == [(key, (label,))]
+    assert [(item.key, item.labels) for item in entries_of(csv(tmp_path, text))] == [(key, (label,))]
 
 
 def test_a_quoted_newline_can_be_at_the_border_of_two_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(listing, "_BLOCK", 100)  # With small blocks, a few rows reach every border.
     keys = [f"new\nline\n{number}\n.jpg" for number in range(100, 200)]
     place = csv(tmp_path, "path,label\n" + "".join(f'"{key}",cat\n' for key in keys))
-    assert [image[0] for image in said(place)] == keys
+    assert [image[0] for image in listed(place)] == keys
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_quoted_newline_can_be_at_the_border_of_two_blocks(tmp_path: Path, mon
     ],
 )
 def test_labels_are_parsed_from_a_cell(cell: Any, labels: tuple[str, ...], tmp_path: Path):
-    assert said(json_lines(tmp_path, {"path": "a.jpg", "label": cell})) == [("a.jpg", labels, "", "")]
+    assert listed(json_lines(tmp_path, {"path": "a.jpg", "label": cell})) == [("a.jpg", labels, "", "")]
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_labels_are_parsed_from_a_cell(cell: Any, labels: tuple[str, ...], tmp_p
 )
 def test_labels_are_parsed_from_parquet_columns(column: pa.Array, labels: list[str], tmp_path: Path):
     place = parquet_file(tmp_path, image=pa.array(["x", "y"]).dictionary_encode(), category=column)
-    assert [item[1] for item in said(place)] == [(label,) for label in labels]
+    assert [item[1] for item in listed(place)] == [(label,) for label in labels]
 
 
 @pytest.mark.parametrize("cell", ["", " ", "|", None, [], [""], float("nan")])
 def test_an_image_without_a_label_is_skipped(cell: Any, tmp_path: Path):
     place = parquet_file(tmp_path, path=["a.jpg"], label=[cell])
-    assert found(place) == [Skipped("a.jpg", "no label")]
+    assert entries_of(place) == [Skipped("a.jpg", "no label")]
 
 
 @pytest.mark.parametrize(
@@ -135,27 +135,27 @@ def test_an_image_without_a_label_is_skipped(cell: Any, tmp_path: Path):
 def test_the_key_of_a_path(path: str, key: str, tmp_path: Path):
     names = {"folder": str(tmp_path), "name": tmp_path.name}
     place = csv(tmp_path, f"path,label\n{path.format(**names)},cat\n")
-    assert [item.key for item in found(place)] == [key.format(**names)]
+    assert [item.key for item in entries_of(place)] == [key.format(**names)]
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/a.jpg", "https://host/a.jpg", "file://host/a.jpg"])
 def test_a_uri_of_another_machine_is_refused(uri: str, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}', but images are read only from paths and gs://"):
-        found(csv(tmp_path, f"path,label\n{uri},cat\n"))
+        entries_of(csv(tmp_path, f"path,label\n{uri},cat\n"))
 
 
 def test_normalized_keys_are_sorted_by_their_bytes(tmp_path: Path):
     paths = ["b.jpg", "./a.jpg", "a/x.jpg", "a.b/x.jpg", "x/../A.jpg", "ä.jpg", "z.jpg"]
     place = csv(tmp_path, "path,label\n" + "".join(f"{path},cat\n" for path in paths))
     expected = ["A.jpg", "a.b/x.jpg", "a.jpg", "a/x.jpg", "b.jpg", "z.jpg", "ä.jpg"]
-    assert [item.key for item in found(place)] == expected
+    assert [item.key for item in entries_of(place)] == expected
 
 
 def test_a_list_can_have_more_rows_than_a_batch(tmp_path: Path):
     place = csv(
         tmp_path, "path,label\n" + "".join(f"{number:06d},{number % 3}\n" for number in reversed(range(40_000)))
     )
-    images = said(place)
+    images = listed(place)
     assert [image[0] for image in images] == [f"{number:06d}" for number in range(40_000)]
     assert [image[1] for image in images] == [(str(number % 3),) for number in range(40_000)]
 
@@ -164,23 +164,23 @@ def test_a_list_can_have_more_rows_than_a_batch(tmp_path: Path):
 def test_a_path_without_a_regular_file_is_listed_as_missing(path: str, tmp_path: Path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    (image,) = found(json_lines(tmp_path, {"path": path, "label": "cat"}))
+    (image,) = entries_of(json_lines(tmp_path, {"path": path, "label": "cat"}))
     assert image == Listed(path, ("cat",), "", MISSING, 0)
 
 
 def test_a_row_without_a_path_is_skipped(tmp_path: Path):
-    assert found(json_lines(tmp_path, {"path": None, "label": "cat"})) == [Skipped("", "no path")]
+    assert entries_of(json_lines(tmp_path, {"path": None, "label": "cat"})) == [Skipped("", "no path")]
 
 
 def test_a_repeated_row_counts_once(tmp_path: Path):
     place = csv(tmp_path, "path,label\na.jpg,cat\nb.jpg,dog\n./a.jpg,cat\na.jpg,\n")
-    assert [(item.key, type(item)) for item in found(place)] == [
+    assert [(item.key, type(item)) for item in entries_of(place)] == [
         ("a.jpg", Listed),
         ("a.jpg", Skipped),
         ("a.jpg", Skipped),
         ("b.jpg", Listed),
     ]
-    assert Skipped("a.jpg", "listed twice") in found(place)
+    assert Skipped("a.jpg", "listed twice") in entries_of(place)
 
 
 @pytest.mark.parametrize(
@@ -202,20 +202,20 @@ def test_a_repeated_row_counts_once(tmp_path: Path):
 )
 def test_rows_that_disagree_on_an_image_are_refused(columns: str, one: str, other: str, advice: str, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"list\.csv lists 'a\.jpg' with .*{advice}"):
-        found(csv(tmp_path, f"path,{columns}\na.jpg,{one}\nb.jpg,{one}\na.jpg,{other}\n"))
+        entries_of(csv(tmp_path, f"path,{columns}\na.jpg,{one}\nb.jpg,{one}\na.jpg,{other}\n"))
 
 
 def test_settings_name_the_columns(tmp_path: Path):
     place = csv(tmp_path, "path,label,split,group,p,l,s,g\nx.jpg,x,train,x,a.jpg,cat,test,g\n")
     names = {"path_column": "p", "label_column": "l", "split_column": "s", "group_column": "g"}
-    assert said(place) == [("x.jpg", ("x",), "train", "x")]
-    assert said(place, **names) == [("a.jpg", ("cat",), "test", "g")]
+    assert listed(place) == [("x.jpg", ("x",), "train", "x")]
+    assert listed(place, **names) == [("a.jpg", ("cat",), "test", "g")]
 
 
 @pytest.mark.parametrize("header", ["filename,class", "file,category", "uri,labels", "image,label,labels,file"])
-def test_columns_are_found_by_their_usual_names(header: str, tmp_path: Path):
+def test_columns_are_recognized_by_their_usual_names(header: str, tmp_path: Path):
     place = csv(tmp_path, f"{header}\na.jpg,cat" + ",x" * (header.count(",") - 1) + "\n")
-    assert said(place) == [("a.jpg", ("cat",), "", "")]
+    assert listed(place) == [("a.jpg", ("cat",), "", "")]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_columns_are_found_by_their_usual_names(header: str, tmp_path: Path):
 )
 def test_an_incomplete_csv_file_is_refused(text: str, settings: dict[str, str], message: str, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"list\.csv .*{message}"):
-        found(csv(tmp_path, text), **settings)
+        entries_of(csv(tmp_path, text), **settings)
 
 
 @pytest.mark.parametrize(
@@ -257,32 +257,32 @@ def test_an_incomplete_csv_file_is_refused(text: str, settings: dict[str, str], 
 )
 def test_the_error_for_missing_columns_gives_advice(text: str, advice: str, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"list\.csv has no column path .*{advice}"):
-        found(csv(tmp_path, text))
+        entries_of(csv(tmp_path, text))
 
 
 @pytest.mark.parametrize("name", ["list.jsonl", "list.ndjson", "list.parquet", "list.csv"])
 @pytest.mark.parametrize("content", [b"", b'{"path": "a"', b"junk\n\xff", b"PAR1" * 9, bytes(range(256)) * 50])
 def test_broken_files_are_refused_with_a_one_line_error(name: str, content: bytes, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"{name} (cannot be read as a|has no column)") as refused:
-        found(csv(tmp_path, content, name))
+        entries_of(csv(tmp_path, content, name))
     assert "\n" not in str(refused.value)
 
 
 def test_json_lines_that_are_not_utf_8_are_refused(tmp_path: Path):
     line = '{"path": "a.jpg", "label": "café"}\n'.encode("latin-1")
     with pytest.raises(SourceError, match=r"list\.jsonl holds b'caf\\xe9', which is not UTF-8"):
-        found(csv(tmp_path, line, "list.jsonl"))
+        entries_of(csv(tmp_path, line, "list.jsonl"))
 
 
 def test_a_huge_cell_gives_a_short_error(tmp_path: Path):
     with pytest.raises(SourceError, match="separated by") as refused:
-        found(csv(tmp_path, f"path,label\na.jpg,{'x' * 100_000}\na.jpg,cat\n"))
+        entries_of(csv(tmp_path, f"path,label\na.jpg,{'x' * 100_000}\na.jpg,cat\n"))
     assert len(str(refused.value)) < 1000
 
 
 def test_a_path_column_without_text_is_refused(tmp_path: Path):
     with pytest.raises(SourceError, match=r"holds struct<bytes: int64> in the column of paths, but paths must be text"):
-        found(parquet_file(tmp_path, image=[{"bytes": 1}], label=["cat"]))
+        entries_of(parquet_file(tmp_path, image=[{"bytes": 1}], label=["cat"]))
 
 
 @pytest.mark.parametrize(
@@ -302,14 +302,14 @@ def test_a_path_column_without_text_is_refused(tmp_path: Path):
     ],
 )
 def test_boxes_are_parsed(row: dict[str, Any], boxes: tuple[Box, ...], tmp_path: Path):
-    (image,) = found(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
+    (image,) = entries_of(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
     assert isinstance(image, Listed)
     assert image.boxes == boxes
 
 
 def test_a_box_in_a_csv_file_is_optional(tmp_path: Path):
     place = csv(tmp_path, "path,label,xmin,ymin,xmax,ymax\na.jpg,cat,1,2,3,4.5\nb.jpg,cat,,,,\n")
-    assert [item.boxes for item in found(place) if isinstance(item, Listed)] == [(Box(1, 2, 3, 4.5),), ()]
+    assert [item.boxes for item in entries_of(place) if isinstance(item, Listed)] == [(Box(1, 2, 3, 4.5),), ()]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_a_box_in_a_csv_file_is_optional(tmp_path: Path):
 )
 def test_invalid_boxes_are_refused(row: dict[str, Any], tmp_path: Path):
     with pytest.raises(SourceError, match=r"list\.jsonl lists 'a\.jpg' with boxes that cannot be read"):
-        found(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
+        entries_of(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
 
 
 @pytest.mark.parametrize("column", ["label", "box_labels"])
@@ -341,4 +341,4 @@ def test_a_cell_of_texts_that_are_not_utf_8_is_refused(tmp_path: Path, column: s
     columns = {name: pa.array(cells, pa.list_(pa.binary())) for name, cells in texts.items()}
     place = parquet_file(tmp_path, path=["a.jpg"], boxes=[[[1.0, 2.0, 3.0, 4.0]]], **columns)
     with pytest.raises(SourceError, match=rf"a\.jpg' with {column} b'L\\xf6we', which is not UTF-8"):
-        found(place)
+        entries_of(place)

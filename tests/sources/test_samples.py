@@ -58,8 +58,8 @@ def test_the_mean_color_does_not_reveal_the_class() -> None:
         for number in range(20)
         for name in names
     ]
-    known, asked = means[:60], means[60:]
-    hits = sum(min(known, key=lambda row: _distance(row[1], mean))[0] == name for name, mean in asked)
+    known, queries = means[:60], means[60:]
+    hits = sum(min(known, key=lambda row: _distance(row[1], mean))[0] == name for name, mean in queries)
     # Chance is 10 of 60; the nearest color must not do much better.
     assert hits < 25
 

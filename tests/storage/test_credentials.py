@@ -48,7 +48,7 @@ def test_a_transient_token_server_failure_is_retried_and_logged(
     gcs.put("bucket", PLACE.key, b"content")
     tokens.failing = REFRESHES
     assert PLACE.read_bytes() == b"content"
-    assert tokens.asked == REFRESHES + 1
+    assert tokens.requests == REFRESHES + 1
     assert "trying again after RefreshError" in caplog.text
 
 
@@ -61,8 +61,8 @@ def test_a_transient_metadata_server_failure_is_retried_and_logged(
     monkeypatch.setattr(requests_of, "_credentials", lambda: credentials)
     assert PLACE.read_bytes() == b"content"
     credentials.token = None  # as if it had expired
-    asked = tokens.asked
-    tokens.failing = asked + 5  # more than google-auth's own tries
+    requests = tokens.requests
+    tokens.failing = requests + 5  # more than google-auth's own tries
     assert PLACE.read_bytes() == b"content"
     assert "gs://bucket/folder/file: trying again after" in caplog.text
 
@@ -82,7 +82,7 @@ def test_a_refused_login_is_not_retried(gcs: FakeGcs, tokens: TokenServer, reque
     tokens.failing, tokens.status, tokens.error = 99, 400, "invalid_grant"
     with pytest.raises(AccessError, match=r"cannot log in \(RefreshError: .*invalid_grant"):
         request_()
-    assert tokens.asked == 1
+    assert tokens.requests == 1
 
 
 def test_a_temporarily_refused_token_is_fetched_again(gcs: FakeGcs, tokens: TokenServer):
@@ -90,7 +90,7 @@ def test_a_temporarily_refused_token_is_fetched_again(gcs: FakeGcs, tokens: Toke
     refused = gcs.fail("status", on="download", code=401, times=5)  # Each try itself fetches a fresh token twice.
     assert PLACE.read_bytes() == b"content"
     assert refused.fired == 5
-    assert tokens.asked > 2
+    assert tokens.requests > 2
 
 
 def test_a_token_refused_until_the_deadline_raises_a_storage_error(

@@ -93,9 +93,9 @@ def test_transient_errors_are_retried_and_logged(
     if close:
         close()
     assert armed.fired == 2
-    said = [line for line in caplog.messages if "trying again" in line]
-    assert len(said) == 2
-    assert all("gs://bucket/folder" in line for line in said)
+    retries = [line for line in caplog.messages if "trying again" in line]
+    assert len(retries) == 2
+    assert all("gs://bucket/folder" in line for line in retries)
     if operation in ("insert", "rewrite"):
         assert gcs.content("bucket", PLACE.key) == SMALL
     if operation.startswith("resumable"):
@@ -365,7 +365,7 @@ def test_an_existing_object_is_named_and_not_changed(gcs: FakeGcs, content: byte
 
 
 @pytest.mark.parametrize(("theirs", "welcome"), [(LARGE, True), (LARGE[:-1] + b"!", False)], ids=["equal", "other"])
-def test_an_object_created_during_an_upload_is_kept(gcs: FakeGcs, theirs: bytes, welcome: bool):
+def test_an_upload_does_not_replace_an_object_created_in_the_meantime(gcs: FakeGcs, theirs: bytes, welcome: bool):
     waiting = gcs.fail("stall", on="resumable-start")
 
     def appear() -> None:
@@ -514,19 +514,19 @@ def test_a_partial_file_in_the_cache_is_replaced(gcs: FakeGcs, tmp_path: Path, r
 
 
 @pytest.mark.parametrize(
-    ("bucket", "words"),
+    ("bucket", "message"),
     [
         ("private", r"cannot log in .*: run `gcloud auth"),
         ("forbidden", r"is not allowed .*\(403\): give it the role"),
         ("missing", r"does not exist .*: check its name"),
     ],
 )
-def test_a_refused_request_is_not_retried(gcs: FakeGcs, bucket: str, words: str):
+def test_a_refused_request_is_not_retried(gcs: FakeGcs, bucket: str, message: str):
     gcs.create_bucket("private", "private")
     gcs.create_bucket("forbidden", "forbidden")
     place = BucketPath(bucket, "file")
     for request in (place.require_bucket, place.stat, place.read_bytes, lambda: list(storage.objects(place))):
-        with pytest.raises(AccessError, match=rf"gs://{bucket}.*{words}") as raised:
+        with pytest.raises(AccessError, match=rf"gs://{bucket}.*{message}") as raised:
             request()
         assert "an anonymous reader" in str(raised.value)
     # If the bucket is missing, each request sends one more listing to find that out.

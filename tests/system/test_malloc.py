@@ -38,7 +38,7 @@ needs_counts = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), r
 
 
 @needs_counts
-def test_large_blocks_are_kept_again_after_the_threshold_was_set():
+def test_large_blocks_stay_in_the_process_after_the_threshold_was_set():
     lines = [
         "from pipeline.system.malloc import keep_large_blocks",
         "from tests.system.test_malloc import fetch_large_blocks, is_fetched",

@@ -1,4 +1,4 @@
-"""Files leave the page cache when they are asked to, and reading brings them back."""
+"""A request removes files from the page cache, and reading brings them back."""
 
 import os
 import subprocess

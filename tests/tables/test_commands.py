@@ -85,14 +85,16 @@ def test_a_setting_that_does_not_fit_is_refused_before_a_shard_is_written(
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ((), "source_uri is empty: set it to the table, a CSV, Parquet or TFRecord file, or a folder of such files"),
         (("source_uri=/missing/t.csv", "label_column=x"), "source_uri must be a folder or table that exists"),
     ],
 )
-def test_a_missing_source_is_called_a_table(settings: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]):
-    assert words in refused(capsys, "build", *TABLE, *(part for each in settings for part in ("--set", each)))
+def test_a_missing_source_is_called_a_table(
+    settings: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+):
+    assert message in refused(capsys, "build", *TABLE, *(part for each in settings for part in ("--set", each)))
 
 
 def test_the_order_of_classes_is_measured(classes: Path, numbers: Path, capsys: pytest.CaptureFixture[str]):

@@ -245,7 +245,7 @@ def test_no_rows(names: list[str]):
     assert rows_of(batch, names) == []
 
 
-def test_only_the_columns_asked_for():
+def test_only_the_requested_columns_are_encoded():
     batch = batch_of({"a": ("int", [1, 2]), "b": ("int", [3, 4]), "c": ("int", [5, 6])})
     assert rows_of(batch, ["c", "a"]) == [example.encode_entries({"a": a, "c": c}) for a, c in ((1, 5), (2, 6))]
     assert rows_of(batch, []) == [b"", b""]

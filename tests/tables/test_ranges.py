@@ -293,7 +293,7 @@ def test_a_range_file_cannot_name_a_file_of_others(
         list_range_file(str(path))
 
 
-def test_the_project_that_pays_is_kept(gcs: FakeGcs):
+def test_pieces_are_read_with_the_project_that_pays(gcs: FakeGcs):
     gcs.put("bucket", "a.csv", b"x,y\n1,2\n")
     place = place_of("gs://bucket/a.csv", "project")
     reader = TableReader([place], "utf-8")

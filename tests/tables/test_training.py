@@ -85,6 +85,6 @@ def test_the_model_is_as_good_as_those_of_scikit_learn_and_the_report_says_so(se
 
     result = read_json(run.folder / "result.json")["metrics"]
     assert result["val_auc"] == pytest.approx(auc["value"], abs=1e-6)
-    words = " ".join(Page(Path(str(report_run(run.folder)))).text.split())
-    assert f"0.5 is chance {auc['value']:.3f} {auc['low']:.3f} to {auc['high']:.3f}" in words
-    assert f"The figures of the best model on the {len(validation):,} validation examples" in words
+    text = " ".join(Page(Path(str(report_run(run.folder)))).text.split())
+    assert f"0.5 is chance {auc['value']:.3f} {auc['low']:.3f} to {auc['high']:.3f}" in text
+    assert f"The figures of the best model on the {len(validation):,} validation examples" in text

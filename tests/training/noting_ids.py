@@ -21,11 +21,11 @@ TrainStep = Callable[[EpochLoop, int, NumberedBatch, float | None], bool]
 
 def noting(train_step: TrainStep, notes: TextIO, checksums: TextIO) -> TrainStep:
     def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
-        asked = train_step(loop, epoch, batch, ready_pct)
+        should_stop = train_step(loop, epoch, batch, ready_pct)
         _, _, weights, _, numbers = batch
         print(loop.step, epoch, *_of_this_server(numbers)[_of_this_server(weights) > 0], file=notes)
         print(loop.step, _checksum(loop), file=checksums)
-        return asked
+        return should_stop
 
     return noted
 

@@ -28,21 +28,21 @@ def batch_of(numbers: list[int], padding: int = 0) -> tuple[tf.Tensor, ...]:
 
 def test_examples_are_named_without_padding(published: Path, dataset: Dataset):
     [(first, _), (second, _)] = images_at(published, dataset, "train", [7, 0])
-    words = describe_examples(STRATEGY, Server(), published, dataset, batch_of([7, 0], padding=2), [1.0])
-    assert words == f"2 examples: numbers 7, 0 of the training shards, from 0; {first}, {second}"
+    description = describe_examples(STRATEGY, Server(), published, dataset, batch_of([7, 0], padding=2), [1.0])
+    assert description == f"2 examples: numbers 7, 0 of the training shards, from 0; {first}, {second}"
 
 
 def test_a_long_list_of_examples_is_truncated(published: Path, dataset: Dataset):
-    words = describe_examples(STRATEGY, Server(), published, dataset, batch_of([*range(30)] * 40), [1.0])
-    assert words.startswith("1200 examples: numbers 0, 1, 2, ")
-    assert words.count(" ...") == 2
-    assert words.count(".jpg") == 5
-    assert len(words) < 500
+    description = describe_examples(STRATEGY, Server(), published, dataset, batch_of([*range(30)] * 40), [1.0])
+    assert description.startswith("1200 examples: numbers 0, 1, 2, ")
+    assert description.count(" ...") == 2
+    assert description.count(".jpg") == 5
+    assert len(description) < 500
 
 
 def test_missing_shards_leave_only_the_numbers_of_the_examples(tmp_path: Path, dataset: Dataset):
-    words = describe_examples(STRATEGY, Server(), tmp_path, dataset, batch_of([7, 0]), [1.0])
-    assert words == "2 examples: numbers 7, 0 of the training shards, from 0"
+    description = describe_examples(STRATEGY, Server(), tmp_path, dataset, batch_of([7, 0]), [1.0])
+    assert description == "2 examples: numbers 7, 0 of the training shards, from 0"
 
 
 def test_a_distributed_batch_is_described_as_one(published: Path, dataset: Dataset):
@@ -64,7 +64,7 @@ class OfTwoDevices:
 
 
 @pytest.mark.parametrize(
-    ("index", "spoiled", "words"),
+    ("index", "spoiled", "message"),
     [
         (0, [0.0, 1.0, 0.0, 0.0], "2 examples: numbers 2, 3 of "),
         (1, [0.0, 0.0, 1.0, 0.0], "2 examples: numbers 0, 1 of "),
@@ -73,7 +73,7 @@ class OfTwoDevices:
     ],
 )
 def test_only_examples_of_devices_with_a_nonfinite_loss_are_named(
-    published: Path, dataset: Dataset, index: int, spoiled: list[float], words: str
+    published: Path, dataset: Dataset, index: int, spoiled: list[float], message: str
 ):
     batch = batch_of([0, 1, 2, 3])
-    assert describe_examples(OfTwoDevices(), Server(index, 2), published, dataset, batch, spoiled).startswith(words)
+    assert describe_examples(OfTwoDevices(), Server(index, 2), published, dataset, batch, spoiled).startswith(message)

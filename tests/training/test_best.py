@@ -27,7 +27,7 @@ def models(run: Run) -> list[str]:
     return sorted(path.name for path in run.folder.glob("*.keras"))
 
 
-def test_best_models_are_kept_while_a_checkpoint_can_return_to_them(run: Run):
+def test_best_models_are_not_deleted_while_a_checkpoint_can_return_to_them(run: Run):
     assert load_best(run) is None
     better(run, 1, 2, 4, 5)
     best = load_best(run)
@@ -69,7 +69,7 @@ def test_the_next_best_model_replaces_a_damaged_model(
     assert ("model-5.keras, the best model at epoch 5, is damaged" in caplog.text) == (5 in damaged)
 
 
-def test_a_best_model_with_its_final_name_is_found(run: Run, caplog: pytest.LogCaptureFixture):
+def test_the_best_model_is_loaded_by_its_final_name(run: Run, caplog: pytest.LogCaptureFixture):
     better(run, 2, 5)
     (run.folder / "model-5.keras").replace(run.model_path)
     (run.folder / "model-2.keras").unlink()

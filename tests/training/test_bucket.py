@@ -52,8 +52,8 @@ def never() -> bool:
 
 def after(steps: int) -> Callable[[], bool]:
     """Return a function that requests a stop from its call number `steps + 1` on."""
-    asked = iter(range(10**9))
-    return lambda: next(asked) >= steps
+    calls = iter(range(10**9))
+    return lambda: next(calls) >= steps
 
 
 @pytest.mark.long
@@ -77,8 +77,8 @@ def test_a_stopped_training_continues_on_another_worker_from_the_bucket(
     assert read(run.folder / "record", "epochs")["step"].tolist() == [1, 2, 3]
     assert json.loads((place_of(place) / "result.json").read_bytes()) == result
     assert place_of(result["model"]).stat().st_size > 10_000
-    kept = [name for name in gcs.names("bucket") if "/checkpoints/" in name and name.endswith(".npz")]
-    assert len(kept) == 3
+    checkpoints = [name for name in gcs.names("bucket") if "/checkpoints/" in name and name.endswith(".npz")]
+    assert len(checkpoints) == 3
     assert place_of(f"{result['export']}/about.json").exists()
 
     assert trained_before(settings, DATASET, "run") == result  # trained by another worker, which every worker can see
@@ -112,10 +112,10 @@ def test_a_shard_that_arrives_damaged_twice_stops_the_training(settings: Setting
 @pytest.mark.long
 def test_a_cached_shard_damaged_after_its_check_is_reported(settings: Settings, gcs: FakeGcs, tmp_path: Path):
     run = prepare_run(settings.model_copy(update={"cache": "off", "epochs": 10}), DATASET, "run")
-    asked = iter(range(10**9))
+    calls = iter(range(10**9))
 
     def damages_all_copies_in_the_second_epoch() -> bool:
-        if next(asked) == run.steps_per_epoch:
+        if next(calls) == run.steps_per_epoch:
             for copy in (tmp_path / "here" / "shards").glob("*/*.tfrecord"):
                 copy.write_bytes(bytes(copy.stat().st_size))
         return False
@@ -169,8 +169,8 @@ def test_a_training_stopped_in_its_last_validation_can_be_completed(
     settings: Settings, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ):
     """Shards are fetched in a known order. The training would wait forever for a shard that is not in this order."""
-    told = settings_from({**settings.model_dump(), "cache": "off", "epochs": 1})
-    run = prepare_run(told, DATASET, "run")
+    uncached = settings_from({**settings.model_dump(), "cache": "off", "epochs": 1})
+    run = prepare_run(uncached, DATASET, "run")
     with monkeypatch.context() as patched:
         # A `stopping` that counts its calls is no alternative, because the readers call it too.
         patched.setattr(EpochLoop, "evaluate", stopped)
@@ -178,8 +178,8 @@ def test_a_training_stopped_in_its_last_validation_can_be_completed(
             trained(run, never)
     trained(run, never)
     assert 0 <= load_result(run.folder)["metrics"]["val_calibration_error"] <= 1
-    kept = {name.rpartition("/")[2] for name in gcs.names("bucket")}
-    assert {"evaluation.json", "predictions.npz", "result.json"} <= kept
+    names = {name.rpartition("/")[2] for name in gcs.names("bucket")}
+    assert {"evaluation.json", "predictions.npz", "result.json"} <= names
 
 
 def stopped(*_: object) -> None:

@@ -182,7 +182,7 @@ class Training:
 
     evaluate = train
 
-    def gone_on(self, done: int, steps: int) -> "Training":
+    def resumed(self, done: int, steps: int) -> "Training":
         """Continue from the checkpoint of this training, as another process would."""
         other = Training(self.folder, self.settings, self.rates)
         for variable, value in zip(other.optimizer.variables, self.optimizer.variables, strict=True):
@@ -190,7 +190,7 @@ class Training:
         sums = Sums(3, 0.9, 2.0) if steps else Sums()
         return other.run(Position(done, done * STEPS_PER_EPOCH + steps, sums))
 
-    def left(self) -> dict[str, object]:
+    def results(self) -> dict[str, object]:
         """Return the results of a training: its epochs, learning rates and the files of its callbacks."""
         files = {path.name: path for path in sorted((self.folder / "callbacks").glob("*"))}
         texts = {name: path.read_text() for name, path in files.items() if name.endswith(".csv")}
@@ -225,18 +225,18 @@ WORKING = {
 
 @pytest.mark.parametrize("name", WORKING)
 def test_a_callback_has_the_effect_that_it_has_in_keras(name: str, tmp_path: Path):
-    left = Training(tmp_path, settings_of(name)).run().left()
-    assert {each: left[each] for each in WORKING[name]} == WORKING[name]
+    results = Training(tmp_path, settings_of(name)).run().results()
+    assert {each: results[each] for each in WORKING[name]} == WORKING[name]
 
 
 @pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize("name", WORKING)
 def test_a_killed_training_ends_like_an_uninterrupted_training(name: str, steps: int, tmp_path: Path):
-    whole = Training(tmp_path / "whole", settings_of(name)).run().left()
+    whole = Training(tmp_path / "whole", settings_of(name)).run().results()
     last = len(whole["epochs"]) - steps
     for done in (last // 2, last):
         killed = Training(tmp_path / f"killed {done}", settings_of(name)).run(until=done, steps=steps)
-        assert killed.gone_on(done, steps).left() == whole
+        assert killed.resumed(done, steps).results() == whole
 
 
 def test_a_model_saved_by_a_callback_can_be_loaded(tmp_path: Path):
@@ -245,7 +245,7 @@ def test_a_model_saved_by_a_callback_can_be_loaded(tmp_path: Path):
 
 
 def test_a_csv_log_has_each_epoch_once_after_a_restart(tmp_path: Path):
-    Training(tmp_path, settings_of("logs")).run(until=3).gone_on(3, 0)
+    Training(tmp_path, settings_of("logs")).run(until=3).resumed(3, 0)
     with (tmp_path / "callbacks" / "log.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == [str(epoch) for epoch in range(8)]
@@ -259,7 +259,7 @@ def test_the_callbacks_function_is_called_with_a_folder_of_the_run(tmp_path: Pat
     assert (tmp_path / "callbacks").is_dir()
 
 
-def told_of(callbacks: list[tuple[str, tuple]]) -> Callable[[Path], list[keras.callbacks.Callback]]:
+def recording_events(callbacks: list[tuple[str, tuple]]) -> Callable[[Path], list[keras.callbacks.Callback]]:
     """Return a function that creates a callback, which appends its events to a list."""
 
     class Keeps(keras.callbacks.Callback):
@@ -275,23 +275,23 @@ def told_of(callbacks: list[tuple[str, tuple]]) -> Callable[[Path], list[keras.c
 
 
 def test_events_come_in_the_order_of_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    told: list[tuple[str, tuple]] = []
-    monkeypatch.setitem(globals(), "keeps", told_of(told))
+    events_of_callbacks: list[tuple[str, tuple]] = []
+    monkeypatch.setitem(globals(), "keeps", recording_events(events_of_callbacks))
     Training(tmp_path, settings_of("keeps")).run(until=1)
     batch = ["train_batch_begin", "train_batch_end"]
     events = ["train_begin", "epoch_begin", *batch, *batch, "test_begin", "test_end", "epoch_end"]
-    assert [event for event, _ in told] == events
-    [last] = [logs for event, (batch, *logs) in told if event == "train_batch_end" and batch == 1]
+    assert [event for event, _ in events_of_callbacks] == events
+    [last] = [logs for event, (batch, *logs) in events_of_callbacks if event == "train_batch_end" and batch == 1]
     assert last == [{"loss": pytest.approx(0.3), "accuracy": pytest.approx(2 / 3)}]
-    assert told[-1][1][0] == 0  # epochs are counted from 0
+    assert events_of_callbacks[-1][1][0] == 0  # epochs are counted from 0
 
 
 def test_means_of_a_resumed_epoch_include_the_steps_before_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    told: list[tuple[str, tuple]] = []
-    monkeypatch.setitem(globals(), "keeps", told_of(told))
+    events_of_callbacks: list[tuple[str, tuple]] = []
+    monkeypatch.setitem(globals(), "keeps", recording_events(events_of_callbacks))
     training = Training(tmp_path, settings_of("keeps"))
     training.run(Position(0, 1, Sums(3, 9.0, 0.0)), until=1)
-    batches = [values for event, values in told if event == "train_batch_end"]
+    batches = [values for event, values in events_of_callbacks if event == "train_batch_end"]
     assert batches == [(1, {"loss": pytest.approx(9.9 / 6), "accuracy": pytest.approx(2 / 6)})]
 
 
@@ -315,7 +315,7 @@ def test_steps_are_not_wrapped_if_no_callback_uses_batches(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "words"),
+    ("name", "values", "message"),
     [
         ("raises", {}, r"failed, called with \(.*/callbacks\) \(IndexError: list index out of range\)"),
         ("nothing", {}, "must return a list of keras.callbacks.Callback, got None"),
@@ -338,8 +338,8 @@ def test_steps_are_not_wrapped_if_no_callback_uses_batches(name: str, tmp_path: 
         ),
     ],
 )
-def test_unusable_callbacks_are_refused_before_the_first_step(name: str, values: dict, words: str, tmp_path: Path):
-    with pytest.raises(SettingsError, match=rf"^callbacks '{__name__}:{name}' {words}") as caught:
+def test_unusable_callbacks_are_refused_before_the_first_step(name: str, values: dict, message: str, tmp_path: Path):
+    with pytest.raises(SettingsError, match=rf"^callbacks '{__name__}:{name}' {message}") as caught:
         Training(tmp_path, settings_of(name, **values)).callbacks()
     assert "\n" not in str(caught.value)
 
@@ -358,8 +358,8 @@ def never() -> bool:
 
 def after(steps: int) -> Callable[[], bool]:
     """Return a function that requests a stop from its call number `steps + 1` on."""
-    asked = iter(range(10**9))
-    return lambda: next(asked) >= steps
+    calls = iter(range(10**9))
+    return lambda: next(calls) >= steps
 
 
 def job_settings(tmp_path: Path, name: str, **values: object) -> Settings:

@@ -19,10 +19,10 @@ from pipeline.training.loop import Sums
 class Trained:
     """A model of a few variables with one common value, and its checkpoints."""
 
-    def __init__(self, folder: Path, units: int = 2, kept: int = 3) -> None:
+    def __init__(self, folder: Path, units: int = 2, max_checkpoints: int = 3) -> None:
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(units), keras.layers.Dropout(0.5)])
         optimizer = keras.optimizers.Adam()
-        self.checkpoints = Checkpoints(folder, model, optimizer, kept)
+        self.checkpoints = Checkpoints(folder, model, optimizer, max_checkpoints)
         self.variables = [*model.variables, *optimizer.variables]
 
     def hold(self, value: int) -> "Trained":
@@ -66,12 +66,12 @@ def test_a_training_without_a_checkpoint_starts_at_step_0(tmp_path: Path):
     assert Trained(tmp_path / "none").checkpoints.restore() == Position(0, 0, Sums(), None)
 
 
-@pytest.mark.parametrize("kept", [1, 3])
-def test_only_the_last_checkpoints_are_kept(tmp_path: Path, kept: int):
-    trained = Trained(tmp_path, kept=kept)
+@pytest.mark.parametrize("max_checkpoints", [1, 3])
+def test_older_checkpoints_are_deleted(tmp_path: Path, max_checkpoints: int):
+    trained = Trained(tmp_path, max_checkpoints=max_checkpoints)
     for step in (5, 9, 10, 11, 100):
         trained.save(step)
-    assert names(tmp_path) == [f"checkpoint-000000-{step:010d}.npz" for step in (10, 11, 100)[-kept:]]
+    assert names(tmp_path) == [f"checkpoint-000000-{step:010d}.npz" for step in (10, 11, 100)[-max_checkpoints:]]
 
 
 def test_a_checkpoint_at_the_end_of_an_epoch_is_newer_than_one_at_its_last_step(tmp_path: Path):
@@ -83,11 +83,11 @@ def test_a_checkpoint_at_the_end_of_an_epoch_is_newer_than_one_at_its_last_step(
 
 def without_its_last_array(content: bytes) -> bytes:
     """Return a valid archive without its last array."""
-    left = io.BytesIO()
-    with ZipFile(io.BytesIO(content)) as given, ZipFile(left, "w") as kept:
-        for name in given.namelist()[:-1]:
-            kept.writestr(name, given.read(name))
-    return left.getvalue()
+    buffer = io.BytesIO()
+    with ZipFile(io.BytesIO(content)) as source, ZipFile(buffer, "w") as target:
+        for name in source.namelist()[:-1]:
+            target.writestr(name, source.read(name))
+    return buffer.getvalue()
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -98,7 +98,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "an array less": without_its_last_array,
     "something else": lambda content: b"garbage" * 100,
     "a bit of a weight": lambda content: flipped(content, content.index(np.full(2, 20, np.float32).tobytes())),
-    "a bit of what says where it stands": lambda content: flipped(content, content.index("step".encode("utf-32-le"))),
+    "a bit of its position": lambda content: flipped(content, content.index("step".encode("utf-32-le"))),
 }
 
 
@@ -146,7 +146,7 @@ def test_a_checkpoint_with_a_flipped_bit_is_never_restored_wrongly(tmp_path: Pat
         assert (position, again.held) in [(Position(), {0}), (Position(step=10), {10})], place
 
 
-def test_a_checkpoint_of_another_model_is_refused_and_kept(tmp_path: Path):
+def test_a_checkpoint_of_another_model_is_refused_and_not_deleted(tmp_path: Path):
     Trained(tmp_path, units=4).save(10)
     with pytest.raises(TrainingError, match=r"000010\.npz holds other variables than the model.* or remove"):
         Trained(tmp_path).checkpoints.restore()
@@ -173,10 +173,10 @@ def no_room() -> None:
 
 def test_a_checkpoint_that_cannot_be_written_is_an_error_and_leaves_no_file(tmp_path: Path):
     trained = Trained(tmp_path)
-    for told_by in (trained.checkpoints.wait, lambda: trained.checkpoints.save(Position(step=2))):
+    for report_failure in (trained.checkpoints.wait, lambda: trained.checkpoints.save(Position(step=2))):
         trained.checkpoints.save(Position(step=1), no_room)
         with pytest.raises(StorageError, match=r"000001\.npz cannot be written .*No space left"):
-            told_by()
+            report_failure()
     with pytest.raises(StorageError, match="No space left"), Trained(tmp_path).checkpoints as checkpoints:
         checkpoints.save(Position(step=1), no_room)
     assert names(tmp_path) == []

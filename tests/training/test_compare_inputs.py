@@ -1,4 +1,4 @@
-"""Inputs are compared from the command line: every contender trains, is stopped and continued, and is told apart."""
+"""Inputs are compared from the command line: every contender trains, stops and continues, and has its own results."""
 
 import json
 import os
@@ -67,12 +67,12 @@ def test_a_stopped_comparison_keeps_what_is_measured(source: Path, tmp_path: Pat
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGTERM)
-        words = process.communicate()[1]
-    assert process.returncode == 75, words
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "workspace").glob(pattern)}
-    assert 1 <= len(kept) < 4
+        output = process.communicate()[1]
+    assert process.returncode == 75, output
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "workspace").glob(pattern)}
+    assert 1 <= len(times) < 4
     result, _ = run(arguments)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert {path: path.stat().st_mtime_ns for path in times} == times
     assert [row["name"] for row in result["rows"]] == ["files", "shards"]
     assert "simulated steps" in result["verdict"]
 
@@ -114,17 +114,17 @@ def test_a_comparison_that_only_one_contender_can_take_part_in_is_refused(source
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("setting", "message"),
     [
         ("crop=random_resized", "crop must be random or whole"),
         ("workspace=gs://bucket/tenfold", "workspace must be a local folder"),
     ],
 )
 def test_settings_that_cannot_be_compared_are_refused_before_anything_is_written(
-    setting: str, words: str, source: Path, tmp_path: Path
+    setting: str, message: str, source: Path, tmp_path: Path
 ):
     arguments = command(source, tmp_path / "workspace", setting)
     done = subprocess.run(arguments, env=environment_of_tensorflow(), capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert words in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "workspace").exists()

@@ -41,14 +41,14 @@ def test_min_micro_batches_returns_the_smallest_divisor(batch: int, at_most: int
 
 
 @pytest.mark.parametrize(
-    ("micro_batches", "tried", "share", "parts"),
+    ("micro_batches", "limit", "share", "parts"),
     [(1, None, 8, 1), (2, None, 8, 2), (1, 4, 8, 2), (4, 4, 8, 4), (2, 1, 8, 8), (1, 4, 4, 1)],
 )
 def test_the_setting_and_the_limit_of_the_run_decide_the_micro_batches(
-    run: Run, micro_batches: int, tried: int | None, share: int, parts: int
+    run: Run, micro_batches: int, limit: int | None, share: int, parts: int
 ):
-    if tried:
-        save_micro_batch_limit(run.folder, tried)
+    if limit:
+        save_micro_batch_limit(run.folder, limit)
     assert micro_batches_of(with_settings(run, micro_batches=micro_batches), share) == parts
 
 
@@ -76,12 +76,12 @@ def test_out_of_memory_errors_are_recognized(error: tf.errors.OpError, is_of_mem
 
 
 def test_each_attempt_halves_the_micro_batch_down_to_one_example(run: Run):
-    said = []
+    limits = []
     for _ in range(3):
         error = out_of_memory_error(run, 8, micro_batches_of(run, 8))
         assert isinstance(error, OutOfMemory)
-        said.append(load_micro_batch_limit(run.folder))
-    assert said == [4, 2, 1]
+        limits.append(load_micro_batch_limit(run.folder))
+    assert limits == [4, 2, 1]
     error = out_of_memory_error(run, 8, micro_batches_of(run, 8))
     assert isinstance(error, BadInput)
     assert "out of memory with 1 of 8 examples at once on each device (batch_size=8, micro_batches=8): set a" in str(
@@ -142,7 +142,7 @@ def processes_that_end(monkeypatch: pytest.MonkeyPatch, *outcomes: object) -> li
         stop = request_stop
 
     monkeypatch.setattr(training, "TrainingProcess", Process)
-    monkeypatch.setattr(training, "prepare_run", lambda *told: told[-1])
+    monkeypatch.setattr(training, "prepare_run", lambda *arguments: arguments[-1])
     return started
 
 

@@ -34,12 +34,12 @@ def batches() -> tf.data.Dataset:
 def assert_predicted(strategy: tf.distribute.Strategy) -> None:
     with strategy.scope():
         made = model()
-    kept = joined(predicted(strategy, made, strategy.experimental_distribute_dataset(batches()), Predictions))
-    assert kept.label.tolist() == LABELS
-    assert kept.predicted.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    outputs = joined(predicted(strategy, made, strategy.experimental_distribute_dataset(batches()), Predictions))
+    assert outputs.label.tolist() == LABELS
+    assert outputs.predicted.tolist() == [0, 1, 2, 0, 1, 2, 0]
     of_labels = [shares[label] / 255 for shares, label in zip(SHARES, LABELS, strict=True)]
-    assert np.allclose(kept.label_probability, of_labels, atol=1e-6)
-    assert np.allclose(kept.probability, np.max(SHARES, axis=1) / 255, atol=1e-6)
+    assert np.allclose(outputs.label_probability, of_labels, atol=1e-6)
+    assert np.allclose(outputs.probability, np.max(SHARES, axis=1) / 255, atol=1e-6)
 
 
 def test_predictions_keep_the_order_of_examples_and_drop_padding():

@@ -63,17 +63,17 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_a_result_has_a_wait_fraction_only_after_enough_steps(run: Run):
-    told = load_result(run.folder)
-    assert told is not None
-    assert (told["limit"], told["wait_fraction"], told["step_ms"]) == ("unknown", None, None)
+    result = load_result(run.folder)
+    assert result is not None
+    assert (result["limit"], result["wait_fraction"], result["step_ms"]) == ("unknown", None, None)
     with closing(RecordSink(run.folder / "record")) as sink:
         for step in range(3, 30):
             times = {"input/wait_ms": 1.0, "step/compute_ms": 3.0, "step/time_ms": 4.0}
             sink.write(Row("batches", 100.0 + step, step, {**dict.fromkeys(OF_A_BATCH, 1.0), **times, "first": 0.0}))
     save_result(run, "", lambda verdict: verdict.sentence)
-    told = load_result(run.folder)
-    assert told is not None
-    assert (told["wait_fraction"], told["step_ms"]) == (0.25, 4.0)
+    result = load_result(run.folder)
+    assert result is not None
+    assert (result["wait_fraction"], result["step_ms"]) == (0.25, 4.0)
 
 
 def log_results(run: Run, **environment: str) -> str:
@@ -159,8 +159,8 @@ def sampled(folder: Path) -> list[tuple[str, bytes]]:
 @pytest.mark.long
 def test_an_online_experiment_sends_all_results_to_the_server(run: Run):
     with comet_server(accepts=True) as (url, received):
-        words = log_results(run, COMET_API_KEY=SECRET, COMET_URL_OVERRIDE=url)
-    assert words == ""
+        warnings = log_results(run, COMET_API_KEY=SECRET, COMET_URL_OVERRIDE=url)
+    assert warnings == ""
     files = received["/clientlib/asset/upload"]
     whole = ("model.keras", "evaluation.json", "record/batches-00000.csv.gz", "report.html")
     assert all((run.folder / name).read_bytes() in files for name in whole)
@@ -183,9 +183,9 @@ def test_failed_and_too_large_results_are_reported_and_the_rest_is_logged(run: R
         file.truncate(MAX_ASSET_BYTES + 1)
     for path in Path(run.dataset).glob("*.tfrecord"):
         path.unlink()
-    words = log_results(run)
-    assert f"{run.model_path} (200 MB) is not logged to Comet, because it is larger than 200 MB" in words
-    assert words.count("some results could not be logged to Comet: FileNotFoundError") == 2  # images and report
+    warnings = log_results(run)
+    assert f"{run.model_path} (200 MB) is not logged to Comet, because it is larger than 200 MB" in warnings
+    assert warnings.count("some results could not be logged to Comet: FileNotFoundError") == 2  # images and report
     [path] = archives(run.folder / "comet")
     archive = Archive(path)
     assert archive.uploads("model-element") == {}

@@ -109,9 +109,9 @@ def test_predict_accepts_all_image_formats_and_rejects_other_files(run: Run, tmp
         assert each["label"] in ("a", "b")
         assert each["probability"] == max(likely["probability"] for likely in each["likely"]) >= 0.5
     assert broken == {"file": str(files[3]), "rejected": "not an image: it starts with b'no image'"}
-    words = format_predictions({"predictions": [*good, broken]}).splitlines()
-    assert f"{good[0]['label']} {good[0]['probability']:.1%}" in words[0]
-    assert words[3].endswith("not a usable image: not an image: it starts with b'no image'")
+    lines = format_predictions({"predictions": [*good, broken]}).splitlines()
+    assert f"{good[0]['label']} {good[0]['probability']:.1%}" in lines[0]
+    assert lines[3].endswith("not a usable image: not an image: it starts with b'no image'")
     assert predict(run.export_folder, files[:1]) == good[:1]
 
 

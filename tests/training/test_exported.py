@@ -74,8 +74,8 @@ def test_classes_unknown_to_the_model_have_probability_zero():
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6]], np.float32)
     assert with_all_classes(probabilities, 4).tolist() == [[*row, 0, 0] for row in probabilities.tolist()]
     assert with_all_classes(probabilities, 1).shape == (2, 2)  # a model with more classes
-    kept = Predictions.of_batch(np.array([3, 1]), with_all_classes(probabilities, 4))
-    assert (kept.correct.tolist(), kept.label_probability.tolist()) == ([False, True], [0.0, pytest.approx(0.6)])
+    outputs = Predictions.of_batch(np.array([3, 1]), with_all_classes(probabilities, 4))
+    assert (outputs.correct.tolist(), outputs.label_probability.tolist()) == ([False, True], [0.0, pytest.approx(0.6)])
 
 
 @pytest.mark.long
@@ -97,10 +97,10 @@ def test_the_champion_is_evaluated_on_the_dataset_of_the_challenger(
     save_predictions(new, ours._replace(predicted=1 - ours.label))
 
     assert gate(old, SETTINGS, output=2)["promoted"]
-    told = gate(new, SETTINGS, output=2)
-    assert not told["promoted"]
+    promotion = gate(new, SETTINGS, output=2)
+    assert not promotion["promoted"]
     of_champion = f"accuracy 0.0% against {ours.correct.mean():.1%} of old/key on the same {len(ours.label)} validation"
-    assert of_champion in told["verdict"]
+    assert of_champion in promotion["verdict"]
 
     (folder / "dataset.json").unlink()
     with pytest.raises(DatasetError, match=r"contains no dataset, because it has no dataset\.json"):

@@ -47,7 +47,7 @@ def end_on_a_full_disk(published: Path, tmp_path: Path) -> Callable[[str, str], 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("appears", "words"),
+    ("appears", "message"),
     [
         ("result.json", "to upload this run to Comet, run: "),
         (
@@ -58,13 +58,13 @@ def end_on_a_full_disk(published: Path, tmp_path: Path) -> Callable[[str, str], 
     ],
 )
 def test_a_full_disk_is_an_error_before_the_result_and_a_warning_after_it(
-    end_on_a_full_disk: Callable[[str, str], tuple[TrainingProcess, str]], appears: str, words: str
+    end_on_a_full_disk: Callable[[str, str], tuple[TrainingProcess, str]], appears: str, message: str
 ):
-    _, said = end_on_a_full_disk("64m", appears)
-    assert words in said
-    assert ("the training process ended with exit code" in said) == (appears != "result.json")
+    _, output = end_on_a_full_disk("64m", appears)
+    assert message in output
+    assert ("the training process ended with exit code" in output) == (appears != "result.json")
     for unexpected in ("Traceback", "Exception", "unexpectedly"):
-        assert unexpected not in said
+        assert unexpected not in output
 
 
 @pytest.mark.parametrize("kind", [OverviewSink, TensorBoardSink])

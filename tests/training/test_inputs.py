@@ -39,11 +39,11 @@ def assert_equal(batches: list[tuple[tf.Tensor, ...]], others: list[tuple[tf.Ten
 def test_less_memory_does_not_change_the_order_of_a_resumed_training(
     settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    kept, whole = batches_of(settings, published, 0, None)
-    assert kept
+    is_cached, whole = batches_of(settings, published, 0, None)
+    assert is_cached
     monkeypatch.setattr(cache, "available_memory", lambda: 0)
-    kept, rest = batches_of(settings, published, len(whole) - 2, True)
-    assert kept
+    is_cached, rest = batches_of(settings, published, len(whole) - 2, True)
+    assert is_cached
     assert_equal(rest, whole[-2:])
 
 
@@ -53,15 +53,15 @@ def test_more_memory_does_not_change_the_order_of_a_resumed_training(
 ):
     with monkeypatch.context() as patched:
         patched.setattr(cache, "available_memory", lambda: 0)
-        kept, whole = batches_of(settings, published, 0, None)
-    assert not kept
-    kept, rest = batches_of(settings, published, len(whole) - 2, False)
-    assert not kept
+        is_cached, whole = batches_of(settings, published, 0, None)
+    assert not is_cached
+    is_cached, rest = batches_of(settings, published, len(whole) - 2, False)
+    assert not is_cached
     assert_equal(rest, whole[-2:])
 
 
 def test_the_cache_setting_overrides_the_decision_of_an_earlier_attempt(settings: Settings, published: Path):
-    told = settings.model_copy(update={"cache": "off"})
-    with open_inputs(told, published, load(published), Server(), 0, never, cache_decision=True) as inputs:
+    uncached = settings.model_copy(update={"cache": "off"})
+    with open_inputs(uncached, published, load(published), Server(), 0, never, cache_decision=True) as inputs:
         assert not inputs.keeps
         assert len([*islice(inputs.training, 1)]) == 1

@@ -45,8 +45,8 @@ def never() -> bool:
 
 def after(steps: int) -> Callable[[], bool]:
     """Return a function that requests a stop from its call number `steps + 1` on."""
-    asked = iter(range(10**9))
-    return lambda: next(asked) >= steps
+    calls = iter(range(10**9))
+    return lambda: next(calls) >= steps
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ def assert_evaluated(run: Run, published: Path) -> None:
         record for shard in dataset.splits["validation"].shards for record in read_records(published / shard.name)
     )
     labels = [read_image(record, dataset.records).labels[0] for record in records]
-    with np.load(run.folder / "predictions.npz") as kept:
-        assert kept["label"].tolist() == labels
-        accuracy = np.mean(kept["predicted"] == kept["label"])
+    with np.load(run.folder / "predictions.npz") as predictions:
+        assert predictions["label"].tolist() == labels
+        accuracy = np.mean(predictions["predicted"] == predictions["label"])
     assert evaluation["examples"] == len(labels)
     assert result["metrics"]["val_accuracy"] == pytest.approx(accuracy, abs=1e-6)
     assert result["metrics"]["val_calibration_error"] == evaluation["figures"]["calibration_error"]["value"]
@@ -150,8 +150,8 @@ def test_a_rerun_after_the_last_epoch_only_evaluates_and_writes_the_result(run: 
     (run.folder / "best.json").write_text(json.dumps([{**one, "crc32c": ""} for one in changed]))
     before = read(run.folder / "record", "batches")
     run_job(run, never)
-    with np.load(run.folder / "predictions.npz") as kept:
-        assert set(kept["predicted"]) == {1}
+    with np.load(run.folder / "predictions.npz") as predictions:
+        assert set(predictions["predicted"]) == {1}
     assert len(read(run.folder / "record", "batches")) == len(before)
 
 
@@ -200,10 +200,10 @@ def test_the_error_for_a_nonfinite_loss_names_the_step_and_images(settings: Sett
     model.get_layer("logits").bias.assign([0.0, math.nan])
     model.save_weights(tmp_path / "bad.weights.h5")
     bad = settings_from({**settings.model_dump(), "weights": str(tmp_path / "bad.weights.h5")})
-    words = (
+    message = (
         r"became nan at step 1 of epoch 1, in 8 examples: numbers (\d+, ){7}\d+ of .*; \w/\d+\.jpg, .*: lower learning_"
     )
-    with pytest.raises(TrainingError, match=words):
+    with pytest.raises(TrainingError, match=message):
         run_job(prepare_run(bad, published, "bad"), never)
 
 
@@ -268,8 +268,8 @@ def test_a_job_uses_the_configured_precision(settings: Settings, published: Path
     run_job(run, never)
     of_layer = {layer.name: layer.compute_dtype for layer in keras.models.load_model(run.model_path).layers}
     assert {"float16", "float32"} == set(of_layer.values())
-    with np.load(max((run.folder / "checkpoints").iterdir())) as kept:
-        numbers = [content.item() for content in kept.values() if content.shape == () and content.dtype == np.float32]
+    with np.load(max((run.folder / "checkpoints").iterdir())) as arrays:
+        numbers = [content.item() for content in arrays.values() if content.shape == () and content.dtype == np.float32]
     assert max(numbers) > 1000  # the scale of the loss
 
 
@@ -299,8 +299,8 @@ def test_an_invalid_weights_file_is_refused(settings: Settings, published: Path,
 
 @pytest.mark.long
 def test_damaged_cached_images_are_decoded_again(settings: Settings, published: Path, tmp_path: Path):
-    kept = settings.model_copy(update={"cache": "disk", "local_folder": str(tmp_path / "local")})
-    run = prepare_run(kept, published, "run")
+    cached = settings.model_copy(update={"cache": "disk", "local_folder": str(tmp_path / "local")})
+    run = prepare_run(cached, published, "run")
     with pytest.raises(Preempted):
         run_job(run, after(8))  # in the second epoch, which reads the cache of the first
     [data] = (tmp_path / "local").rglob("images-train.data*")

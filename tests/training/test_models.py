@@ -170,7 +170,7 @@ def test_a_user_model_can_load_weights_from_a_file(own: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("gone", r"does not exist, because .*/own_.*\.py has no 'gone': name a function of this module$"),
         ("functionall", r"does not exist, because .*/own_.*\.py has no 'functionall': did you mean 'functional'\?$"),
@@ -182,8 +182,8 @@ def test_a_user_model_can_load_weights_from_a_file(own: str, tmp_path: Path):
         ("unsaved", r"must be a model that Keras can save \(NotImplementedError: .*get_config"),
     ],
 )
-def test_an_unusable_model_function_is_refused_in_one_line(name: str, words: str, own: str):
-    with pytest.raises(SettingsError, match=rf"^model '{own}:{name}' {words}") as caught:
+def test_an_unusable_model_function_is_refused_in_one_line(name: str, message: str, own: str):
+    with pytest.raises(SettingsError, match=rf"^model '{own}:{name}' {message}") as caught:
         build_model(own_settings(f"{own}:{name}"), 4)
     assert "\n" not in str(caught.value)
 
@@ -198,8 +198,10 @@ def test_the_error_for_a_package_that_fails_to_import_names_its_exception(
 ):
     (tmp_path / "own_failing.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    words = r"^model 'own_failing:make' cannot be imported: correct its module \(ZeroDivisionError: division by zero\)"
-    with pytest.raises(SettingsError, match=words):
+    message = (
+        r"^model 'own_failing:make' cannot be imported: correct its module \(ZeroDivisionError: division by zero\)"
+    )
+    with pytest.raises(SettingsError, match=message):
         build_model(own_settings("own_failing:make"), 4)
 
 

@@ -73,10 +73,10 @@ def test_the_best_epoch_has_the_lowest_validation_loss(run: Run):
 
 
 def test_the_exported_model_predicts_what_the_evaluation_predicts(run: Run):
-    found, kept = evaluate_exported(run.export_folder, Path(run.dataset)), load_predictions(run.folder)
-    assert np.array_equal(found.label, kept.label)
-    np.testing.assert_allclose(found.label_probability, kept.label_probability, atol=1e-5)
-    assert len(kept.label) == datasets.load(Path(run.dataset)).splits["validation"].examples
+    exported, saved = evaluate_exported(run.export_folder, Path(run.dataset)), load_predictions(run.folder)
+    assert np.array_equal(exported.label, saved.label)
+    np.testing.assert_allclose(exported.label_probability, saved.label_probability, atol=1e-5)
+    assert len(saved.label) == datasets.load(Path(run.dataset)).splits["validation"].examples
 
 
 def test_predictions_name_all_labels_over_50_percent(run: Run, tmp_path: Path):
@@ -88,8 +88,8 @@ def test_predictions_name_all_labels_over_50_percent(run: Run, tmp_path: Path):
     assert [{each["label"] for each in one["labels"]} for one in found] == [set(labels) for labels in shown]
     assert [len(one["likely"]) for one in found] == [3, 3]
     assert found[1]["labels"] == found[1]["likely"][:1]
-    words = format_predictions({"predictions": found}).splitlines()
-    assert words[1].endswith(f"green {found[1]['labels'][0]['probability']:.1%}")
+    lines = format_predictions({"predictions": found}).splitlines()
+    assert lines[1].endswith(f"green {found[1]['labels'][0]['probability']:.1%}")
 
     model = tf.saved_model.load(str(run.export_folder))
     served = model.serve(tf.constant([file.read_bytes() for file in files]))
@@ -101,14 +101,14 @@ def test_predictions_name_all_labels_over_50_percent(run: Run, tmp_path: Path):
 
 def test_the_most_likely_labels_are_named_if_none_is_over_50_percent():
     likely = [{"label": "a", "probability": 0.4}, {"label": "b", "probability": 0.1}]
-    words = format_predictions({"predictions": [{"file": "x.jpg", "labels": [], "likely": likely}]})
-    assert words == "x.jpg  no label above 50%. The most probable are a 40.0%, b 10.0%"
+    output = format_predictions({"predictions": [{"file": "x.jpg", "labels": [], "likely": likely}]})
+    assert output == "x.jpg  no label above 50%. The most probable are a 40.0%, b 10.0%"
 
 
 def test_the_report_shows_multilabel_metrics(run: Run):
     text = report_run(run.folder).read_text()
-    for words in ("mean average precision", "exact match", "Average precision of each label", "Correct labels"):
-        assert words in text, words
+    for phrase in ("mean average precision", "exact match", "Average precision of each label", "Correct labels"):
+        assert phrase in text, phrase
     assert "Confusion matrix" not in text
 
 

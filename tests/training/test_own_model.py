@@ -47,7 +47,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("modules")
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("no_model", "must return a keras.Model, got int"),
         ("one_argument", "must take (32, 2), but has the arguments (image_size)"),
@@ -56,7 +56,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_run_reports_an_unusable_user_model_once(
     name: str,
-    words: str,
+    message: str,
     make_images: MakeImages,
     tmp_path: Path,
     capfd: pytest.CaptureFixture,
@@ -64,10 +64,10 @@ def test_a_run_reports_an_unusable_user_model_once(
 ):
     caplog.set_level(logging.INFO, "pipeline")
     values = {"source_uri": make_images({"a": 4, "b": 4}), "workspace": tmp_path / "w", "image_size": 32}
-    told = [f"{field}={value}" for field, value in {**values, "model": f"own_models:{name}"}.items()]
-    assert main(["run", *(each for assignment in told for each in ("--set", assignment))]) == 1
-    said = capfd.readouterr().err
-    assert (said + caplog.text).count(words) == 1
+    assignments = [f"{field}={value}" for field, value in {**values, "model": f"own_models:{name}"}.items()]
+    assert main(["run", *(each for assignment in assignments for each in ("--set", assignment))]) == 1
+    output = capfd.readouterr().err
+    assert (output + caplog.text).count(message) == 1
     assert f"checking the model own_models:{name}" in caplog.text
     assert not list((tmp_path / "w").rglob("*.tfrecord*"))
 
@@ -75,7 +75,7 @@ def test_a_run_reports_an_unusable_user_model_once(
 @pytest.mark.long
 @pytest.mark.usefixtures("modules")
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "message"),
     [
         ("own_models:fails", "failed, called with (32, 2) (IndexError"),
         ("own_failing:make", "No module named 'package_of_the_gpu_workers'"),
@@ -85,12 +85,12 @@ def test_a_run_reports_an_unusable_user_model_once(
     ],
 )
 def test_a_user_model_that_may_work_on_the_training_worker_is_accepted(
-    model: str, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    model: str, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     places = {"source_uri": str(tmp_path), "workspace": str(tmp_path / "w"), "image_size": 32}
     require_own_model(settings_from({**places, "model": model}), 2)
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [words in warning for warning in warnings] == ([True] if words else [])
+    assert [message in warning for warning in warnings] == ([True] if message else [])
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "message"),
     [
         ("def small(image_size, classes): ...", ""),
         ("if True:\n    from others import tiny as small", ""),
@@ -118,17 +118,17 @@ def without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @pytest.mark.parametrize("module", ["models", "parts.models"])
 def test_a_worker_without_tensorflow_searches_the_source_for_the_function(
-    without_tensorflow: Path, module: str, source: str, words: str
+    without_tensorflow: Path, module: str, source: str, message: str
 ):
     file = without_tensorflow / f"{module.replace('.', '/')}.py"
     file.write_text(source)
     settings = settings_from({"model": f"{module}:small"})
-    if not words:
+    if not message:
         require_own_model(settings, 2)
         return
     with pytest.raises(SettingsError, match=f"model '{module}:small'.*{file}.*") as refused:
         require_own_model(settings, 2)
-    assert words in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(

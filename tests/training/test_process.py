@@ -89,9 +89,9 @@ def test_a_stopped_train_command_waits_for_its_training_process(settings: Settin
         assert list(temporary.glob("__autograph_generated_file*.py"))
         [trainer] = psutil.Process(process.pid).children()
         process.terminate()
-        words = process.communicate(timeout=300)[1]
+        output = process.communicate(timeout=300)[1]
     assert process.returncode == EXIT_PREEMPTED
-    assert words.endswith("stopped: run the same command to continue from here\n")
+    assert output.endswith("stopped: run the same command to continue from here\n")
     assert not trainer.is_running()
     assert list((folder / "checkpoints").glob("*.npz"))
     assert list(temporary.iterdir()) == []
@@ -141,16 +141,16 @@ def test_a_killed_training_process_is_an_error_with_its_signal(settings: Setting
 
 
 @pytest.mark.parametrize(
-    ("values", "dataset_name", "kind", "words"),
+    ("values", "dataset_name", "kind", "message"),
     [
         ({}, "nothing", DatasetError, "is not a folder"),
         ({"weights": "/nowhere.keras"}, "", SettingsError, "weights must be"),
     ],
 )
 def test_missing_files_are_reported_before_a_process_starts(
-    settings: Settings, dataset: Path, values: dict, dataset_name: str, kind: type[Exception], words: str
+    settings: Settings, dataset: Path, values: dict, dataset_name: str, kind: type[Exception], message: str
 ):
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind, match=message):
         train(settings_from({**settings.model_dump(), **values}), dataset / dataset_name, "run")
     assert not (Path(settings.workspace) / "runs").exists()
 
@@ -171,7 +171,7 @@ def never() -> bool:
 
 @pytest.mark.long
 def test_a_training_process_without_a_parent_stops(settings: Settings, dataset: Path):
-    """The kernel does not report the death of a parent that died before the process asked for the signal."""
+    """The kernel does not report the death of a parent that died before the process requested the signal."""
     run = prepare_run(settings, dataset, "run")
     gone = subprocess.Popen(["true"])
     gone.wait()

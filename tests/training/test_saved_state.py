@@ -20,15 +20,15 @@ class Record:
     """A fake monitor whose flush returns when `there` is set."""
 
     def __init__(self) -> None:
-        self.asked, self.there = threading.Event(), threading.Event()
+        self.flush_requested, self.there = threading.Event(), threading.Event()
         self.there.set()
 
     def flush(self) -> None:
-        self.asked.set()
+        self.flush_requested.set()
         assert self.there.wait(60)
 
 
-class Kept:
+class SavedTraining:
     """A training at step 20, with its files in a folder."""
 
     def __init__(self, folder: Path, index: int = 0, task: Task | None = None, **settings: float) -> None:
@@ -50,45 +50,45 @@ class Kept:
 
 
 def test_a_checkpoint_holds_the_position_of_the_loop(tmp_path: Path):
-    kept = Kept(tmp_path)
-    kept.keeper.save(epochs_done=2)
-    kept.checkpoints.wait()
-    assert kept.checkpoints.restore() == Position(2, 20, Sums(12, 3.5), keeps=True)
+    training = SavedTraining(tmp_path)
+    training.keeper.save(epochs_done=2)
+    training.checkpoints.wait()
+    assert training.checkpoints.restore() == Position(2, 20, Sums(12, 3.5), keeps=True)
 
 
 def test_checkpoints_are_written_when_due_without_blocking_steps(tmp_path: Path):
-    kept = Kept(tmp_path, checkpoint_minutes=0, checkpoint_steps=4)
-    kept.record.there.clear()
-    kept.loop.step = 24
-    kept.keeper.save_where_due(epochs_done=2)
-    assert kept.record.asked.wait(60)
+    training = SavedTraining(tmp_path, checkpoint_minutes=0, checkpoint_steps=4)
+    training.record.there.clear()
+    training.loop.step = 24
+    training.keeper.save_where_due(epochs_done=2)
+    assert training.record.flush_requested.wait(60)
     assert not [*tmp_path.glob("checkpoints/*.npz")]  # not before the record of its steps is on the disk
-    kept.loop.step = 28  # due, but the previous checkpoint is still being written
-    kept.keeper.save_where_due(epochs_done=2)
-    kept.record.there.set()
-    kept.checkpoints.wait()
-    assert kept.steps_with_a_checkpoint(29) == [24, 29]
-    assert kept.steps_with_a_checkpoint(32) == [24, 29]
+    training.loop.step = 28  # due, but the previous checkpoint is still being written
+    training.keeper.save_where_due(epochs_done=2)
+    training.record.there.set()
+    training.checkpoints.wait()
+    assert training.steps_with_a_checkpoint(29) == [24, 29]
+    assert training.steps_with_a_checkpoint(32) == [24, 29]
 
 
 def test_only_server_0_writes_checkpoints_and_models(tmp_path: Path):
-    kept = Kept(tmp_path, index=1, checkpoint_minutes=0, checkpoint_steps=1)
-    kept.keeper.save(epochs_done=2)
-    kept.keeper.save_if_best(1, values(0.5, 0.5))
-    assert kept.steps_with_a_checkpoint(24) == []
+    training = SavedTraining(tmp_path, index=1, checkpoint_minutes=0, checkpoint_steps=1)
+    training.keeper.save(epochs_done=2)
+    training.keeper.save_if_best(1, values(0.5, 0.5))
+    assert training.steps_with_a_checkpoint(24) == []
     assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(("task", "best"), [(OneLabel(), [1, 3]), (SeveralLabels(), [1, 2])])
 def test_a_model_is_saved_for_each_new_best_epoch(tmp_path: Path, task: Task, best: list[int]):
-    kept = Kept(tmp_path, task=task)
-    told = {1: values(0.5, 0.9), 2: values(0.4, 0.8), 3: values(0.6, 0.85), 4: values(0.6, 0.85)}
-    for epoch, each in told.items():
-        kept.keeper.save_if_best(epoch, each)
+    training = SavedTraining(tmp_path, task=task)
+    epochs = {1: values(0.5, 0.9), 2: values(0.4, 0.8), 3: values(0.6, 0.85), 4: values(0.6, 0.85)}
+    for epoch, each in epochs.items():
+        training.keeper.save_if_best(epoch, each)
     assert sorted(path.name for path in tmp_path.glob("*.keras")) == [f"model-{epoch:05d}.keras" for epoch in best]
-    found = load_best(kept.run)
+    found = load_best(training.run)
     assert found is not None
-    assert (found.epoch, found.metrics) == (best[-1], told[best[-1]])
+    assert (found.epoch, found.metrics) == (best[-1], epochs[best[-1]])
 
 
 def values(accuracy: float, loss: float) -> dict[str, float]:
@@ -96,8 +96,8 @@ def values(accuracy: float, loss: float) -> dict[str, float]:
     return {"loss": 1.0, "accuracy": 0.3, "val_loss": loss, "val_accuracy": accuracy}
 
 
-def recorded(kept: Kept, *epochs: int) -> None:
-    record = RecordSink(kept.run.folder / "record")
+def recorded(training: SavedTraining, *epochs: int) -> None:
+    record = RecordSink(training.run.folder / "record")
     for epoch in epochs:
         values = {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": epoch / 10}
         record.write(Row("epochs", 1000.0 + epoch, epoch, values))
@@ -105,10 +105,10 @@ def recorded(kept: Kept, *epochs: int) -> None:
 
 
 def test_the_model_of_the_last_epoch_replaces_a_lost_best_model(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    kept = Kept(tmp_path)
-    recorded(kept, 1, 2, 3)
-    kept.keeper.replace_lost_best(epochs_done=2)  # no checkpoint includes the third epoch
-    best = load_best(kept.run)
+    training = SavedTraining(tmp_path)
+    recorded(training, 1, 2, 3)
+    training.keeper.replace_lost_best(epochs_done=2)  # no checkpoint includes the third epoch
+    best = load_best(training.run)
     assert best
     assert (best.epoch, best.metrics["val_accuracy"]) == (2, 0.2)
     assert (tmp_path / best.model).exists()
@@ -116,22 +116,22 @@ def test_the_model_of_the_last_epoch_replaces_a_lost_best_model(tmp_path: Path, 
 
 
 def test_an_epoch_without_validation_values_can_replace_a_lost_best_model(tmp_path: Path):
-    kept = Kept(tmp_path)
-    record = RecordSink(kept.run.folder / "record")
+    training = SavedTraining(tmp_path)
+    record = RecordSink(training.run.folder / "record")
     record.write(Row("epochs", 1000.0, 1, {"loss": 1.0, "accuracy": 0.5}))  # the other values were not finite
     record.close()
-    kept.keeper.replace_lost_best(epochs_done=1)
-    best = load_best(kept.run)
+    training.keeper.replace_lost_best(epochs_done=1)
+    best = load_best(training.run)
     assert best
     assert best.epoch == 1
 
 
 @pytest.mark.parametrize("epochs_done", [0, 2])
 def test_an_existing_best_model_is_not_replaced(tmp_path: Path, epochs_done: int):
-    kept = Kept(tmp_path)
-    recorded(kept, 1, 2)
+    training = SavedTraining(tmp_path)
+    recorded(training, 1, 2)
     if epochs_done:
-        kept.keeper.save_if_best(1, {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.9})
-    before = load_best(kept.run)
-    kept.keeper.replace_lost_best(epochs_done)
-    assert load_best(kept.run) == before
+        training.keeper.save_if_best(1, {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.9})
+    before = load_best(training.run)
+    training.keeper.replace_lost_best(epochs_done)
+    assert load_best(training.run) == before

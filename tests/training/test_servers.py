@@ -46,8 +46,8 @@ def settings(tmp_path: Path) -> Settings:
 def test_two_servers_or_devices_take_the_same_steps_as_one_device(tmp_path: Path):
     """Losses, clipped gradients and updates are equal. All servers get the stop request of one server."""
     addresses = [f"127.0.0.1:{_free_port()}" for _ in range(2)]
-    told = [[], *([str(index), *addresses] for index in range(2))]
-    commands = [[sys.executable, replicas.__file__, tmp_path / f"{n}.npz", *args] for n, args in enumerate(told)]
+    arguments = [[], *([str(index), *addresses] for index in range(2))]
+    commands = [[sys.executable, replicas.__file__, tmp_path / f"{n}.npz", *args] for n, args in enumerate(arguments)]
     processes = [subprocess.Popen(command, env=ENVIRONMENT) for command in commands]
     one = replicas.two_steps()  # in this process, while the others load TensorFlow
     assert [process.wait(120) for process in processes] == [0] * 3
@@ -55,7 +55,7 @@ def test_two_servers_or_devices_take_the_same_steps_as_one_device(tmp_path: Path
     for ours, theirs in zip(first, second, strict=True):
         assert np.array_equal(ours, theirs)
     assert first[0][:, 2].tolist() == [8, 8]  # examples without padding
-    assert [told[0][1, 3] > 0 for told in (one, mirrored, first)] == [True] * 3
+    assert [results[0][1, 3] > 0 for results in (one, mirrored, first)] == [True] * 3
     for several in (mirrored, first):
         for alone, together in zip((one[0][:, :3], *one[1:]), (several[0][:, :3], *several[1:]), strict=True):
             assert np.allclose(alone, together, rtol=1e-5, atol=1e-7)  # float32 sums in another order differ
@@ -149,7 +149,7 @@ def errors_of(processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
     """Return what the processes wrote to stderr, after their end."""
     # All pipes are read at once. A process that fills its pipe stops, and the other server would wait for it forever.
     with ThreadPoolExecutor(len(processes)) as pool:
-        return [words.decode() for _, words in pool.map(lambda process: process.communicate(), processes)]
+        return [output.decode() for _, output in pool.map(lambda process: process.communicate(), processes)]
 
 
 @pytest.mark.core
@@ -159,10 +159,10 @@ def test_a_killed_server_stops_the_other_and_both_can_continue(settings: Setting
     until(lambda: list((noted.runs[0].folder / "checkpoints").glob("*.npz")))
     second.kill()
     second.communicate()
-    said = first.communicate(timeout=BOUND_S)[1].decode()
+    output = first.communicate(timeout=BOUND_S)[1].decode()
     assert first.returncode == 1
-    assert "another training server can no longer be reached" in said
-    assert "run again" in said
+    assert "another training server can no longer be reached" in output
+    assert "run again" in output
     assert isinstance(take_failure(noted.runs[0].folder), TrainingError)
 
     done = len(noted.lines(0)) // STEPS
@@ -187,9 +187,9 @@ def test_a_train_command_names_the_killed_server(settings: Settings, published: 
         children = psutil.Process(process.pid).children()
         [second] = [child for child in children if any("servers/1" in word for word in child.cmdline())]
         second.kill()
-        said = process.communicate(timeout=BOUND_S)[1]
+        output = process.communicate(timeout=BOUND_S)[1]
     assert process.returncode == 1
-    assert said.splitlines()[-1].startswith("error: training server 1: the training process ended with SIGKILL")
+    assert output.splitlines()[-1].startswith("error: training server 1: the training process ended with SIGKILL")
     assert not any(child.is_running() for child in children)
 
 
@@ -199,15 +199,15 @@ def test_stopping_one_server_stops_both_at_the_same_checkpoint(settings: Setting
     processes = noted.start()
     until(lambda: noted.lines(1))
     processes[1].send_signal(signal.SIGTERM)
-    said = [process.communicate(timeout=BOUND_S)[1].decode() for process in processes]
-    assert [process.returncode for process in processes] == [EXIT_PREEMPTED] * 2, said
+    outputs = [process.communicate(timeout=BOUND_S)[1].decode() for process in processes]
+    assert [process.returncode for process in processes] == [EXIT_PREEMPTED] * 2, outputs
     last = {noted.lines(index)[-1][0] for index in range(2)}
     assert len(last) == 1  # after the same step
     assert len(list((noted.runs[0].folder / "checkpoints").glob(f"*-{last.pop():010d}.npz"))) == 1
 
 
 @pytest.mark.parametrize(
-    ("servers", "batch_size", "shards", "words"),
+    ("servers", "batch_size", "shards", "message"),
     [
         (1, 1, 1, None),
         (10, 30, 10, None),
@@ -215,9 +215,9 @@ def test_stopping_one_server_stops_both_at_the_same_checkpoint(settings: Setting
         (3, 32, 10, r"batch_size must be a multiple of num_training_servers \(3\), got 32: 33 is the next one"),
     ],
 )
-def test_servers_without_equal_shares_are_refused(servers: int, batch_size: int, shards: int, words: str | None):
+def test_servers_without_equal_shares_are_refused(servers: int, batch_size: int, shards: int, message: str | None):
     settings = settings_from({"num_training_servers": servers, "batch_size": batch_size})
-    with pytest.raises(SettingsError, match=words) if words else nullcontext():
+    with pytest.raises(SettingsError, match=message) if message else nullcontext():
         require_shares(settings, shards)
 
 

@@ -227,7 +227,7 @@ def test_several_labels_of_an_image_are_drawn_in_one_line(tmp_path: Path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("values", "augmented", "words"),
+    ("values", "augmented", "title"),
     [
         ({}, True, "training, crop random, flip, 32 x 32 pixels"),
         ({"flip": False, "color_jitter": 0.4}, True, "training, crop random, color jitter 0.4, 32 x 32 pixels"),
@@ -236,13 +236,13 @@ def test_several_labels_of_an_image_are_drawn_in_one_line(tmp_path: Path):
     ],
 )
 def test_the_title_describes_the_images(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict, augmented: bool, words: str
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict, augmented: bool, title: str
 ):
     titles: list[tuple[str, str]] = []
     # The test cannot read text from a picture.
     monkeypatch.setattr(shown, "draw_grid", lambda *given: titles.append(given[2:]) or draw_grid(*given))
     show(settings_of(**values), published, tmp_path / "a.png", augmented=augmented, count=1)
-    assert titles == [(f"flowers {published.name}", words)]
+    assert titles == [(f"flowers {published.name}", title)]
 
 
 def test_a_damaged_shard_is_reported_and_leaves_no_picture(published: Path, tmp_path: Path):
@@ -276,7 +276,7 @@ def test_the_show_command_replaces_the_picture_in_the_current_folder(published: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["nowhere"], "nowhere is not a folder"),
         (["{published}", "--image", "a.png"], "has no image 'a.png': give its path below the source"),
@@ -289,9 +289,9 @@ def test_the_show_command_replaces_the_picture_in_the_current_folder(published: 
     ],
 )
 def test_the_show_command_reports_invalid_arguments_in_one_line(
-    published: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+    published: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ):
     assert main(["show", *(argument.format(published=published) for argument in arguments)]) == 1
     error = capsys.readouterr().err
-    assert words in error
+    assert message in error
     assert error.count("\n") == 1

@@ -77,19 +77,19 @@ def test_the_error_names_the_batch_with_overflowed_gradients(tmp_path: Path):
     training = small(settings_from({}), tmp_path)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=spoiled_by(9)))
-    loop = EpochLoop(steps, Unheard(), lambda: False, describe=lambda batch, _: f"numbers {batch[4].numpy()}")
+    loop = EpochLoop(steps, NoMonitor(), lambda: False, describe=lambda batch, _: f"numbers {batch[4].numpy()}")
 
     def batches() -> Iterator[NumberedBatch]:
         for number in range(5):
             labels = tf.constant([0, 1, 9 if number == 2 else 0, 1])
             yield BATCH[0], labels, BATCH[2], MIRRORED, tf.range(4 * number, 4 * number + 4, dtype=tf.int64)
 
-    words = r"^the gradients overflowed at step 3 of epoch 1, in numbers \[ 8  9 10 11\]: lower learning_rate"
-    with pytest.raises(TrainingError, match=words):
+    message = r"^the gradients overflowed at step 3 of epoch 1, in numbers \[ 8  9 10 11\]: lower learning_rate"
+    with pytest.raises(TrainingError, match=message):
         loop.train(1, batches(), 5, lambda *_: None)
 
 
-class Unheard:
+class NoMonitor:
     """A stand-in for a monitor."""
 
     def batch(self, **_: object) -> None: ...
@@ -147,9 +147,9 @@ def test_a_step_mirrors_only_the_marked_images(values: dict, tmp_path: Path):
         return first_moments(training)
 
     expected = moments(False, *others, none)
-    told = {"mirrored": moments(True, *TRAINED[:4]), "none": moments(True, *others, none)}
-    told["off"] = moments(False, *others, MIRRORED)
-    for name, found in told.items():
+    statistics = {"mirrored": moments(True, *TRAINED[:4]), "none": moments(True, *others, none)}
+    statistics["off"] = moments(False, *others, MIRRORED)
+    for name, found in statistics.items():
         assert all(np.allclose(*pair, atol=1e-6) for pair in zip(found, expected, strict=True)), name
     other = moments(False, *TRAINED[:4])
     assert not np.allclose(other[0], expected[0], atol=1e-4)

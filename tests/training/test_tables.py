@@ -286,12 +286,12 @@ def test_rows_that_a_model_cannot_take_are_named(regressor: Run, tmp_path: Path)
         (6, 50),
         (7, None),
     ]
-    words = format_predictions({"predictions": answers}).splitlines()
-    assert words[0].endswith("new.csv:2  40.00")
-    assert "the row has 2 fields" in words[1]
-    assert words[2].endswith("not a usable row: column 'age' holds 'old', which is not a whole number of 64 bits")
-    assert "column 'age' has no value" in words[3]
-    assert "the row has 2 fields" in words[5]
+    report = format_predictions({"predictions": answers}).splitlines()
+    assert report[0].endswith("new.csv:2  40.00")
+    assert "the row has 2 fields" in report[1]
+    assert report[2].endswith("not a usable row: column 'age' holds 'old', which is not a whole number of 64 bits")
+    assert "column 'age' has no value" in report[3]
+    assert "the row has 2 fields" in report[5]
 
 
 def test_a_file_that_is_no_table_with_the_columns_of_the_model_is_refused(classifier: Run, tmp_path: Path):
@@ -538,14 +538,14 @@ def test_an_own_model_takes_columns(classes: Path, own: str, name: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("unknown_column", r"must take a dict of the inputs age, income \(€\), .* \(KeyError: 'height'\)"),
         ("of_images", r"must take \(schema, 2\), but has the arguments \(image_size\)"),
     ],
 )
-def test_an_own_model_that_does_not_fit_is_refused(classes: Path, own: str, name: str, words: str):
-    with pytest.raises(SettingsError, match=words):
+def test_an_own_model_that_does_not_fit_is_refused(classes: Path, own: str, name: str, message: str):
+    with pytest.raises(SettingsError, match=message):
         build_model_of(settings_from({"model": f"{own}:{name}"}), load(classes))
 
 
@@ -568,7 +568,7 @@ def test_argument_names_are_plain_and_unique():
 
 
 @pytest.mark.parametrize(
-    ("others", "words"),
+    ("others", "message"),
     [
         (
             {"model": "ResNet50"},
@@ -580,8 +580,10 @@ def test_argument_names_are_plain_and_unique():
         ({"label_smoothing": 0.1}, "label_smoothing must be 0 for a regression, .* got 0.1"),
     ],
 )
-def test_settings_that_do_not_fit_a_table_are_refused(values: Path, tmp_path: Path, others: dict[str, Any], words: str):
-    with pytest.raises(SettingsError, match=words):
+def test_settings_that_do_not_fit_a_table_are_refused(
+    values: Path, tmp_path: Path, others: dict[str, Any], message: str
+):
+    with pytest.raises(SettingsError, match=message):
         prepare_run(settings_in(tmp_path, **others), values, "run")
 
 

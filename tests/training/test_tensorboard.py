@@ -73,9 +73,9 @@ def test_a_stopped_job_writes_each_epoch_once(published: Path, tmp_path: Path):
     """The job is stopped in its second epoch."""
     values = {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 2, "tensorboard": True}
     run = prepare_run(settings_from(values), published, "run")
-    asked = iter(range(100))
+    calls = iter(range(100))
     with pytest.raises(Preempted):
-        run_job(run, lambda: next(asked) >= 9)
+        run_job(run, lambda: next(calls) >= 9)
     with closing(RecordSink(run.folder / "record")) as sink:  # as after a kill before the checkpoint
         sink.write(Row("epochs", 1.0, 2, {"val_loss": 99.0}))
     run_job(run, lambda: False)

@@ -16,7 +16,7 @@ GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
 
 
 @pytest.mark.parametrize(
-    ("limit", "load", "values", "words"),
+    ("limit", "load", "values", "phrase"),
     [
         (
             Limit.DECODING,
@@ -50,11 +50,11 @@ GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
         (Limit.COMPUTE, GPU_BUSY, {}, "precision=mixed_bfloat16"),
     ],
 )
-def test_advice_names_an_existing_setting_to_change(limit: Limit, load: Load, values: dict, words: str):
+def test_advice_names_an_existing_setting_to_change(limit: Limit, load: Load, values: dict, phrase: str):
     values = {"image_size": 224, **values}
     advice = with_advice(Verdict((limit,), "It is so.", load), settings_from(values), {})
     assert advice.startswith("It is so. Next: ")
-    assert words in advice
+    assert phrase in advice
     changes = {name: yaml.safe_load(value) for name, value in re.findall(r"(\w+)=(\w+)", advice)}
     assert settings_from(values | changes) != settings_from(values) or not changes
     assert set(re.findall(r"[a-z]+_[a-z_]+", advice)) <= {*Settings.model_fields, *OF_TENSORFLOW}

@@ -14,7 +14,7 @@ def test_the_setting_lists_all_contenders():
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "message"),
     [
         ("files", "at least two contenders"),
         ("shards,shards", "each once"),
@@ -22,8 +22,8 @@ def test_the_setting_lists_all_contenders():
         ("", "'' is none of them"),
     ],
 )
-def test_a_list_that_cannot_be_compared_is_refused(value: str, words: str):
-    with pytest.raises(SettingsError, match=words):
+def test_a_list_that_cannot_be_compared_is_refused(value: str, message: str):
+    with pytest.raises(SettingsError, match=message):
         settings_from({"contenders": value})
 
 
@@ -60,7 +60,7 @@ def test_each_kind_of_shards_is_a_dataset_of_its_own(values: dict, expected: dic
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ({"crop": "random_resized"}, "crop must be random or whole"),
         ({"balanced": True}, "balanced must be false"),
@@ -72,8 +72,8 @@ def test_each_kind_of_shards_is_a_dataset_of_its_own(values: dict, expected: dic
         ),
     ],
 )
-def test_settings_that_not_all_contenders_follow_are_refused(values: dict, words: str):
-    with pytest.raises(SettingsError, match=words):
+def test_settings_that_not_all_contenders_follow_are_refused(values: dict, message: str):
+    with pytest.raises(SettingsError, match=message):
         require_comparable(settings_from(values))
 
 

@@ -107,7 +107,7 @@ def test_steps_that_never_stop_waiting_have_no_observed_crossing(tmp_path: Path)
         ("cached_fraction", 0.4, "Up to 40% of the files stayed in the page cache"),
     ],
 )
-def test_what_makes_a_table_doubtful_is_said(tmp_path: Path, field: str, value: object, sentence: str):
+def test_a_doubtful_table_has_a_note_with_the_reason(tmp_path: Path, field: str, value: object, sentence: str):
     compared(tmp_path, contenders="files,shards", rounds=2)
     for path in tmp_path.glob("measurements/*/measurement.json"):
         path.write_text(json.dumps({**json.loads(path.read_bytes()), field: value}))

@@ -131,9 +131,9 @@ def test_settled_intervals_do_not_change_during_a_training(tmp_path: Path) -> No
     for folder in (before, after):
         overview_of(folder, stalled=5, count=int(folder.name))
     first, second = (intervals(folder, "batches") for folder in (before, after))
-    kept = first.means["time"] <= first.settled
-    assert (len(first.means), kept.sum()) == (901, 900)
-    pandas.testing.assert_frame_equal(second.means[: kept.sum()], first.means[kept])
+    is_settled = first.means["time"] <= first.settled
+    assert (len(first.means), is_settled.sum()) == (901, 900)
+    pandas.testing.assert_frame_equal(second.means[: is_settled.sum()], first.means[is_settled])
 
 
 @pytest.mark.parametrize(

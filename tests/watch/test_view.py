@@ -133,28 +133,28 @@ def test_trainings_with_equal_curves_share_their_figures(run: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("epochs", "is_over", "state", "words"),
+    ("epochs", "is_over", "state", "text"),
     [
         (EPOCHS, False, "silent", "no sample for"),
         (EPOCHS, True, "stopped", "the run ended in epoch 6 of 6, step 360 of 360, without a model"),
     ],
 )
-def test_an_old_training_is_silent_or_stopped(run: Path, epochs: int, is_over: bool, state: str, words: str) -> None:
+def test_an_old_training_is_silent_or_stopped(run: Path, epochs: int, is_over: bool, state: str, text: str) -> None:
     describe(run, epochs)
     found = status_of(run, is_over)
     assert found["state"] == state
-    assert found["words"].startswith(words)
+    assert found["words"].startswith(text)
 
 
-@pytest.mark.parametrize(("epochs", "state", "words"), [
+@pytest.mark.parametrize(("epochs", "state", "text"), [
     (EPOCHS, "evaluating", "all epochs are done"),
     (10, "training", "epoch 6 of 10, step 360 of 600"),
 ])  # fmt: skip
-def test_a_running_training_is_training_or_evaluating(run: Path, epochs: int, state: str, words: str) -> None:
+def test_a_running_training_is_training_or_evaluating(run: Path, epochs: int, state: str, text: str) -> None:
     describe(run, epochs)
     last = float(load_view(run, STEPS).samples.means["time"].iloc[-1])
     found = status_of(run, heartbeats=Heartbeats(wall_clock=lambda: last + 1))
-    assert (found["state"], found["words"][: len(words)]) == (state, words)
+    assert (found["state"], found["words"][: len(text)]) == (state, text)
     assert found["progress"] == pytest.approx(min(1, 360 / (epochs * STEPS)))
     tiles = dict(found["tiles"])
     assert tiles["data wait"].endswith("%")
@@ -265,11 +265,11 @@ def test_tables_have_the_numbers_of_the_figures(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "text"),
     [(0.4, "0 s"), (48, "48 s"), (720, "12 min"), (12_000, "3 h 20 min"), (3599, "60 min"), (187_200, "2 d 4 h")],
 )
-def test_durations_are_formatted(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+def test_durations_are_formatted(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_numbers_exist_if_intervals_are_wider_than_that_of_the_verdict(tmp_path: Path) -> None:
