@@ -15,8 +15,7 @@ def main() -> None:
     stop = {signal.SIGINT, signal.SIGTERM}
     # Blocked before any thread begins, because a thread that does not block a signal ends the process by it.
     signal.pthread_sigmask(signal.SIG_BLOCK, stop)
-    keep = options.keep and options.keep.resolve()
-    with FakeGcs(options.port, options.latency_ms / 1000, keep, options.host) as server:
+    with FakeGcs(options.port, options.latency_ms / 1000, options.host) as server:
         for folder in sorted(path for path in options.folder.iterdir() if path.is_dir()) if options.folder else []:
             server.create_bucket(folder.name)
             server.put_folder(folder.name, "", folder)
@@ -32,7 +31,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="to listen on, and what clients call it (%(default)s)")
     parser.add_argument("--folder", type=Path, help="each folder in it is served as a bucket, its files as objects")
     parser.add_argument("--bucket", action="append", default=[], help="an empty bucket to begin with (repeatable)")
-    parser.add_argument("--keep", type=Path, help="a folder for what is uploaded, instead of memory")
     parser.add_argument("--latency-ms", type=float, default=0.0, help="each answer begins that late")
     return parser.parse_args()
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from tests.fake_gcs.objects import (
+    METAGENERATION,
     Access,
     ApiError,
     Bucket,
@@ -30,18 +30,13 @@ CHUNK = 256 * 1024
 _BUCKET = r"/storage/v1/b/([^/]+)"
 _OBJECT = _BUCKET + r"/o/([^/]+)"
 ROUTES = [
-    ("POST", r"/storage/v1/b", "bucket-create"),
     ("GET", _BUCKET, "bucket-get"),
     ("GET", _BUCKET + "/o", "list"),
     ("GET", "(?:/download)?" + _OBJECT, "get"),
-    ("PATCH|PUT", _OBJECT, "patch"),
     ("DELETE", _OBJECT, "delete"),
     ("POST", _OBJECT + "/rewriteTo/b/([^/]+)/o/([^/]+)", "rewrite"),
-    ("POST", _OBJECT + "/copyTo/b/([^/]+)/o/([^/]+)", "copy"),
-    ("POST", _OBJECT + "/compose", "compose"),
     ("POST", "/upload" + _BUCKET + "/o", "insert"),
     ("PUT", "/upload" + _BUCKET + "/o", "resumable-chunk"),
-    ("DELETE", "/upload" + _BUCKET + "/o", "resumable-cancel"),
 ]
 
 
@@ -89,35 +84,29 @@ class Session:
 class Api:
     """The buckets, and the operations on them."""
 
-    def __init__(self, url: str, keep: Path | None) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
         self.buckets: dict[str, Bucket] = {}
         self.page_sizes: Iterator[int] = repeat(1000)
         """Maximum number of items of each next page. A bucket may return fewer than requested, and even none."""
-        self._keep = keep
         self._sessions: dict[str, Session] = {}
         self._operations: dict[str, Callable[[Call], Answer]] = {
-            "bucket-create": self._bucket_create,
             "bucket-get": self._bucket_get,
             "list": self._list,
             "get": self._get,
             "download": self._download,
-            "patch": self._patch,
             "delete": self._delete,
             "rewrite": self._rewrite,
-            "copy": self._copy,
-            "compose": self._compose,
             "insert": self._insert,
             "resumable-start": self._resumable_start,
             "resumable-chunk": self._resumable_chunk,
             "resumable-status": self._resumable_chunk,
-            "resumable-cancel": self._resumable_cancel,
         }
 
     def create_bucket(self, name: str, access: Access, requester_pays: bool) -> Bucket:
         if name in self.buckets:
             raise ApiError(409, "conflict", "Your previous request to create the named bucket succeeded.")
-        self.buckets[name] = Bucket(name, access, requester_pays, self._keep)
+        self.buckets[name] = Bucket(name, access, requester_pays)
         return self.buckets[name]
 
     def understand(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Call:
@@ -155,10 +144,6 @@ class Api:
             raise ApiError(403, "forbidden", denied("The caller", bucket, call))
         if bucket.requester_pays and not call.query.get("userProject"):
             raise ApiError(400, "required", "Bucket is a requester pays bucket but no user project provided.")
-
-    def _bucket_create(self, call: Call) -> Answer:
-        bucket = self.create_bucket(json.loads(call.body)["name"], "public", requester_pays=False)
-        return in_json(bucket_resource(bucket))
 
     def _bucket_get(self, call: Call) -> Answer:
         return in_json(bucket_resource(self._bucket(call.parts[0])))
@@ -201,10 +186,6 @@ class Api:
         start, end = byte_range(call.headers["range"], size)
         return Answer(206, [*headers, ("Content-Range", f"bytes {start}-{end - 1}/{size}")], live.content, start, end)
 
-    def _patch(self, call: Call) -> Answer:
-        bucket, name = call.parts
-        return in_json(self._resource(self._bucket(bucket).patch(name, settable(call.metadata), call.conditions)))
-
     def _delete(self, call: Call) -> Answer:
         bucket, name = call.parts
         self._bucket(bucket).delete(name, call.generation, call.conditions)
@@ -215,9 +196,6 @@ class Api:
         done = {"totalBytesRewritten": str(copy.content.size), "objectSize": str(copy.content.size), "done": True}
         return in_json({"kind": "storage#rewriteResponse", **done, "resource": self._resource(copy)})
 
-    def _copy(self, call: Call) -> Answer:
-        return in_json(self._resource(self._copied(call)))
-
     def _copied(self, call: Call) -> StoredObject:
         from_bucket, from_name, to_bucket, to_name = call.parts
         pinned = int(call.query["sourceGeneration"]) if "sourceGeneration" in call.query else None
@@ -226,15 +204,6 @@ class Api:
         properties = {**source.properties, **settable(call.metadata)}
         target = self._bucket(to_bucket)
         return target.create(to_name, source.content, properties, call.conditions, source.components)
-
-    def _compose(self, call: Call) -> Answer:
-        bucket = self._bucket(call.parts[0])
-        request = json.loads(call.body)
-        sources = [bucket.find(s["name"], pinned(s), composed_if(s)) for s in request["sourceObjects"]]
-        content = Content(b"".join(source.content.read(0, source.content.size) for source in sources))
-        components = sum(source.components or 1 for source in sources)
-        properties = settable(request.get("destination", {}))
-        return in_json(self._resource(bucket.create(call.name, content, properties, call.conditions, components)))
 
     def _insert(self, call: Call) -> Answer:
         return in_json(self._resource(self._create(call, call.body, call.headers.get("x-goog-hash", ""))))
@@ -281,11 +250,6 @@ class Api:
             session.chunks.clear()
         return in_json(self._resource(session.created))
 
-    def _resumable_cancel(self, call: Call) -> Answer:
-        if self._sessions.pop(call.query.get("upload_id", ""), None) is None:
-            raise ApiError(404, "notFound", "Upload session not found.")
-        return Answer(499, [], Content(b""), 0, 0)
-
     def _resource(self, item: StoredObject) -> dict[str, object]:
         path = f"/storage/v1/b/{quote(item.bucket)}/o/{quote(item.name, safe='')}"
         resource: dict[str, object] = {
@@ -296,12 +260,12 @@ class Api:
             "name": item.name,
             "bucket": item.bucket,
             "generation": str(item.generation),
-            "metageneration": str(item.metageneration),
+            "metageneration": str(METAGENERATION),
             "storageClass": "STANDARD",
             "size": str(item.content.size),
             "etag": item.etag,
             "timeCreated": moment(item.generation),
-            "updated": moment(item.updated_us),
+            "updated": moment(item.generation),
         }
         if item.components:
             resource["componentCount"] = item.components
@@ -334,7 +298,7 @@ def read_body(operation: str, headers: Mapping[str, str], body: bytes) -> tuple[
         return read_multipart(kind, body)
     if operation == "insert":
         return {"contentType": kind}, body
-    if operation in ("resumable-start", "patch", "rewrite", "copy") and body:
+    if operation in ("resumable-start", "rewrite") and body:
         return json.loads(body), b""
     return {}, body
 
@@ -403,14 +367,6 @@ def require_no_key(item: StoredObject) -> None:
         raise ApiError(400, reason, "The target object is encrypted by a customer-supplied encryption key.")
 
 
-def pinned(source: Mapping[str, Any]) -> int | None:
-    return int(source["generation"]) if source.get("generation") else None
-
-
-def composed_if(source: Mapping[str, Any]) -> Preconditions:
-    return Preconditions.of(source.get("objectPreconditions", {}))
-
-
 def settable(metadata: Mapping[str, Any]) -> dict[str, object]:
     keys = ("contentType", "contentEncoding", "contentDisposition", "contentLanguage", "cacheControl", "metadata")
     return {key: metadata[key] for key in keys if metadata.get(key) is not None}
@@ -426,7 +382,7 @@ def object_headers(item: StoredObject) -> list[tuple[str, str]]:
         ("Content-Type", str(item.properties.get("contentType", "application/octet-stream"))),
         ("ETag", item.etag),
         ("x-goog-generation", str(item.generation)),
-        ("x-goog-metageneration", str(item.metageneration)),
+        ("x-goog-metageneration", str(METAGENERATION)),
         ("x-goog-stored-content-encoding", "identity"),
         ("x-goog-stored-content-length", str(item.content.size)),
         *hashes,

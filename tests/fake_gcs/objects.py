@@ -7,7 +7,7 @@ import threading
 import time
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,8 @@ Access = Literal["public", "private", "forbidden"]
 BLOCK = 1 << 20
 MAX_PAGE = 1000
 MAX_NAME_BYTES = 1024
+METAGENERATION = 1
+"""Of every object, because no request changes the metadata of an object."""
 
 
 class ApiError(Exception):
@@ -77,14 +79,12 @@ class StoredObject:
     name: str
     content: Content
     generation: int
-    metageneration: int
-    updated_us: int
     properties: Mapping[str, object]  # what the client may set: contentType, metadata, cacheControl, ...
     components: int = 0  # how many objects it was composed of; 0: it was uploaded
 
     @property
     def etag(self) -> str:
-        return base64.b64encode(f"{self.generation}/{self.metageneration}".encode()).decode()
+        return base64.b64encode(f"{self.generation}/{METAGENERATION}".encode()).decode()
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -118,7 +118,7 @@ class Preconditions:
 
     def check(self, live: StoredObject | None, reading: bool = False) -> None:
         """Raises 412, or 304 where a reader asks for anything but what it has."""
-        generation, metageneration = (live.generation, live.metageneration) if live else (0, 0)
+        generation, metageneration = (live.generation, METAGENERATION) if live else (0, 0)
         if self.generation not in (None, generation) or self.metageneration not in (None, metageneration):
             raise failed_precondition()
         if generation == self.generation_not or (live and metageneration == self.metageneration_not):
@@ -142,7 +142,6 @@ class Bucket:
     name: str
     access: Access = "public"
     requester_pays: bool = False
-    keep: Path | None = None  # folder for the bytes of uploads; None: in memory
     objects: dict[str, StoredObject] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # sorted; by code point, which is the order of UTF-8 bytes
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -174,7 +173,7 @@ class Bucket:
         _ = content.crc32c if components else (content.crc32c, content.md5)
         with self.lock:
             conditions.check(self.objects.get(name))
-            created = self._created(name, self._stored(content), properties, components)
+            created = self._created(name, content, properties, components)
             if name not in self.objects:
                 insort(self.names, name)
             self.objects[name] = created
@@ -186,17 +185,6 @@ class Bucket:
             if name not in self.objects:
                 insort(self.names, name)
             self.objects[name] = self._created(name, content, {}, 0)
-            return self.objects[name]
-
-    def patch(self, name: str, properties: Mapping[str, object], conditions: Preconditions) -> StoredObject:
-        with self.lock:
-            live = self.find(name, conditions=conditions)
-            self.objects[name] = replace(
-                live,
-                properties={**live.properties, **properties},
-                metageneration=live.metageneration + 1,
-                updated_us=time.time_ns() // 1000,
-            )
             return self.objects[name]
 
     def delete(self, name: str, generation: int | None, conditions: Preconditions) -> None:
@@ -229,19 +217,9 @@ class Bucket:
             yield folder or self.objects[name]
 
     def _created(self, name: str, content: Content, properties: Mapping[str, object], components: int) -> StoredObject:
-        now = time.time_ns() // 1000
         self.creations += 1
-        self.last_generation = max(self.last_generation + 1, now)
-        return StoredObject(self.name, name, content, self.last_generation, 1, now, properties, components)
-
-    def _stored(self, content: Content) -> Content:
-        if self.keep is None or isinstance(content.source, Path):
-            return content
-        path = self.keep / f"{self.name}-{max(self.last_generation + 1, time.time_ns() // 1000)}"
-        path.write_bytes(content.source)
-        stored = Content(path)
-        stored.__dict__.update(crc32c=content.crc32c, md5=content.md5)
-        return stored
+        self.last_generation = max(self.last_generation + 1, time.time_ns() // 1000)
+        return StoredObject(self.name, name, content, self.last_generation, properties, components)
 
 
 def page_of(found: list[str | StoredObject], last: str | None) -> Page:

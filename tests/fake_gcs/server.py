@@ -33,19 +33,15 @@ class FakeGcs:
     """A fake Cloud Storage on a free port of loopback (or on `port`); `with` it, and it is gone afterwards.
 
     latency_s: each answer begins that many seconds late (a real bucket: 0.03); may be set while it runs.
-    keep: a folder for the bytes of what is uploaded, instead of memory.
     host: name or address to listen on, by which clients must be able to reach it: it is part of the answers.
     """
 
-    def __init__(
-        self, port: int = 0, latency_s: float = 0.0, keep: Path | None = None, host: str = "127.0.0.1"
-    ) -> None:
+    def __init__(self, port: int = 0, latency_s: float = 0.0, host: str = "127.0.0.1") -> None:
         self._http = _Http((host, port), self)
         self.url = f"http://{host}:{self._http.server_port}"
         self.latency_s = latency_s
         self.requests: Counter[str] = Counter()
-        self.bytes_up = self.bytes_down = 0
-        self.api = Api(self.url, keep)
+        self.api = Api(self.url)
         self.faults = Faults()
         self._counting = threading.Lock()
         self._loop = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
@@ -107,14 +103,9 @@ class FakeGcs:
         self.faults.add(fault)
         return fault
 
-    def count(self, operation: str, received: int) -> None:
+    def count(self, operation: str) -> None:
         with self._counting:
             self.requests[operation] += 1
-            self.bytes_up += received
-
-    def count_sent(self, sent: int) -> None:
-        with self._counting:
-            self.bytes_down += sent
 
 
 class _Http(ThreadingHTTPServer):
@@ -167,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._serve()
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+    do_POST = do_PUT = do_DELETE = do_GET
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Thousands of lines help nobody; `FakeGcs.requests` counts."""
@@ -185,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ApiError as error:
             self._send(refusal(error, as_text=False))
             return
-        gcs.count(call.operation, len(body))
+        gcs.count(call.operation)
         fault = gcs.faults.take(BEFORE, call.operation, call.name)
         if fault and fault.after_bytes and call.operation == "resumable-chunk":
             gcs.api.keep_part(call, fault.after_bytes)
@@ -242,7 +233,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Head and body. The body is cut at `end`, but the head has the length of the whole body."""
         reached = answer.end if end is None else end
         head = head_of(answer)
-        self.server.gcs.count_sent(reached - answer.start)
         if reached - answer.start < SMALL:  # in one packet
             self.connection.sendall(head + answer.body.read(answer.start, reached))
         else:

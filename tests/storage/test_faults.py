@@ -533,6 +533,17 @@ def test_a_refused_request_is_not_retried(gcs: FakeGcs, bucket: str, message: st
     assert sum(gcs.requests.values()) == (8 if bucket == "missing" else 4)
 
 
+def test_a_bucket_whose_requester_pays_needs_a_project(gcs: FakeGcs):
+    gcs.create_bucket("paid", requester_pays=True)
+    gcs.put("paid", "file", SMALL)
+    place = BucketPath("paid", "file")
+    for request in (place.stat, place.read_bytes, lambda: list(storage.objects(place.parent))):
+        with pytest.raises(AccessError, match="gs://paid makes the requester pay: set user_project"):
+            request()
+    paying = BucketPath("paid", "file", user_project="project")
+    assert (paying.read_bytes(), len(list(storage.objects(paying.parent)))) == (SMALL, 1)
+
+
 @pytest.mark.parametrize(
     ("code", "message", "error"),
     [
