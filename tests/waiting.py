@@ -37,7 +37,7 @@ def until(
     *,
     is_right: Callable[[T], object] = bool,
     errors: type[Exception] | tuple[type[Exception], ...] = (),
-    machine: Machine = Machine(),  # noqa: B008 - it cannot change
+    machine: Machine = Machine(),
 ) -> T:
     """Call `look` until its value is right, and return the value. A failure shows the last value or error.
 
@@ -72,7 +72,6 @@ def until(
             machine.sleep(rest)
             quiet += (took + rest) / factor
     except BaseException as error:  # also of the time limit of pytest
-        error.add_note(
-            f"last seen: {seen!r:.2000}; waited {machine.now() - began:.1f} s, counted {quiet:.1f} s as quiet"
-        )
+        waited = f"waited {machine.now() - began:.1f} s, counted {quiet:.1f} s as quiet"
+        error.add_note(f"last seen: {seen!r:.2000}; {waited}")
         raise
