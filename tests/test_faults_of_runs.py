@@ -38,6 +38,7 @@ from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs
 from tests.fake_gcs.faults import Fault
 from tests.published import build_in_stages, commit, files_of, no_progress, planned, set_options, write_and_copy
+from tests.waiting import until
 
 SOURCE = "gs://bucket/raw"
 WORKSPACE = "gs://bucket/work"
@@ -234,8 +235,7 @@ def run_until(gcs: FakeGcs, words: Sequence[str], seconds: float | None) -> tupl
     """Run a command, and kill it `seconds` after its first request. Return the seconds since then, and its dataset."""
     before = gcs.requests.total()
     run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
-    while gcs.requests.total() == before and run.poll() is None:
-        time.sleep(0.002)
+    until(lambda: gcs.requests.total() > before or run.poll() is not None, pause=0.002)
     begun = time.monotonic()
     with suppress(subprocess.TimeoutExpired):
         output = run.communicate(timeout=seconds)[0]

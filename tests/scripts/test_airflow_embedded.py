@@ -14,6 +14,7 @@ from pipeline.allowed import ALL
 from scripts.airflow.processes import alive, find
 from scripts.airflow.record import read_record
 from tests.listening import addresses
+from tests.ports import own_port
 from tests.scripts.commands import Commands
 from tests.waiting import until
 
@@ -70,7 +71,8 @@ class Toy(Commands):
         self.dags = folder / "dags"
         self.dags.mkdir()
         (self.dags / "toy.py").write_text(TOY)
-        super().__init__({"TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(folder / "workspace")})
+        places = {"TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(folder / "workspace")}
+        super().__init__({**places, "TENFOLD_PORT": str(own_port())})
         for setting in ALL:
             self._environ.pop(setting, None)
         (folder / "workspace" / "samples").mkdir(parents=True)

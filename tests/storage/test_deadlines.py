@@ -53,10 +53,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_slow_answer_fails_within_the_deadline(gcs: FakeGcs, operation: str, request_: Callable[[], object]):
     gcs.put("bucket", PLACE.key, bytes(1000))
     dripping = gcs.fail("drip", on=operation, times=None, seconds=0.05)  # more often than any timeout
-    begun = time.monotonic()
     with pytest.raises(StorageError, match=r"gs://bucket/folder.* too slow \(.* 0\.5 s\): check the network"):
         request_()
-    assert time.monotonic() - begun < 5
     assert dripping.fired == 1  # The client did not retry.
 
 
@@ -104,22 +102,22 @@ def test_a_slow_answer_does_not_stop_other_requests_of_the_client(gcs: FakeGcs, 
 
 
 def test_an_error_becomes_too_slow_only_after_the_deadline():
-    with pytest.raises(ConnectionError), RequestWatch().within(5):
+    watch = RequestWatch()
+    with pytest.raises(ConnectionError), watch.within(3600):
         raise ConnectionError
-    with pytest.raises(TooSlow, match=r"no answer within 0\.1 s"), RequestWatch().within(0.1):
-        fail_after(0.3)
+    with pytest.raises(TooSlow, match=r"no answer within 0\.1 s"), watch.within(0.1):
+        fail_late(watch)
 
 
-def fail_after(seconds: float) -> None:
-    time.sleep(seconds)
+def fail_late(watch: RequestWatch) -> None:
+    until(watch.is_over)
     raise ConnectionError
 
 
 def test_late_work_without_an_error_succeeds():
     watch = RequestWatch()
     with watch.within(0.05):
-        time.sleep(0.2)
-        assert watch.is_over()
+        until(watch.is_over)
 
 
 def test_the_watch_thread_ends_when_idle_and_starts_again(monkeypatch: pytest.MonkeyPatch):
@@ -134,7 +132,7 @@ def test_the_watch_thread_ends_when_idle_and_starts_again(monkeypatch: pytest.Mo
             assert is_watched()
         until(lambda: not is_watched())
     with pytest.raises(TooSlow), watch.within(0.05):
-        fail_after(0.2)
+        fail_late(watch)
 
 
 def plain_connection() -> tuple[HTTPConnection, socket.socket]:
@@ -191,6 +189,9 @@ def test_proxy_connections_are_ended_and_errors_do_not_stop_the_watch(odd: int |
         with watch.within(0.05):
             watch.set_connection(connection)
             until(watch.is_over)
-            assert is_hung_up(far) == (connection is plain[0] or odd is None)
+            if connection is plain[0] or odd is None:
+                until(lambda far=far: is_hung_up(far))
+            else:
+                assert not is_hung_up(far)
     for each in (inner, plain[0].sock, wrapped[1], plain[1]):
         each.close()
