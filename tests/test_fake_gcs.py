@@ -450,7 +450,8 @@ def test_a_damaged_download_is_found_only_by_its_checksum(gcs: FakeGcs, bucket: 
 def test_a_stalled_answer_exceeds_the_timeout_of_the_client(gcs: FakeGcs, bucket: storage.Bucket):
     fault = gcs.fail("stall", on="insert")
     with pytest.raises(requests.ReadTimeout):
-        bucket.blob("a").upload_from_string(b"content", timeout=0.1, retry=None)
+        bucket.blob("a").upload_from_string(b"content", timeout=(60, 0.1), retry=None)
+    until(lambda: fault.fired)  # The server of a busy machine may receive the request later.
     assert (fault.fired, gcs.content("bucket", "a")) == (1, b"content")
     gcs.fail("stall", on="download", seconds=0.1)
     assert bucket.blob("a").download_as_bytes() == b"content"
@@ -490,4 +491,4 @@ def test_the_fake_server_runs_as_a_command(tmp_path: Path):
         assert requests.get(f"{url}/storage/v1/b/raw/o/a.jpg?alt=media").content == b"content"
         assert "items" not in requests.get(f"{url}/storage/v1/b/work/o").json()
         server.terminate()
-        assert server.wait(10) == 0
+        assert server.wait() == 0

@@ -397,13 +397,15 @@ def test_the_next_run_restores_a_missing_dataset_json(gcs: FakeGcs, published: B
 
 @pytest.fixture
 def error_of(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """A function that runs a build that must fail within ten seconds, and returns its error message."""
+    """A function that runs a build that must fail in the first requests, and returns its error message.
+
+    Later requests are tried again for minutes, here forever.
+    """
     monkeypatch.setattr("pipeline.__main__.log_to_stderr", lambda: None)  # it would affect other tests
+    monkeypatch.setattr(requests_of, "DEADLINE_S", 1e6)
 
     def run(**values: object) -> str:
-        begun = time.monotonic()
         assert main(command(**values)[3:]) == 1
-        assert time.monotonic() - begun < 10
         return capsys.readouterr().err.strip()
 
     return run
@@ -462,15 +464,16 @@ def test_an_unreachable_storage_server_is_reported_at_once(error_of, tmp_path: P
 
 
 def test_a_silent_storage_server_is_reported_within_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """In a separate process, which must also end while a request is still in flight."""
+    """In a separate process, which must also end while a request is still in flight.
+
+    The server never answers. The error names the limit of 6 seconds, to which the start of the client adds 3 at most.
+    """
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        silent.settimeout(120)
+        silent.settimeout(600)
         with subprocess.Popen(command(workspace=str(tmp_path / "work")), stderr=subprocess.PIPE, text=True) as run:
             asking, _ = silent.accept()
-            begun = time.monotonic()  # The start of the process is not measured, because it depends on the machine.
             error = run.communicate()[1].strip()
-            assert time.monotonic() - begun < 10
             asking.close()
     assert run.returncode == 1
     words = (

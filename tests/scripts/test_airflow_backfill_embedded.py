@@ -14,7 +14,6 @@ import pytest
 from pipeline.dataset.manifest import load
 from pipeline.runs.run import load_result
 from tests.conftest import jpeg
-from tests.ports import own_port
 from tests.scripts.commands import Commands
 from tests.waiting import until
 
@@ -38,7 +37,6 @@ class Up(Commands):
             {
                 "TENFOLD_HOME": str(folder / "home"),
                 "TENFOLD_WORKSPACE": str(folder / "workspace"),
-                "TENFOLD_PORT": str(own_port()),
                 "TENFOLD_SETTINGS": str(settings),
                 "TENFOLD_RETRAIN_POLL_SECONDS": "5",
             }

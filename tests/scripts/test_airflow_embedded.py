@@ -14,7 +14,6 @@ from pipeline.allowed import ALL
 from scripts.airflow.processes import alive, find
 from scripts.airflow.record import read_record
 from tests.listening import addresses
-from tests.ports import own_port
 from tests.scripts.commands import Commands
 from tests.waiting import until
 
@@ -71,8 +70,7 @@ class Toy(Commands):
         self.dags = folder / "dags"
         self.dags.mkdir()
         (self.dags / "toy.py").write_text(TOY)
-        places = {"TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(folder / "workspace")}
-        super().__init__({**places, "TENFOLD_PORT": str(own_port())})
+        super().__init__({"TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(folder / "workspace")})
         for setting in ALL:
             self._environ.pop(setting, None)
         (folder / "workspace" / "samples").mkdir(parents=True)
