@@ -462,8 +462,8 @@ def test_a_stalled_answer_arrives_after_the_release(gcs: FakeGcs, bucket: storag
     fault = gcs.fail("stall", on="download")
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(bucket.blob("a").download_as_bytes)
-        while not fault.fired:
-            assert not waiting.done()
+        until(lambda: fault.fired)
+        assert not waiting.done()
         fault.release()
         assert waiting.result() == b"content"
 

@@ -65,11 +65,11 @@ def until(
                 seen = found
             except errors as error:
                 seen = error
+            took = machine.now() - looked
             assert quiet < seconds, f"not right within {seconds:g} seconds of a quiet machine"
             if machine.now() - probed >= PROBE_EVERY_S:
                 factor, probed = machine.slowness(), machine.now()
-            rest = max(pause, PAUSES_PER_LOOK * (took := machine.now() - looked))
-            machine.sleep(rest)
+            machine.sleep(rest := max(pause, PAUSES_PER_LOOK * took))
             quiet += (took + rest) / factor
     except BaseException as error:  # also of the time limit of pytest
         waited = f"waited {machine.now() - began:.1f} s, counted {quiet:.1f} s as quiet"

@@ -151,7 +151,8 @@ def test_converted_images_have_the_same_bytes_at_any_time():
         rules = (Rules(), Rules(prepare="resize", prepare_size=8), Rules(prepare="raw"))
         return {f"{name}, {each.prepare}": usable(image, each).encoded for name, image in ODD.items() for each in rules}
 
-    first, second = all_encoded(), int(time.time())
+    first = all_encoded()
+    second = int(time.time())
     until(lambda: int(time.time()) - second)
     assert [name for name, content in all_encoded().items() if content != first[name]] == []
     assert [name for name, content in first.items() if b"words" in content or b"ICC_PROFILE" in content] == []

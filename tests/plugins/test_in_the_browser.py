@@ -246,8 +246,10 @@ def is_drawn(page: Page | Frame) -> bool:
 
 def last_step_drawn(tab: Tab) -> float:
     """Return the time of the last drawn step in ms from the start, or 0 if no step is drawn."""
-    newest = "Math.max(0, ...Bokeh.documents.map(each => each.get_model_by_name('batches')?.data.time.at(-1) ?? 0))"
-    return float(tab.frame.evaluate(newest))
+    # Before the first figures, the page has not loaded Bokeh yet.
+    documents = "(globalThis.Bokeh?.documents ?? [])"
+    newest = f"{documents}.map(each => each.get_model_by_name('batches')?.data.time.at(-1) ?? 0)"
+    return float(tab.frame.evaluate(f"Math.max(0, ...{newest})"))
 
 
 def test_all_figures_of_a_rich_run_are_drawn(ui: Ui, logged_in: LoggedIn, rich: str) -> None:
