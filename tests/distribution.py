@@ -2,20 +2,12 @@
 
 from xdist.scheduler import LoadFileScheduling
 
-CLUSTER, PORT_OF_UP = "a cluster", "the port of `up`"
-SHARED = {
-    CLUSTER: ("tests/cluster/",),
-    # Each `up` takes the same port if it is free. Two that look at the same time both find it free.
-    PORT_OF_UP: (
-        "tests/scripts/test_airflow_backfill_embedded.py",
-        "tests/scripts/test_airflow_embedded.py",
-        "tests/test_secrets.py",
-    ),
-}
-"""Files, or folders, that share a server or an address, by the name of their group."""
+CLUSTER = "a cluster"
+SHARED = {CLUSTER: ("tests/cluster/",)}
+"""Files, or folders, that share a server, by the name of their group."""
 LONGEST = (
     CLUSTER,
-    PORT_OF_UP,
+    "tests/scripts/test_airflow_backfill_embedded.py",
     "tests/plugins/test_in_the_browser.py",
     "tests/docs/test_tutorials.py",
     "tests/dags/test_in_airflow.py",

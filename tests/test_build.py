@@ -29,6 +29,7 @@ from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import place_of
 from pipeline.storage.local import this_host
+from scripts.airflow.processes import alive
 from tests.conftest import MakeImages, jpeg
 from tests.fixed_images import jpeg as fixed_jpeg
 from tests.published import (
@@ -43,6 +44,7 @@ from tests.published import (
     temporary_files,
     write_and_copy,
 )
+from tests.waiting import until
 from tests.writes import writes
 
 
@@ -262,16 +264,15 @@ def test_workers_of_a_killed_build_exit(settings: Settings):
         (Path(settings.source_uri) / "cats" / f"more{number}.jpg").write_bytes(jpeg(number, (400, 300)))
     command = build_command(settings)
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    workers: list[psutil.Process] = []
-    while not workers and parent.poll() is None:
-        workers = [
-            child for child in psutil.Process(parent.pid).children() if "spawn_main" in " ".join(child.cmdline())
-        ]
-    assert workers
+
+    def workers_of_parent() -> list[psutil.Process]:
+        children = psutil.Process(parent.pid).children()
+        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+    workers = until(workers_of_parent, errors=psutil.NoSuchProcess)  # A child may end between the two calls.
     parent.kill()  # the parent alone, not its group
     parent.wait()
-    _, alive = psutil.wait_procs(workers, timeout=20)
-    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    until(lambda: [worker for worker in workers if alive(worker)], is_right=lambda running: running == [])
 
 
 def test_publishing_changes_only_the_dataset_of_its_plan(settings: Settings, tmp_path: Path):

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from pipeline.storage import Place, copy_new, place_of
 from tests.conftest import MakeImages, jpeg
 from tests.fake_gcs import FakeGcs
 from tests.published import commit, no_progress, set_options
+from tests.waiting import until
 
 SOURCE = "gs://bucket/raw/photos"
 
@@ -180,17 +180,16 @@ def test_the_error_for_an_empty_prefix_names_the_source(images: Path, tmp_path: 
         built("gs://bucket/nothing", str(tmp_path / "w"))
 
 
-def are_requested_together(gcs: FakeGcs, operation: str, matches: str, count: int, work: Callable[[], object]) -> bool:
-    """Return whether `work` sends `count` requests before one of them is answered."""
+def require_at_once(gcs: FakeGcs, operation: str, matches: str, count: int, work: Callable[[], object]) -> None:
+    """Fail unless `work` sends `count` requests before one of them is answered."""
     held = gcs.fail("stall", on=operation, matches=matches, times=count)
     thread = threading.Thread(target=work)
     thread.start()
-    end = time.monotonic() + 3
-    while held.fired < count and time.monotonic() < end:
-        time.sleep(0.01)
-    held.release()
-    thread.join()
-    return held.fired == count
+    try:
+        until(lambda: held.fired, 20, is_right=lambda fired: fired == count)
+    finally:
+        held.release()
+        thread.join()
 
 
 @pytest.mark.long
@@ -199,7 +198,7 @@ def test_dataset_versions_are_read_concurrently(images: Path, gcs: FakeGcs):
     name_folder = place_of(first["dataset"]).parent
     for number in range(8):
         gcs.put("bucket", f"{name_folder.key}/{number:016x}/dataset.json", b"not one of ours")
-    assert are_requested_together(gcs, "get", "dataset.json", 9, lambda: last_version(name_folder, but="none"))
+    require_at_once(gcs, "get", "dataset.json", 9, lambda: last_version(name_folder, but="none"))
     newest = last_version(name_folder, but="none")
     assert newest is not None
     assert newest.version == first["version"]
@@ -214,14 +213,14 @@ def test_shards_in_a_bucket_are_committed_and_removed_concurrently(images: Path,
     plan = write_shards(settings, take_snapshot(settings))
     for path in load_plan(plan).ranges:
         copy_range(place_of(path), no_progress)
-    assert are_requested_together(gcs, "get", r"work/.*/shards/", 8, lambda: commit(plan, settings))
+    require_at_once(gcs, "get", r"work/.*/shards/", 8, lambda: commit(plan, settings))
     assert not [name for name in gcs.names("bucket") if "/shards/" in name]
 
 
 def test_shard_results_are_read_concurrently(images: Path, gcs: FakeGcs):
     settings = settings_from({"source_uri": SOURCE, "workspace": "gs://bucket/work"})
     plan = write_shards(settings, take_snapshot(settings))
-    assert are_requested_together(gcs, "download", r"/results/", 8, lambda: commit(plan, settings))
+    require_at_once(gcs, "download", r"/results/", 8, lambda: commit(plan, settings))
 
 
 @pytest.mark.long

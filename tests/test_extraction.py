@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import google_crc32c
@@ -22,6 +23,7 @@ from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.sources.key_range import KeyRange
 from tests.conftest import jpeg
 from tests.published import changed
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -88,15 +90,18 @@ def test_killed_tasks_are_done_again(divided: Settings):
             extract(with_kills)
         finally:
             os._exit(0)
-    kills, deadline = 0, time.monotonic() + 60
-    while kills < 2 and time.monotonic() < deadline:
+    killed: set[int] = set()
+
+    def kill_a_worker() -> set[int]:
         for worker in psutil.Process(child).children():
-            if kills < 2 and "spawn_main" in " ".join(worker.cmdline()):
-                worker.send_signal(signal.SIGKILL)
-                kills += 1
-        time.sleep(0.2)
+            with suppress(psutil.NoSuchProcess):
+                if len(killed) < 2 and "spawn_main" in " ".join(worker.cmdline()):
+                    worker.send_signal(signal.SIGKILL)
+                    killed.add(worker.pid)
+        return killed
+
+    until(kill_a_worker, pause=0.2, is_right=lambda pids: len(pids) == 2)
     os.waitpid(child, 0)
-    assert kills == 2
     [path] = Path(with_kills.workspace).glob("work/*/snapshots/*.json")
     assert content_of(load_snapshot(path)) == expected
 
@@ -116,8 +121,8 @@ def test_a_source_that_gets_another_layout_meanwhile_is_refused(divided: Setting
 @pytest.mark.parametrize("is_joined", [True, False], ids=["last snapshot", "killed extract"])
 def test_no_checksum_is_computed_twice(divided: Settings, monkeypatch: pytest.MonkeyPatch, is_joined: bool):
     monkeypatch.setattr(extracting, "CLOCK_SLACK_NS", 0)  # A real wait would take seconds.
-    while time.time_ns() <= max(path.stat().st_ctime_ns for path in Path(divided.source_uri).rglob("*")):
-        time.sleep(0.001)
+    newest = max(path.stat().st_ctime_ns for path in Path(divided.source_uri).rglob("*"))
+    until(lambda: time.time_ns() > newest, pause=0.001)
     first = divide(divided)
     listed(first)
     if is_joined:

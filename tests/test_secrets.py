@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.comet_server import comet_server
 from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs
+from tests.ports import own_port
 
 ROOT = Path(__file__).parents[1]
 ROBOT = "robot@project.iam.gserviceaccount.com"
@@ -166,6 +167,7 @@ class Planted:
             "TMPDIR": str(self.written / "temporary"),
             "TENFOLD_HOME": str(self.written / "airflow"),
             "TENFOLD_WORKSPACE": str(self.written / "workspace"),
+            "TENFOLD_PORT": str(own_port()),
             "API_ENDPOINT_OVERRIDE": gcs.url,  # like STORAGE_EMULATOR_HOST, but with credentials
             "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "key.json"),
             "COMET_API_KEY": PLANTED["the key of Comet"],

@@ -1,20 +1,77 @@
-"""Waiting for a condition that another thread or process fulfills."""
+"""Waiting for what another thread or process does. A slower machine gets more time."""
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
+T = TypeVar("T")
 PAUSES_PER_LOOK = 4
-"""Minimum ratio of the pause after a check to the duration of the check."""
+"""Minimum ratio of the pause after a look to the duration of the look, because others need the processor."""
+PROBE_EVERY_S, PROBE_S = 1.0, 0.01
+"""How often the speed is measured, and how long that takes on a quiet machine: 1% of a core."""
+simulated_work = time.sleep
+"""A pause that stands for work, such as a slow step or a slow server. To wait for something, call `until`."""
 
 
-def until(condition: Callable[[], object], seconds: float = 180, pause: float = 0.02) -> None:
-    """Wait for a condition, which is checked after each pause. Fail the test if it is not true within `seconds`.
+def slowness() -> float:
+    """Return how many times as long as on a quiet machine a piece of work takes now, at least 1."""
+    began = time.perf_counter()
+    sum(range(1_000_000))
+    return max(1.0, (time.perf_counter() - began) / PROBE_S)
 
-    A slow check is followed by a longer pause, because the processes that the test waits for need the processor.
+
+@dataclass(frozen=True)
+class Machine:
+    """The clock and the speed of the machine that runs the tests."""
+
+    now: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], object] = time.sleep
+    slowness: Callable[[], float] = slowness
+
+
+def until(
+    look: Callable[[], T],
+    seconds: float = 180,
+    pause: float = 0.02,
+    *,
+    is_right: Callable[[T], object] = bool,
+    errors: type[Exception] | tuple[type[Exception], ...] = (),
+    machine: Machine = Machine(),
+) -> T:
+    """Call `look` until its value is right, and return the value. A failure shows the last value or error.
+
+    Args:
+        look: Returns a value.
+        seconds: Patience, in seconds of a quiet machine. One such second takes N seconds while the machine is N times
+            slower. The time by which a pause ends late does not count.
+        pause: Minimum seconds between two looks.
+        is_right: Whether a value ends the wait. By default, any true value does.
+        errors: Errors of `look` that do not end the wait.
+        machine: The clock and the speed of the machine.
+
+    Raises:
+        AssertionError: No value was right in time.
     """
-    deadline = (began := time.monotonic()) + seconds
-    while not condition():
-        looked = time.monotonic()
-        assert looked < deadline, f"the condition was not true within {seconds} seconds"
-        time.sleep(max(pause, PAUSES_PER_LOOK * (looked - began)))
-        began = time.monotonic()
+    began = probed = machine.now()
+    seen: object = None
+    quiet, factor = 0.0, 1.0
+    try:
+        while True:
+            looked = machine.now()
+            try:
+                if is_right(found := look()):
+                    return found
+                seen = found
+            except errors as error:
+                seen = error
+            took = machine.now() - looked
+            assert quiet < seconds, f"not right within {seconds:g} seconds of a quiet machine"
+            if machine.now() - probed >= PROBE_EVERY_S:
+                factor, probed = machine.slowness(), machine.now()
+            machine.sleep(rest := max(pause, PAUSES_PER_LOOK * took))
+            quiet += (took + rest) / factor
+    except BaseException as error:  # also of the time limit of pytest
+        waited = f"waited {machine.now() - began:.1f} s, counted {quiet:.1f} s as quiet"
+        error.add_note(f"last seen: {seen!r:.2000}; {waited}")
+        raise

@@ -72,7 +72,7 @@ class Client:
     def hurried(self, limit_s: float) -> "Client":
         """Return the same client for a person who waits: it tries again for `limit_s` seconds and ignores signals."""
         other = copy(self)
-        other.patience = replace(self.patience, pause=time.sleep, limit_s=limit_s)
+        other.patience = replace(self.patience, pause=time.sleep, clock=time.monotonic, limit_s=limit_s)
         return other
 
     def close(self) -> None:

@@ -34,6 +34,8 @@ class Patience:
 
     pause: Callable[[float], None] = time.sleep
     """Waits for some seconds. It may raise an exception to give up at once."""
+    clock: Callable[[], float] = time.monotonic
+    """Returns seconds, which `limit_s` counts."""
     limit_s: float = LIMIT_S
     answer_s: float = ANSWER_S
     """Time limit of one answer."""
@@ -44,14 +46,14 @@ class Patience:
         Raises httpx.HTTPError at once for any other error, and after `limit_s` seconds for these, but not before the
         second call: the time limit of one answer may be longer.
         """
-        deadline = time.monotonic() + self.limit_s
+        deadline = self.clock() + self.limit_s
         last_reason = ""
         while True:
             try:
                 return call()
             except httpx.HTTPError as error:
                 reason = passing(error, reasons)
-                if not reason or (last_reason and time.monotonic() > deadline):
+                if not reason or (last_reason and self.clock() > deadline):
                     raise
             if reason != last_reason:
                 say(f"{reason}: trying again for up to {self.limit_s:.0f} s")

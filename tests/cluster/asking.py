@@ -1,7 +1,6 @@
 """Requests of the tests to the API server."""
 
 from collections.abc import Callable
-from contextlib import suppress
 
 import httpx
 
@@ -13,13 +12,7 @@ POLL_S = 0.5
 
 def comes(condition: Callable[[], object], seconds: float = 480, pause: float = POLL_S) -> None:
     """Wait for a condition. A failed request, as on a busy machine, is retried."""
-    until(lambda: _answer(condition), seconds, pause)
-
-
-def _answer(condition: Callable[[], object]) -> object:
-    with suppress(httpx.TransportError):
-        return condition()
-    return None
+    until(condition, seconds, pause, errors=httpx.TransportError)
 
 
 def tasks(client: Client, run_id: str, task_id: str) -> list[Json]:

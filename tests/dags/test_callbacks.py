@@ -1,11 +1,12 @@
 """Callbacks that the DAG processor runs itself, for a task that died with its worker."""
 
 import io
-import time
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+
+from tests.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 DAG = """
@@ -46,10 +47,13 @@ def test_store_failure_does_not_block_later_callbacks_of_a_dead_task(airflow_dat
         logger=structlog.get_logger(),
         logger_filehandle=io.BytesIO(),
     )
-    begin = time.monotonic()
+
+    def is_ready() -> bool:
+        processor._service_subprocess(0)
+        return processor.is_ready
+
     try:
-        while not processor.is_ready and time.monotonic() - begin < 60:
-            processor._service_subprocess(0.1)
+        until(is_ready)
         assert note.read_text() == "train"
     finally:
         processor.kill()

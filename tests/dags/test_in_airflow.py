@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -15,6 +15,7 @@ from scripts.airflow.client import FINISHED, Client, Json, Login
 from scripts.airflow.embedded import Embedded, prepare
 from scripts.airflow.failure import error_text
 from scripts.airflow.follow import wait_until_ready
+from scripts.airflow.patience import PATIENT
 from scripts.airflow.settings import ROOT, Layout
 from scripts.airflow.signals import Signals
 from tests.conftest import MakeImages, jpeg
@@ -23,6 +24,7 @@ from tests.writes import writes
 
 pytestmark = pytest.mark.long
 TASK = "upload.approve"
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +75,24 @@ def _client(embedded: Embedded) -> Client:
 
 def _http(airflow: Embedded) -> httpx.Client:
     login = Login(airflow.url, airflow.keys.password)
-    return httpx.Client(base_url=airflow.url, auth=login, timeout=60, trust_env=False)
+    # Longer than a writer waits for SQLite, so that a failure shows the error of the server.
+    return httpx.Client(base_url=airflow.url, auth=login, timeout=180, trust_env=False)
 
 
 def _ask(airflow: Embedded, method: str, run_id: str, body: Json | None = None) -> Json:
     """Send the request of the page *Required Actions* of Airflow, and return the answer."""
     path = f"/api/v2/dags/image_dataset/dagRuns/{run_id}/taskInstances/{TASK}/-1/hitlDetails"
-    with _http(airflow) as http:
-        answer: Json = http.request(method, path, json=body).raise_for_status().json()
-        return answer
+
+    def ask() -> Json:
+        with _http(airflow) as http:
+            answer = http.request(method, path, json=body)
+        # A repeated answer to the question finds that the first one has arrived.
+        if answer.status_code != httpx.codes.CONFLICT:
+            answer.raise_for_status()
+        asked: Json = answer.json()
+        return asked
+
+    return PATIENT.until_answered(ask)
 
 
 def _task(client: Client, run_id: str) -> Json:
@@ -102,7 +113,7 @@ def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
         )
         return task_has_ended and bool(_task(client, run_id)["state"] == "awaiting_input")
 
-    _comes(is_waiting)
+    _wait(is_waiting)
 
 
 def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
@@ -120,25 +131,19 @@ def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
             cleared = http.post("/api/v2/dags/image_dataset/clearTaskInstances", json=body).raise_for_status().json()
         return bool(cleared["total_entries"] > 0)
 
-    _comes(clear)
+    _wait(clear)
 
 
 def _ended(client: Client, run_id: str) -> str:
-    _comes(lambda: client.state(run_id) in FINISHED)
-    return client.state(run_id)
+    return _wait(lambda: client.state(run_id), is_right=FINISHED.__contains__)
 
 
-def _comes(look: Callable[[], bool]) -> None:
-    """Wait for a condition. Requests are half a second apart, because each needs processor time."""
-    until(lambda: _looked(look), seconds=480, pause=0.5)
+def _wait(look: Callable[[], T], is_right: Callable[[T], object] = bool) -> T:
+    """Wait for a value. On SQLite, the server may not answer while a task writes.
 
-
-def _looked(look: Callable[[], bool]) -> bool:
-    """Return the condition, or False if the server did not answer. On SQLite, it waits while a task writes."""
-    try:
-        return look()
-    except httpx.HTTPError:
-        return False
+    Requests are half a second apart, because each needs processor time.
+    """
+    return until(look, 480, 0.5, is_right=is_right, errors=httpx.HTTPError)
 
 
 def _committed(conf: Json) -> list[Path]:

@@ -2,11 +2,11 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 from pipeline.allowed import SOURCES
 from pipeline.errors import SourceError, StorageError
+from tests.waiting import simulated_work
 
 COUNT = 2
 
@@ -54,7 +54,7 @@ def be_alone(place: str) -> int:
         marker.touch(exist_ok=False)
     except FileExistsError as error:
         raise SourceError(f"{marker.name}: an engine must make one call at a time") from error
-    time.sleep(0.1)
+    simulated_work(0.1)
     marker.unlink()
     return write(place)
 

@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.conftest import jpeg
 from tests.engines.environment import ROOT, python_of
 from tests.engines.spark_cluster import Cluster, spark_cluster
 from tests.listening import addresses
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -26,8 +26,7 @@ FEW, MANY = 600, 20_000
 """Images of a source. A build of many is under way for long enough to be killed repeatedly."""
 PLACES = {"source_uri": "source", "workspace": "submitted"}
 KILLS = 20
-PAUSE_S = 0.5
-"""Between two kills. Spark gives a task four attempts, and a job three."""
+PATIENCE_S = 600
 
 
 class Builds:
@@ -115,10 +114,13 @@ def test_an_engine_on_one_machine_writes_the_same_bytes(engine: str, builds: Bui
 def test_an_engine_on_one_machine_listens_on_loopback_only(engine: str, builds: Builds):
     seen: set[str] = set()
     with builds.start(engine, f"{engine}-listening") as process:
-        while process.poll() is None:
+
+        def has_ended() -> bool:
             with suppress(psutil.NoSuchProcess):
-                seen |= addresses([psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)])
-            time.sleep(0.05)
+                seen.update(addresses([build := psutil.Process(process.pid), *build.children(recursive=True)]))
+            return process.poll() is not None
+
+        until(has_ended, PATIENCE_S, 0.05)
     assert process.returncode == 0
     assert bool(seen) == (engine == "spark")
     assert {address.removeprefix("::ffff:") for address in seen} <= {"127.0.0.1"}
@@ -130,16 +132,25 @@ def test_a_cluster_gets_the_code_as_a_wheel_and_writes_the_same_bytes(builds: Bu
 
 def test_a_cluster_whose_processes_are_killed_writes_the_same_bytes(slow_builds: Builds, wheel: Path, cluster: Cluster):
     with slow_builds.start("spark", "killed", on_cluster(cluster, wheel)) as process:
-        kills, chance = 0, random.Random(0)
-        while process.poll() is None:
-            if kills < KILLS and (found := cluster.executors()):
+        chance = random.Random(0)
+        done_at_kills = [0]
+
+        def kill_and_look() -> bool:
+            """Kill a process if the build made progress since the last kill. Return whether the build has ended.
+
+            Spark gives a task four attempts, and a job three. Without progress, kills would only use them up.
+            """
+            done = len([path for path in (slow_builds.folder / "killed").rglob("[!.]*") if path.is_file()])
+            if done > done_at_kills[-1] and (found := cluster.executors()):
                 with suppress(psutil.NoSuchProcess):
                     chance.choice(found).send_signal(signal.SIGKILL)
-                    kills += 1
-            time.sleep(PAUSE_S)
+                    done_at_kills.append(done)
+            return process.poll() is not None
+
+        until(kill_and_look, PATIENCE_S, 0.5)
         output = process.communicate()[0]
     assert process.returncode == 0, (slow_builds.folder / "killed.log").read_text()
-    assert kills >= KILLS // 2  # A faster machine ends earlier.
+    assert len(done_at_kills) > KILLS
     assert slow_builds.digests(output) == slow_builds.expected
 
 
@@ -147,8 +158,12 @@ def test_a_build_with_beam_that_is_killed_continues(slow_builds: Builds):
     for number in range(3):
         with slow_builds.start("beam", "beam-killed") as process:
             written = slow_builds.folder / "beam-killed" / "datasets"
-            while process.poll() is None and len(list(written.rglob("*.tfrecord"))) < 10 * (number + 1):
-                time.sleep(0.02)
+            enough = 10 * (number + 1)
+
+            def has_written(process=process, written=written, enough=enough) -> bool:
+                return process.poll() is not None or len(list(written.rglob("*.tfrecord"))) >= enough
+
+            until(has_written, PATIENCE_S)
             os.killpg(process.pid, signal.SIGKILL)
     assert slow_builds.built("beam", "beam-killed") == slow_builds.expected
 

@@ -1,5 +1,4 @@
 import os
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pipeline.errors import SourceError
 from pipeline.input import BatchOptions
 from pipeline.input.raw_files import load_image, raw_batches, raw_file_batches, raw_files_of
 from tests.published import publish
+from tests.waiting import simulated_work
 
 CLASSES = ["cat", "dog", "red rose"]
 EPOCHS = 6
@@ -129,7 +129,7 @@ def test_without_parallel_reading_no_batch_is_made_ahead(folder: Path, tmp_path:
     files = raw_files_of(published, load(published), str(folder))
     batches = iter(raw_batches(files, BatchOptions(image_size=16, batch_size=1), parallel=False, epochs=1))
     next(batches)
-    time.sleep(0.3)
+    simulated_work(0.3)
     for path in folder.glob("*/*.*"):
         path.unlink()
     with pytest.raises(tf.errors.NotFoundError):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pipeline.monitor import StepClock, open_monitor, read
 from pipeline.monitor.verdict import Verdict, diagnose
+from tests.waiting import simulated_work
 
 STEP_S = 0.02
 DECODED_AHEAD = 4
@@ -43,9 +44,9 @@ def job(folder: Path, batches: Batches, steps: int = 150, host_s: float = 0.0, s
             ready_pct = batches.ready_pct()
             batches.take()
             clock.add_wait()
-            time.sleep(step_s)
+            simulated_work(step_s)
             clock.add_compute()
-            time.sleep(host_s)
+            simulated_work(host_s)
             clock.add_host()
             monitor.batch(step=step, epoch=1, times=clock.take(), examples=1, ready_pct=ready_pct)
     return diagnose(read(folder / "record", "batches"), read(folder / "record", "samples"), os.cpu_count())
@@ -111,9 +112,9 @@ def _decode(seconds: float, ready: "multiprocessing.Queue[int]", ended: threadin
 
 def every(seconds: float) -> Produce:
     """Return a producer that waits some seconds per batch, without using a core."""
-    return lambda _: time.sleep(seconds)
+    return lambda _: simulated_work(seconds)
 
 
 def pausing(seconds: float, after: int) -> Produce:
     """Return a producer that pauses for some seconds after every `after` batches."""
-    return lambda number: time.sleep(seconds if number % after == after - 1 else 0.0)
+    return lambda number: simulated_work(seconds if number % after == after - 1 else 0.0)

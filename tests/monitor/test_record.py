@@ -1,13 +1,10 @@
 """The record: all written rows are read back, even if the process was killed or the disk was full."""
 
 import gzip
-import os
 import random
 import resource
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -444,56 +441,62 @@ import sys, time
 from pathlib import Path
 from pipeline import monitor
 with monitor.open_monitor(Path(sys.argv[1]), hz=10) as m:
-    for step in range(1, 10_000):
+    for step in range(1, 151):
         time.sleep(0.01)
         m.batch(step=step, epoch=1, times=monitor.StepTimes(0.002, 0.008), examples=32)
         if step == 20:
             m.epoch(epoch=1, step=step, values={"loss": 0.5})
+    print("reported", flush=True)
+    sys.stdin.read()
 """
 
 
 def test_sigkill_loses_less_than_two_seconds(tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)])
-    try:
-        deadline = time.monotonic() + 30
-        while len(read(tmp_path / "record", "samples")) < 10 and time.monotonic() < deadline:
-            time.sleep(0.05)
-    finally:
-        os.kill(child.pid, signal.SIGKILL)
-        killed = time.time()
-        child.wait()
+    """The last step is on the disk two seconds later, in seconds of a quiet machine."""
 
-    for kind in ("samples", "batches"):
-        assert 0 <= killed - read(tmp_path / "record", kind)["time"].iloc[-1] < 1.0  # the limit is 2 s
+    def steps() -> list[int]:
+        return read(tmp_path / "record", "batches")["step"].tolist()
+
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        assert child.stdout.readline() == b"reported\n"
+        try:
+            until(steps, 2.0, is_right=lambda found: len(found) == 150)
+        finally:
+            child.kill()
+    assert steps() == list(range(1, 151))
     assert read(tmp_path / "record", "epochs")["loss"].tolist() == [0.5]
-    steps = read(tmp_path / "record", "batches")["step"].tolist()
-    assert steps == list(range(1, len(steps) + 1))
+    assert len(read(tmp_path / "record", "samples")) > 0
 
 
 HURRIED = """
-import sys, time
+import mmap, sys, time
 from pathlib import Path
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.storage import write_whole
 sink = RecordSink(Path(sys.argv[1]), segment_bytes=5000)
-for number in range(10**9):
-    sink.write(Row("samples", time.time(), int(sys.argv[2]), {"number": number}))
+with open(sys.argv[3], "r+b") as file, mmap.mmap(file.fileno(), 8) as written:
+    for number in range(10**9):
+        sink.write(Row("samples", time.time(), int(sys.argv[2]), {"number": number}))
+        written[:] = (number + 1).to_bytes(8)
 """
 
 
 def test_a_process_killed_at_any_moment_leaves_each_row_once(tmp_path: Path) -> None:
     """Small segments make a kill during a rotation likely."""
     for number in range(4):
-        child = subprocess.Popen([sys.executable, "-c", HURRIED, str(tmp_path), str(number)])
+        written = tmp_path.with_name(f"written{number}")
+        written.write_bytes(bytes(8))
+        child = subprocess.Popen([sys.executable, "-c", HURRIED, str(tmp_path), str(number), str(written)])
         try:
             until(lambda: len(segments(tmp_path, "samples")) > 40 * (number + 1))  # noqa: B023 - only used here
         finally:
             child.kill()
-            killed = time.time()
             child.wait()
         table = read(tmp_path, "samples")
-        assert killed - table["time"].iloc[-1] < 1.0
+        assert int.from_bytes(written.read_bytes()) <= sum(table["step"] == number)
         for _, rows in table.groupby("step"):
             assert rows["number"].tolist() == list(range(len(rows)))
     assert table["step"].unique().tolist() == [0, 1, 2, 3]

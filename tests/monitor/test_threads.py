@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from pipeline.monitor.threads import INTERVAL_S, Threads
 from tests.monitor.trees import Clock, grow
+from tests.waiting import until
 
 SECOND = 1_000_000_000
 _SPIN = "import time\nuntil = time.monotonic() + 60\nwhile time.monotonic() < until: pass"
@@ -70,10 +70,8 @@ def test_a_thread_that_shares_its_core_waits_for_it() -> None:
         thread = threading.Thread(target=_spin, args=(ended,))
         thread.start()
         source = Threads(Path("/proc"), os.getpid())
-        metrics = source()
-        while math.isnan(metrics["proc/core_wait_pct"]):  # A process with many threads is measured less often.
-            time.sleep(0.5)
-            metrics = source()
+        # A process with many threads is measured less often.
+        metrics = until(source, pause=0.5, is_right=lambda values: not math.isnan(values["proc/core_wait_pct"]))
     finally:
         ended.set()
         os.sched_setaffinity(0, before)

@@ -16,10 +16,12 @@ from playwright.sync_api import Browser, BrowserContext, Frame, Page
 from pipeline.config import Settings
 from pipeline.report import write_report
 from pipeline.sources.samples import draw_samples
+from scripts.airflow.client import FINISHED
 from scripts.airflow.settings import ROOT, Layout
 from tests.browser import Seen, blank, browser, patient
 from tests.contrast import MIN_CONTRAST, least_contrast
 from tests.plugins.airflow_ui import DAG, Ui, address, page_of, started
+from tests.plugins.held import GATES, HELD_EPOCHS
 from tests.report.rich import rich_run
 from tests.report.test_report import jpeg
 from tests.waiting import until
@@ -30,11 +32,10 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 SCREENSHOTS = os.environ.get("TENFOLD_SCREENSHOTS", "")
 """Folder for the screenshots of the README. Without it, no screenshot is taken."""
 WIDTH = 1400
-EPOCHS = 60 if SCREENSHOTS else 24
-"""With 12 epochs, a training once ended before a busy browser had looked at it twice.
-
-The screenshot shows a bottleneck, which appears after 20 seconds.
-"""
+EPOCHS = 60 if SCREENSHOTS else 12
+"""The screenshot shows a bottleneck, which appears after 20 seconds."""
+HELD = (1, 40 if SCREENSHOTS else 6)
+"""The training waits before these epochs, counted from 0, until `release` is called."""
 FIELDS = {"dataset_name": "shapes", "epochs": EPOCHS, "batch_size": 8, "learning_rate": 0.002}
 """Fields that are changed in the form."""
 OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for its sandbox"
@@ -53,8 +54,20 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
     folder = tmp_path_factory.mktemp("ui")
     layout = Layout(folder / "home", folder / "workspace", ROOT / "dags")
     draw_samples(layout.samples, 240)
-    with started(layout) as ui:
-        yield ui
+    (gates := folder / "gates").mkdir()
+    settings = folder / "settings.toml"
+    settings.write_text('callbacks = "tests.plugins.held:callbacks"\n')
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TENFOLD_SETTINGS", str(settings))
+        patched.setenv(GATES, str(gates))
+        patched.setenv(HELD_EPOCHS, json.dumps(HELD))
+        with started(layout) as ui:
+            yield ui
+
+
+def release(ui: Ui, epoch: int) -> None:
+    """Let the training continue that waits before an epoch."""
+    (ui.layout.home.parent / "gates" / str(epoch)).touch()
 
 
 LoggedIn = Callable[..., Any]
@@ -124,8 +137,10 @@ def picture_of_form(page: Page) -> None:
 @pytest.fixture(scope="module")
 def trained(ui: Ui, triggered: str) -> str:
     """The id of the triggered run, after it has ended."""
-    until(lambda: ui.client.state(triggered) in ("success", "failed"), 900, 0.5)
-    assert ui.client.state(triggered) == "success"
+    for epoch in HELD:
+        release(ui, epoch)
+    state = until(lambda: ui.client.state(triggered), 900, 0.5, is_right=FINISHED.__contains__)
+    assert state == "success"
     return triggered
 
 
@@ -204,8 +219,9 @@ def test_a_training_is_started_from_the_form_and_updates_on_the_tab(
     with logged_in("admin") as context:
         tab = Tab(context, triggered)
         tab.frame.evaluate("window.never_loaded_again = true")
-        until(lambda: tab.state == "training", 900, 0.2)
-        progress, drawn = tab.progress, last_step_drawn(tab)
+        drawn = until(lambda: tab.state == "training" and last_step_drawn(tab), 900, 0.2)
+        progress = tab.progress
+        release(ui, HELD[0])
         until(lambda: tab.progress != progress and last_step_drawn(tab) > drawn, pause=0.2)
         assert tab.state == "training"
         assert "step" in tab.progress
@@ -214,7 +230,8 @@ def test_a_training_is_started_from_the_form_and_updates_on_the_tab(
         if SCREENSHOTS:
             tab.frame.get_by_text("of the step time is").wait_for()
         screenshot(tab.page, "training")
-        until(lambda: tab.state == "trained", 900, 0.2)
+        release(ui, HELD[1])
+        until(lambda: tab.state, 900, 0.2, is_right=lambda state: state == "trained")
         assert "Trained" in tab.progress
         assert tab.sections == [
             "Does the accelerator wait?", "Loss and accuracy", "Where the time went", "What the machine did",
@@ -231,8 +248,10 @@ def is_drawn(page: Page | Frame) -> bool:
 
 def last_step_drawn(tab: Tab) -> float:
     """Return the time of the last drawn step in ms from the start, or 0 if no step is drawn."""
-    newest = "Math.max(0, ...Bokeh.documents.map(each => each.get_model_by_name('batches')?.data.time.at(-1) ?? 0))"
-    return float(tab.frame.evaluate(newest))
+    # Before the first figures, the page has not loaded Bokeh yet.
+    documents = "(globalThis.Bokeh?.documents ?? [])"
+    newest = f"{documents}.map(each => each.get_model_by_name('batches')?.data.time.at(-1) ?? 0)"
+    return float(tab.frame.evaluate(f"Math.max(0, ...{newest})"))
 
 
 def test_all_figures_of_a_rich_run_are_drawn(ui: Ui, logged_in: LoggedIn, rich: str) -> None:
@@ -395,7 +414,7 @@ def test_the_list_can_be_searched_sorted_and_paged(ui: Ui, logged_in: LoggedIn, 
         route.continue_(url=route.request.url.replace("limit=100", "limit=2"))
 
     failed = ui.client.trigger({"source_uri": "/nowhere"})
-    until(lambda: ui.client.state(failed) == "failed", 900, 0.5)
+    until(lambda: ui.client.state(failed), 900, 0.5, is_right=lambda state: state == "failed")
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
         seen.page.route(
@@ -477,7 +496,7 @@ def test_an_unknown_run_has_an_empty_page(ui: Ui, logged_in: LoggedIn, addresses
 
 def test_a_run_that_failed_before_its_training_links_to_the_log(ui: Ui, logged_in: LoggedIn) -> None:
     run_id = ui.client.trigger({"source_uri": "/nowhere"})
-    until(lambda: ui.client.state(run_id) == "failed", 900, 0.5)
+    until(lambda: ui.client.state(run_id), 900, 0.5, is_right=lambda state: state == "failed")
     with logged_in("reader") as context:
         tab = Tab(context, run_id)
         assert "Task extract failed: source_uri must be" in tab.frame.locator(".empty").inner_text()
@@ -491,8 +510,7 @@ def test_a_run_that_failed_before_its_training_links_to_the_log(ui: Ui, logged_i
 def test_a_failed_training_shows_its_error_and_links_to_the_log(ui: Ui, logged_in: LoggedIn) -> None:
     fields = {"source_uri": str(ui.layout.samples), "dataset_name": "shapes", "batch_size": 8, "epochs": 2}
     run_id = ui.client.trigger({**fields, "model": "tests.plugins.broken_model:model"})
-    until(lambda: ui.client.state(run_id) in ("success", "failed"), 900, 0.5)
-    assert ui.client.state(run_id) == "failed"
+    assert until(lambda: ui.client.state(run_id), 900, 0.5, is_right=FINISHED.__contains__) == "failed"
     with logged_in("reader") as context:
         tab = Tab(context, run_id)
         assert tab.state == "failed"

@@ -15,7 +15,7 @@ def test_the_application_is_built_once_without_blocking_other_tasks() -> None:
         answered.append(scope)
 
     def build() -> App:
-        built.append(somebody_else.wait(10))
+        built.append(somebody_else.wait(300))
         return app
 
     async def ask() -> None:

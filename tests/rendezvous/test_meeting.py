@@ -12,21 +12,22 @@ from pipeline.rendezvous import Cluster, join_cluster, meeting, presence
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import BucketPath
 from tests.fake_gcs import FakeGcs
-from tests.waiting import until
+from tests.waiting import simulated_work, until
 
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(presence, "SILENT_S", 1.0)
-    monkeypatch.setattr(meeting, "SILENT_S", 1.0)
     monkeypatch.setattr(meeting, "LEAVE_S", 0.1)
+
+
+PATIENCE_S = 600.0
 
 
 class Process:
     """A training server that runs until `end` or `stop` is called."""
 
-    def __init__(self, folder: Path, server: Server, wait_s: float = 20.0) -> None:
+    def __init__(self, folder: Path, server: Server, wait_s: float = PATIENCE_S) -> None:
         self.cluster: Cluster | None = None
         self.left: list[TenfoldError] = []
         self._stop, self._error, self._end = threading.Event(), None, threading.Event()
@@ -36,7 +37,7 @@ class Process:
     def _be(self, folder: Path, server: Server, wait_s: float) -> None:
         with join_cluster(folder, server, wait_s, self._stop.is_set, self.left.append) as cluster:
             self.cluster = cluster
-            self._end.wait(20)
+            self._end.wait()
             if self._error:
                 raise self._error
 
@@ -59,7 +60,7 @@ Start = Callable[..., Process]
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Process] = []
 
-    def process(index: int, count: int, wait_s: float = 20.0) -> Process:
+    def process(index: int, count: int, wait_s: float = PATIENCE_S) -> Process:
         started.append(Process(tmp_path, Server(index, count), wait_s))
         return started[-1]
 
@@ -86,22 +87,20 @@ def test_all_servers_join_one_cluster_on_loopback(start: Start):
 
 
 def test_a_timeout_names_the_missing_server(start: Start, tmp_path: Path):
-    third = start(2, 3, wait_s=5.0)
-    until(lambda: list(tmp_path.glob("*.json")))  # On a busy machine, its thread may begin a second late.
-    first = start(0, 3, wait_s=1.0)
-    with pytest.raises(
-        TrainingError, match=r"after 1 s, 2 of 3 training servers are present, but server 1 is missing: each"
-    ):
-        first.future.result(20)
-    with pytest.raises(TrainingError, match="num_training_servers"):
-        third.future.result(20)
+    third = start(2, 3)
+    until(lambda: list(tmp_path.glob("*.json")))
+    first = start(0, 3, wait_s=3.0)
+    words = r"after 3 s, 2 of 3 training servers are present, but server 1 is missing: each .*num_training_servers"
+    with pytest.raises(TrainingError, match=words):
+        first.future.result()
+    assert not third.future.done()
 
 
 def test_a_wait_can_be_stopped(start: Start):
     alone = start(0, 2)
     alone.stop()
     with pytest.raises(Preempted):
-        alone.future.result(20)
+        alone.future.result()
 
 
 def test_files_of_an_earlier_attempt_are_ignored_and_removed(start: Start, tmp_path: Path):
@@ -110,7 +109,7 @@ def test_files_of_an_earlier_attempt_are_ignored_and_removed(start: Start, tmp_p
         process.end()
     alone = start(0, 2, wait_s=1.0)
     with pytest.raises(TrainingError, match="but server 1 is missing"):
-        alone.future.result(20)
+        alone.future.result()
     cluster_of(start, 2)
     until(lambda: len(list(tmp_path.glob("*.gang.json"))) == 1)  # the old files are removed
 
@@ -118,7 +117,7 @@ def test_files_of_an_earlier_attempt_are_ignored_and_removed(start: Start, tmp_p
 def test_an_error_of_one_server_reaches_the_others_with_its_type(start: Start):
     first, second = cluster_of(start, 2)
     second.end(DatasetError("shard 3 is damaged"))
-    error = first.cluster.loss(within_s=20)
+    error = first.cluster.loss(within_s=PATIENCE_S)
     assert isinstance(error, DatasetError)
     assert "server 1 of 2 on " in str(error)
     assert str(error).endswith("ended: shard 3 is damaged")
@@ -130,8 +129,9 @@ def test_a_silent_server_counts_as_dead(start: Start, monkeypatch: pytest.Monkey
     first, second = cluster_of(start, 2)
     own = second.cluster._presence.nonce
     count = presence.Presence.count
+    monkeypatch.setattr(presence, "SILENT_S", 1.0)
     monkeypatch.setattr(presence.Presence, "count", lambda each: None if each.nonce == own else count(each))
-    assert "server 1 of 2" in str(first.cluster.loss(within_s=20))
+    assert "server 1 of 2" in str(first.cluster.loss(within_s=PATIENCE_S))
     assert "has given no sign of life" in str(first.cluster.loss())
 
 
@@ -139,7 +139,7 @@ def test_a_restarted_server_ends_its_old_cluster(start: Start):
     first, second = cluster_of(start, 2)
     start(1, 2)
     for process in (first, second):
-        assert "server 1 of 2" in str(process.cluster.loss(within_s=20))
+        assert "server 1 of 2" in str(process.cluster.loss(within_s=PATIENCE_S))
         assert "was started again" in str(process.cluster.loss())
 
 
@@ -148,7 +148,7 @@ def test_other_servers_wait_until_server_0_is_done(start: Start):
     pool = ThreadPoolExecutor(1)
     waiting = pool.submit(second.cluster.wait_for_chief, lambda: False)
     first.end()
-    waiting.result(20)
+    waiting.result()
     assert second.cluster.loss() is None
     assert not second.left
 
@@ -171,13 +171,13 @@ def test_a_concurrent_heartbeat_does_not_undo_the_end_of_a_server(tmp_path: Path
     def slowly(member: presence.Member, **changes: object) -> presence.Member:
         if "count" in changes:
             begun.set()
-            threading.Event().wait(0.2)
+            simulated_work(0.2)
         return replaced(member, **changes)
 
     monkeypatch.setattr(presence, "replace", slowly)
     counting = threading.Thread(target=own.count)
     counting.start()
-    begun.wait(20)
+    begun.wait()
     own.end({"kind": "done", "message": ""})
     counting.join()
     own.count()
@@ -190,7 +190,7 @@ def test_servers_can_meet_in_a_bucket(gcs: FakeGcs, monkeypatch: pytest.MonkeyPa
     processes = [Process(BucketPath("bucket", "run/cluster"), Server(index, 2)) for index in range(2)]
     until(lambda: all(process.came_together() for process in processes))
     processes[1].end(DatasetError("shard 3 is damaged"))
-    assert "shard 3 is damaged" in str(processes[0].cluster.loss(within_s=20))
+    assert "shard 3 is damaged" in str(processes[0].cluster.loss(within_s=PATIENCE_S))
     processes[0].end()
 
 

@@ -5,12 +5,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from tests.ports import own_port
+
 
 class Commands:
-    """Commands that run in their own environment."""
+    """Commands that run in their own environment. An Airflow that stays has its own port."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = {**os.environ, **environ}
+        self._environ = {**os.environ, "TENFOLD_PORT": str(own_port()), **environ}
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a command in its own process group, as a terminal does."""

@@ -3,7 +3,6 @@
 import io
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime
@@ -28,7 +27,7 @@ from scripts.airflow.progress import Lines
 from scripts.airflow.remote import Remote
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
-from tests.scripts.answering import Alive, Answering
+from tests.scripts.answering import Alive, Answering, PausedTime
 
 WANTED = read_backfill("2026-01-01", "2026-01-02", "", {"seed": 1}, date(2026, 1, 9))
 
@@ -41,8 +40,8 @@ class Server(ThreadingHTTPServer):
         self.creations: list[int] = []
         """The status codes of the next creations. Later ones succeed."""
         self.made_though_it_failed = False
-        self.late_s = 0.0
-        """Seconds that the first answer to a creation takes, after the backfill was created."""
+        self.answers_creations = True
+        """Whether a creation is answered before the client gives up."""
         self.backfills: list[dict[str, Any]] = []
         self.runs: dict[int, dict[str, Any]] = {}
         self.days = [1, 2]
@@ -54,7 +53,6 @@ class Server(ThreadingHTTPServer):
         code = self.creations.pop(0) if self.creations else 200
         if code == 200 or self.made_though_it_failed:
             self.make(body)
-            time.sleep(self.late_s)
         return code, self.backfills[-1] if code == 200 else {"detail": "Database is locked."}
 
     def make(self, body: dict[str, Any]) -> None:
@@ -95,7 +93,13 @@ class Handler(Answering):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.answer(*((200, {"access_token": "t"}) if self.path == "/auth/token" else self.server.create(body)))
+        if self.path == "/auth/token":
+            self.answer(200, {"access_token": "t"})
+            return
+        created = self.server.create(body)
+        if not self.server.answers_creations:
+            self.wait_for_hang_up()
+        self.answer(*created)
 
     def do_GET(self) -> None:
         if self.path.startswith("/api/v2/backfills"):
@@ -143,8 +147,7 @@ class Interrupting(Signals):
 
 
 def client_of(server: Server, dag_id: str = "dag") -> Client:
-    patience = Patience(pause=lambda _: time.sleep(0.01))
-    return Client(f"http://127.0.0.1:{server.server_port}", "password", dag_id, patience)
+    return Client(f"http://127.0.0.1:{server.server_port}", "password", dag_id, PausedTime().patience())
 
 
 def backfill(server: Server, signals: Signals) -> Outcome:
@@ -260,9 +263,9 @@ def test_a_database_that_stays_locked_raises_its_error() -> None:
 
 
 def test_a_creation_whose_answer_is_late_is_not_repeated(server: Server) -> None:
-    server.creations, server.late_s = [200], 1.0
+    server.answers_creations = False
     client = client_of(server)
-    client.creation_s = 0.2
+    client.creation_s = 1.0
     with closing(client):
         outcome = run_backfill(Alive(), client, WANTED, Lines(io.StringIO()), Signals())  # type: ignore[arg-type]
     assert [run["state"] for run in outcome.runs] == ["success", "success"]
@@ -271,9 +274,8 @@ def test_a_creation_whose_answer_is_late_is_not_repeated(server: Server) -> None
 
 def test_a_backfill_that_continues_is_named_when_the_patience_ends(server: Server) -> None:
     server.creations = [503] * 10**4
-    patience = Patience(pause=lambda _: time.sleep(0.01), limit_s=0.1)
     airflow = Remote(Layout(Path(), Path(), Path()), "http://api", "p", pages="http://ui")
-    client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", patience)
+    client = client_of(server)
     message = (
         "the backfill of dag from 2026-01-01 to 2026-01-02 continues without this command.*http://ui/dags/dag/backfills"
     )

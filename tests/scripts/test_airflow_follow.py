@@ -2,7 +2,6 @@
 
 import io
 import threading
-import time
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any
@@ -13,10 +12,9 @@ import pytest
 from scripts.airflow import follow
 from scripts.airflow import watch as watching
 from scripts.airflow.client import Client
-from scripts.airflow.patience import Patience
 from scripts.airflow.progress import Lines
 from scripts.airflow.signals import Signals
-from tests.scripts.answering import Alive, Answering
+from tests.scripts.answering import Alive, Answering, PausedTime
 
 
 class Server(ThreadingHTTPServer):
@@ -50,10 +48,9 @@ def server() -> Iterator[Server]:
     server.server_close()
 
 
-def watch(server: Server, monkeypatch: pytest.MonkeyPatch, limit_s: float = 10) -> None:
+def watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "POLL_S", 0.01)
-    patience = Patience(pause=lambda _: time.sleep(0.01), limit_s=limit_s)
-    client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", patience)
+    client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", PausedTime().patience())
     try:
         with Signals() as signals:
             follow._watch(Alive(), client, "r", {"workspace": "/tmp"}, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
@@ -70,7 +67,7 @@ def test_a_failed_answer_does_not_end_the_watch(server: Server, monkeypatch: pyt
 def test_a_server_that_keeps_failing_ends_the_watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.answers = [200, *[500] * 1000]
     with pytest.raises(httpx.HTTPStatusError):
-        watch(server, monkeypatch, limit_s=0.2)
+        watch(server, monkeypatch)
 
 
 @pytest.mark.parametrize(

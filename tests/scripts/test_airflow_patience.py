@@ -3,8 +3,7 @@
 import io
 import json
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from http.server import ThreadingHTTPServer
@@ -22,10 +21,13 @@ from scripts.airflow.progress import Lines
 from scripts.airflow.remote import Remote
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
-from tests.scripts.answering import Answering
+from tests.scripts.answering import Answering, PausedTime
+from tests.waiting import until
 
 ANSWER_S = 0.3
-"""Seconds that a client of these tests waits for one answer."""
+"""Seconds that a client waits for one answer, if an answer is late."""
+PATIENT_ANSWER_S = 300.0
+"""Seconds that it waits otherwise, because an answer of a busy machine must not count as late."""
 LATE, DROPPED, LOST = "late", "dropped", "lost"
 
 
@@ -63,7 +65,7 @@ class Handler(Answering):
     def reply(self, code: int, content: Any) -> None:
         fault = self.server.faults.pop(0) if self.server.faults else None
         if fault == LATE:
-            time.sleep(2 * ANSWER_S)
+            self.wait_for_hang_up()
         if fault == DROPPED:
             self.close_connection = True
         elif isinstance(fault, int):
@@ -77,12 +79,15 @@ class Server(ThreadingHTTPServer):
 
     allow_reuse_address = True
 
-    def __init__(self, port: int = 0, looks_to_the_end: int = 3) -> None:
+    def __init__(self, port: int = 0, looks_to_the_end: int = 3, runs: Iterable[str] = ()) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self.faults: list[str | int] = []
         """The faults of the next answers."""
-        self.runs: list[str] = []
+        self.later_faults: list[str | int] = []
+        """The faults from the third look at the state of the run on."""
+        self.runs = [*runs]
         self.looks_to_the_end = looks_to_the_end
+        self._looks = 0
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
         self._thread.start()
 
@@ -97,6 +102,9 @@ class Server(ThreadingHTTPServer):
 
     def looked(self) -> tuple[int, Any]:
         self.looks_to_the_end -= 1
+        self._looks += 1
+        if self._looks == 3:
+            self.faults += self.later_faults
         return (200, {"state": "running" if self.looks_to_the_end > 0 else "success"}) if self.runs else (404, {})
 
     def close(self) -> None:
@@ -111,10 +119,13 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def client_of(server: Server, limit_s: float = 30) -> Client:
-    patience = Patience(pause=lambda _: time.sleep(0.01), limit_s=limit_s, answer_s=ANSWER_S)
+def client_of(server: Server, pause: Callable[[float], None] | None = None) -> Client:
+    """Return a client whose pauses take no time, unless there is another `pause`."""
+    answer_s = ANSWER_S if LATE in server.faults else PATIENT_ANSWER_S
+    patience = PausedTime().patience(limit_s=30, answer_s=answer_s)
+    patience = replace(patience, pause=pause) if pause else patience
     client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", patience)
-    client.creation_s = ANSWER_S
+    client.creation_s = answer_s
     return client
 
 
@@ -168,18 +179,23 @@ def test_a_run_is_followed_through_a_restart_of_the_api_server(server: Server, t
     airflow, port = remote(server, tmp_path), server.server_port
     followed = threading.Thread(target=lambda: lines.append(commands._run(airflow, client, {}, Signals())))
     lines: list[list[str]] = []
+    pauses: list[Server | None] = []
+
+    def pause(_: float) -> None:
+        """Wait for the server, which is there again after the third refused call."""
+        pauses.append(Server(port, runs=server.runs) if len(pauses) == 2 else None)
+
     monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
     server.looks_to_the_end = 10**6
-    with closing(client_of(server)) as client:
+    with closing(client_of(server, pause)) as client:
         followed.start()
-        while not server.runs:
-            time.sleep(0.01)
+        until(lambda: server.runs)
         server.close()
-        time.sleep(1)
-        with closing(Server(port)) as again:
-            again.runs = server.runs
-            followed.join(20)
-            assert lines == [[]]
+        followed.join()
+    for again in filter(None, pauses):
+        again.close()
+    assert lines == [[]]
+    assert len(pauses) == 3
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -188,10 +204,9 @@ def test_the_run_is_named_when_the_patience_ends(server: Server, tmp_path: Path,
     monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
     server.looks_to_the_end = 10**6
     airflow = replace(remote(server, tmp_path), stays=stays)
-    with closing(client_of(server, limit_s=0.2)) as client:
-        threading.Timer(0.5, lambda: server.faults.extend([503] * 10**5)).start()
-        with pytest.raises(Failed) as caught:
-            commands._run(airflow, client, {}, Signals())
+    server.later_faults = [503] * 10**5
+    with closing(client_of(server)) as client, pytest.raises(Failed) as caught:
+        commands._run(airflow, client, {}, Signals())
     [run_id] = server.runs
     assert "Airflow at http://127.0.0.1" in str(caught.value)
     if stays:
@@ -205,8 +220,8 @@ def test_a_transient_refusal_does_not_end_the_watch(server: Server, tmp_path: Pa
     """An ingress without its backend answers 404."""
     monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
     server.looks_to_the_end = 20
+    server.later_faults = [404, 403, 404]
     with closing(client_of(server)) as client:
-        threading.Timer(0.1, lambda: server.faults.extend([404, 403, 404])).start()
         assert commands._run(remote(server, tmp_path), client, {}, Signals()) == []
     assert server.faults == []
 
@@ -215,10 +230,9 @@ def test_the_error_for_a_permanent_refusal_names_the_run(server: Server, tmp_pat
     monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
     monkeypatch.setattr("scripts.airflow.watch.TOLERANCE_S", 0.2)
     server.looks_to_the_end = 10**6
-    with closing(client_of(server)) as client:
-        threading.Timer(0.3, lambda: server.faults.extend([404] * 10**5)).start()
-        with pytest.raises(Failed, match="404 Not Found") as caught:
-            commands._run(remote(server, tmp_path), client, {}, Signals())
+    server.later_faults = [404] * 10**5
+    with closing(client_of(server)) as client, pytest.raises(Failed, match="404 Not Found") as caught:
+        commands._run(remote(server, tmp_path), client, {}, Signals())
     assert f"the run {server.runs[0]} of dag continues without this command" in str(caught.value)
 
 
@@ -241,7 +255,7 @@ def test_an_interruption_during_a_trigger_leaves_no_run(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str | int, message: str
 ):
     server.faults = [fault]
-    patience = Patience(pause=Pressed().pause, answer_s=ANSWER_S)
+    patience = Patience(pause=Pressed().pause)
     client = Client(f"http://127.0.0.1:{server.server_port}", "p", "dag", patience)
     with closing(client), pytest.raises(Interrupted):
         follow.follow(remote(server, tmp_path), client, {}, "r", Lines(io.StringIO()), Signals())

@@ -8,6 +8,7 @@ import pytest
 
 from scripts.airflow import processes
 from scripts.airflow.processes import Identity, end, find, identify, spawn
+from tests.waiting import until
 
 # Starts a child in the same session and a child in a new session, prints their process ids, and then waits.
 TREE = """
@@ -30,10 +31,8 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_tree(tmp_path: Path, setup: str, last: str) -> tuple["subprocess.Popen[bytes]", list[Identity]]:
     root = spawn([sys.executable, "-c", TREE, setup, last], os.environ, tmp_path / "log")
-    # `root.poll` would reap a root that has ended, and the test would lose its identity.
-    while not (tmp_path / "log").read_text().endswith("\n"):
-        assert psutil.Process(root.pid).status() != psutil.STATUS_ZOMBIE or last == "leave"
-    return root, [identify(int(pid)) for pid in (tmp_path / "log").read_text().split()]
+    printed = until((tmp_path / "log").read_text, is_right=lambda text: text.endswith("\n"))
+    return root, [identify(int(pid)) for pid in printed.split()]
 
 
 @pytest.mark.parametrize("setup", ["pass", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
@@ -51,8 +50,7 @@ def test_children_of_a_dead_root_are_identified_by_their_session(tmp_path: Path,
     noted = identify(root.pid)
     if reaped:
         root.wait()
-    while find(noted):
-        pass
+    until(lambda: not find(noted))
     end([noted])
     root.wait()
     assert find(in_session) is None

@@ -10,6 +10,7 @@ from scripts.airflow.errors import Refused
 from scripts.airflow.keys import Keys
 from scripts.airflow.settings import ROOT, environment, layout_from
 from scripts.ports import HOST
+from tests.ports import own_port
 
 KEYS = Keys(password="p", fernet="f", jwt="j", session="s")
 
@@ -36,8 +37,8 @@ def test_a_port_must_be_a_number_in_range(port: str) -> None:
 
 def test_the_error_for_a_taken_port_names_its_setting(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
+    port = own_port()
+    with socket.create_server((HOST, port)):
         layout = layout_from({"TENFOLD_HOME": str(tmp_path / "home"), "TENFOLD_PORT": str(port)})
         with pytest.raises(Refused, match=f"another program on 127.0.0.1 uses TENFOLD_PORT={port}"):
             prepare(layout, background=True)
@@ -92,9 +93,7 @@ def test_no_log_server_is_started(command: str, option: str) -> None:
 
 
 def test_free_port_is_the_favorite_unless_it_is_taken() -> None:
-    with socket.socket() as taken:
-        taken.bind((HOST, 0))
-        taken.listen()
-        favorite = taken.getsockname()[1]
+    favorite = own_port()
+    with socket.create_server((HOST, favorite)):
         assert free_port(favorite) != favorite
     assert free_port(favorite) == favorite

@@ -1,9 +1,10 @@
 import os
 import signal
-import time
+from types import SimpleNamespace
 
 import pytest
 
+from scripts.airflow import signals as module
 from scripts.airflow.errors import Interrupted
 from scripts.airflow.signals import Signals
 
@@ -26,11 +27,13 @@ def test_a_second_signal_does_not_replace_the_first() -> None:
             signals.check()
 
 
-def test_a_pause_lasts_as_long_as_requested() -> None:
-    begin = time.monotonic()
+def test_a_pause_lasts_as_long_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr(module, "time", clock)
     with Signals() as signals:
         signals.pause(0.25)
-    assert time.monotonic() - begin >= 0.25
+    assert slept == pytest.approx([0.1, 0.1, 0.05])
 
 
 def test_signal_handlers_are_restored() -> None:

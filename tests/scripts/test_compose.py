@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.airflow.embedded import free_port
 from scripts.compose import env, health
+from tests.ports import own_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(env, "ROOT", tmp_path)
-    monkeypatch.setenv("TENFOLD_PORT", str(free_port(0)))
+    monkeypatch.setenv("TENFOLD_PORT", str(own_port()))
     return tmp_path
 
 

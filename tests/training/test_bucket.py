@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from pipeline.storage import BucketPath, place_of
 from pipeline.training.job import run_job
 from pipeline.training.loop import EpochLoop
 from tests.fake_gcs import FakeGcs
+from tests.waiting import until
 
 DATASET = BucketPath("bucket", "published")
 
@@ -201,14 +201,10 @@ def test_a_process_that_waits_for_a_shard_stops_on_sigterm(settings: Settings, g
     """The main thread is in TensorFlow, where Python runs no signal handler. A bucket may stall for minutes."""
     stall = gcs.fail("stall", on="download", matches="/(train|validation)-", times=None)
     process = TrainingProcess(prepare_run(settings, DATASET, "run"), output=1)
-    deadline = time.monotonic() + 60
-    while stall.fired < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: stall.fired, is_right=lambda fired: fired >= 4)
     process._process.send_signal(signal.SIGTERM)
     with pytest.raises(Preempted):
-        process.wait()
-    assert time.monotonic() < deadline
+        process.wait()  # The bucket stalls until the end of the test.
 
 
 def test_the_report_command_names_a_missing_run_in_a_bucket(gcs: FakeGcs, capsys: pytest.CaptureFixture[str]):

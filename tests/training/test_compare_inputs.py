@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pipeline.dataset.manifest import load
 from pipeline.system.process import environment_of_tensorflow
 from pipeline.tuning.measurement import Failure, save_measurement
 from tests.conftest import MakeImages
+from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -63,9 +63,8 @@ def test_a_stopped_comparison_keeps_what_is_measured(source: Path, tmp_path: Pat
     arguments = command(source, tmp_path / "workspace", "contenders=files,shards", "simulated_step_ms=5")
     with subprocess.Popen(arguments, env=environment_of_tensorflow(), stderr=subprocess.PIPE, text=True) as process:
         pattern = "runs/manual/inputs-*/measurements/*/measurement.json"
-        while not list((tmp_path / "workspace").glob(pattern)):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.05)
+        until(lambda: list((tmp_path / "workspace").glob(pattern)) or process.poll() is not None, 600)
+        assert process.poll() is None, process.communicate()
         os.kill(process.pid, signal.SIGTERM)
         output = process.communicate()[1]
     assert process.returncode == 75, output

@@ -1,6 +1,5 @@
 """The training process: stop requests, the death of its parent, and two processes for one folder."""
 
-import contextlib
 import errno
 import json
 import os
@@ -37,6 +36,7 @@ from pipeline.runs.run import (
     training_folder,
 )
 from pipeline.training import __main__ as process
+from scripts.airflow.processes import alive
 from tests.conftest import MakeImages
 from tests.waiting import until
 
@@ -109,9 +109,7 @@ def test_a_training_process_stops_when_its_parent_is_killed(settings: Settings, 
     [trainer] = psutil.Process(parent.pid).children()
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    with contextlib.suppress(psutil.NoSuchProcess):
-        trainer.wait(60)
-    assert not trainer.is_running() or trainer.status() == psutil.STATUS_ZOMBIE
+    until(lambda: not alive(trainer))
     assert list((folder / "checkpoints").glob("*.npz"))
 
 

@@ -1,0 +1,31 @@
+"""A port that no other test has."""
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from scripts.ports import HOST, is_taken
+
+PORTS = range(20_000, 30_000)
+"""Below the ports that the kernel gives to programs that do not choose one."""
+_locked: list[IO[bytes]] = []
+"""A locked file for each port of this process. The end of the process unlocks it."""
+
+
+def own_port() -> int:
+    """Return a free port of the loopback interface. No other process of tests gets it while this one runs."""
+    folder = Path(tempfile.gettempdir()) / f"tenfold-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    for port in PORTS:
+        file = (folder / str(port)).open("wb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            continue
+        _locked.append(file)
+        if not is_taken(port):
+            return port
+    raise RuntimeError(f"no port from {PORTS.start} to {PORTS.stop - 1} of {HOST} is free")
