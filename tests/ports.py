@@ -4,14 +4,13 @@ import fcntl
 import os
 import tempfile
 from pathlib import Path
-from typing import IO
 
 from scripts.ports import HOST, is_taken
 
 PORTS = range(20_000, 30_000)
 """Below the ports that the kernel gives to programs that do not choose one."""
-_locked: list[IO[bytes]] = []
-"""A locked file for each port of this process. The end of the process unlocks it."""
+_locked: list[int] = []
+"""Descriptor of a locked file for each port of this process. The end of the process unlocks it."""
 
 
 def own_port() -> int:
@@ -19,11 +18,11 @@ def own_port() -> int:
     folder = Path(tempfile.gettempdir()) / f"tenfold-test-ports-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     for port in PORTS:
-        file = (folder / str(port)).open("wb")
+        file = os.open(folder / str(port), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.close()
+            os.close(file)
             continue
         _locked.append(file)
         if not is_taken(port):
