@@ -8,7 +8,6 @@ from bokeh.resources import INLINE
 from PIL import ImageOps
 
 from pipeline.config import OnlyFor, settings_for, settings_from
-from pipeline.errors import SettingsError
 from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
@@ -78,15 +77,10 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
 
 
 def verdict(run: RecordedRun) -> str:
-    """Return the verdict, with advice if the settings are those of this version."""
+    """Return the verdict with its advice."""
     records = {index: (run.steps[index], samples) for index, samples in run.servers.items()}
     diagnosis = diagnose_servers(records, run.files.host.get("cores"), run.epochs)
-    try:
-        settings = settings_from(run.files.settings)
-        return with_advice(diagnosis, settings, run.dataset.get("settings") or {})
-    # A run of another version: its settings may be unknown here, but its verdict still holds.
-    except SettingsError:
-        return diagnosis.sentence
+    return with_advice(diagnosis, settings_from(run.files.settings), run.dataset.get("settings") or {})
 
 
 def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
@@ -173,5 +167,4 @@ def _used(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the settings that have an effect on this kind of examples."""
     if not settings:
         return settings
-    kind = OnlyFor.TABLES if settings.get("example_kind") == "table" else OnlyFor.IMAGES
-    return {name: settings[name] for name in settings_for(kind, settings)}
+    return {name: settings[name] for name in settings_for(OnlyFor.of(settings.get("example_kind", "")), settings)}
