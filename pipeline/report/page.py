@@ -8,6 +8,7 @@ from bokeh.resources import INLINE
 from PIL import ImageOps
 
 from pipeline.config import OnlyFor, settings_for, settings_from
+from pipeline.errors import SettingsError
 from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
@@ -77,10 +78,15 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
 
 
 def verdict(run: RecordedRun) -> str:
-    """Return the verdict with its advice."""
+    """Return the verdict, with advice if the settings are valid here."""
     records = {index: (run.steps[index], samples) for index, samples in run.servers.items()}
     diagnosis = diagnose_servers(records, run.files.host.get("cores"), run.epochs)
-    return with_advice(diagnosis, settings_from(run.files.settings), run.dataset.get("settings") or {})
+    try:
+        settings = settings_from(run.files.settings)
+        return with_advice(diagnosis, settings, run.dataset.get("settings") or {})
+    # This machine may lack a kind of source that the run used. Its verdict still holds.
+    except SettingsError:
+        return diagnosis.sentence
 
 
 def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:

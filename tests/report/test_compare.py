@@ -187,7 +187,7 @@ def test_the_page_shows_the_verdict_and_all_differences(result: dict[str, Any]):
 def test_html_in_names_is_escaped(tmp_path: Path):
     runs = [rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab"]
     described = json.loads((runs[0] / "run.json").read_text())
-    (runs[0] / "run.json").write_text(json.dumps({**described, "run_id": EVIL, "settings": {"comet_project": EVIL}}))
+    (runs[0] / "run.json").write_text(json.dumps({**described, "run_id": EVIL, "settings": {EVIL: EVIL}}))
     compare_runs(*runs, tmp_path / "compare.html")
     page = Page(tmp_path / "compare.html")
     assert (page.count("script"), page.count("img")) == (2, 0)
