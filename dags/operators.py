@@ -76,8 +76,7 @@ class ApproveOperator(HITLOperator):
         """
         from pipeline.sharding.approval import approve, new_question_error
 
-        # A question of an older release, from before an upgrade, is not stored.
-        asked: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=_ASKED) or self._questions()
+        asked: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=_ASKED)
         stopped = f"{'; '.join(asked)}; clear this task to ask again"
         if event.get("error_type") == "timeout":
             raise GateError(f"nobody answered within ask_hours={self._settings.ask_hours:g}: {stopped}")

@@ -83,7 +83,7 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
         snapshot = str(join(settings_from(settings), ranges))
         if for_training:
             require_trainable(settings_from(settings), place_of(snapshot))
-    is_mapped = engine_of(settings) == "airflow"
+    is_mapped = settings["engine"] == "airflow"
     # Another engine balances its own tasks, so these may be small.
     of_plan = settings if is_mapped else {**settings, "shards_per_task": 1}
     path = make_plan(settings_from(of_plan), place_of(snapshot), ask_later)
@@ -109,7 +109,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
     from pipeline.sharding.write import write_range
     from pipeline.system.progress import progress
 
-    if (engine := engine_of(settings)) != "airflow":
+    if (engine := settings["engine"]) != "airflow":
         from dags.engines import write_with_engine
 
         get_current_context()["shards"] = f"all, with {engine}"
@@ -133,7 +133,7 @@ def copy(plan_file: str, settings: dict[str, Any]) -> None:
     from pipeline.sharding.publish import copy_range, copy_size
     from pipeline.system.progress import progress
 
-    if engine_of(settings) != "airflow":
+    if settings["engine"] != "airflow":
         from pipeline.build import copy_planned
         from pipeline.sharding.plan_files import load_plan
 
@@ -224,11 +224,6 @@ def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
     from pipeline.runs.promotion import gate
 
     return gate(place_of(runs[0]), settings_from(settings), output=1)  # 1 is the task's own stdout.
-
-
-def engine_of(settings: dict[str, Any]) -> str:
-    """Return the engine that writes shards. Runs that began before an upgrade have no such setting."""
-    return str(settings.get("engine", "airflow"))
 
 
 def settings_of_run(example_kind: str = "images") -> Settings:

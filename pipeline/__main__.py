@@ -598,7 +598,7 @@ def _add_checks(commands: Any) -> None:
     comparison.add_argument("--again", action="store_true", help="measure a complete comparison once more")
     comparison.set_defaults(format=_format_inputs)
     _add(commands, "verify", _verify, "Check every byte and record of a dataset.", _DATASET)
-    offsets = "Write the index of each shard that has none, for readers that read single records."
+    offsets = "Write each missing or damaged index of a shard again, for readers that read single records."
     _add(commands, "index", _index, offsets, _DATASET)
     order = "Measure how close the training order is to a perfect shuffle, and how shuffle_megabytes would change that."
     quality = _add(commands, "shuffle-quality", _shuffle_quality, order, _DATASET)

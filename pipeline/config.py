@@ -12,7 +12,6 @@ import pkgutil
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Flag, auto
 from importlib.util import find_spec
@@ -112,16 +111,12 @@ class UsedBy(Flag):
     """The comparison of inputs."""
 
 
-@dataclass(frozen=True)
 class InFingerprint:
-    """Marks a setting whose value is part of a dataset's fingerprint, and stands in `settings` of its `dataset.json`.
+    """Marks a setting whose value is part of a dataset's fingerprint, and is in `settings` of its `dataset.json`.
 
     The other settings that decide a dataset are part of the fingerprint through what they lead to: the snapshot, the
     labels, the format of the records, and the numbers of shards.
     """
-
-    position: int
-    """Position in `settings`."""
 
 
 class AllowedBy(Flag):
@@ -142,6 +137,11 @@ class OnlyFor(Flag):
 
     IMAGES = auto()
     TABLES = auto()
+
+    @classmethod
+    def of(cls, example_kind: str) -> "OnlyFor":
+        """Return the kind of a value of `example_kind`."""
+        return cls.TABLES if example_kind == "table" else cls.IMAGES
 
 
 _Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy, OnlyFor)
@@ -400,7 +400,7 @@ class Settings(BaseModel):
         "gets the next id, and ids never change.",
     )
 
-    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(6), OnlyFor.IMAGES] = Field(
+    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
         False,
         title="Crop to bounding box",
         json_schema_extra=SOURCE,
@@ -434,7 +434,7 @@ class Settings(BaseModel):
         "on Dataflow. A comparison of inputs always uses airflow.",
     )
 
-    validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(2)] = Field(
+    validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint()] = Field(
         0.2,
         title="Validation fraction",
         ge=0.01,
@@ -443,7 +443,7 @@ class Settings(BaseModel):
         description="Share of the examples for validation, if the source has no validation split.",
     )
 
-    split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(1)] = Field(
+    split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint()] = Field(
         0,
         title="Split seed",
         ge=0,
@@ -453,7 +453,7 @@ class Settings(BaseModel):
         "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
-    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(3), OnlyFor.IMAGES] = Field(
+    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
         50.0,
         title="Maximum image size (megapixels)",
         gt=0,
@@ -462,7 +462,7 @@ class Settings(BaseModel):
         description="An image with more megapixels is rejected when its header is read, before it can fill the memory.",
     )
 
-    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(4), OnlyFor.IMAGES] = Field(
+    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
         256.0,
         title="Maximum file size (MB)",
         gt=0,
@@ -471,7 +471,7 @@ class Settings(BaseModel):
         description="Larger files are rejected without being read.",
     )
 
-    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(5), OnlyFor.IMAGES] = (
+    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = (
         Field(
             "strict",
             title="Image check",
@@ -482,7 +482,7 @@ class Settings(BaseModel):
     )
 
     prepare: Annotated[
-        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(7), OnlyFor.IMAGES
+        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES
     ] = Field(
         "keep",
         title="Image preparation",
@@ -492,7 +492,7 @@ class Settings(BaseModel):
         "but takes more disk space.",
     )
 
-    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(9), OnlyFor.IMAGES] = Field(
+    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
         256,
         title="Prepared image size",
         ge=16,
@@ -526,7 +526,7 @@ class Settings(BaseModel):
         description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
     )
 
-    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(8), OnlyFor.IMAGES] = Field(
+    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
         False,
         title="Near-duplicate detection",
         json_schema_extra=GATE,
@@ -1287,10 +1287,11 @@ def settings_for(kind: OnlyFor, names: Iterable[str]) -> list[str]:
     return [name for name in names if only.get(name, kind) == kind]
 
 
-def settings_in_fingerprint() -> list[str]:
-    """Return the names of the settings whose values are in a dataset's fingerprint, in the order of `dataset.json`."""
-    markers = declared(InFingerprint)
-    return sorted(markers, key=lambda name: markers[name].position)
+def settings_in_fingerprint(settings: Settings) -> dict[str, Any]:
+    """Return the settings whose values are in a dataset's fingerprint: those that its kind of examples uses."""
+    names = settings_for(OnlyFor.of(settings.example_kind), declared(InFingerprint))
+    # With prepare=keep, prepare_size has no effect, and the same bytes must have the same version.
+    return {name: getattr(settings, name) for name in names if name != "prepare_size" or settings.prepare != "keep"}
 
 
 def _absolute(value: str, alternative: str) -> str:

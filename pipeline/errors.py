@@ -36,6 +36,10 @@ class ConflictError(BadInput):
     """A file with other content already has this name. It is left untouched."""
 
 
+class FormatError(BadInput):
+    """Another version of Tenfold wrote a file, in another format."""
+
+
 class GateError(BadInput):
     """The images are over a threshold of the data gate that stops the run, or a person stopped it there."""
 
@@ -80,6 +84,25 @@ class EngineError(TenfoldError):
     """An engine lost its processes or its cluster, and all retries failed. Finished work stays. It may work later."""
 
 
+def require_format(found: object, expected: int, path: object, mend: str) -> None:
+    """Refuse a file in a format that this version of Tenfold does not read.
+
+    Args:
+        found: Number of the file's format; None if it has none, which only older versions wrote.
+        expected: Number of the format that this version writes and reads.
+        path: The file.
+        mend: What to do about a file of an older version.
+
+    Raises:
+        FormatError: The numbers differ.
+    """
+    if found == expected:
+        return
+    if isinstance(found, int) and found > expected:
+        raise FormatError(f"{path} was written by a newer version of Tenfold: install that version, or {mend}")
+    raise FormatError(f"{path} was written by an older version of Tenfold: {mend}")
+
+
 def error_to_json(error: TenfoldError) -> dict[str, str]:
     """Return the content from which another process makes the same error, with `error_from_json`."""
     return {"kind": type(error).__name__, "message": str(error)}
@@ -87,7 +110,7 @@ def error_to_json(error: TenfoldError) -> dict[str, str]:
 
 def error_from_json(kind: str, message: str) -> TenfoldError:
     """Return the error of another process, from the content of `error_to_json`. An unknown kind is a TrainingError."""
-    # Only classes of this module count: the text comes from a file, which another release may have written.
+    # Only classes of this module count, because the text comes from a file.
     error_class = globals().get(kind)
     if not (isinstance(error_class, type) and issubclass(error_class, TenfoldError)):
         error_class = TrainingError

@@ -25,11 +25,6 @@ def work_folder(settings: Settings, version: str) -> Place:
     return _work_of_name(settings) / f"{version}-{place}"
 
 
-def hashes_folder(settings: Settings, version: str) -> Place:
-    """Return the folder for content hashes of a version of an earlier release, which has no file of them."""
-    return _work_of_name(settings) / "hashes" / version
-
-
 def _work_of_name(settings: Settings) -> Place:
     return place_of(settings.workspace) / "work" / _name(settings)
 

@@ -628,12 +628,8 @@ def test_invalid_locations_are_refused_before_anything_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_unknown_schema_version_or_a_missing_dataset_json_is_refused(settings: Settings):
+def test_a_folder_without_dataset_json_is_refused(settings: Settings):
     folder = Path(build(settings)["dataset"])
-    written = json.loads((folder / "dataset.json").read_text())
-    (folder / "dataset.json").write_text(json.dumps({**written, "schema_version": 99}))
-    with pytest.raises(DatasetError, match="schema version"):
-        load(folder)
     (folder / "dataset.json").unlink()
     with pytest.raises(DatasetError, match="contains no dataset"):
         load(folder)

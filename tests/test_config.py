@@ -11,6 +11,7 @@ from pipeline.config import (
     MODELS,
     AllowedBy,
     Decides,
+    InFingerprint,
     Settings,
     UsedBy,
     declared,
@@ -156,22 +157,23 @@ def test_every_field_declares_what_it_decides_and_which_stages_use_it(field: str
 
 
 def test_every_setting_in_the_dataset_fingerprint_decides_the_dataset():
-    assert settings_in_fingerprint() == [
-        "split_seed",
-        "validation_fraction",
-        "max_megapixels",
-        "max_file_megabytes",
-        "check",
-        "crop_to_box",
-        "prepare",
-        "near_duplicates",
-        "prepare_size",
-    ]
-    assert set(settings_in_fingerprint()) <= set(settings_that_decide(Decides.DATASET))
+    assert set(declared(InFingerprint)) <= set(settings_that_decide(Decides.DATASET))
 
 
-def test_the_settings_that_identify_a_training_are_unchanged():
-    # If a name were added or removed, each training of an earlier release would start again in another folder.
+def test_the_fingerprint_has_the_settings_that_change_bytes():
+    of_all = {"split_seed": 0, "validation_fraction": 0.2}
+    of_images = {"max_megapixels": 50.0, "max_file_megabytes": 256.0, "check": "strict", "crop_to_box": False}
+    of_images |= {"prepare": "keep", "near_duplicates": False}
+    assert settings_in_fingerprint(settings_from({})) == of_all | of_images
+    assert settings_in_fingerprint(settings_from({"example_kind": "table", "label_column": "y"})) == of_all
+    # Only with another `prepare` does the size change bytes.
+    resized = {"prepare": "resize", "prepare_size": 128}
+    assert settings_in_fingerprint(settings_from(resized)) == of_all | of_images | resized
+    assert settings_in_fingerprint(settings_from({"prepare_size": 128})) == of_all | of_images
+
+
+def test_the_settings_that_identify_a_training():
+    # Without one of these, a training with another value would continue from a checkpoint of this one.
     assert sorted(settings_that_decide(Decides.TRAINING)) == [
         "balanced",
         "batch_size",

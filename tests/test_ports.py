@@ -1,5 +1,6 @@
 """Each test that needs a port has its own."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def test_a_port_of_another_program_is_left_out(monkeypatch: pytest.MonkeyPatch):
     taken = own_port()
     free = own_port()
     monkeypatch.setattr(ports, "PORTS", [taken, free])
-    for file in ports._locked[-2:]:
-        file.close()
+    for descriptor in ports._locked[-2:]:
+        os.close(descriptor)
     with socket.create_server((HOST, taken)):
         assert own_port() == free

@@ -21,6 +21,7 @@ from benchmarks.harness.rounds import ROOT
 from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row, Sink
+from pipeline.runs.files import RUN_FORMAT
 from tests.monitor.simulated import batches, samples
 
 STEPS_PER_EPOCH, EPOCH_S = 5000, 100
@@ -47,7 +48,8 @@ def main() -> None:
 def start_record(folder: Path) -> Sequence[Sink]:
     """Make the folder of a training. Return what writes into it, as the monitor does."""
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"settings": SETTINGS, "steps_per_epoch": STEPS_PER_EPOCH}))
+    run_json = {"format": RUN_FORMAT, "settings": SETTINGS, "steps_per_epoch": STEPS_PER_EPOCH}
+    (folder / "run.json").write_text(json.dumps(run_json))
     return RecordSink(folder / "record"), OverviewSink(folder / "overview")
 
 

@@ -71,13 +71,10 @@ def load_sizes(folder: Place, shard: Shard) -> "array[int] | None":
         index = path.read_bytes()
     except FileNotFoundError:
         return None
-    sizes = sizes_of(index)
-    # The sizes are compared, too, because a dataset of an earlier release does not state the CRC32C of its indexes.
-    is_sound = sizes is not None and (len(sizes), sum(sizes)) == (shard.examples, shard.bytes)
-    if not is_sound or shard.index_crc32c not in ("", crc32c_text(index)):
+    if crc32c_text(index) != shard.index_crc32c:
         _log.warning("%s does not match its shard, so it is not used: `index` writes it again", path)
         return None
-    return sizes
+    return sizes_of(index)
 
 
 def problem_of_index(folder: Place, shard: Shard) -> str:
@@ -88,14 +85,8 @@ def problem_of_index(folder: Place, shard: Shard) -> str:
     try:
         index = path.read_bytes()
     except FileNotFoundError:
-        return f"{path} is missing: `index` writes it again" if shard.index_crc32c else ""
-    if shard.index_crc32c:
-        is_sound = crc32c_text(index) == shard.index_crc32c
-    else:  # `index` wrote it after the commit.
-        try:
-            is_sound = index == index_of(scan_shard(folder / shard.name))
-        except (DatasetError, FileNotFoundError):  # The shard itself is damaged.
-            return ""
+        return f"{path} is missing: `index` writes it again"
+    is_sound = crc32c_text(index) == shard.index_crc32c
     return "" if is_sound else f"{path} does not match its shard: `index` writes it again"
 
 
@@ -122,7 +113,7 @@ def records_at(folder: Place, shard: Shard, numbers: Iterable[int]) -> dict[int,
 
 
 def write_indexes(folder: Place, shards: Sequence[Shard]) -> dict[str, Any]:
-    """Write the index of each shard that has none, or a damaged one. `dataset.json` is not changed.
+    """Write the index of each shard whose index is missing or damaged. `dataset.json` is not changed.
 
     Returns {"written", "present"}: the numbers of indexes that were written, and that were there.
 
@@ -149,12 +140,10 @@ def _complete(folder: Place, shard: Shard) -> bool:
         return False
     path = folder / shard.name
     try:
-        sizes = scan_shard(path)
+        index = index_of(scan_shard(path))
     except FileNotFoundError as error:
         raise DatasetError(f"{path} is missing: restore the file, or build the dataset again") from error
-    index = index_of(sizes)
-    is_sound = (len(sizes), sum(sizes)) == (shard.examples, shard.bytes)
-    if not is_sound or shard.index_crc32c not in ("", crc32c_text(index)):
+    if crc32c_text(index) != shard.index_crc32c:
         raise DatasetError(
             f"{path} does not hold what was committed ({shard.examples} records, {shard.bytes} bytes): restore the "
             "file, or build the dataset again"

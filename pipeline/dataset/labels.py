@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -25,7 +25,7 @@ from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed, load
-from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
+from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError, require_format
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 from pipeline.system.parallel import ordered_map
@@ -33,7 +33,10 @@ from pipeline.workspace import name_folder
 
 COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
-_MEND = "restore a copy of it, or write it again from the `labels` in dataset.json of the newest version"
+LABEL_MAP_FORMAT = 1
+"""The format of a state."""
+_EMPTY = f'{{"format": {LABEL_MAP_FORMAT}, "labels": [], "reservations": [], "claims": []}}'
+_MEND = f"restore a copy of it, or write {_EMPTY} with the `labels` in dataset.json of the newest version"
 _STATE = re.compile(r"([0-9]{5,})\.json")
 """The file of a state has its number as its name."""
 _log = logging.getLogger(__name__)
@@ -69,8 +72,10 @@ class LabelMap:
     claims: tuple[Claim, ...] = ()
 
     def build_of(self, label_id: int) -> str:
-        """Return the build that added a label. Empty if an earlier release added it, which kept no record of builds."""
-        return next((each.build for each in reversed(self.reservations) if each.first_id <= label_id), "")
+        """Return the build that added a label."""
+        # A person who restored the map may not know the reservations.
+        known = (each.build for each in reversed(self.reservations) if each.first_id <= label_id)
+        return next(known, "an unknown build")
 
 
 @dataclass(frozen=True)
@@ -221,7 +226,7 @@ def _holder(state: LabelMap, label_id: int) -> str:
     claims = (each for each in state.claims if each.labels > label_id and _is_recent(each))
     if claim := next(claims, None):
         return f"the commit of version {claim.version}, which is in progress or was stopped less than an hour ago"
-    return state.build_of(label_id) or "a build of an earlier release"
+    return state.build_of(label_id)
 
 
 def _is_recent(claim: Claim) -> bool:
@@ -269,7 +274,12 @@ def _latest(folder: Place) -> LabelMap:
 def _read_state(path: Place, number: int) -> LabelMap:
     """Read a state. If a damaged state were used, known labels would get other ids."""
     try:
-        state = _parse(storage.read_json(path), number)
+        content = storage.read_json(path)
+        found = content.get("format") if isinstance(content, dict) else None
+        # Ids of datasets that this version cannot read do not matter, so these datasets and their map go together.
+        mend = f"move the folder {path.parent.parent} away, and build its datasets again"
+        require_format(found, LABEL_MAP_FORMAT, path, mend)
+        state = _parse(content, number)
     except ValueError as error:
         raise DatasetError(f"label map {path} cannot be read ({error}): {_MEND}") from error
     except (KeyError, TypeError) as error:
@@ -279,9 +289,7 @@ def _read_state(path: Place, number: int) -> LabelMap:
     return state
 
 
-def _parse(content: Any, number: int) -> LabelMap:
-    if isinstance(content, list):  # An earlier release wrote it.
-        content = {"labels": content, "reservations": [], "claims": []}
+def _parse(content: Mapping[str, Any], number: int) -> LabelMap:
     labels = content["labels"]
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise TypeError("labels must be a list of texts")
@@ -299,7 +307,7 @@ def _path(folder: Place, number: int) -> Place:
 
 def _write_next(folder: Place, state: LabelMap) -> None:
     """Write the state that follows `state.number`. Raises ConflictError if that file exists with other content."""
-    content = asdict(state)
+    content = {"format": LABEL_MAP_FORMAT, **asdict(state)}
     del content["number"]
     with storage.write_new(_path(folder, state.number + 1), synced=True) as file:
         file.write(json.dumps(content, indent=0).encode("ascii"))

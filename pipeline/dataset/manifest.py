@@ -14,7 +14,7 @@ from pipeline import storage
 from pipeline.dataset.index_files import records_at
 from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, read_shard_lists, shard_to_json, write_shard_lists
 from pipeline.dataset_name import PATTERN
-from pipeline.errors import ConflictError, DatasetError
+from pipeline.errors import BadInput, ConflictError, DatasetError, require_format
 from pipeline.records import tfrecord
 from pipeline.records.format import RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
@@ -25,10 +25,9 @@ from pipeline.tables.schema import Schema
 COMMIT = "dataset.json"
 CARD = "card.html"
 REJECTED = "rejected.jsonl"
-SCHEMA_VERSION = 2
-"""`dataset.json` states this version of its layout. A reader refuses a version that it does not know."""
-LISTS_SCHEMA_VERSION = 3
-"""The version of a `dataset.json` that names lists of shards. Readers of version 2 would find no shards in it."""
+SCHEMA_VERSION = 4
+"""The format of `dataset.json` and of the files that it lists. It is part of the fingerprint of a dataset, so that a
+dataset that is built again in a new format has a folder of its own."""
 SAMPLED_RECORDS = 2000
 """At most this many records are read for sample images."""
 PARALLEL_REQUESTS = 32
@@ -82,11 +81,9 @@ class Dataset:
     window: Mapping[str, str] = field(default_factory=dict)
     """The version of each partition, of a dataset that is made of several (pipeline/sharding/window.py)."""
     hashes: Mapping[str, Any] = field(default_factory=dict)
-    """The file of the content hashes (`content_hashes.py`): its size and CRC32C. Empty in a window, and in versions of
-    earlier releases."""
-
+    """The file of the content hashes (`content_hashes.py`): its size and CRC32C. Empty in a window."""
     files: Sequence[Mapping[str, Any]] = ()
-    """Further files, which TensorFlow Datasets reads, each with its size and CRC32C. Empty in earlier releases."""
+    """Further files, which TensorFlow Datasets reads, each with its size and CRC32C."""
     table: Mapping[str, Any] = field(default_factory=dict)
     """The schema of a table (pipeline/tables/schema.py), and `preprocessing` by column (pipeline/sharding/
     table_facts.py). Empty for images."""
@@ -152,8 +149,7 @@ def list_shards(folder: Place, dataset: Dataset, max_listed: int = MAX_LISTED_SH
 
 def to_json(dataset: Dataset) -> bytes:
     """Return the content of `dataset.json`."""
-    version = LISTS_SCHEMA_VERSION if any(split.shard_lists for split in dataset.splits.values()) else SCHEMA_VERSION
-    content = {"format": "tenfold", "schema_version": version, **asdict(replace(dataset, splits={}))}
+    content = {"format": "tenfold", "schema_version": SCHEMA_VERSION, **asdict(replace(dataset, splits={}))}
     content["splits"] = {name: _split_to_json(split) for name, split in dataset.splits.items()}
     for name in ("window", "hashes", "files", "table"):
         if not content[name]:
@@ -208,7 +204,7 @@ def is_committed(folder: Place) -> bool:
 def load(folder: Place) -> Dataset:
     """Return the dataset in `folder`.
 
-    Raises DatasetError if there is none, or if this release cannot read it.
+    Raises DatasetError if there is none or it is damaged, and FormatError if another version of Tenfold wrote it.
     """
     if not folder.is_dir():
         raise DatasetError(f"{folder} is not a folder: name the folder of a version, which contains {COMMIT}")
@@ -243,10 +239,8 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
         if actual != size:
             state = "is missing" if actual is None else f"holds {actual}"
             raise _other_file(folder / name, f"should hold {size} bytes, but {state}")
-    # Datasets of earlier releases do not state the ends of their shards.
-    known = [shard for shard in shards if shard.ends]
-    ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, PARALLEL_REQUESTS)
-    for shard, actual_ends in zip(known, ends, strict=True):
+    ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), shards, PARALLEL_REQUESTS)
+    for shard, actual_ends in zip(shards, ends, strict=True):
         if actual_ends != shard.ends:
             raise _other_file(
                 folder / shard.name, "has the size of the committed shard, but another first or last record"
@@ -296,7 +290,7 @@ def last_version(folder: Place, but: str) -> Dataset | None:
     # In a bucket, each time takes a request. One after another, a year of versions would take half a minute.
     times = [commit for commit in ordered_map(_commit_time, commits, PARALLEL_REQUESTS) if commit]
     for _, path in sorted(times, reverse=True):
-        with suppress(DatasetError):  # It may have another schema version.
+        with suppress(BadInput):  # It is damaged, or another version of Tenfold wrote it.
             return load(path.parent)
     return None
 
@@ -368,11 +362,10 @@ def _size(path: Place) -> int | None:
 def _parse(folder: Place, content: Any) -> Dataset:
     if not isinstance(content, dict):
         raise ValueError("it does not contain a JSON object")
-    versions = (SCHEMA_VERSION, LISTS_SCHEMA_VERSION)
-    if content["format"] != "tenfold" or content["schema_version"] not in versions:
-        raise ValueError(f"it does not have the schema version {' or '.join(map(str, versions))}")
-    # Datasets of earlier releases have no checksum.
-    if content.pop("checksum", None) not in (None, checksum(content)):
+    if content["format"] != "tenfold":
+        raise ValueError(f"its format is {content['format']!r} instead of 'tenfold'")
+    require_format(content.get("schema_version"), SCHEMA_VERSION, folder / COMMIT, "build the dataset again")
+    if content.pop("checksum") != checksum(content):
         raise ValueError("it was changed after the commit: its content does not match its checksum")
     del content["format"], content["schema_version"]
     for name, fields in _REQUIRED_FIELDS.items():

@@ -21,12 +21,14 @@ from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
-from pipeline.errors import ConflictError, DatasetError, SettingsError
+from pipeline.errors import ConflictError, DatasetError, SettingsError, require_format
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
 from pipeline.workspace import name_folder, work_folder
 
 LATEST = "latest"
+PARTITION_FORMAT = 1
+"""The format of a partition's file."""
 _SHOWN = 10
 """An error message shows at most this many partitions."""
 _VERSION = re.compile("[0-9a-f]{16}")
@@ -128,7 +130,7 @@ def newest_partitions(settings: Settings, count: int) -> dict[str, str]:
     names = _dated(folder)[:count] or [LATEST]
     paths = [_path(folder, name) for name in names]
     contents = zip(names, paths, ordered_map(_content, paths, PARALLEL_REQUESTS), strict=True)
-    return {name: _version(path, content) for name, path, content in contents if content is not None}
+    return {name: _parse(path, content).version for name, path, content in contents if content is not None}
 
 
 def _dated(folder: Place) -> list[str]:
@@ -154,28 +156,18 @@ def _content(path: Place) -> bytes | None:
 
 
 def _swap(path: Place, before: bytes | None, after: Partition) -> None:
-    storage.swap(path, before, json.dumps(asdict(after)).encode() + b"\n")
+    content = {"format": PARTITION_FORMAT, **asdict(after)}
+    storage.swap(path, before, json.dumps(content).encode() + b"\n")
 
 
 def _parse(path: Place, content: bytes) -> Partition:
-    version = _version(path, content)
+    mend = "remove the file and build its partition again"
     try:
-        listed_ns = json.loads(content).get("listed_ns")
-        # A file of an earlier release has no time: any listing after the file was written is newer.
-        return Partition(path.stem, version, path.stat().st_mtime_ns if listed_ns is None else int(listed_ns))
-    except (ValueError, TypeError) as error:
-        raise _damaged(path, error) from error
-
-
-def _version(path: Place, content: bytes) -> str:
-    try:
-        return str(json.loads(content)["version"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Place, error: Exception) -> DatasetError:
-    return DatasetError(f"{path} does not name a version ({error!r}): remove the file and build its partition again")
+        fields = json.loads(content)
+        require_format(fields.pop("format", None), PARTITION_FORMAT, path, mend)
+        return Partition(**fields)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise DatasetError(f"{path} does not name a version ({error!r}): {mend}") from error
 
 
 def _stays(held: Partition, made: Partition) -> str:

@@ -32,18 +32,17 @@ class Shard:
     examples: int
     bytes: int
     crc32c: str
-    ends: str = ""
-    """The result of `tfrecord.ends_of`, in hexadecimal digits. Empty if unknown, as in earlier releases."""
+    ends: str
+    """The result of `tfrecord.ends_of`, in hexadecimal digits."""
     index_bytes: int = 0
     index_crc32c: str = ""
-    """Size and CRC32C of the index (index_files.py). Empty if there is none, as in gzip and in earlier releases."""
+    """Size and CRC32C of the index (index_files.py). Empty for a gzip shard, which has none."""
 
 
 def shard_to_json(shard: Shard) -> dict[str, Any]:
     """Return the entry of a shard in `dataset.json`, or in a list of shards."""
     entry = asdict(shard)
     if not shard.index_crc32c:
-        # The lists of a version must have the same bytes if an earlier release wrote its shards.
         del entry["index_bytes"], entry["index_crc32c"]
     return entry
 

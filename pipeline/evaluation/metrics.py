@@ -19,9 +19,6 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.estimates import INTERVAL_PERCENT, Array, Estimate, Statistic, bootstrapped
 from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.evaluation.one_label import TOP, Predictions
-from pipeline.evaluation.one_label import confident_mistakes as confident_mistakes
-from pipeline.evaluation.one_label import confusions as confusions
-from pipeline.evaluation.one_label import per_class as per_class
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.scales import rounded
 from pipeline.evaluation.table_classes import ClassPredictions

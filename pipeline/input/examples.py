@@ -114,10 +114,6 @@ def shuffle_elements(dataset: Dataset, shuffle_bytes: int) -> int:
 
 
 def buffered_bytes(dataset: Dataset) -> int:
-    """Return the memory of a training example of average size in the shuffle buffer, at least 1.
-
-    That of images is the size of their files: the rest is less than 1% of a photograph, and if it counted, a training
-    of an earlier release would continue in another order.
-    """
+    """Return the memory of a training example of average size in the shuffle buffer."""
     split = dataset.splits["train"]
-    return max(1, split.bytes // max(split.examples, 1) + (_BUFFER_BYTES if dataset.table else 0))
+    return split.bytes // max(split.examples, 1) + _BUFFER_BYTES

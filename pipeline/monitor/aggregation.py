@@ -100,10 +100,6 @@ class Interval:
         return max(2.0, (time - (self._begin or time)) / self._share, len(self._sums) / 50)
 
 
-Windows, Window = Intervals, Interval
-"""Earlier names of these classes, which sinks of users may import. A "window" now means the newest partitions only."""
-
-
 def split_maxima(intervals: "pandas.DataFrame") -> "tuple[pandas.DataFrame, pandas.DataFrame]":
     """Return the means and the maxima of a table of intervals, as two tables with the same names of columns."""
     maxima = [name for name in intervals.columns if name.endswith(HIGHEST)]

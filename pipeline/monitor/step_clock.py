@@ -55,9 +55,6 @@ class StepClock:
         """Book the wait for a checkpoint."""
         self._times.checkpoint_s += self._passed()
 
-    # Earlier names of these methods, which loops of users may call.
-    waited, computed, hosted, stood_still = add_wait, add_compute, add_host, add_checkpoint
-
     def take(self) -> StepTimes:
         """Return the times that were booked since the last call."""
         self._times.host_s += self._paused_s() - self._paused_until

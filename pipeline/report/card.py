@@ -375,8 +375,7 @@ def duplicate_tables(duplicates: Iterable[Mapping[str, Any]]) -> list[tuple[str,
     for row in duplicates:
         group = row["images"]
         (equal if row["kind"] == "equal" else alike).add(group)
-        # Datasets of earlier releases list no labels here.
-        if row["kind"] == "equal" and len({frozenset(each.get("labels") or ()) for each in group}) > 1:
+        if row["kind"] == "equal" and len({frozenset(each["labels"]) for each in group}) > 1:
             contradictory.add(group)
     tables = (
         ("Equal images with different labels", contradictory, "equal to it"),

@@ -78,13 +78,13 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
 
 
 def verdict(run: RecordedRun) -> str:
-    """Return the verdict, with advice if the settings are those of this version."""
+    """Return the verdict, with advice if the settings are valid here."""
     records = {index: (run.steps[index], samples) for index, samples in run.servers.items()}
     diagnosis = diagnose_servers(records, run.files.host.get("cores"), run.epochs)
     try:
         settings = settings_from(run.files.settings)
         return with_advice(diagnosis, settings, run.dataset.get("settings") or {})
-    # A run of another version: its settings may be unknown here, but its verdict still holds.
+    # This machine may lack a kind of source that the run used. Its verdict still holds.
     except SettingsError:
         return diagnosis.sentence
 
@@ -173,5 +173,4 @@ def _used(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the settings that have an effect on this kind of examples."""
     if not settings:
         return settings
-    kind = OnlyFor.TABLES if settings.get("example_kind") == "table" else OnlyFor.IMAGES
-    return {name: settings[name] for name in settings_for(kind, settings)}
+    return {name: settings[name] for name in settings_for(OnlyFor.of(settings.get("example_kind", "")), settings)}

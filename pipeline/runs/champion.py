@@ -15,12 +15,13 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from pipeline import storage
-from pipeline.errors import PromotionError
+from pipeline.errors import PromotionError, require_format
 from pipeline.runs.run import ABOUT, find_exported_model
 from pipeline.storage import Place, place_of
 from pipeline.workspace import champion_folder
 
 POINTER = "champion.json"
+POINTER_FORMAT = 1
 PROMOTE: Final = "promote"
 ROLLBACK: Final = "rollback"
 
@@ -87,6 +88,7 @@ def load_pointer(place: Place) -> Pointer:
 
     Raises:
         PromotionError: If the file is damaged.
+        FormatError: If another version of Tenfold wrote it.
     """
     try:
         content = place.read_bytes()
@@ -94,10 +96,12 @@ def load_pointer(place: Place) -> Pointer:
     except (FileNotFoundError, NotADirectoryError):
         return Pointer(place, None, ())
     try:
-        history = tuple(Entry(**entry) for entry in json.loads(content)["history"])
+        fields = json.loads(content)
+        require_format(fields.get("format"), POINTER_FORMAT, place, "move it away and promote a run by hand")
+        history = tuple(Entry(**entry) for entry in fields["history"])
         # Rollbacks without a promotion before them raise IndexError here, and not later in each reader.
         effective_promotions(history)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise PromotionError(
             f"{place} cannot be read ({error}): restore a copy of it, or move it away and promote a run by hand"
         ) from error
@@ -144,6 +148,7 @@ def _move(pointer: Pointer, entry: Entry) -> None:
     history = (*pointer.history, entry)
     champion = effective_promotions(history)[-1]
     content = {
+        "format": POINTER_FORMAT,
         # For programs that follow the pointer and need no history.
         "champion": {name: getattr(champion, name) for name in ("run", "export", "dataset_version", "metrics")},
         "history": [asdict(each) for each in history],

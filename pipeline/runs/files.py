@@ -1,7 +1,7 @@
 """The JSON files of a run, and their one reader. Imports no TensorFlow.
 
-A run may be under way, may have been killed, and may be of an earlier version, so any file and any value may be
-missing. How a reader goes on then depends on what it is for:
+A run may be under way or may have been killed, so any file may be missing. How a reader goes on then depends on what it
+is for:
 
 - `read_required` fails. A process that continues the run reads so.
 - `read_optional` returns None if the file is missing, and fails if it is damaged. The list of trainings reads so: it
@@ -16,10 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import storage
+from pipeline.errors import require_format
 from pipeline.storage import Place
 
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
+RUN_FORMAT = 1
+"""The format of all files of a run, the record included, which `run.json` states.
+
+Increase it also if a setting is removed or renamed: `run.json` holds the settings.
+"""
+
+
+def require_run_format(run_json: Mapping[str, Any], folder: Place) -> None:
+    """Refuse a run of another version of Tenfold, by the content of its `run.json`.
+
+    Raises:
+        FormatError: If its files have another format.
+    """
+    require_format(run_json.get("format"), RUN_FORMAT, folder / RUN, "train again")
 
 
 def read_required(file: Place) -> Any:
@@ -58,10 +73,7 @@ def read_or_empty(file: Place) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The contents of the small JSON files of a training. The content of a missing file is empty.
-
-    A property returns what stands for a value that a run of an earlier version lacks.
-    """
+    """The contents of the small JSON files of a training. The content of a missing file is empty."""
 
     run: Mapping[str, Any]
     """What is trained (`run.json`)."""
@@ -74,7 +86,7 @@ class RunFiles:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The settings of the training, which may be those of an earlier version."""
+        """The settings of the training."""
         return self.run.get("settings") or {}
 
     @property
@@ -89,13 +101,8 @@ class RunFiles:
 
     @property
     def steps_per_epoch(self) -> int:
-        """The number of steps of an epoch; 0 if it is not known, as in runs of earlier versions."""
+        """The number of steps of an epoch; 0 if it is not known."""
         return int(self.run.get("steps_per_epoch") or 0)
-
-    @property
-    def batch_size(self) -> int:
-        """Examples of a step, over all servers; 0 if it is not known."""
-        return int(self.settings.get("batch_size") or 0)
 
     @property
     def num_training_servers(self) -> int:
@@ -121,9 +128,16 @@ class RunFiles:
 
 
 def load_files(folder: Path) -> RunFiles:
-    """Read the files of a training, whatever state they are in."""
+    """Read the files of a training, whatever state they are in.
+
+    Raises:
+        FormatError: If another version of Tenfold wrote them.
+    """
+    run_json = read_or_empty(folder / RUN)
+    if run_json:
+        require_run_format(run_json, folder)
     return RunFiles(
-        run=read_or_empty(folder / RUN),
+        run=run_json,
         result=read_or_empty(folder / RESULT),
         verdict=read_or_empty(folder / VERDICT),
         promotion=read_or_empty(folder / PROMOTION),

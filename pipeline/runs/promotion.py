@@ -32,8 +32,8 @@ from pipeline.evaluation.metrics import Answers, difference, load_predictions
 from pipeline.evaluation.scales import LOWER_IS_BETTER, SCALES, shown
 from pipeline.runs import champion
 from pipeline.runs.champion import Entry, Pointer, pointer_of
-from pipeline.runs.files import PROMOTION, RUN, read_required
-from pipeline.runs.run import ABOUT, find_exported_model, load_result, take_failure
+from pipeline.runs.files import PROMOTION, RUN, read_required, require_run_format
+from pipeline.runs.run import find_exported_model, load_about, load_result, take_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import environment_of_tensorflow
 from pipeline.workspace import workspace_of
@@ -114,14 +114,14 @@ def load_candidate(run: Place) -> Candidate:
     if result is None:
         raise SourceError(f"{place} has no complete training: there is no result.json")
     run_json = read_required(place / RUN)
-    is_simulated = bool(run_json["settings"].get("simulated_step_ms"))  # Trainings of earlier releases lack it.
+    require_run_format(run_json, place)
     return Candidate(
         run=place,
         export=export,
         dataset=place_of(run_json["dataset"]),
-        about=storage.read_json(export / ABOUT),
+        about=load_about(export),
         result=result,
-        is_simulated=is_simulated,
+        is_simulated=bool(run_json["settings"]["simulated_step_ms"]),
     )
 
 
@@ -176,7 +176,7 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
         return Verdict(True, f"promoted: the first model of {candidate.about['dataset']!r}")
     if not champion.is_there:
         return Verdict(True, f"promoted without a comparison: the champion's model {champion.export} is missing")
-    about = storage.read_json(place_of(champion.export) / ABOUT)
+    about = load_about(place_of(champion.export))
     if difference := _difference(candidate.about, about, short_name(champion.run)):
         advice = f"To promote it anyway, run `python -m pipeline promote {candidate.run}`"
         return Verdict(False, f"not promoted: {difference}. {advice}")
@@ -262,21 +262,14 @@ def short_name(run: str) -> str:
 
 def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> tuple[Answers, Answers]:
     """Return what the champion and the candidate say of the candidate's validation images."""
-    ours = _kept(candidate.run) or _evaluated(candidate.export, candidate.dataset, output)
-    theirs = None
+    ours, theirs = load_predictions(candidate.run), None
     if champion.dataset_version == candidate.about["dataset_version"]:
-        theirs = _kept(place_of(champion.run))
+        with suppress(FileNotFoundError):  # A person may have kept only the exported model of the champion's run.
+            theirs = load_predictions(place_of(champion.run))
     # Stored predictions only count if they are about the same examples in the same order.
     if theirs is None or not np.array_equal(theirs.label, ours.label):
         theirs = _evaluated(place_of(champion.export), candidate.dataset, output)
     return theirs, ours
-
-
-def _kept(run: Place) -> Answers | None:
-    try:
-        return load_predictions(run)
-    except FileNotFoundError:  # Trainings of the first releases have no predictions.
-        return None
 
 
 def _evaluated(export: Place, dataset: Place, output: int) -> Answers:

@@ -34,7 +34,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import is_zipfile
 
 from pipeline import storage
 from pipeline.config import Decides, Settings, settings_from, settings_that_decide
@@ -46,13 +45,24 @@ from pipeline.errors import (
     TrainingError,
     error_from_json,
     error_to_json,
+    require_format,
 )
 from pipeline.evaluation.metrics import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
 from pipeline.monitor.verdict import Verdict, diagnose_run, numbers
 from pipeline.rendezvous.servers import SERVERS, Server
-from pipeline.runs.files import BEST, FAILURE, MICRO_BATCHES, RESULT, RUN, read_optional, read_required
+from pipeline.runs.files import (
+    BEST,
+    FAILURE,
+    MICRO_BATCHES,
+    RESULT,
+    RUN,
+    RUN_FORMAT,
+    read_optional,
+    read_required,
+    require_run_format,
+)
 from pipeline.storage import Place, crc32c_of
 from pipeline.workspace import place_hash, run_folder
 
@@ -61,6 +71,8 @@ EXIT_PREEMPTED = 75
 LOCK_WAIT_S = 60.0
 """A retry waits this many seconds for the trainer of a killed task to finish its checkpoint."""
 EXPORT, ABOUT = "export", "about.json"
+EXPORT_FORMAT = 1
+"""The format of an exported model, which `about.json` states."""
 _log = logging.getLogger(__name__)
 
 
@@ -80,7 +92,7 @@ class Run:
     dag: str = ""
     """Id of the DAG that trains. Another DAG may have the same run ids."""
     steps_per_epoch: int = 0
-    """Steps of an epoch. 0 in runs of earlier versions."""
+    """Steps of an epoch."""
 
     @property
     def server(self) -> Server:
@@ -136,9 +148,6 @@ def _key(settings: Settings, dataset_version: str) -> str:
     content["dataset"] = dataset_version
     if settings.weights:
         content["weights"] = f"{crc32c_of(Path(settings.weights)):08x}"  # The content decides, not the path.
-    # This setting is newer than the others. Only if it is on does it count, so that older trainings keep their folders.
-    if not settings.simulated_step_ms:
-        del content["simulated_step_ms"]
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
@@ -171,7 +180,7 @@ def find_training(place: Place) -> Place:
 
 def save_run(run: Run) -> None:
     """Write `run.json`."""
-    content = {**asdict(run), "folder": str(run.folder), "settings": run.settings.model_dump()}
+    content = {"format": RUN_FORMAT, **asdict(run), "folder": str(run.folder), "settings": run.settings.model_dump()}
     _write(run.folder / RUN, content)
 
 
@@ -180,11 +189,14 @@ def load_run(folder: Path) -> Run:
 
     Raises:
         DatasetError: If there is none.
+        FormatError: If another version of Tenfold wrote it.
     """
     try:
         content = read_required(folder / RUN)
     except FileNotFoundError as error:
         raise DatasetError(f"{folder} is not the folder of a run: it has no run.json") from error
+    require_run_format(content, folder)
+    del content["format"]
     # The folder itself counts, not the stored one: a run may have been moved, or fetched to another worker.
     return Run(**{**content, "folder": folder, "settings": settings_from(content["settings"])})
 
@@ -196,8 +208,8 @@ class Best:
     epoch: int
     model: str
     metrics: dict[str, float]
-    crc32c: str = ""
-    """Checksum of the file of the model, as 8 hex digits. Empty if an earlier release wrote it."""
+    crc32c: str
+    """Checksum of the file of the model, as 8 hex digits."""
 
 
 def save_best(run: Run, best: Best) -> None:
@@ -258,10 +270,21 @@ def find_exported_model(place: Place) -> Place:
     raise SourceError(f"{place} has no exported model: give the folder of a complete run, or its {EXPORT}/")
 
 
+def load_about(export: Place) -> dict[str, Any]:
+    """Return what `about.json` says about an exported model.
+
+    Raises:
+        FormatError: If another version of Tenfold exported it.
+    """
+    about: dict[str, Any] = storage.read_json(export / ABOUT)
+    mend = "train the model again, or if it is the champion, promote another run by hand"
+    require_format(about.get("format"), EXPORT_FORMAT, export / ABOUT, mend)
+    return about
+
+
 def _has_model(run: Run, best: Best) -> bool:
     path = _model_of(run, best)
-    # Earlier releases stored no checksum. A `.keras` file is a zip file, whose directory is at its end.
-    is_whole = path.exists() and (f"{crc32c_of(path):08x}" == best.crc32c if best.crc32c else is_zipfile(path))
+    is_whole = path.exists() and f"{crc32c_of(path):08x}" == best.crc32c
     if not is_whole:
         _log.warning(
             "%s, the best model at epoch %d, is damaged: the next best model is used instead", path, best.epoch

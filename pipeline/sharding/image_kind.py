@@ -32,16 +32,6 @@ class Kind(ExampleKind):
         """Return the versions of the decoders and encoders of images."""
         return codec_versions(gzip=gzip, perceptual_hash=perceptual_hash)
 
-    def settings_of_bytes(self, settings: "Settings") -> dict[str, Any]:
-        """Return all settings with `InFingerprint` in pipeline/config.py."""
-        from pipeline.config import settings_in_fingerprint  # Imports Pydantic. Only the plan needs it.
-
-        values = {name: getattr(settings, name) for name in settings_in_fingerprint()}
-        if settings.prepare == "keep":
-            # It has no effect then, and the same bytes must have the same version.
-            del values["prepare_size"]
-        return values
-
     def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
         """Return the features of the format."""
         return records.features()

@@ -62,10 +62,6 @@ class ExampleKind(ABC):
         """Return the versions of all decoders and encoders whose change could change a dataset, by name."""
 
     @abstractmethod
-    def settings_of_bytes(self, settings: "Settings") -> dict[str, Any]:
-        """Return the settings that are part of the fingerprint by their value."""
-
-    @abstractmethod
     def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
         """Return the type of each feature of a record."""
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import storage
-from pipeline.config import Settings
+from pipeline.config import Settings, settings_in_fingerprint
 from pipeline.dataset.labels import labels_of_file, proposed_labels, reserve_labels
-from pipeline.dataset.manifest import is_committed, last_version, load, require_shards
+from pipeline.dataset.manifest import SCHEMA_VERSION, is_committed, last_version, load, require_shards
 from pipeline.dataset.partitions import save_listed
-from pipeline.errors import SettingsError, SourceError
+from pipeline.errors import SettingsError, SourceError, require_format
 from pipeline.records.format import RecordFormat
 from pipeline.sharding import plan
 from pipeline.sharding.expected_size import expected_bytes, log_size
@@ -28,10 +28,10 @@ from pipeline.sharding.kinds import ExampleKind, kind_of
 from pipeline.sharding.merge import Piece, to_line
 from pipeline.sharding.order import Order
 from pipeline.sharding.quality_facts import DUPLICATES, planned_facts, skipped_by_name
-from pipeline.sharding.ranges import PLAN_FORMAT, WRITER_VERSION, RangePlan, ShardSpec
+from pipeline.sharding.ranges import PLAN_AGAIN, PLAN_FORMAT, WRITER_VERSION, RangePlan, ShardSpec, to_header
 from pipeline.sharding.sort import SplitRule
 from pipeline.snapshot.part import TRAIN
-from pipeline.snapshot.snapshot import Snapshot, load_snapshot_to_plan
+from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
@@ -61,9 +61,10 @@ class Plan:
     """Whether the dataset is committed already. If so, `ranges` is empty."""
     ranges: list[str]
     """Plan files, one for each task."""
-    in_label_map: bool = False
-    """Whether the ids of the labels come from the label map of the dataset name, and not from a user's file. Plans of
-    earlier releases do not have this field."""
+    in_label_map: bool
+    """Whether the ids of the labels come from the label map of the dataset name, and not from a user's file."""
+    listed_ns: int
+    """When the listing of the snapshot began, in Unix nanoseconds."""
     table: dict[str, Any] = field(default_factory=dict)
     """The field `table` of `dataset.json`. Empty for images."""
 
@@ -78,7 +79,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     """
     # A person is asked only once, even if another run adds labels and the plan is made again.
     ask = cache(ask) if ask else None
-    snapshot = load_snapshot_to_plan(snapshot_path)
+    snapshot = load_snapshot(snapshot_path)
     storage.sweep(snapshot_path.parent)  # A killed attempt may have been sorting a part.
     order = _order(snapshot, settings)
     shards = plan.shard_counts(order.images, settings.train_shards, settings.num_training_servers)
@@ -164,18 +165,19 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
         snapshot=str(snapshot_path),
         labels=labels,
         records=record_format(settings, snapshot),
-        settings=kind_of(snapshot).settings_of_bytes(settings),
+        settings=settings_in_fingerprint(settings),
         quality={},
         complete=True,
         ranges=[],
         in_label_map=not settings.label_map,
+        listed_ns=snapshot.started_ns,
     )
 
 
 def _save_plan(settings: Settings, whole_plan: Plan) -> Place:
     path = work_folder(settings, whole_plan.version) / "plan.json"
     with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps(asdict(whole_plan), indent=1).encode())
+        file.write(json.dumps({"format": PLAN_FORMAT, **asdict(whole_plan)}, indent=1).encode())
     storage.sync_folder(path.parent)
     return path
 
@@ -183,12 +185,13 @@ def _save_plan(settings: Settings, whole_plan: Plan) -> Place:
 def load_plan(path: Place) -> Plan:
     """Read the plan that `make_plan` wrote to `path`.
 
-    Raises SettingsError if the file is not a plan.
+    Raises SettingsError if the file is not a plan, and FormatError if another version of Tenfold wrote it.
     """
     try:
         content = storage.read_json(path)
+        require_format(content.pop("format", None), PLAN_FORMAT, path, PLAN_AGAIN)
         return Plan(**{**content, "records": RecordFormat(**content["records"])})
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingsError(f"{path} does not contain a plan: give the path that `shard` returned") from error
 
 
@@ -204,8 +207,9 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
         "texts": snapshot.texts,
         "records": asdict(record_format(settings, snapshot)),
         "shards": shard_counts,
-        **kind.settings_of_bytes(settings),
+        "settings": settings_in_fingerprint(settings),
         "writer": WRITER_VERSION,
+        "schema": SCHEMA_VERSION,
         "codecs": _codecs(kind, settings),
         **kind.fingerprinted(snapshot),
     }
@@ -253,8 +257,6 @@ def _write_plan_files(
     for of_range, pieces in zip(ranges, _pieces(order, ranges), strict=True):
         header = RangePlan(
             version=whole_plan.version,
-            writer=WRITER_VERSION,
-            format=PLAN_FORMAT,
             origin=snapshot.origin,
             labels=whole_plan.labels,
             texts=snapshot.texts,
@@ -268,7 +270,7 @@ def _write_plan_files(
         )
         path = folder / f"{of_range[0].name}--{of_range[-1].name}.jsonl"
         with storage.write_whole(path, synced=True) as file:
-            file.write(json.dumps(asdict(header)).encode() + b"\n")
+            file.write(to_header(header))
             file.writelines(map(to_line, pieces))
         yield str(path)
     # `plan.json` names these files and is written next, so their names must be on the disk first.

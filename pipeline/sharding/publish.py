@@ -42,7 +42,7 @@ from pipeline.sharding.results import ShardResult, load_hashes, load_result, rem
 from pipeline.sharding.totals import Totals
 from pipeline.snapshot.part import TRAIN, VALIDATION
 from pipeline.snapshot.skipped import SKIPPED
-from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path, started_ns
+from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance
@@ -163,8 +163,8 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
     else:
         _commit(plan, plan_path, settings, write_card, ask)
     name = partition_of(settings)
-    # For a plan of an earlier release, only its snapshot has the time when the source was listed.
-    listed_ns = last_listed(settings, plan.version) or started_ns(place_of(plan.snapshot))
+    # The source may have been listed again since the plan.
+    listed_ns = max(plan.listed_ns, last_listed(settings, plan.version))
     save_partition(folder.parent, Partition(name, plan.version, listed_ns), partial(last_listed, settings))
     # This comes last, because until the commit a retry copies these files again.
     _remove_copied(plan)

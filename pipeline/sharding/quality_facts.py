@@ -19,7 +19,7 @@ from pipeline.sharding.duplicates import (
     near_groups,
 )
 from pipeline.sharding.equal_images import equal_images
-from pipeline.sharding.kinds import ExampleKind, kind_of
+from pipeline.sharding.kinds import kind_of
 from pipeline.sharding.order import Order
 from pipeline.sharding.statistics import drift
 from pipeline.sharding.totals import Totals
@@ -41,7 +41,7 @@ def planned_facts(
     """
     kind = kind_of(snapshot)
     facts: Quality = {
-        **unit_of(kind),
+        "unit": kind.noun,
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
         **equal_images(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
@@ -61,11 +61,6 @@ def planned_facts(
     with_images = {*snapshot.classes, *snapshot.box_labels, *facts["classes_gone"]}
     facts["classes_unused"] = [label for label in labels if label not in with_images]
     return facts
-
-
-def unit_of(kind: ExampleKind) -> dict[str, str]:
-    """Return the field `unit`, the word for an example. Images have none, because earlier releases knew only images."""
-    return {} if kind.noun == "image" else {"unit": kind.noun}
 
 
 def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:

@@ -5,10 +5,10 @@ This module is light to import, like all modules of a shard task, which starts i
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
-from pipeline.errors import SettingsError
+from pipeline.errors import require_format
 from pipeline.images.examine import Rules
 from pipeline.records.format import RecordFormat
 from pipeline.snapshot.raw_image import Origin
@@ -17,8 +17,10 @@ from pipeline.storage import Place
 WRITER_VERSION = 3
 """Increase this if the same images with the same codecs would give other bytes. All datasets then get new versions."""
 
-PLAN_FORMAT = 2
-"""The format of the lines that follow the first one: in format 1, which is still read, these are the rows."""
+PLAN_FORMAT = 3
+"""The format of plan files and of the whole plan, `plan.json`."""
+PLAN_AGAIN = "run the `shard` stage again, from its plan (in Airflow: clear `shard.plan` and all tasks after it)"
+"""What to do about a plan that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,6 @@ class RangePlan:
     """The first line of a plan file."""
 
     version: str
-    writer: int
-    """The WRITER_VERSION of the release that wrote the plan."""
     origin: Origin
     labels: list[str]
     texts: dict[str, str]
@@ -47,10 +47,8 @@ class RangePlan:
     """Folder in which shards are written."""
     published: str
     """Folder in which shards are published; the same folder if it is in the workspace."""
-    codecs: dict[str, str] = field(default_factory=dict)
-    """The `codec_versions` of the version. Empty in plans of earlier releases."""
-    format: int = 1
-    """The PLAN_FORMAT of the release that wrote the plan."""
+    codecs: dict[str, str]
+    """The `codec_versions` of the version."""
     table: dict[str, Any] = field(default_factory=dict)
     """The schema of a table. Empty for images."""
 
@@ -60,6 +58,12 @@ class RangePlan:
         return sum(spec.images for spec in self.shards)
 
 
+def to_header(range_plan: RangePlan) -> bytes:
+    """Return the first line of a plan file."""
+    content = {"format": PLAN_FORMAT, "writer": WRITER_VERSION, **asdict(range_plan)}
+    return json.dumps(content).encode() + b"\n"
+
+
 def load_range(path: Place) -> RangePlan:
     """Read only the first line of a plan file."""
     with path.open("rb") as file:
@@ -67,14 +71,15 @@ def load_range(path: Place) -> RangePlan:
 
 
 def read_range(file: IO[bytes]) -> RangePlan:
-    """Read the first line of a plan file, up to its pieces. Raises SettingsError if another release planned it."""
+    """Read the first line of a plan file, up to its pieces.
+
+    Raises FormatError if another version of Tenfold wrote the plan, or would write other bytes.
+    """
     content = json.loads(file.readline())
-    # The version identifies the bytes that the other release would write, and this release may write other bytes.
-    if content.get("writer") != WRITER_VERSION or content.get("format", 1) > PLAN_FORMAT:
-        raise SettingsError(
-            f"another release of Tenfold planned version {content['version']}: run the `shard` stage again, from its "
-            "plan (in Airflow: clear `shard.plan` and all tasks after it)"
-        )
+    path = f"the plan of version {content['version']}"
+    require_format(content.pop("format", None), PLAN_FORMAT, path, PLAN_AGAIN)
+    # The version of the dataset identifies the bytes that the writer of that time would write.
+    require_format(content.pop("writer", None), WRITER_VERSION, path, PLAN_AGAIN)
     content["shards"] = [ShardSpec(**spec) for spec in content["shards"]]
     content["records"], content["rules"] = RecordFormat(**content["records"]), Rules(**content["rules"])
     content["origin"] = Origin(**content["origin"])

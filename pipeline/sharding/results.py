@@ -67,7 +67,7 @@ def load_result(plan_path: Place, shard: str) -> ShardResult | None:
     try:
         result = ShardResult(**storage.read_json(results_folder(plan_path) / f"{shard}.json"))
         hashed = hashes_path(plan_path, shard).stat().st_size
-    # A file that does not parse was torn by a power loss. One with other fields comes from another release.
+    # A file that does not parse was torn by a power loss. Another version of Tenfold may have written other fields.
     except (FileNotFoundError, ValueError, TypeError):
         return None
     return result if hashed == result.examples * HASH_BYTES else None

@@ -72,7 +72,7 @@ class Statistics:
     def from_json(cls, content: Mapping[str, Any]) -> "Statistics":
         """Return the statistics that `to_json` described.
 
-        Raises ValueError if the bins have other edges, because another release wrote them.
+        Raises ValueError if the bins have other edges.
         """
         statistics = cls()
         statistics.images, statistics.bytes = content["images"], content["bytes"]

@@ -18,7 +18,6 @@ from pipeline.tables.read import feature_kinds, text_of
 from pipeline.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from pipeline.config import Settings
     from pipeline.sharding.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
@@ -41,12 +40,6 @@ class Kind(ExampleKind):
     def codecs(self, *, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
         """Return the version of the encoding of rows."""
         return row_codec_versions(gzip=gzip)
-
-    def settings_of_bytes(self, settings: "Settings") -> dict[str, Any]:
-        """Return the settings of the split. The others are about images."""
-        from pipeline.sharding.sort import SplitRule
-
-        return {name: getattr(settings, name) for name in SplitRule._fields}
 
     def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
         """Return the type of each column in the records."""

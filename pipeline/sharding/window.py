@@ -44,18 +44,16 @@ from pipeline.dataset.manifest import (
 from pipeline.errors import DatasetError
 from pipeline.sharding.gate import Ask, decide, findings, notices
 from pipeline.sharding.kinds import kind_of
-from pipeline.sharding.quality_facts import DUPLICATES, Quality, unit_of
+from pipeline.sharding.quality_facts import DUPLICATES, Quality
 from pipeline.sharding.shared_images import Examples, shared_facts
 from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
-from pipeline.workspace import hashes_folder, name_folder
+from pipeline.workspace import name_folder
 
 LISTS = (REJECTED, DUPLICATES)
 ID_LENGTH = 16
 """The id of a window has this many hexadecimal digits, as many as a version."""
-_CHECKED = 2
-"""This number is part of the id, so that windows of earlier releases, which have no leak check, are not used."""
 _log = logging.getLogger(__name__)
 
 
@@ -97,7 +95,7 @@ def _load(folder: Place, named: tuple[str, str]) -> Dataset:
 
 
 def _fingerprint(versions: Sequence[Dataset]) -> str:
-    names = json.dumps([_CHECKED, *(each.version for each in versions)])
+    names = json.dumps([each.version for each in versions])
     return hashlib.blake2b(names.encode(), digest_size=16).hexdigest()
 
 
@@ -144,14 +142,7 @@ def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
     split, different images of one group (a person, a scene) could be on both sides. Content hashes find only equal
     images.
     """
-    settings = dataset.settings
-    sides = [
-        (
-            "split_seed",
-            settings.get("split_seed", settings.get("seed")),
-        ),  # In earlier releases, `seed` was also the seed of the split.
-        ("validation_fraction", settings.get("validation_fraction")),
-    ]
+    sides = [(name, dataset.settings[name]) for name in ("split_seed", "validation_fraction")]
     kind = ("the kind of examples", kind_of(dataset).nouns)
     labels = [(f"label {number}", label) for number, label in enumerate(dataset.labels)]
     return [kind, *asdict(dataset.records).items(), *sides, *labels]
@@ -172,7 +163,7 @@ def _write(
     folder = window.parent.parent
     for each in versions:
         require_shards(folder / each.version, each)
-    quality = _facts(folder, versions, partitions, settings)
+    quality = _facts(folder, versions, partitions)
     for notice in notices(quality):
         _log.warning(notice)
     all_findings = findings(quality, settings)
@@ -199,14 +190,14 @@ def _join_list(window: Place, versions: Sequence[Dataset], name: str) -> ListWri
     return joined
 
 
-def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, str], settings: Settings) -> Quality:
+def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, str]) -> Quality:
     """Return the facts about all versions together on which the data gate decides."""
     kind = kind_of(versions[0])
     parts = [(number, split) for number, each in enumerate(versions) for split in each.splits]
     counts = [versions[number].splits[split].examples for number, split in parts]
     ends = np.cumsum(counts)
     examples = Examples(
-        hashes=_hashes(folder, versions, settings),
+        hashes=_hashes(folder, versions),
         held_back=np.repeat([split != TRAIN for _, split in parts], counts),
         versions=np.repeat(np.array([number for number, _ in parts], np.int16), counts),
     )
@@ -217,16 +208,16 @@ def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, 
         dataset, position = versions[number], index - int(ends[part]) + counts[part]
         return f"{_partition(dataset, partitions)}: {kind.key_at(folder / dataset.version, dataset, split, position)}"
 
-    return {**unit_of(kind), **shared_facts(examples, name)}
+    return {"unit": kind.noun, **shared_facts(examples, name)}
 
 
-def _hashes(folder: Place, versions: Sequence[Dataset], settings: Settings) -> NDArray[np.uint64]:
+def _hashes(folder: Place, versions: Sequence[Dataset]) -> NDArray[np.uint64]:
     """Return the content hashes of all examples, in the order of the versions, each as two numbers."""
     total = sum(split.examples for each in versions for split in each.splits.values())
     hashes = np.empty((total, 2), "<u8")
     start = 0
     for each in versions:
-        content = load_hashes(folder / each.version, each, hashes_folder(settings, each.version))
+        content = load_hashes(folder / each.version, each)
         of_version = np.frombuffer(content, "<u8").reshape(-1, 2)
         hashes[start : start + len(of_version)] = of_version
         start += len(of_version)

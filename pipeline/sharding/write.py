@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline import storage
 from pipeline.allowed import require_output, require_source
@@ -42,7 +42,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
         advance(sum(spec.images for spec in finished))
         # One stream for all shards: while a shard is uploaded, the images of the next one are downloaded.
-        lines = _lines(_rows(range_plan, file), range_plan.shards, finished)
+        lines = _lines(merged_lines(read_pieces(file)), range_plan.shards, finished)
         examples = kind_of(range_plan).examples(range_plan)
         rows = examples.read(lines)
         # A disk takes as long to sync a shard as this process takes to write it, so both happen at the same time.
@@ -72,21 +72,15 @@ def write_allowed_plan_file(path: str) -> int:
     plan_path = place_of(path)
     with plan_path.open("rb") as file:
         range_plan = read_range(file)
-        if not range_plan.codecs:
-            raise SettingsError(
-                f"an earlier release planned version {range_plan.version}: make the plan again with `build` or `shard` "
-                "(in Airflow: clear `shard.plan` and all tasks after it)"
-            )
         for folder in (plan_path.parent, range_plan.written, range_plan.origin.cache):
             if folder:
                 require_output(place_of(str(folder)))
         start = file.tell()
-        if range_plan.format > 1:
-            for folder in {str(place_of(piece.lines).parent) for piece in read_pieces(file)}:
-                require_output(place_of(folder))
-            file.seek(start)
+        for folder in {str(place_of(piece.lines).parent) for piece in read_pieces(file)}:
+            require_output(place_of(folder))
+        file.seek(start)
         if kind_of(range_plan).has_files:
-            for rows in from_lines(_rows(range_plan, file)):
+            for rows in from_lines(merged_lines(read_pieces(file))):
                 for row in rows:
                     require_source(place_of_key(range_plan.origin, row.key))
     return write_plan_file(path)
@@ -95,8 +89,6 @@ def write_allowed_plan_file(path: str) -> int:
 def _require_codecs(range_plan: RangePlan) -> None:
     """Refuse to write with codecs that may give other bytes than the version promises."""
     planned = range_plan.codecs
-    if not planned:  # An earlier release made the plan.
-        return
     gzip = range_plan.records.compression == "gzip"
     here = kind_of(range_plan).codecs(gzip=gzip, perceptual_hash="imagehash" in planned)
     different = [
@@ -128,11 +120,6 @@ def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> No
     # Without a result, `write_new` compares the file with the new one instead.
     if result is not None and path.exists():
         remove_torn(path, result)
-
-
-def _rows(range_plan: RangePlan, file: IO[bytes]) -> Iterator[bytes]:
-    """Yield all rows of a plan file whose first line was read."""
-    return merged_lines(read_pieces(file)) if range_plan.format > 1 else iter(file)
 
 
 def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collection[ShardSpec]) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ import google_crc32c
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.errors import FileSystemError, SettingsError, SourceError
+from pipeline.errors import BadInput, FileSystemError, SourceError
 from pipeline.images.rejection import why_unread
 from pipeline.preflight import preflight
 from pipeline.snapshot.fetch import fetch_images
@@ -261,7 +261,7 @@ def _known_parts(settings: Settings) -> Iterator[tuple[list[Part], int]]:
     # The name of a snapshot ends in a hash of its source: another source may have the same keys.
     snapshots: Iterable[Place] = folder.glob(f"*-{place}.json")
     if newest := max(snapshots, key=lambda path: path.stat().st_mtime_ns, default=None):
-        with suppress(SettingsError):  # Another release wrote it. Everything is read again.
+        with suppress(BadInput):  # It is damaged, or another version of Tenfold wrote it: everything is read again.
             last = load_snapshot(newest)
             newest_ns = last.started_ns
             yield last.parts, newest_ns

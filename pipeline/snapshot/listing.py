@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline import storage
-from pipeline.errors import SettingsError, SourceError
+from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
-from pipeline.snapshot.part import Part
+from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
 from pipeline.snapshot.raw_image import RawImage, key_bytes
 from pipeline.snapshot.skipped import SkippedFiles
 from pipeline.sources import MISSING, Classes
@@ -134,7 +134,7 @@ def merged(listings: Iterable[Listing]) -> Listing:
 def save_listing(listing: Listing, path: Place) -> None:
     """Write a listing into a file, whole."""
     with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps(asdict(listing)).encode())
+        file.write(json.dumps({"format": SNAPSHOT_FORMAT, **asdict(listing)}).encode())
 
 
 def listings_of(folder: Place, place: str) -> Iterator[tuple[int, list[Listing]]]:
@@ -150,7 +150,7 @@ def listings_of(folder: Place, place: str) -> Iterator[tuple[int, list[Listing]]
         started, _, of_place = division.name.partition("-")
         if of_place == place and started.isdecimal():
             paths: Iterable[Place] = division.glob("*.listing")
-            with suppress(SettingsError):  # Another release wrote them.
+            with suppress(BadInput):  # They are damaged, or another version of Tenfold wrote them.
                 yield int(started), list(map(load_listing, paths))
 
 
@@ -158,15 +158,15 @@ def load_listing(path: Place) -> Listing:
     """Read the listing that `save_listing` wrote.
 
     Raises:
-        SettingsError: If the file is not a listing of this release.
+        SettingsError: If the file is not a listing.
+        FormatError: If another version of Tenfold wrote it.
     """
     try:
-        return listing_from(storage.read_json(path))
-    except (ValueError, TypeError, KeyError) as error:
-        raise SettingsError(
-            f"{path} is not a listing of this release: run `extract` again (in Airflow: clear `extract` and all tasks "
-            "after it)"
-        ) from error
+        content = storage.read_json(path)
+        require_format(content.pop("format", None), SNAPSHOT_FORMAT, path, EXTRACT_AGAIN)
+        return listing_from(content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SettingsError(f"{path} does not contain a listing: {EXTRACT_AGAIN}") from error
 
 
 def listing_from(content: Mapping[str, Any]) -> Listing:

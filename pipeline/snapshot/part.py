@@ -38,6 +38,10 @@ COLUMNS = np.dtype(
         ("label", "<i4"),  # index of the first label in the labels of the part
     ]
 )
+SNAPSHOT_FORMAT = 1
+"""The format of parts, and of the snapshots and listings that describe them."""
+EXTRACT_AGAIN = "run `extract` again (in Airflow: clear `extract` and all tasks after it)"
+"""What to do about a snapshot or a listing that cannot be used."""
 ROWS_AT_ONCE = 1024
 """This many rows of a part are read or written together."""
 

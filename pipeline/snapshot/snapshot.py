@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline import storage
-from pipeline.errors import SettingsError
-from pipeline.snapshot.part import Part
+from pipeline.errors import SettingsError, require_format
+from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
 from pipeline.snapshot.raw_image import Origin
 from pipeline.storage import Place
 
@@ -20,8 +20,7 @@ class Snapshot:
     """The places where the images are read."""
     kind: str
     parts: list[Part]
-    """The parts in the order of their keys. The number of an image counts through all of them. Snapshots of earlier
-    releases have no parts, and can only be committed."""
+    """The parts in the order of their keys. The number of an image counts through all of them."""
     started_ns: int
     """When the listing began, by the clock of this machine, in nanoseconds since 1970."""
     fingerprint: str
@@ -52,7 +51,7 @@ class Snapshot:
 def save_snapshot(snapshot: Snapshot, path: Place) -> Place:
     """Write the description of a snapshot. Returns `path`."""
     with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps(asdict(snapshot), indent=1).encode())
+        file.write(json.dumps({"format": SNAPSHOT_FORMAT, **asdict(snapshot)}, indent=1).encode())
     storage.sync_folder(path.parent)  # Later tasks may run on other machines, which did not lose their power.
     return path
 
@@ -60,35 +59,15 @@ def save_snapshot(snapshot: Snapshot, path: Place) -> Place:
 def load_snapshot(path: Place) -> Snapshot:
     """Read the snapshot that `save_snapshot` wrote to `path`.
 
-    Raises SettingsError if the file is not a snapshot.
+    Raises SettingsError if the file is not a snapshot, and FormatError if another version of Tenfold wrote it.
     """
     try:
         content = storage.read_json(path)
-        content.pop("rows", None)  # Earlier releases had one file of rows.
-        parts = [Part(**part) for part in content.pop("parts", ())]
+        require_format(content.pop("format", None), SNAPSHOT_FORMAT, path, EXTRACT_AGAIN)
+        parts = [Part(**part) for part in content.pop("parts")]
         return Snapshot(**{**content, "origin": Origin(**content["origin"]), "parts": parts})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _other_release(path) from error
-
-
-def load_snapshot_to_plan(path: Place) -> Snapshot:
-    """Read a snapshot like `load_snapshot`, and require that it has the parts that a plan needs."""
-    snapshot = load_snapshot(path)
-    if sum(part.listed for part in snapshot.parts) != snapshot.listed:
-        raise _other_release(path)
-    return snapshot
-
-
-def _other_release(path: Place) -> SettingsError:
-    return SettingsError(
-        f"{path} does not contain a snapshot of this release: give the path that `extract` returned. After an upgrade, "
-        "run `extract` again (in Airflow: clear `extract` and all tasks after it)"
-    )
-
-
-def started_ns(path: Place) -> int:
-    """Return when the listing of a snapshot began, in Unix nanoseconds. Also reads snapshots of earlier releases."""
-    return int(storage.read_json(path)["started_ns"])
+        raise SettingsError(f"{path} does not contain a snapshot: give the path that `extract` returned") from error
 
 
 def skipped_path(snapshot: Place) -> Place:

@@ -8,27 +8,24 @@ import io
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import StorageError, TrainingError
+from pipeline.errors import StorageError, TrainingError, require_format
 from pipeline.storage import sync_folder, write_whole
 from pipeline.training.loop import Sums
 
 MAX_KEPT = 3
 """The last checkpoint can be damaged, so the ones before it are kept, too."""
-_VARIABLES = "variables"
-"""Key of the number of variables. Without it, a damaged list of arrays that ends early would not be noticed."""
-_KEYS = {"correct": "right"}
-"""Keys of a checkpoint's sums that are not the name of the field. They are part of the file format."""
+CHECKPOINT_FORMAT = 2
+"""The format of a checkpoint."""
 _TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
 """Errors of a file that was cut or has other bytes. The zip format has a checksum for each array."""
 _log = logging.getLogger(__name__)
@@ -87,13 +84,14 @@ class Checkpoints:
         """Restore the last whole checkpoint, and return its position. Remove damaged ones, with a warning.
 
         Raises:
+            FormatError: If another version of Tenfold wrote it.
             TrainingError: If it holds other variables than these.
         """
         paths = self._files()
         for path in reversed(paths):
             content = path.read_bytes()  # Outside the try: a file that cannot be read now is not damaged.
             try:
-                position, values = _parsed(content)
+                position, values = _parsed(content, path)
             except _TORN as error:
                 _log.warning("the checkpoint %s is damaged (%.200s): using the previous checkpoint", path, error)
                 path.unlink()  # It would count as one of the last `kept` ones.
@@ -126,7 +124,8 @@ class Checkpoints:
         self.wait()
         # Copies: the next steps change the variables while the thread writes.
         values = [variable.numpy() for variable in self.variables]
-        about = json.dumps({**_as_json(position), _VARIABLES: len(values)})
+        # Without their number, a damaged list of arrays that ends early would not be noticed.
+        about = json.dumps({"format": CHECKPOINT_FORMAT, "variables": len(values), "position": asdict(position)})
         # Both numbers: the end of an epoch has the step of its last training step, before the validation.
         path = self._folder / f"checkpoint-{position.epochs_done:06d}-{position.step:010d}.npz"
         self._writing = self._writer.submit(self._write, path, about, values, before_it_appears)
@@ -181,25 +180,16 @@ class Checkpoints:
             variable.assign(value)
 
 
-def _parsed(content: bytes) -> tuple[Position, list[NDArray[np.generic]]]:
+def _parsed(content: bytes, path: Path) -> tuple[Position, list[NDArray[np.generic]]]:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         first, *values = (arrays[f"arr_{number}"] for number in range(len(arrays.files)))  # `savez` gives these names.
     about = json.loads(str(first))
-    if (promised := about.pop(_VARIABLES, len(values))) != len(values):  # Earlier releases did not store the number.
-        raise ValueError(f"it holds {len(values)} of {promised} variables")
-    return _from_json(about), values
-
-
-def _as_json(position: Position) -> dict[str, Any]:
-    content = asdict(position)
-    content["sums"] = {_KEYS.get(name, name): value for name, value in content["sums"].items()}
-    return content
-
-
-def _from_json(content: Mapping[str, Any]) -> Position:
-    names = {key: name for name, key in _KEYS.items()}
-    sums = Sums(**{names.get(key, key): value for key, value in content["sums"].items()})
-    return Position(**{**content, "sums": sums})
+    mend = f"remove {path.parent} to train from the beginning"
+    require_format(about.get("format"), CHECKPOINT_FORMAT, path, mend)
+    if about["variables"] != len(values):
+        raise ValueError(f"it holds {len(values)} of {about['variables']} variables")
+    position = about["position"]
+    return Position(**{**position, "sums": Sums(**position["sums"])}), values
 
 
 @dataclass

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.runs.run import ABOUT
+from pipeline.runs.run import ABOUT, EXPORT_FORMAT
 from pipeline.storage import write_whole
 from pipeline.storage.local import sync_tree
 from pipeline.training.kinds import kind_of
@@ -48,6 +48,7 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
     _archive(model, settings, dataset).write_out(str(folder), verbose=False)
     sync_tree(folder)  # Before `about.json`, which promises the rest.
     about = {
+        "format": EXPORT_FORMAT,
         "labels": dataset.names,
         "dataset": dataset.name,
         "dataset_version": dataset.version,

@@ -24,8 +24,8 @@ from pipeline.evaluation.metrics import Answers, evaluated_task, joined, predict
 from pipeline.records.format import RecordedImage, as_file, read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.runs.mirror import fetch
-from pipeline.runs.run import ABOUT, save_failure
-from pipeline.storage import Place, place_of, read_json
+from pipeline.runs.run import load_about, save_failure
+from pipeline.storage import Place, place_of
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
 from pipeline.training.tensorflow_start import hold_back_stderr
@@ -65,7 +65,7 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     datasets.require_shards(folder, dataset)
     with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples, dataset.unit) as advance:
         answers_of_batches = []
-        about = read_json(export / ABOUT)
+        about = load_about(export)
         batches = _of_rows(model, about, folder, dataset) if dataset.table else _of_images(model, folder, dataset)
         for of_batch in batches:
             answers_of_batches.append(of_batch)

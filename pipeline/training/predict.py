@@ -14,8 +14,8 @@ from pipeline.evaluation.multilabel import THRESHOLD
 from pipeline.evaluation.scales import four_digits
 from pipeline.images.examine import Rules, examine
 from pipeline.images.rejection import Rejection
-from pipeline.runs.run import ABOUT, find_exported_model
-from pipeline.storage import Place, read_json
+from pipeline.runs.run import find_exported_model, load_about
+from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 from pipeline.tables.convert import converted
 from pipeline.tables.schema import Column, Schema
@@ -48,13 +48,12 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
         SourceError: If there is no model, or a table cannot be read or lacks a column of the model.
     """
     folder = find_exported_model(model)
-    about = read_json(folder / ABOUT)
+    about = load_about(folder)
     if "columns" in about:
         with loaded(folder) as exported:
             return [each for file in files for each in predict_rows(exported, about, file)]
-    multi_label = about.get("multi_label", False)  # An older model does not say, and gives one label.
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
-        return [_predicted(exported, file, names=about["labels"], multi_label=multi_label) for file in files]
+        return [_predicted(exported, file, names=about["labels"], multi_label=about["multi_label"]) for file in files]
 
 
 def _predicted(exported: Any, file: Path, *, names: Sequence[str], multi_label: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import require_format
 from pipeline.storage import write_whole
 
 COMPARISON, MEASUREMENTS, MEASUREMENT, RESULT, PAGE = (
@@ -22,6 +23,8 @@ COMPARISON, MEASUREMENTS, MEASUREMENT, RESULT, PAGE = (
     "result.json",
     "inputs.html",
 )
+COMPARISON_FORMAT = 1
+"""The format of all files of a comparison, which `comparison.json` states."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +126,18 @@ def turn_folder(folder: Path, turn: Turn) -> Path:
 
 def save_comparison(folder: Path, comparison: Comparison) -> None:
     """Write what is compared."""
-    _save(folder / COMPARISON, asdict(comparison))
+    _save(folder / COMPARISON, {"format": COMPARISON_FORMAT, **asdict(comparison)})
 
 
 def load_comparison(folder: Path) -> Comparison:
-    """Return what is compared."""
-    return Comparison(**json.loads((folder / COMPARISON).read_bytes()))
+    """Return what is compared.
+
+    Raises FormatError if another version of Tenfold wrote the comparison.
+    """
+    content = json.loads((folder / COMPARISON).read_bytes())
+    mend = f"remove {folder} and compare the inputs again"
+    require_format(content.pop("format", None), COMPARISON_FORMAT, folder / COMPARISON, mend)
+    return Comparison(**content)
 
 
 def save_measurement(folder: Path, measured: Measurement | Failure) -> None:

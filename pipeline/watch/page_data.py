@@ -39,7 +39,7 @@ def page_data(
     files = load_files(training)
     view = load_view(training, files.steps_per_epoch, span)
     whole = load_view(training, files.steps_per_epoch) if span else view  # The status is about all of the training.
-    rows, figures = columns(view, files.batch_size), drawable(view)
+    rows, figures = columns(view), drawable(view)
     name = f"{crc32(repr(figures).encode()):08x}"
     # The page draws other figures now, whose curves begin empty: it needs all rows.
     after = after if name == shown else None

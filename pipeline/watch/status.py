@@ -123,7 +123,7 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
         wait, whole = _wait_and_step(files, batches)
         yield "data wait", percent(wait / whole) if whole else "-"
         yield "step time", f"{three_digits(whole)} ms"
-        speed = files.steps_judged.get("examples_per_s") or _examples_per_s(files, batches, whole)
+        speed = files.steps_judged.get("examples_per_s") or _examples_per_s(batches, whole)
         yield "examples per second", three_digits(speed) if speed else "-"
     yield from _busy_tile(files, view)
     if "val_accuracy" in view.epochs and view.epochs["val_accuracy"].notna().any():
@@ -137,11 +137,8 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
         yield "remaining, about", duration(left)
 
 
-def _examples_per_s(files: RunFiles, batches: pandas.DataFrame, step_ms: float) -> float:
-    # Intervals of earlier versions lack the examples of a batch. After an upgrade, a training has both kinds.
-    is_known = "input/examples" in batches and batches["input/examples"].notna().all()
-    examples = _per_step(batches, "input/examples") if is_known else files.batch_size
-    return 1000 * examples / step_ms if step_ms else 0.0
+def _examples_per_s(batches: pandas.DataFrame, step_ms: float) -> float:
+    return 1000 * _per_step(batches, "input/examples") / step_ms if step_ms else 0.0
 
 
 def _busy_tile(files: RunFiles, view: View) -> Iterator[tuple[str, str]]:
@@ -175,9 +172,7 @@ def _wait_and_step(files: RunFiles, rows: pandas.DataFrame) -> tuple[float, floa
     take as much time as many others, and two numbers for the same thing would make a reader doubt both.
     """
     if files.steps_judged:
-        step_ms = files.steps_judged["step_ms"]
-        # Results of earlier versions have only the share.
-        return files.steps_judged.get("wait_ms") or float(files.steps_judged["wait_fraction"]) * step_ms, step_ms
+        return files.steps_judged["wait_ms"], files.steps_judged["step_ms"]
     return _per_step(rows, "input/wait_ms"), _per_step(rows, "step/time_ms")
 
 

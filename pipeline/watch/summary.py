@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
-from pipeline.runs.files import BEST, RESULT, RUN, VERDICT, RunFiles, read_optional
+from pipeline.runs.files import BEST, RESULT, RUN, VERDICT, RunFiles, read_optional, require_run_format
 from pipeline.storage import Place
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.status import progress, state_of
@@ -147,6 +147,7 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     )
     if not files.run:
         return GONE
+    require_run_format(files.run, place)
     settings = files.settings
     metrics = _best_metrics(place, files)
     step = _step(place, files)

@@ -51,7 +51,7 @@ class View:
     start: float
     """The time of the first sample (Unix s), from which all curves are drawn."""
     steps_per_epoch: int
-    """0 if it is not known, as in runs of earlier versions."""
+    """0 if it is not known."""
     samples: Intervals
     """The samples of server 0."""
     batches: Intervals
@@ -127,13 +127,13 @@ def _together(samples: Intervals) -> Intervals:
     return Intervals(with_gpus_together(means), with_gpus_together(highest), settled)
 
 
-def columns(view: View, batch_size: int) -> dict[str, Columns]:
+def columns(view: View) -> dict[str, Columns]:
     """Return the content of the sources of the figures, by their names. Times are in ms since the start."""
     per_units = {curve.column: panel.per_unit for panel, curves in view.panels for curve in curves}
     ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_ENDS else np.empty(0)
     sources: dict[str, Columns] = {
         "samples": _curves(view, view.samples, per_units),
-        "batches": _batches(view, batch_size),
+        "batches": _batches(view),
         "ends": {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)},
     }
     for name in LEARNING:
@@ -164,15 +164,13 @@ def _broken(values: Array, breaks: Sequence[int]) -> Array:
     return np.insert(values, breaks, np.nan)
 
 
-def _batches(view: View, batch_size: int) -> Columns:
+def _batches(view: View) -> Columns:
     if "step/time_ms" not in view.batches.means:
         return {name: [] for name in ("time", "wait", "rate", "step/time_ms", f"step/time_ms{HIGHEST}")}
     whole = view.batches.means["step/time_ms"]
-    # Intervals of earlier versions lack the number of examples.
-    examples = view.batches.means.get("input/examples", pandas.Series(np.nan, whole.index)).fillna(batch_size)
     # The share of the mean times, and not the mean of the shares: a long step counts by its time.
     means = view.batches.means.assign(
-        wait=100 * view.batches.means["input/wait_ms"] / whole, rate=1000 * examples / whole
+        wait=100 * view.batches.means["input/wait_ms"] / whole, rate=1000 * view.batches.means["input/examples"] / whole
     )
     highest = view.batches.highest.assign(wait=means["wait"], rate=means["rate"])
     # The first step traces and compiles for seconds. On an axis as high as that, no other step would be visible.

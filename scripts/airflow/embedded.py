@@ -162,8 +162,8 @@ def usable_airflow(layout: Layout) -> Embedded | None:
     needed = {*ALL, *settings_in(environment(layout, airflow.keys, airflow.record.port, {}))}
     if not needed <= {*airflow.record.settings}:
         raise Refused(
-            f"an older release started the Airflow at {airflow.url}, without settings that this release needs: stop it "
-            "with `make down`, then run this command again"
+            f"the Airflow at {airflow.url} was started by an older version of Tenfold, without settings that it needs "
+            "now: stop it with `make down`, then run this command again"
         )
     return airflow
 

@@ -22,7 +22,7 @@ class Record:
     """Whether `up` started it. It then outlives that command, and runs may use it."""
     processes: dict[str, Identity]
     settings: list[str] = field(default_factory=list)
-    """Names of the settings that its processes got. An older release recorded none, and its processes lack some."""
+    """Names of the settings that its processes got."""
 
 
 def write_record(home: Path, record: Record) -> None:

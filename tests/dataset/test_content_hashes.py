@@ -1,15 +1,13 @@
-"""Each version stores a hash of the bytes of every example. For older versions, shards are hashed once."""
+"""Each version stores a hash of the bytes of every example."""
 
-import json
 from pathlib import Path
 
 import pytest
 import xxhash
 
-from pipeline import storage
 from pipeline.config import settings_from
 from pipeline.dataset.content_hashes import load_hashes
-from pipeline.dataset.manifest import Dataset, checksum, load, require_shards
+from pipeline.dataset.manifest import load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError, SourceError
 from pipeline.records import tfrecord
@@ -19,9 +17,9 @@ from pipeline.sharding.publish import copy_range
 from pipeline.sharding.results import hashes_path, results_folder
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.storage import Place, place_of
+from pipeline.storage import place_of
 from tests.conftest import MakeImages, jpeg
-from tests.published import commit, publish, publish_case, rows_of_plan
+from tests.published import commit, publish_case, rows_of_plan
 from tests.writes import writes
 
 
@@ -36,23 +34,12 @@ def of_records(folder: Path) -> bytes:
     )
 
 
-def forget_hashes(folder: Place) -> Dataset:
-    """Turn a dataset into one of an earlier release: without content hashes and without their entry."""
-    content = storage.read_json(folder / "dataset.json")
-    (folder / content.pop("hashes")["file"]).unlink()
-    del content["checksum"]
-    with storage.write_whole(folder / "dataset.json") as file:
-        file.write(json.dumps({**content, "checksum": checksum(content)}).encode())
-    return load(folder)
-
-
 @pytest.mark.parametrize("name", ["keep", "raw", "gzip", "boxes"])
 def test_every_example_has_its_hash_in_the_order_of_the_shards(name: str, tmp_path: Path):
     folder = publish_case(name, tmp_path / "a")[0]
     dataset = load(folder)
     assert (folder / dataset.hashes["file"]).read_bytes() == of_records(folder)
-    assert load_hashes(folder, dataset, tmp_path / "kept") == of_records(folder)
-    assert not (tmp_path / "kept").exists()
+    assert load_hashes(folder, dataset) == of_records(folder)
     assert len(set(dataset.splits)) >= 2
 
 
@@ -65,7 +52,7 @@ def test_a_missing_or_damaged_hash_file_is_named(tmp_path: Path, damage: str):
     if damage == "another":
         path.write_bytes(content[16:] + content[:16])
     with pytest.raises(DatasetError, match=r"content_hashes\.bin .*(missing|another)"):
-        load_hashes(folder, load(folder), tmp_path / "kept")
+        load_hashes(folder, load(folder))
     [problem] = verify(folder)["problems"]
     assert "content_hashes.bin" in problem
     path.write_bytes(content[:-16])
@@ -115,39 +102,3 @@ def test_a_shard_without_all_its_hashes_is_written_again(
     write_range(ranges[0], lambda *_: None)
     assert lost.read_bytes() == hashes
     commit(plan_path, settings)
-
-
-@pytest.fixture(params=["disk", "bucket"])
-def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "bucket":
-        request.getfixturevalue("gcs")
-    return place_of({"disk": str(tmp_path / "w"), "bucket": "gs://bucket/w"}[request.param])
-
-
-def test_a_version_of_an_earlier_release_is_read_once(make_images: MakeImages, workspace: Place):
-    folder = publish(make_images({"a": 12, "b": 12}), str(workspace), num_shards=2)
-    hashes = (folder / "content_hashes.bin").read_bytes()
-    dataset, cache = forget_hashes(folder), workspace / "work" / "kept"
-    committed = writes(folder.iterdir())
-    assert load_hashes(folder, dataset, cache) == hashes
-    assert writes(folder.iterdir()) == committed
-    for split in dataset.splits.values():
-        for shard in split.shards:
-            (folder / shard.name).unlink()
-    assert load_hashes(folder, dataset, cache) == hashes
-
-
-def test_hashes_computed_from_shards_survive_a_failure(make_images: MakeImages, tmp_path: Path):
-    folder = publish(make_images({"a": 12, "b": 12}), tmp_path / "w", num_shards=3)
-    hashes = (folder / "content_hashes.bin").read_bytes()
-    dataset = forget_hashes(folder)
-    last = folder / dataset.splits["validation"].shards[-1].name
-    content = last.read_bytes()
-    last.write_bytes(content[:-5])
-    with pytest.raises(DatasetError, match="cut short"):
-        load_hashes(folder, dataset, tmp_path / "kept")
-    taken = writes((tmp_path / "kept").iterdir())
-    assert len(taken) >= 3
-    last.write_bytes(content)
-    assert load_hashes(folder, dataset, tmp_path / "kept") == hashes
-    assert taken.items() <= writes((tmp_path / "kept").iterdir()).items()

@@ -129,11 +129,8 @@ def test_an_unknown_field_is_refused_everywhere(full: Any):
 
 
 def test_a_missing_field_is_refused_unless_it_is_optional(full: Any):
-    optional = {("splits", "test"), ("settings", "prepare_size"), ("checksum",)}
-    # Datasets of earlier releases lack these.
-    optional |= {("quality", "contradictions"), ("quality", "classes_without_training"), ("hashes",), ("files",)}
-    optional |= {("quality", "skipped_by_name"), ("quality", "classes_unused"), ("settings", "max_file_megabytes")}
-    of_shard = ("ends", "index_bytes", "index_crc32c")
+    optional = {("splits", "test"), ("settings", "prepare_size"), ("hashes",), ("files",)}
+    of_shard = ("index_bytes", "index_crc32c")
     optional |= {("splits", split, "shards", 0, name) for split in full["splits"] for name in of_shard}
     of_drift = {("quality", "drift", name) for name in ("sizes", "aspect", "brightness", "classes")}
     for place in (place for place in places(full) if place != ("software",)):
@@ -143,18 +140,11 @@ def test_a_missing_field_is_refused_unless_it_is_optional(full: Any):
             assert bool(problems(less)) is ((*place, name) not in optional | of_drift), (*place, name)
 
 
-def test_seed_of_an_earlier_release_replaces_split_seed(full: Any):
-    older = deepcopy(full)
-    older["settings"]["seed"] = older["settings"].pop("split_seed")
-    assert problems(older) == []
-    assert problems({**full, "settings": {**full["settings"], "seed": 0}})  # Both at once are refused.
-
-
 @pytest.mark.parametrize(
     ("place", "value"),
     [
         (("format",), "other"),
-        (("schema_version",), 4),
+        (("schema_version",), 3),
         (("name",), "../images"),
         (("version",), "latest"),
         (("labels",), []),

@@ -11,7 +11,7 @@ from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import index_files
 from pipeline.dataset.index_files import index_name, write_index
-from pipeline.dataset.manifest import Dataset, images_at, load, rows_at, to_json
+from pipeline.dataset.manifest import Dataset, images_at, load, rows_at
 from pipeline.dataset.verify import verify
 from pipeline.records import tfrecord
 from pipeline.sharding.plan_files import load_plan
@@ -40,18 +40,6 @@ def indexes(folder: Place, dataset: Dataset | None = None) -> dict[str, bytes]:
     dataset = dataset or load(folder)
     names = [index_name(shard.name) for split in dataset.splits.values() for shard in split.shards]
     return {name: (folder / name).read_bytes() for name in names}
-
-
-def as_of_an_earlier_release(folder: Path) -> Path:
-    """Remove all traces of indexes from a dataset."""
-    shutil.rmtree(folder / "index")
-    content = json.loads((folder / "dataset.json").read_text())
-    for split in content["splits"].values():
-        for shard in split["shards"]:
-            del shard["index_bytes"], shard["index_crc32c"]
-    del content["checksum"]
-    (folder / "dataset.json").write_text(json.dumps(content))
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -179,9 +167,9 @@ def folder(published: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def old(folder: Path) -> Path:
-    """A dataset of an earlier release, which had no indexes."""
-    return as_of_an_earlier_release(folder)
+def without_indexes(folder: Path) -> Path:
+    shutil.rmtree(folder / "index")
+    return folder
 
 
 def test_verify_reports_an_index_that_is_missing_or_damaged(folder: Path):
@@ -198,64 +186,51 @@ def test_verify_reports_an_index_that_is_missing_or_damaged(folder: Path):
     assert verify(folder)["ok"]
 
 
-def test_an_old_dataset_gets_indexes_without_other_changes(old: Path, published: Path, capsys: pytest.CaptureFixture):
-    before = writes(old.iterdir())
-    assert verify(old)["ok"]
+def test_lost_indexes_are_written_again_without_other_changes(
+    without_indexes: Path, published: Path, capsys: pytest.CaptureFixture
+):
+    before = writes(without_indexes.iterdir())
     for written in (12, 0):
-        assert main(["index", str(old), "--json"]) == 0
+        assert main(["index", str(without_indexes), "--json"]) == 0
         result = json.loads(capsys.readouterr().out)
-        assert result == {"dataset": str(old), "written": written, "present": 12 - written}
-    assert writes(old.iterdir()) == before
-    assert indexes(old) == indexes(published)
-    assert verify(old)["ok"]
+        assert result == {"dataset": str(without_indexes), "written": written, "present": 12 - written}
+    assert writes(without_indexes.iterdir()) == before
+    assert indexes(without_indexes) == indexes(published)
+    assert verify(without_indexes)["ok"]
 
 
-def test_verify_compares_an_index_that_was_added_with_its_shard(old: Path):
-    assert main(["index", str(old)]) == 0
-    path = next(path for path in sorted((old / "index").glob("train*")) if path.stat().st_size)
-    path.write_bytes(path.read_bytes().replace(b"0 ", b"0 1", 1))
-    assert verify(old)["problems"] == [f"{path} does not match its shard: `index` writes it again"]
-
-
-def test_a_damaged_shard_gets_no_index(old: Path, capsys: pytest.CaptureFixture):
-    shard = next(shard for shard in load(old).splits["train"].shards if shard.examples)
-    path = old / shard.name
+def test_a_damaged_shard_gets_no_index(without_indexes: Path, capsys: pytest.CaptureFixture):
+    shard = next(shard for shard in load(without_indexes).splits["train"].shards if shard.examples)
+    path = without_indexes / shard.name
     path.write_bytes(path.read_bytes()[:-1])
-    assert main(["index", str(old)]) == 1
+    assert main(["index", str(without_indexes)]) == 1
     assert f"{path}: the record at byte 0 is cut short" in capsys.readouterr().err
     path.write_bytes(b"")
-    assert main(["index", str(old)]) == 1
+    assert main(["index", str(without_indexes)]) == 1
     assert f"{path} does not hold what was committed ({shard.examples} records, " in capsys.readouterr().err
     # As many records, but others.
     path.write_bytes(tfrecord.frame(b"x") * shard.examples)
-    assert main(["index", str(old)]) == 1
+    assert main(["index", str(without_indexes)]) == 1
     assert f"records, {shard.bytes} bytes): restore the file" in capsys.readouterr().err
     path.unlink()
-    assert main(["index", str(old)]) == 1
+    assert main(["index", str(without_indexes)]) == 1
     assert f"{path} is missing" in capsys.readouterr().err
-    assert not (old / index_name(shard.name)).exists()
+    assert not (without_indexes / index_name(shard.name)).exists()
 
 
-def test_indexes_are_added_to_a_dataset_in_a_bucket(old: Path, published: Path, gcs: FakeGcs):
-    gcs.put_folder("bucket", f"images/{old.name}/", old)
-    uri = f"gs://bucket/images/{old.name}"
+def test_lost_indexes_in_a_bucket_are_written_again(without_indexes: Path, published: Path, gcs: FakeGcs):
+    gcs.put_folder("bucket", f"images/{without_indexes.name}/", without_indexes)
+    uri = f"gs://bucket/images/{without_indexes.name}"
     before = writes(place_of(uri).iterdir())
     assert main(["index", uri]) == 0
     assert indexes(place_of(uri)) == indexes(published)
     assert writes(place_of(uri).iterdir()) == before
     assert verify(place_of(uri))["ok"]
-    damaged = f"images/{old.name}/{next(name for name, index in indexes(published).items() if index)}"
+    damaged = f"images/{without_indexes.name}/{next(name for name, index in indexes(published).items() if index)}"
     gcs.put("bucket", damaged, b"0 20\n")
     assert not verify(place_of(uri))["ok"]
     assert main(["index", uri]) == 0
     assert indexes(place_of(uri)) == indexes(published)
-
-
-def test_a_dataset_without_indexes_loads_and_keeps_its_content(old: Path):
-    dataset = load(old)
-    assert {shard.index_crc32c for split in dataset.splits.values() for shard in split.shards} == {""}
-    again, stored = json.loads(to_json(dataset)), json.loads((old / "dataset.json").read_bytes())
-    assert {**stored, "checksum": again["checksum"]} == again
 
 
 # --- the readers of the project ---------------------------------------------------------------------------------------

@@ -71,10 +71,10 @@ def test_concurrent_runs_agree_on_the_ids(tmp_path: Path):
 
 
 def state(labels: str = '["cat"]', reservations: str = "[]", claims: str = "[]") -> str:
-    return f'{{"labels": {labels}, "reservations": {reservations}, "claims": {claims}}}'
+    return f'{{"format": 1, "labels": {labels}, "reservations": {reservations}, "claims": {claims}}}'
 
 
-DAMAGED = ["", "[", '{"cat": 0}', '["cat", 1]', '["cat", "cat"]', '"cat"', '{"labels": ["cat"]}', state('"cat"')]
+DAMAGED = ["", "[", '{"format": 1, "labels": ["cat"]}', state('"cat"'), state('{"cat": 0}'), state('["cat", 1]')]
 
 
 @pytest.mark.parametrize("content", [*DAMAGED, state('["cat", "cat"]'), state(reservations='[{"first_id": 0}]')])
@@ -86,17 +86,6 @@ def test_a_damaged_map_is_refused_and_nothing_is_added(content: str, tmp_path: P
         with pytest.raises(DatasetError, match=r"00001\.json .*restore a copy"):
             read(tmp_path, ["cat", "eel"])
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_map_of_an_earlier_release_is_read_and_extended(tmp_path: Path):
-    (tmp_path / "labels").mkdir()
-    (tmp_path / "labels" / "00001.json").write_text('["cat", "dog"]')
-    assert label_map(tmp_path, ["ant", "dog"]) == ["cat", "dog", "ant"]
-    assert json.loads((tmp_path / "labels" / "00002.json").read_bytes()) == {
-        "labels": ["cat", "dog", "ant"],
-        "reservations": [{"first_id": 2, "build": BUILD}],
-        "claims": [],
-    }
 
 
 def test_other_files_beside_the_map_are_ignored(tmp_path: Path):
@@ -192,15 +181,6 @@ def test_labels_of_a_committed_dataset_are_never_released(
     assert release_labels(failed) == []  # as if the commit were still running
     monkeypatch.setattr(label_maps, "COMMIT_NS", 0)
     assert release_labels(failed) == ["notes", "src", "daisy", "rose"]
-
-
-def test_labels_that_an_earlier_release_committed_are_permanent_too(failed: Settings, make_images: MakeImages):
-    flowers(failed, make_images, "daisy", "rose")
-    shutil.rmtree(folder := name_folder(failed) / "labels")
-    folder.mkdir()
-    (folder / "00001.json").write_text('["notes", "src", "daisy", "rose", "left"]')
-    assert list(uses(failed))[3:] == [(3, "rose", "permanent"), (4, "left", "a build of an earlier release")]
-    assert release_labels(failed) == ["left"]
 
 
 @pytest.mark.parametrize("reused", [False, True])

@@ -8,18 +8,15 @@ import pytest
 
 from pipeline.evaluation.estimates import BINS, reliability_of
 from pipeline.evaluation.metrics import (
-    Predictions,
-    confident_mistakes,
-    confusions,
     difference,
     estimates,
     evaluation_of,
     joined,
     load_predictions,
     metrics_of,
-    per_class,
     save,
 )
+from pipeline.evaluation.one_label import Predictions, confident_mistakes, confusions, per_class
 
 # label, predicted, probability, probability of the label, in the top five
 ROWS = [

@@ -6,7 +6,6 @@ import numpy as np
 import pandas
 import pytest
 
-from pipeline.monitor import aggregation
 from pipeline.monitor.aggregation import Interval, Intervals, aggregate_table, widen
 from pipeline.monitor.row import Row
 
@@ -83,10 +82,6 @@ def test_batches_are_reduced_to_times_and_epochs_are_unchanged():
     assert {name for name in row.values if not name.endswith("/max")} == {
         *("input/wait_ms", "step/compute_ms", "step/host_ms", "step/checkpoint_ms", "step/time_ms")
     }
-
-
-def test_the_old_names_can_be_imported():
-    assert (aggregation.Windows, aggregation.Window) == (Intervals, Interval)
 
 
 def test_wider_intervals_have_weighted_means_and_all_maxima():

@@ -53,7 +53,8 @@ def now(folder: Path, step: int = 361, skew: float = 0.0) -> None:
     """Add a step to a training now. Its clock differs by `skew` seconds."""
     sink = RecordSink(folder / "record")
     sink.write(Row("samples", time.time() + skew, step, {"sys/cpu_pct": 50.0}))
-    sink.write(Row("batches", time.time() + skew, step, {"step/time_ms": 80.0, "input/wait_ms": 8.0}))
+    times = {"step/time_ms": 80.0, "input/wait_ms": 8.0, "input/examples": 8}
+    sink.write(Row("batches", time.time() + skew, step, times))
     sink.close()
 
 
@@ -69,7 +70,7 @@ def test_a_complete_training_is_read_again_only_if_its_result_changes(training: 
     shutil.rmtree(training / "record")
     (training / "run.json").unlink()
     assert summary(Training(training, is_over=True)) == before
-    (training / "run.json").write_text('{"settings": {"model": "another"}}')
+    (training / "run.json").write_text('{"format": 1, "settings": {"model": "another"}}')
     os.utime(training / "result.json", (2e9, 2e9))
     assert summary(Training(training, is_over=True)).model == "another"
     (training / "run.json").unlink()
@@ -139,7 +140,8 @@ def test_a_training_without_steps_is_starting(training: Path) -> None:
     [
         ("run.json", "{", "it cannot be read: run.json is not valid JSON"),
         ("run.json", "[1]", "it cannot be read"),
-        ("run.json", '{"settings": 7}', "it cannot be read"),
+        ("run.json", '{"format": 1, "settings": 7}', "it cannot be read"),
+        ("run.json", '{"settings": {}}', "it cannot be read"),
         ("best.json", '{"a": 1}', "it cannot be read"),
     ],
 )
@@ -153,7 +155,8 @@ def test_a_training_with_damaged_files_is_listed_with_an_error(
 
 
 def test_invalid_values_are_left_out_of_a_summary(training: Path) -> None:
-    about = {"settings": {"epochs": 8, "model": "\ud800" + 400 * "m", "dataset_name": MARKUP}, "steps_per_epoch": 60}
+    settings = {"epochs": 8, "model": "\ud800" + 400 * "m", "dataset_name": MARKUP}
+    about = {"format": 1, "settings": settings, "steps_per_epoch": 60}
     (training / "run.json").write_text(json.dumps(about))
     (training / "result.json").write_text('{"metrics": {"val_accuracy": NaN}, "limit": 3, "wait_fraction": "much"}')
     found = summary(Training(training, is_over=True))
@@ -662,8 +665,17 @@ def test_the_page_of_a_run_preloads_its_first_request(client: Client, runs: None
     assert "Link" not in client.get(f"/run?{query}&other_dag_id=ours&other_run_id=b", headers=who).headers
 
 
+INVALID = [
+    '{"format": 1, "settings": {"model": "\\ud800"}}',
+    '{"format": 1, "settings": {"epochs": NaN}}',
+    "[]",
+    "{",
+    "{}",
+]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("text", ['{"settings": {"model": "\\ud800"}}', '{"settings": {"epochs": NaN}}', "[]", "{"])
+@pytest.mark.parametrize("text", INVALID)
 def test_invalid_content_of_run_json_does_not_break_the_tab(
     client: Client, runs: None, trained: Path, text: str
 ) -> None:

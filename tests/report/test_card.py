@@ -73,7 +73,8 @@ def dataset(train: dict[str, int], validation: dict[str, int], **quality: Any) -
 
 
 def group(*names: str, kind: str = "equal") -> dict[str, Any]:
-    return {"kind": kind, "images": [{"path": name, "split": "train"} for name in names]}
+    labels = {"labels": []} if kind == "equal" else {}
+    return {"kind": kind, "images": [{"path": name, "split": "train", **labels} for name in names]}
 
 
 def statistics(*images: tuple[int, int, int, float]) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def test_the_values_of_the_most_wrong_rows_are_read_from_the_shards(tmp_path: Pa
     predictions = RegressionPredictions.of_batch(labels, labels + np.arange(count))
     run = tmp_path / "run"
     describe(run)
-    described = {"run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
+    described = {"format": 1, "run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
     (run / "run.json").write_text(json.dumps({**described, "folder": str(run), "host": {}, "software": {}}))
     save(run, predictions, evaluation_of(predictions, (), seed=0))
     number = int(labels[-1])

@@ -14,6 +14,7 @@ from PIL import Image
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report import write_report
+from pipeline.runs.files import RUN_FORMAT
 from tests.report.evaluated import evaluated
 
 EVIL = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>"
@@ -101,6 +102,7 @@ def describe(folder: Path, name: str = "shapes", labels: tuple[str, ...] = ("cir
     rows = [{"path": f"{number}.jpg", "reason": reason, "advice": ""} for number, reason in enumerate(reasons)]
     (dataset / "rejected.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = {
+        "format": RUN_FORMAT,
         "run_id": "run 7",
         "dataset": str(dataset),
         "dataset_version": "v1",

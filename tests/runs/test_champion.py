@@ -16,8 +16,10 @@ from pipeline.config import settings_from
 from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError
 from pipeline.evaluation.metrics import Predictions, save_predictions
 from pipeline.runs.champion import Entry, effective_promotions, find_promoted_model, pointer_of, roll_back
+from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import compare_answers, gate, promote_by_hand
 from pipeline.runs.recorded_run import load_recorded_run
+from pipeline.runs.run import EXPORT_FORMAT
 from pipeline.storage import Place
 from tests.fake_gcs import FakeGcs
 
@@ -50,11 +52,12 @@ def make_training(workspace: Place, tmp_path: Path) -> MakeTraining:
 
     def make(run: str, correct: int, version: str = "1", labels: tuple[str, ...] = ("a", "b")) -> Place:
         folder = workspace / "runs" / run / "key"
-        about = {"labels": labels, "dataset": NAME, "dataset_version": version}
+        run_json = {"format": RUN_FORMAT, "dataset": str(tmp_path / "dataset"), "settings": {"simulated_step_ms": 0.0}}
+        about = {"format": EXPORT_FORMAT, "labels": labels, "dataset": NAME, "dataset_version": version}
         result = {"run": str(folder), "metrics": {"val_accuracy": correct / EXAMPLES}}
         save_predictions(tmp_path, answers(correct))
         for name, content in (
-            ("run.json", json.dumps({"dataset": str(tmp_path / "dataset"), "settings": {}}).encode()),
+            ("run.json", json.dumps(run_json).encode()),
             ("export/about.json", json.dumps(about).encode()),
             ("predictions.npz", (tmp_path / "predictions.npz").read_bytes()),
             ("result.json", json.dumps(result).encode()),
@@ -306,7 +309,9 @@ def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
         promote_by_hand(run)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"history": [{"action": "promote"}]}', b"[1]"])
+@pytest.mark.parametrize(
+    "content", [b"", b'{"format": 1}', b'{"format": 1, "history": [{"action": "promote"}]}', b"[1]"]
+)
 def test_a_damaged_pointer_is_an_error_and_stays_unchanged(
     workspace: Place, make_training: MakeTraining, content: bytes
 ):

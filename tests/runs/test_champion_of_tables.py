@@ -13,7 +13,9 @@ from pipeline.config import settings_from
 from pipeline.evaluation.metrics import Answers, save_predictions
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.table_classes import ClassPredictions
+from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import compare_answers, gate
+from pipeline.runs.run import EXPORT_FORMAT
 
 ROWS = 300
 
@@ -134,12 +136,13 @@ def trained(
 ) -> Path:
     """Write the files of a complete training. `columns` are the type and the name of each; None for images."""
     folder = workspace / "runs" / run / "key"
-    about: dict[str, Any] = {"labels": labels, "dataset": "houses", "dataset_version": "1"}
+    about: dict[str, Any] = {"format": EXPORT_FORMAT, "labels": labels, "dataset": "houses", "dataset_version": "1"}
     if columns is not None:
         pairs = [column.split() for column in columns]
         about["columns"] = [{"name": name, "type": kind, "is_list": False} for kind, name in pairs]
+    run_json = {"format": RUN_FORMAT, "dataset": str(workspace / "dataset"), "settings": {"simulated_step_ms": 0.0}}
     for name, content in (
-        ("run.json", {"dataset": str(workspace / "dataset"), "settings": {}}),
+        ("run.json", run_json),
         ("export/about.json", about),
         ("result.json", {"run": str(folder), "metrics": {}}),
     ):

@@ -40,7 +40,7 @@ def test_content_other_than_a_json_object_reads_as_empty(tmp_path: Path, content
 
 def test_a_folder_without_files_is_a_run_without_content(tmp_path: Path):
     assert load_files(tmp_path / "nothing") == EMPTY
-    assert (EMPTY.epochs, EMPTY.steps_per_epoch, EMPTY.batch_size, EMPTY.num_training_servers) == (0, 0, 0, 1)
+    assert (EMPTY.epochs, EMPTY.steps_per_epoch, EMPTY.num_training_servers) == (0, 0, 1)
     assert (EMPTY.settings, EMPTY.host, EMPTY.newest_verdict, EMPTY.steps_judged) == ({}, {}, {}, {})
     assert not EMPTY.is_complete
     assert list(facts(EMPTY.run)) == []

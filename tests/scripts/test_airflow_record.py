@@ -1,4 +1,3 @@
-import json
 import os
 import subprocess
 import sys
@@ -54,15 +53,12 @@ def test_keys_are_created_once_and_only_their_owner_can_read_them(tmp_path: Path
     assert load_keys(tmp_path / "other.json").password != keys.password
 
 
-def test_an_airflow_of_an_older_release_is_refused_and_can_be_stopped(tmp_path: Path) -> None:
-    """Its processes lack settings, and without them the first task of this release allows nothing."""
+def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(tmp_path: Path) -> None:
+    """Its processes lack settings, and without them the first task of this version allows nothing."""
     layout = layout_from({"TENFOLD_HOME": str(tmp_path)})
     processes = dict.fromkeys(components(0), identify(os.getpid()))
-    write_record(tmp_path, Record(8080, background=True, processes=processes))
-    written = json.loads((tmp_path / "running.json").read_text())
-    del written["settings"]  # as the older release wrote it
-    (tmp_path / "running.json").write_text(json.dumps(written))
-    with pytest.raises(Refused, match=r"an older release started the Airflow at .*8080.*`make down`"):
+    write_record(tmp_path, Record(8080, background=True, processes=processes, settings=["AIRFLOW_HOME"]))
+    with pytest.raises(Refused, match=r"the Airflow at .*8080 was started by an older version of Tenfold.*`make down`"):
         usable_airflow(layout)
     airflow = recorded_airflow(layout)  # for `make down`
     assert airflow is not None

@@ -170,7 +170,7 @@ def test_a_later_driver_is_detected_and_installed_cuda_libraries_remain(
 
 
 def test_the_command_is_installed_if_it_is_missing(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example an environment that an earlier release made from the same lock."""
+    """For example after an installation that was killed."""
     commands: list[list[str]] = []
     monkeypatch.setitem(script, "runs", lambda command: commands.append([*map(str, command)]) or True)
     monkeypatch.setitem(script, "COMMAND", script["VENV"] / "bin" / "tenfold")

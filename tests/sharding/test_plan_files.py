@@ -13,7 +13,7 @@ from pipeline.dataset.labels import proposed_labels
 from pipeline.errors import SettingsError
 from pipeline.sharding import plan_files
 from pipeline.sharding.plan_files import Plan, load_plan, make_plan
-from pipeline.sharding.ranges import PLAN_FORMAT, WRITER_VERSION, load_range
+from pipeline.sharding.ranges import load_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PartLimits
@@ -97,17 +97,6 @@ def test_label_order_and_number_of_plan_files_do_not_change_the_version(settings
         assert_alike(first, load_plan(make_plan(other, taken)))
 
 
-def test_shards_planned_by_another_release_are_not_written(settings: Settings):
-    """The version of such a plan promises other bytes than this release writes."""
-    path = Path(load_plan(make_plan(settings, take_snapshot(settings))).ranges[0])
-    header, _, pieces = path.read_bytes().partition(b"\n")
-    for changed_fields in ({"writer": WRITER_VERSION - 1}, {"writer": None}, {"format": PLAN_FORMAT + 1}):
-        content = {name: value for name, value in (json.loads(header) | changed_fields).items() if value}
-        path.write_bytes(json.dumps(content).encode() + b"\n" + pieces)
-        with pytest.raises(SettingsError, match=r"another release of Tenfold planned .*clear `shard\.plan`"):
-            write_range(path, no_progress)
-
-
 @pytest.mark.parametrize("planned", ["another version", "missing here"])
 def test_shards_planned_with_other_codecs_are_not_written(settings: Settings, planned: str):
     """The version of such a plan promises bytes that these codecs may not give."""
@@ -121,10 +110,6 @@ def test_shards_planned_with_other_codecs_are_not_written(settings: Settings, pl
     with pytest.raises(SettingsError, match=r"(pillow|jpeg-2030) is \S+ instead of 1\.0.*install the same packages"):
         write_range(path, no_progress)
     assert not list(Path(content["written"]).glob("*.tfrecord"))
-    # A plan of an earlier release has no codecs.
-    path.write_bytes(json.dumps({**content, "codecs": {}}).encode() + b"\n" + rows)
-    write_range(path, no_progress)
-    assert list(Path(content["written"]).glob("*.tfrecord"))
 
 
 def test_a_question_is_not_repeated_if_another_run_adds_labels_in_between(

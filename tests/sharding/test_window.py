@@ -1,6 +1,5 @@
 """A window is the newest partitions as one dataset. It holds each example once and copies no shard."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -31,8 +30,7 @@ from pipeline.sharding import window as windows
 from pipeline.sharding.window import _difference
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.training.inputs import open_inputs
-from pipeline.workspace import hashes_folder, name_folder
-from tests.dataset.test_content_hashes import forget_hashes
+from pipeline.workspace import name_folder
 from tests.dataset.test_dataset_schema import problems
 from tests.fake_gcs import FakeGcs
 from tests.published import changed, newest_dataset, publish, set_options
@@ -260,7 +258,8 @@ def test_incompatible_versions_are_named(settings: Settings, tmp_path: Path):
     assert newest_dataset(changed(settings, window=1)).name == other
 
 
-DATASET = Dataset("images", "1" * 16, ("a", "b"), {}, RecordFormat(), {}, {}, {}, {}, {}, {}, {"seed": 0}, {})
+SPLIT = {"split_seed": 0, "validation_fraction": 0.2}
+DATASET = Dataset("images", "1" * 16, ("a", "b"), {}, RecordFormat(), {}, {}, {}, {}, {}, {}, SPLIT, {})
 
 
 @pytest.mark.parametrize(
@@ -272,14 +271,12 @@ DATASET = Dataset("images", "1" * 16, ("a", "b"), {}, RecordFormat(), {}, {}, {}
         ({"labels": ("a", "c")}, "label 1 is 'b' in the first and 'c' in the second"),
         ({"records": RecordFormat(pixels="raw")}, "pixels is 'encoded' in the first and 'raw' in the second"),
         ({"records": RecordFormat(label_offset=1)}, "label_offset is 0 in the first and 1 in the second"),
-        ({"settings": {"seed": 1}}, "split_seed is 0 in the first and 1 in the second"),
-        ({"settings": {"seed": 5, "split_seed": 0}}, ""),
-        ({"settings": {"seed": 0, "split_seed": 1}}, "split_seed is 0 in the first and 1 in the second"),
+        ({"settings": {**SPLIT, "split_seed": 1}}, "split_seed is 0 in the first and 1 in the second"),
         (
-            {"settings": {"seed": 0, "validation_fraction": 0.5}},
-            "validation_fraction is None in the first and 0.5 in the second",
+            {"settings": {**SPLIT, "validation_fraction": 0.5}},
+            "validation_fraction is 0.2 in the first and 0.5 in the second",
         ),
-        ({"settings": {"seed": 0, "check": "header"}, "version": "2" * 16, "software": {"pillow": "1"}}, ""),
+        ({"settings": {**SPLIT, "check": "header"}, "version": "2" * 16, "software": {"pillow": "1"}}, ""),
     ],
 )
 def test_the_difference_between_two_versions(values: Mapping[str, Any], difference: str):
@@ -401,33 +398,6 @@ def test_images_of_several_dates_are_counted_and_on_the_card(
     assert notice in card
     for day, version in load(window).window.items():
         assert re.search(rf"{day}</th><td>{version}</td><td>\d+</td><td>\d+</td>", card)
-
-
-def test_dates_of_an_earlier_release_are_hashed_once(workspace: str, tmp_path: Path):
-    settings = changed(built(workspace, tmp_path / "source", "stated splits"), on_leak="continue")
-    window = newest_dataset(settings)
-    quality = load(window).quality
-    remove(window)
-    old = name_folder(settings) / newest_partitions(settings, 2)["2026-01-01"]
-    forget_hashes(old)
-    committed = writes(old.iterdir())
-    assert load(newest_dataset(settings)).quality == quality
-    assert writes(old.iterdir()) == committed
-    hashes = writes(hashes_folder(settings, old.name).iterdir())
-    assert len(hashes) == sum(len(split.shards) for split in load(old).splits.values())
-    remove(window)
-    assert load(newest_dataset(settings)).quality == quality
-    assert writes(hashes_folder(settings, old.name).iterdir()) == hashes
-
-
-def test_a_window_of_an_earlier_release_is_made_again(tmp_path: Path):
-    settings = built(str(tmp_path / "w"), tmp_path / "source", "stated splits")
-    versions = sorted(newest_partitions(settings, 2).values())
-    old_id = hashlib.blake2b(json.dumps(versions).encode(), digest_size=16).hexdigest()[:16]
-    window = newest_dataset(changed(settings, on_leak="continue"))
-    window.rename(window.with_name(old_id))  # A release without a check for leaks used this name.
-    with pytest.raises(GateError):
-        newest_dataset(settings)
 
 
 def test_the_command_line_makes_and_verifies_a_window(settings: Settings, capsys: pytest.CaptureFixture[str]):

@@ -1,7 +1,6 @@
 """Checkpoints: their content, when they are due, and recovery from damage."""
 
 import io
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -51,15 +50,6 @@ def test_a_checkpoint_restores_the_position_and_all_variables(tmp_path: Path):
     again = Trained(tmp_path)
     assert again.checkpoints.restore() == position
     assert again.held == {7}
-
-
-def test_a_checkpoint_has_the_keys_of_earlier_releases(tmp_path: Path):
-    with Trained(tmp_path).checkpoints as checkpoints:
-        checkpoints.save(Position(2, 47, Sums(12, 3.5, 8.0, 0.25, 1.5), keeps=False))
-    with np.load(next(tmp_path.iterdir())) as arrays:
-        about = json.loads(str(arrays["arr_0"]))
-    assert about["sums"] == {"examples": 12, "loss": 3.5, "right": 8.0, "wait_s": 0.25, "time_s": 1.5}
-    assert (about["epochs_done"], about["step"], about["keeps"]) == (2, 47, False)
 
 
 def test_a_training_without_a_checkpoint_starts_at_step_0(tmp_path: Path):

@@ -54,7 +54,7 @@ def run(tmp_path: Path) -> Run:
             sink.write(Row("batches", 100.0 + step, step, {**dict.fromkeys(OF_A_BATCH, 1.0), "input/examples": 8}))
         sink.write(Row("epochs", 103.0, 1, {"loss": 0.5, "val_loss": 0.5, "accuracy": 0.5, "val_accuracy": 0.5}))
     (run.folder / "model-00001.keras").write_bytes(b"the model")
-    save_best(run, Best(1, "model-00001.keras", {"loss": 0.5, "val_accuracy": 0.5}))
+    save_best(run, Best(1, "model-00001.keras", {"loss": 0.5, "val_accuracy": 0.5}, "00000000"))
     validation = load(Path(run.dataset)).splits["validation"].examples
     answers = predictions([(n % 2, int(n > 2), 0.6 + n / 100) for n in range(validation)])
     save(run.folder, answers, evaluation_of(answers, ["a", "b"], seed=0))

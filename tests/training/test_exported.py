@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ from pipeline.errors import DatasetError
 from pipeline.evaluation.metrics import Predictions, load_predictions, save_predictions
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
+from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import gate
 from pipeline.storage import place_of
 from pipeline.training.export import export
@@ -36,10 +38,14 @@ def exported(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = with_probabilities(build_model(SETTINGS, 2))
     export(model, SETTINGS, datasets.load(published), folder / "export")
     save_predictions(folder, evaluate_exported(folder / "export", published))
-    (folder / "run.json").write_text(json.dumps({"dataset": str(published), "settings": {}}))
+    (folder / "run.json").write_text(json.dumps(run_json_of(published)))
     (folder / "result.json").write_text(json.dumps({"metrics": {}}))
     model.save(folder / "model.keras")
     return folder
+
+
+def run_json_of(dataset: Path) -> dict[str, Any]:
+    return {"format": RUN_FORMAT, "dataset": str(dataset), "settings": SETTINGS.model_dump()}
 
 
 def of_source(published: Path, workspace: Path, **values: object) -> Path:
@@ -91,7 +97,7 @@ def test_the_champion_is_evaluated_on_the_dataset_of_the_challenger(
     version = datasets.load(folder).version
     assert version != about["dataset_version"]
     (new / "export" / "about.json").write_text(json.dumps({**about, "dataset_version": version}))
-    (new / "run.json").write_text(json.dumps({"dataset": str(folder), "settings": {}}))
+    (new / "run.json").write_text(json.dumps(run_json_of(folder)))
     ours = evaluate_exported(exported / "export", folder)
     assert ours.correct.mean() >= 0.5
     save_predictions(new, ours._replace(predicted=1 - ours.label))

@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
+from pipeline.runs.files import RUN_FORMAT
 from pipeline.watch import heartbeats as module
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import page_data
@@ -31,7 +32,8 @@ class Clock:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    run_json = {"settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}, "steps_per_epoch": 60}
+    settings = {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}
+    run_json = {"format": RUN_FORMAT, "settings": settings, "steps_per_epoch": 60}
     (tmp_path / "run.json").write_text(json.dumps(run_json))
     return tmp_path
 
@@ -39,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 def sample(folder: Path, at: float, step: int = 30) -> None:
     sink = RecordSink(folder / "record")
     sink.write(Row("samples", at, step, {"sys/cpu_pct": 50.0}))
-    sink.write(Row("batches", at, step, {"step/time_ms": 80.0, "input/wait_ms": 8.0}))
+    sink.write(Row("batches", at, step, {"step/time_ms": 80.0, "input/wait_ms": 8.0, "input/examples": 8}))
     sink.close()
 
 

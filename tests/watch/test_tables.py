@@ -34,7 +34,7 @@ def written(folder: Path, seconds: int, segment_bytes: int = 2000, hz: int = 5) 
         time = BEGIN + number / hz
         for row in (
             Row("samples", time, number, {"sys/cpu_pct": float(number // hz)}),
-            Row("batches", time, number + 1, {"input/wait_ms": 1.0, "step/time_ms": 10.0}),
+            Row("batches", time, number + 1, {"input/wait_ms": 1.0, "step/time_ms": 10.0, "input/examples": 8}),
         ):
             whole.write(row)
             for interval in ended.add(row):  # the open interval is not written, as in a running training

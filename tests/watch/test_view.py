@@ -12,10 +12,10 @@ import pytest
 from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.runs.files import load_files
+from pipeline.runs.files import RUN_FORMAT
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import page_data, span_of
-from pipeline.watch.status import _examples_per_s, _per_step, duration
+from pipeline.watch.status import _per_step, duration
 from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
 
@@ -165,7 +165,8 @@ def test_a_running_training_is_training_or_evaluating(run: Path, epochs: int, st
 
 
 def test_a_training_without_steps_is_starting(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"settings": {"model": "small_cnn", "dataset_name": "flowers"}}))
+    settings = {"model": "small_cnn", "dataset_name": "flowers"}
+    (tmp_path / "run.json").write_text(json.dumps({"format": RUN_FORMAT, "settings": settings}))
     found = page_data(tmp_path, is_over=False)
     assert found["status"]["state"] == "starting"
     assert found["status"]["title"] == "flowers: small_cnn"
@@ -175,7 +176,7 @@ def test_a_training_without_steps_is_starting(tmp_path: Path) -> None:
 
 def test_a_regression_shows_its_mean_absolute_error(tmp_path: Path) -> None:
     settings = {"model": "mlp", "dataset_name": "prices", "example_kind": "table", "image_size": 96, "epochs": 3}
-    (tmp_path / "run.json").write_text(json.dumps({"settings": settings, "steps_per_epoch": 2}))
+    (tmp_path / "run.json").write_text(json.dumps({"format": RUN_FORMAT, "settings": settings, "steps_per_epoch": 2}))
     sinks = Records(tmp_path)
     for epoch, error in enumerate((40.0, 12.3, 13.0), 1):
         times = {
@@ -207,7 +208,7 @@ def test_a_missing_folder_is_a_stopped_training(tmp_path: Path) -> None:
 def test_the_first_step_is_not_in_the_longest_times(tmp_path: Path) -> None:
     sink = Records(tmp_path)
     for step in range(1, 101):
-        times = {"input/wait_ms": 1.0, "step/time_ms": 5000.0 if step == 1 else 20.0 + step % 10}
+        times = {"input/wait_ms": 1.0, "step/time_ms": 5000.0 if step == 1 else 20.0 + step % 10, "input/examples": 8}
         sink.write(Row("batches", 1e9 + step, step, times))
     sink.close()
     longest = page_data(tmp_path, is_over=False)["columns"]["batches"]["step/time_ms/max"]
@@ -226,7 +227,7 @@ def test_the_verdict_of_the_result_replaces_the_live_verdict(run: Path) -> None:
 
 
 def test_a_complete_training_shows_the_numbers_of_its_verdict(run: Path) -> None:
-    (run / "result.json").write_text(json.dumps({"wait_fraction": 0.25, "step_ms": 40.0}))
+    (run / "result.json").write_text(json.dumps({"wait_ms": 10.0, "step_ms": 40.0}))
     tiles, tables = status_of(run)["tiles"], status_of(run)["tables"]
     assert tiles[:3] == [("data wait", "25%"), ("step time", "40 ms"), ("examples per second", "800")]
     assert "25% of the time was waiting for data (10 of 40 ms a step)" in status_of(run)["sentences"]["waiting"]
@@ -236,7 +237,7 @@ def test_a_complete_training_shows_the_numbers_of_its_verdict(run: Path) -> None
 def test_numbers_are_those_of_the_interval_of_the_verdict(run: Path) -> None:
     samples = load_view(run, STEPS).samples.means
     end = float(samples["time"].iloc[-1]) - 5
-    verdict = {"sentence": "So.", "time": end, "seconds": 4.0, "wait_fraction": 0.25, "step_ms": 40.0}
+    verdict = {"sentence": "So.", "time": end, "seconds": 4.0, "wait_ms": 10.0, "step_ms": 40.0}
     (run / "verdict.json").write_text(json.dumps({**verdict, "examples_per_s": 321.0}))
     tiles = status_of(run)["tiles"]
     assert tiles[:3] == [("data wait", "25%"), ("step time", "40 ms"), ("examples per second", "321")]
@@ -244,15 +245,6 @@ def test_numbers_are_those_of_the_interval_of_the_verdict(run: Path) -> None:
     assert len(busy) < len(samples)
     assert dict(tiles)["GPU busy"] == f"{busy_pct(busy).mean():.0f}%"
     assert "In the steps of the verdict, 25% of the time was waiting" in status_of(run)["sentences"]["waiting"]
-
-
-def test_intervals_without_example_counts_do_not_lower_the_speed(tmp_path: Path) -> None:
-    """Such intervals come from an earlier release."""
-    run = rich_run(tmp_path / "run", epochs=1, steps=20)
-    describe(run, epochs=1)
-    batches = load_view(run, STEPS).batches.means.assign(**{"step/time_ms": 40.0, "input/examples": 32.0})
-    batches.loc[batches.index[:-1], "input/examples"] = np.nan
-    assert _examples_per_s(load_files(run), batches, 40.0) == 800
 
 
 def test_tables_have_the_numbers_of_the_figures(run: Path) -> None:
@@ -275,17 +267,18 @@ def test_durations_are_formatted(seconds: float, text: str) -> None:
 def test_numbers_exist_if_intervals_are_wider_than_that_of_the_verdict(tmp_path: Path) -> None:
     """After ten hours, an interval lasts 90 s, so none may end within the minute of a verdict."""
     (tmp_path / "run.json").write_text(
-        json.dumps({"settings": {"epochs": 9, "batch_size": 8}, "steps_per_epoch": 9000})
+        json.dumps({"format": RUN_FORMAT, "settings": {"epochs": 9}, "steps_per_epoch": 9000})
     )
     overview, record = RecordSink(tmp_path / "overview"), RecordSink(tmp_path / "record")
     for number in range(1, 31):
         busy = {"sys/cpu_pct": 10.0 + number}
         overview.write(Row("samples", 1e9 + 90 * number, 100 * number, busy))
-        overview.write(Row("batches", 1e9 + 90 * number, 100 * number, {"input/wait_ms": 1.0, "step/time_ms": 9.0}))
+        times = {"input/wait_ms": 1.0, "step/time_ms": 9.0, "input/examples": 8}
+        overview.write(Row("batches", 1e9 + 90 * number, 100 * number, times))
     record.write(Row("samples", 1e9 + 90 * 30, 3000, {"sys/cpu_pct": 40.0}))
     for sink in (overview, record):
         sink.close()
-    verdict = {"sentence": "So.", "time": 1e9 + 90 * 20 - 10, "seconds": 60.0, "wait_fraction": 0.25, "step_ms": 40.0}
+    verdict = {"sentence": "So.", "time": 1e9 + 90 * 20 - 10, "seconds": 60.0, "wait_ms": 10.0, "step_ms": 40.0}
     (tmp_path / "verdict.json").write_text(json.dumps(verdict))
     tiles = dict(status_of(tmp_path)["tiles"])
     assert (tiles["data wait"], tiles["processor busy"]) == ("25%", "30%")
