@@ -33,13 +33,15 @@ def test_a_skipped_test_fails_on_ci(ci: str, code: int, message: str, tmp_path: 
 FAILING = """
 import os
 import signal
-import time
+from pathlib import Path
+
+from tests.waiting import until
 
 def test_first():
     assert "brown" == "white"
 
 def test_second():
-    time.sleep(1)  # The other process prints the failure meanwhile.
+    until(lambda: "test_first failed" in Path(os.environ["OUTPUT"]).read_text())
     os.kill(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid(), signal.SIGKILL)
 """
 
@@ -49,11 +51,13 @@ def test_second():
 def test_a_failure_is_printed_before_a_later_test_ends_the_run(processes: list[str], tmp_path: Path):
     (tmp_path / "test_colors.py").write_text(FAILING)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", *processes, tmp_path]
+    output = tmp_path / "output"
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    with output.open("w") as file:
+        done = subprocess.run(command, cwd=ROOT, env={**environment, "OUTPUT": str(output)}, stdout=file, check=False)
     assert done.returncode == -signal.SIGKILL
-    assert "test_colors.py::test_first failed in its call part" in done.stdout
-    assert "AssertionError: assert 'brown' == 'white'" in done.stdout
+    assert "test_colors.py::test_first failed in its call part" in output.read_text()
+    assert "AssertionError: assert 'brown' == 'white'" in output.read_text()
 
 
 NOTING = """
