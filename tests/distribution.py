@@ -9,6 +9,7 @@ SHARED = {
     PORT_OF_UP: (
         "tests/scripts/test_airflow_backfill_embedded.py",
         "tests/scripts/test_airflow_embedded.py",
+        "tests/scripts/test_live_airflow.py",
         "tests/test_secrets.py",
     ),
 }
