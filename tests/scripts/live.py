@@ -1,6 +1,7 @@
 """An Airflow that `up` started, for tests that only start runs in it."""
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -57,8 +58,8 @@ class Live(Commands):
             [found] = [run for run in runs if task_result(client, run, "train").get("run") == str(training)]
         return found
 
-    def backfill(self, source: Path, dates: int, *arguments: str) -> tuple[int, str]:
-        """Run a backfill of the first dates of 2026."""
+    def backfill(self, source: Path, dates: Sequence[str], *arguments: str) -> tuple[int, str]:
+        """Run a backfill of consecutive dates."""
         return self.command(*backfill_of(source, dates), *arguments)
 
     def settle(self) -> None:
@@ -74,9 +75,14 @@ class Live(Commands):
             return int(database.execute(query).fetchone()[0])
 
 
-def backfill_of(source: Path, dates: int) -> list[str]:
-    """Return the arguments of a backfill of the first dates of 2026."""
-    return ["backfill", "--from", "2026-01-01", "--to", f"2026-01-{dates:02}", "--source", f"{source}/{{date}}"]
+def first_of(month: str, count: int) -> list[str]:
+    """Return the first dates of a month. A backfill skips dates that an earlier test has run, so each needs its own."""
+    return [f"{month}-{day:02}" for day in range(1, count + 1)]
+
+
+def backfill_of(source: Path, dates: Sequence[str]) -> list[str]:
+    """Return the arguments of a backfill of consecutive dates."""
+    return ["backfill", "--from", dates[0], "--to", dates[-1], "--source", f"{source}/{{date}}"]
 
 
 def add_images(folder: Path, count: int, seed: int = 0) -> None:
@@ -87,6 +93,7 @@ def add_images(folder: Path, count: int, seed: int = 0) -> None:
         path.write_bytes(jpeg(1000 * seed + number))
 
 
-def add_date(source: Path, day: int) -> None:
-    """Write eight images of one date."""
-    add_images(source / f"2026-01-{day:02}", 8, seed=day)
+def add_dates(source: Path, dates: Sequence[str]) -> None:
+    """Write eight images of each date."""
+    for date in dates:
+        add_images(source / date, 8, seed=int(date[-2:]))

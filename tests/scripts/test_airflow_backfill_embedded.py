@@ -10,11 +10,11 @@ import pytest
 
 from pipeline.dataset.manifest import load
 from pipeline.runs.run import load_result
-from tests.scripts.live import Live, add_date, backfill_of
+from tests.scripts.live import Live, add_dates, backfill_of, first_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
-DATES = [f"2026-01-{day:02}" for day in range(1, 5)]
+DATES = first_of("2026-01", 4)
 LACKING = DATES[2]
 """The date whose table lacks the column `color`."""
 ROWS = 150
@@ -34,23 +34,23 @@ def _write_tables(folder: Path) -> None:
 
 def test_a_failed_date_is_named_and_only_it_is_run_again(live: Live) -> None:
     live.settle()
-    source = live.folder / "images"
-    add_date(source, 1)
-    code, output = live.backfill(source, 2)
+    source, dates = live.folder / "images", first_of("2026-02", 2)
+    add_dates(source, dates[:1])
+    code, output = live.backfill(source, dates)
     assert code == 1, output
     assert "2 of 2 dates run, 1 of them failed" in output
-    assert "2026-01-02: extract failed: SettingsError: source_uri must be a folder or list that exists" in output
+    assert "2026-02-02: extract failed: SettingsError: source_uri must be a folder or list that exists" in output
     assert output.count("  new\n") == 1
     assert "Model:" in output
 
-    add_date(source, 2)
-    code, output = live.backfill(source, 2)
+    add_dates(source, dates[1:])
+    code, output = live.backfill(source, dates)
     assert code == 0, output
     assert "1 of 2 dates run, 1 skipped" in output
     assert output.count("skipped: already made") == 1
     assert "Model:" in output
 
-    code, output = live.backfill(source, 2, "--reprocess", "all")
+    code, output = live.backfill(source, dates, "--reprocess", "all")
     assert code == 0, output
     assert output.count("already complete") == 2
     assert "was already trained on" in output
@@ -58,18 +58,17 @@ def test_a_failed_date_is_named_and_only_it_is_run_again(live: Live) -> None:
 
 def test_an_interrupted_backfill_leaves_no_unfinished_run(live: Live) -> None:
     live.settle()
-    source, again = live.folder / "others", ("--reprocess", "all")
-    for day in (1, 2, 3):
-        add_date(source, day)
-    with live.start(*backfill_of(source, 3), *again) as process:
+    source, dates = live.folder / "others", first_of("2026-03", 3)
+    add_dates(source, dates)
+    with live.start(*backfill_of(source, dates)) as process:
         assert process.stdout is not None
-        assert any("2026-01-01     running" in line for line in process.stdout)
+        assert any("2026-03-01     running" in line for line in process.stdout)
         os.killpg(process.pid, signal.SIGINT)
         output = process.communicate()[0]
     assert process.returncode == 130, output
     assert "The backfill is cancelled" in output
     # Another backfill can start at once, because no run is left.
-    code, output = live.backfill(source, 3, *again)
+    code, output = live.backfill(source, dates, "--reprocess", "all")
     assert code == 0, output
     assert "3 of 3 dates run" in output
     assert "Model:" in output

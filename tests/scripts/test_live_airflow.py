@@ -17,13 +17,14 @@ from pipeline.dataset.verify import verify
 from pipeline.runs.run import load_result
 from scripts.airflow.keys import USER
 from tests.browser import Seen, blank, browser, patient
-from tests.scripts.live import Live, add_date, add_images, backfill_of
+from tests.scripts.live import Live, add_dates, add_images, backfill_of, first_of
 from tests.waiting import until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
-IMAGES, ROWS, DATES = 40, 60, 3
+IMAGES, ROWS = 40, 60
+DATES = first_of("2026-01", 3)
 OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for its sandbox"
 """The only browser warning that Airflow causes, by the sandbox of its plugin frames."""
 
@@ -76,8 +77,7 @@ def of_table(live: Live) -> Trained:
 def of_dates(live: Live) -> Trained:
     """A training on a window of dates."""
     source = live.folder / "daily"
-    for day in range(1, DATES + 1):
-        add_date(source, day)
+    add_dates(source, DATES)
     live.settle()
     return trained(live, *backfill_of(source, DATES))
 
@@ -103,12 +103,15 @@ def test_a_table_becomes_a_trained_model(of_table: Trained):
 
 
 def test_dates_become_datasets_and_one_trained_model(of_dates: Trained, live: Live):
-    assert f"{DATES} of {DATES} dates run\n" in of_dates.output
-    assert of_dates.output.count("  new\n") == DATES
+    assert f"{len(DATES)} of {len(DATES)} dates run\n" in of_dates.output
+    assert of_dates.output.count("  new\n") == len(DATES)
     assert [path.parent for path in (live.workspace / "runs" / "retrain-daily").glob("*/run.json")] == [of_dates.run]
+    datasets = [load(path.parent) for path in (live.workspace / "datasets" / "daily").glob("*/dataset.json")]
+    sources = {Path(dataset.source["uri"]).name for dataset in datasets if not dataset.window}
+    assert sorted(sources) == DATES
     window = load(of_dates.dataset)
-    assert sorted(window.window) == [f"2026-01-{day:02}" for day in range(1, DATES + 1)]
-    assert sum(split.examples for split in window.splits.values()) == 8 * DATES
+    assert sorted(window.window) == DATES
+    assert sum(split.examples for split in window.splits.values()) == 8 * len(DATES)
 
 
 @contextmanager
