@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import httpx
 
-from scripts.airflow.client import Client, Json
+from scripts.airflow.client import FINISHED, Client, Json
 from tests.waiting import until
 
 POLL_S = 0.5
@@ -20,6 +20,13 @@ def _answer(condition: Callable[[], object]) -> object:
     with suppress(httpx.TransportError):
         return condition()
     return None
+
+
+def wait_for_success(client: Client, run_id: str) -> None:
+    """Wait for the end of a run that must succeed."""
+    comes(lambda: client.state(run_id) in FINISHED)
+    states = {(each["task_id"], each["map_index"]): each["state"] for each in client.task_instances(run_id)}
+    assert client.state(run_id) == "success", states
 
 
 def tasks(client: Client, run_id: str, task_id: str) -> list[Json]:
