@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.airflow_database import copy_database
+
 ROOT = Path(__file__).resolve().parents[1]
 
 assert "airflow" not in sys.modules, "Airflow was imported before its home was set: it would use the user's own"
@@ -31,6 +33,4 @@ os.environ |= {
 @pytest.fixture(scope="session")
 def airflow_database() -> None:
     """The tables of Airflow, in an SQLite file of this test session."""
-    from airflow.utils.db import initdb
-
-    initdb()
+    copy_database(HOME)

@@ -2,12 +2,17 @@
 
 from xdist.scheduler import LoadFileScheduling
 
-CLUSTER = "a cluster"
-SHARED = {CLUSTER: ("tests/cluster/",)}
+CLUSTER, LIVE = "a cluster", "a live Airflow"
+SHARED = {
+    CLUSTER: ("tests/cluster/",),
+    LIVE: ("tests/scripts/test_airflow_backfill_embedded.py", "tests/scripts/test_live_airflow.py"),
+}
 """Files, or folders, that share a server, by the name of their group."""
+SPREAD = ("tests/docs/test_tutorials.py",)
+"""Files whose tests take minutes and share little. Each of these tests is a group of its own."""
 LONGEST = (
     CLUSTER,
-    "tests/scripts/test_airflow_backfill_embedded.py",
+    LIVE,
     "tests/plugins/test_in_the_browser.py",
     "tests/docs/test_tutorials.py",
     "tests/dags/test_in_airflow.py",
@@ -32,12 +37,15 @@ LONGEST = (
 def group_of(nodeid: str) -> str:
     """Return the group of a test. By default it is its file, because the tests of a file share what the file starts."""
     file = nodeid.partition("::")[0]
+    if file in SPREAD:
+        return nodeid
     return next((group for group, places in SHARED.items() if file.startswith(places)), file)
 
 
 def rank(group: str) -> int:
     """Return a sort key for a group. Groups with lower keys begin earlier."""
-    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
+    names = (group, group.partition("::")[0])
+    return min((LONGEST.index(name) for name in names if name in LONGEST), default=len(LONGEST))
 
 
 class ByGroup(LoadFileScheduling):

@@ -19,6 +19,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.airflow_database import copy_database
 from tests.comet_server import comet_server
 from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs
@@ -159,6 +160,7 @@ class Planted:
         self.output = b""
         for name in ("user", "temporary"):
             (self.written / name).mkdir(parents=True)
+        copy_database(self.written / "airflow")
         self.secrets = PLANTED | key_file(folder / "key.json", token_uri)
         proxy = f"http://me:{PLANTED['the password of the proxy']}@127.0.0.1:9"
         self.environ = {

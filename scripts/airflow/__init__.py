@@ -6,6 +6,7 @@ schedules.py check the administrator's settings before Airflow starts, here and 
 notifiers.py check that the administrator's notifiers can be created
 settings.py  where Airflow lives and every setting it gets, as environment variables
 sqlite.py    how Airflow's processes share their database
+migration.py  whether the database is migrated already
 keys.py      the generated log-in and secrets
 processes.py starting and ending processes, with all they started
 record.py    which Airflow runs here, and the lock that keeps it the only one

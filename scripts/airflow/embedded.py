@@ -14,6 +14,7 @@ from pathlib import Path
 from pipeline.allowed import ALL
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
+from scripts.airflow.migration import is_migrated, note_migration
 from scripts.airflow.processes import Identity, cpu_seconds_of, end, find, identify, spawn
 from scripts.airflow.progress import say
 from scripts.airflow.record import Record, forget_record, read_record, write_record
@@ -73,10 +74,16 @@ class Embedded:
 
     def start(self, signals: Signals) -> None:
         """Prepare the database, then start the four processes. Ends with them if anything stops it half way."""
-        self.add(MIGRATION, ["db", "migrate"])
-        self._wait_for_migration(signals)
+        self.migrate(signals)
         for name, command in components(self.record.port).items():
             self.add(name, command)
+
+    def migrate(self, signals: Signals) -> None:
+        """Create or migrate the database, unless this Airflow has already done so."""
+        if not is_migrated(self.layout):
+            self.add(MIGRATION, ["db", "migrate"])
+            self._wait_for_migration(signals)
+            note_migration(self.layout)
 
     def add(self, name: str, command: list[str], settings: Mapping[str, str] = USUAL) -> None:
         """Start one of Airflow's commands, with settings of its own; it ends with the others."""

@@ -33,6 +33,16 @@ class Layout:
         return self.home / "logs"
 
     @property
+    def database(self) -> Path:
+        """The SQLite database of Airflow."""
+        return self.home / "airflow.db"
+
+    @property
+    def migrated(self) -> Path:
+        """The note of the last migration of the database."""
+        return self.home / "migrated.json"
+
+    @property
     def samples(self) -> Path:
         """Where the sample images lie."""
         return self.workspace / "samples"
@@ -117,7 +127,7 @@ def _airflow(layout: Layout, port: int) -> dict[str, str]:
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url_of(port)}/execution/",
         # The default asks the name server, and waits for an answer even if there is no name server.
         "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{layout.home / 'airflow.db'}",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{layout.database}",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(layout.logs),
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
         "AIRFLOW__API__HOST": HOST,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import httpx
 
-from scripts.airflow.client import Client, Json
+from scripts.airflow.client import FINISHED, Client, Json
 from tests.waiting import until
 
 POLL_S = 0.5
@@ -13,6 +13,13 @@ POLL_S = 0.5
 def comes(condition: Callable[[], object], seconds: float = 480, pause: float = POLL_S) -> None:
     """Wait for a condition. A failed request, as on a busy machine, is retried."""
     until(condition, seconds, pause, errors=httpx.TransportError)
+
+
+def wait_for_success(client: Client, run_id: str) -> None:
+    """Wait for the end of a run that must succeed."""
+    comes(lambda: client.state(run_id) in FINISHED)
+    states = {(each["task_id"], each["map_index"]): each["state"] for each in client.task_instances(run_id)}
+    assert client.state(run_id) == "success", states
 
 
 def tasks(client: Client, run_id: str, task_id: str) -> list[Json]:

@@ -8,14 +8,18 @@ import pytest
 
 from scripts.airflow.client import Client
 from scripts.airflow.settings import ROOT, Layout
+from tests.cluster.asking import wait_for_success
 from tests.cluster.cluster import Cluster, celery, started
 from tests.cluster.servers import database, key_prefix, silent
-from tests.conftest import MakeImages, jpeg
+from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs
 
 BUCKET = "bucket"
 SETTINGS = {"dataset_name": "dated", "window": 30, "epochs": 1, "image_size": 32, "batch_size": 8}
 """Defaults of all DAGs. `retrain` has no other settings, because asset events start it."""
+
+SHARDS = {"dataset_name": "undated", "shards_per_task": 3}
+"""The settings of a run of several tasks that write shards."""
 
 
 @pytest.fixture(scope="package")
@@ -63,9 +67,21 @@ def retrain(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-def source(make_images: MakeImages) -> Path:
+@pytest.fixture(scope="package")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """120 images of two classes, and a broken one."""
-    source = make_images({"cats": 60, "dogs": 60})
+    source = tmp_path_factory.mktemp("source")
+    for number in range(120):
+        folder = source / ("cats" if number % 2 else "dogs")
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number:03}.jpg").write_bytes(jpeg(number))
     (source / "cats" / "broken.jpg").write_bytes(jpeg(1)[:50])
     return source
+
+
+@pytest.fixture(scope="package")
+def trained(image_training: Client, source: Path) -> str:
+    """The id of a run of image_training that has succeeded."""
+    run_id = image_training.trigger({"source_uri": str(source), **SHARDS})
+    wait_for_success(image_training, run_id)
+    return run_id

@@ -16,10 +16,11 @@ from pipeline.sharding.ranges import load_range
 from pipeline.sharding.results import load_result
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import place_of
-from scripts.airflow.client import FINISHED, Client, Json
+from scripts.airflow.client import Client, Json
 from scripts.airflow.times import time_of
-from tests.cluster.asking import comes, task, tasks
+from tests.cluster.asking import comes, task, tasks, wait_for_success
 from tests.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
+from tests.cluster.conftest import SHARDS
 from tests.fake_gcs import FakeGcs
 from tests.listening import addresses
 from tests.published import rows_of_plan
@@ -31,14 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # the storage client leaves sockets open
 ]
 
-SHARDS = {"dataset_name": "undated", "shards_per_task": 3}
 BEGUN = ("running", "success")
-
-
-def wait_for_success(client: Client, run_id: str) -> None:
-    comes(lambda: client.state(run_id) in FINISHED)
-    states = {(each["task_id"], each["map_index"]): each["state"] for each in client.task_instances(run_id)}
-    assert client.state(run_id) == "success", states
 
 
 def wait_for_retry(client: Client, run_id: str, task_id: str, map_index: int = -1) -> Json:
@@ -58,9 +52,8 @@ def assert_nothing_lost_or_doubled(committed: Json, source: Path) -> None:
     assert sum(committed["examples"].values()) + committed["rejected"] == len(list(source.rglob("*.jpg")))
 
 
-def test_every_task_runs_on_a_worker_of_its_queue(cluster: Cluster, image_training: Client, source: Path):
-    run_id = image_training.trigger({"source_uri": str(source), **SHARDS})
-    wait_for_success(image_training, run_id)
+def test_every_task_runs_on_a_worker_of_its_queue(cluster: Cluster, image_training: Client, source: Path, trained: str):
+    run_id = trained
     writing = tasks(image_training, run_id, "shard.write")
     assert len(writing) >= 4
     assert {each["queue"] for each in writing} == {CPU}

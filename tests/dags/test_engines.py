@@ -19,9 +19,8 @@ pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many
 
 RUN = """
 import json, sys
-from tests.airflow_home import ROOT
-from airflow.utils.db import initdb
-initdb()
+from tests.airflow_home import HOME, ROOT, copy_database
+copy_database(HOME)
 from airflow.dag_processing.dagbag import DagBag
 dag = DagBag(str(ROOT / "dags")).dags["image_dataset"]
 dag.deadline = None

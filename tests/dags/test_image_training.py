@@ -2,7 +2,6 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -163,20 +162,6 @@ def test_the_form_refuses_invalid_values(run_dag: RunDag, source: Path, value: A
 
     with pytest.raises(ParamValidationError):
         run_dag("image_training", {"source_uri": str(source), "epochs": value})
-
-
-@pytest.mark.long
-def test_two_dates_create_two_datasets_and_two_models(run_dag: RunDag, make_images: MakeImages):
-    days = ["2026-01-01", "2026-01-02"]
-    root = make_images({f"{day}/{label}": 10 for day in days for label in ("cats", "dogs")})
-    conf = {"source_uri": str(root / "{date}")}
-    ran = [run_dag("image_training", conf, datetime.fromisoformat(day).replace(tzinfo=UTC)) for day in days]
-    for task, key in (("upload.commit", "dataset"), ("train", "model")):
-        made = [each.returned(task)[key] for each in ran]
-        assert len(set(made)) == 2
-        assert all(Path(path).exists() for path in made)
-    sources = [load(Path(each.returned("upload.commit")["dataset"])).source["uri"] for each in ran]
-    assert sources == [str(root / day) for day in days]
 
 
 @pytest.mark.long

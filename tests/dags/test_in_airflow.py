@@ -18,6 +18,7 @@ from scripts.airflow.follow import wait_until_ready
 from scripts.airflow.patience import PATIENT
 from scripts.airflow.settings import ROOT, Layout
 from scripts.airflow.signals import Signals
+from tests.airflow_database import copy_database
 from tests.conftest import MakeImages, jpeg
 from tests.waiting import until
 from tests.writes import writes
@@ -30,7 +31,7 @@ T = TypeVar("T")
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     folder = tmp_path_factory.mktemp("airflow")
-    (folder / "home").mkdir()
+    copy_database(folder / "home")
     settings = {
         "TENFOLD_NOTIFIERS": "tests.dags.notifier.ToFile",
         "TENFOLD_TEST_NOTES": str(folder / "notes"),

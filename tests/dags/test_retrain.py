@@ -372,21 +372,6 @@ def test_the_table_of_a_date_becomes_a_dataset_and_an_event(run_dag: RunDag, tab
 
 
 @pytest.mark.long
-def test_tables_of_several_dates_with_other_columns_are_trained_on_once(run_dag: RunDag, tables: Path):
-    made = [_build_table(run_dag, tables, day) for day in DAYS]
-    ran = run_dag("retrain", {"window": 3, "image_size": None})
-    assert ran.state == "success"
-    window = load(Path(ran.returned("choose")))
-    assert dict(window.window) == {day: each["version"] for day, each in zip(DAYS, made, strict=True)}
-    assert sum(split.examples for split in window.splits.values()) == 120
-    missing = {column["name"]: column["missing"] for column in window.table["columns"]}
-    assert missing == {"x": 0, "color": 40, "y": 0}
-    trained = ran.returned("train")
-    assert Path(trained["model"]).exists()
-    assert run_dag("retrain", {"window": 3, "image_size": None}).tasks["train"] == "skipped"
-
-
-@pytest.mark.long
 def test_the_asset_event_describes_the_published_dataset(run_dag: RunDag, photos: Path):
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session

@@ -1,4 +1,4 @@
-"""The commands of quickstart and tutorials run as written, in a copy of the project."""
+"""The commands of all tutorials run as written, one tutorial after the other, in a copy of the project."""
 
 import os
 import re
@@ -37,15 +37,16 @@ def commands(page: Path) -> list[str]:
     return re.findall(r"```bash\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project with the environment of this one, as a person has it after `make env`."""
+    project = tmp_path_factory.mktemp("project")
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, tmp_path / name)
-    (tmp_path / ".venv").symlink_to(Path(sys.prefix))
-    return tmp_path
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, project / name)
+    (project / ".venv").symlink_to(Path(sys.prefix))
+    return project
 
 
 def test_each_tutorial_is_listed_and_tested():

@@ -17,6 +17,7 @@ from scripts.airflow.follow import wait_until_ready
 from scripts.airflow.patience import PATIENT
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
+from tests.airflow_database import copy_database
 
 DAG = "image_training"
 USERS = {"admin": "admin", "reader": "viewer", "stranger": ""}
@@ -88,7 +89,7 @@ def address(path: str, run_id: str, **further: Any) -> str:
 @contextmanager
 def started(layout: Layout) -> Iterator[Ui]:
     """Yield an Airflow. It ends with the block, including all its processes."""
-    layout.home.mkdir(mode=0o700)
+    copy_database(layout.home)
     airflow = prepare(layout, background=False, settings=SETTINGS)
     try:
         since = datetime.now(UTC)

@@ -163,6 +163,14 @@ def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
     return ui.run_with("on_gpus__2026-01-01T00:00:00+00:00", folder)
 
 
+@pytest.fixture(scope="module")
+def refused(ui: Ui) -> str:
+    """The id of the newest run, whose first task refused its source."""
+    run_id = ui.client.trigger({"source_uri": "/nowhere"})
+    until(lambda: ui.client.state(run_id) == "failed", 900, 0.5)
+    return run_id
+
+
 def change_run(folder: Path, settings: dict[str, Any], **values: Any) -> None:
     """Change values of run.json."""
     run = json.loads((folder / "run.json").read_text())
@@ -392,37 +400,18 @@ def cut_off(page: Page) -> list[str]:
     return found
 
 
-def test_the_menu_page_lists_all_trainings(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
-    with logged_in("reader") as context:
-        seen = Seen(context.new_page())
-        seen.page.goto("/plugin/training-monitor")
-        rows = seen.page.frame_locator("iframe").locator("tbody tr")
-        rows.filter(has_text=trained).first.wait_for()
-        assert rows.filter(has_text=rich).count() == 1
-        screenshot(seen.page, "list")
-        seen.page.frame_locator("iframe").get_by_role("searchbox").fill("resnet50")
-        until(lambda: rows.filter(visible=True).count() == 1)
-        assert rich in rows.filter(visible=True).inner_text()
-        assert [each for each in seen.complaints if OF_AIRFLOW not in each] == []
-        assert {urlsplit(each).netloc for each in seen.requests if each.startswith("http")} == {urlsplit(ui.url).netloc}
-
-
-def test_the_list_can_be_searched_sorted_and_paged(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+def test_the_list_can_be_searched_sorted_and_paged(logged_in: LoggedIn, trained: str, rich: str, refused: str) -> None:
     """The pages have two rows."""
-
-    def of_two(route: Any) -> None:
-        route.continue_(url=route.request.url.replace("limit=100", "limit=2"))
-
-    failed = ui.client.trigger({"source_uri": "/nowhere"})
-    until(lambda: ui.client.state(failed), 900, 0.5, is_right=lambda state: state == "failed")
     with logged_in("reader") as context:
+        if SCREENSHOTS:
+            picture_of_list(context)
         seen = Seen(context.new_page())
         seen.page.route(
             "**/trainings.json?*", lambda route: route.continue_(url=route.request.url.replace("limit=100", "limit=2"))
         )
         seen.page.goto("/tenfold/trainings")
         rows, search = seen.page.locator("tbody tr"), seen.page.get_by_role("searchbox")
-        rows.filter(has_text=failed).first.wait_for()
+        rows.filter(has_text=refused).first.wait_for()
         assert rows.count() == 2
         assert rows.first.locator(".badge").inner_text() == "Failed"
         assert "Task extract failed: source_uri must be" in rows.first.inner_text()
@@ -445,6 +434,14 @@ def test_the_list_can_be_searched_sorted_and_paged(ui: Ui, logged_in: LoggedIn, 
             seen.page.get_by_role("button", name="Next").click()
         until(lambda: trained in rows.first.inner_text())  # The page does not exist, so the first page is shown.
         assert seen.complaints == []
+
+
+def picture_of_list(context: BrowserContext) -> None:
+    """Take a screenshot of the list in the pages of Airflow."""
+    page = context.new_page()
+    page.goto("/plugin/training-monitor")
+    page.frame_locator("iframe").locator("tbody tr").first.wait_for()
+    screenshot(page, "list")
 
 
 @pytest.fixture(scope="module")
@@ -494,11 +491,9 @@ def test_an_unknown_run_has_an_empty_page(ui: Ui, logged_in: LoggedIn, addresses
         assert seen.complaints == []
 
 
-def test_a_run_that_failed_before_its_training_links_to_the_log(ui: Ui, logged_in: LoggedIn) -> None:
-    run_id = ui.client.trigger({"source_uri": "/nowhere"})
-    until(lambda: ui.client.state(run_id), 900, 0.5, is_right=lambda state: state == "failed")
+def test_a_run_that_failed_before_its_training_links_to_the_log(ui: Ui, logged_in: LoggedIn, refused: str) -> None:
     with logged_in("reader") as context:
-        tab = Tab(context, run_id)
+        tab = Tab(context, refused)
         assert "Task extract failed: source_uri must be" in tab.frame.locator(".empty").inner_text()
         assert "got '/nowhere'" in tab.frame.locator(".empty").inner_text()
         with context.expect_page() as opened:

@@ -4,15 +4,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
+from tests.airflow_database import copy_database
 from tests.ports import own_port
 
 
 class Commands:
-    """Commands that run in their own environment. An Airflow that stays has its own port."""
+    """Commands with an Airflow, a port and a workspace of their own."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = {**os.environ, "TENFOLD_PORT": str(own_port()), **environ}
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self.home = folder / "home"
+        self.workspace = folder / "workspace"
+        copy_database(self.home)
+        places = {"TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(self.workspace)}
+        self._environ = {**os.environ, "TENFOLD_PORT": str(own_port()), **places, **environ}
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a command in its own process group, as a terminal does."""

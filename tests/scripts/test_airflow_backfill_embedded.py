@@ -1,75 +1,23 @@
-"""`backfill` in the real Airflow of `up`, with the real DAGs on tiny images and tables."""
+"""`backfill` with failures, an interruption and tables whose columns differ, in the real Airflow of `up`."""
 
 import json
 import os
 import random
 import signal
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pipeline.dataset.manifest import load
 from pipeline.runs.run import load_result
-from tests.conftest import jpeg
-from tests.scripts.commands import Commands
-from tests.waiting import until
+from tests.scripts.live import Live, add_dates, backfill_of, first_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
-UNDER_WAY = """
-SELECT (SELECT count(*) FROM asset_dag_run_queue)
-     + (SELECT count(*) FROM dag_run WHERE state IN ('queued', 'running'))
-"""
-
-
-class Up(Commands):
-    """Commands with their own Airflow and workspace."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        settings = folder / "settings.toml"
-        # With the 10 training shards of the default, each date has twice as many tasks.
-        settings.write_text("epochs = 1\nimage_size = 32\nbatch_size = 4\nwindow = 10\nnum_shards = 4\n")
-        super().__init__(
-            {
-                "TENFOLD_HOME": str(folder / "home"),
-                "TENFOLD_WORKSPACE": str(folder / "workspace"),
-                "TENFOLD_SETTINGS": str(settings),
-                "TENFOLD_RETRAIN_POLL_SECONDS": "5",
-            }
-        )
-
-    def backfill(self, source: Path, *arguments: str) -> tuple[int, str]:
-        """Run a backfill of the first three dates of 2026."""
-        return self.command(*_three_dates(source), *arguments)
-
-    def settle(self) -> None:
-        """Wait until no run of `retrain` is under way and no asset event waits for one.
-
-        A run that begins on the events of two dataset names fails, because it can only train on one of them.
-        """
-        until(lambda: not self._ask(UNDER_WAY))
-
-    def _ask(self, query: str) -> int:
-        """Return the number that the database of this Airflow answers."""
-        with closing(sqlite3.connect(f"file:{self.folder}/home/airflow.db?mode=ro", uri=True, timeout=30)) as database:
-            return int(database.execute(query).fetchone()[0])
-
-    def add_date(self, source: Path, day: int) -> None:
-        """Write eight images of one date."""
-        for number in range(8):
-            folder = source / f"2026-01-{day:02}" / ("cats" if number % 2 else "dogs")
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{number}.jpg").write_bytes(jpeg(100 * day + number))
-
-
-DATES = [f"2026-01-{day:02}" for day in range(1, 11)]
-LACKING = DATES[3]
+DATES = first_of("2026-01", 4)
+LACKING = DATES[2]
 """The date whose table lacks the column `color`."""
-ROWS = 60
+ROWS = 150
 
 
 def _write_tables(folder: Path) -> None:
@@ -84,59 +32,43 @@ def _write_tables(folder: Path) -> None:
         (folder / f"{date}.csv").write_text("\n".join(lines) + "\n")
 
 
-def _three_dates(source: Path) -> list[str]:
-    return ["backfill", "--from", "2026-01-01", "--to", "2026-01-03", "--source", f"{source}/{{date}}"]
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    up = Up(tmp_path_factory.mktemp("up"))
-    code, output = up.command("up")
-    try:
-        assert code == 0, output
-        yield up
-    finally:
-        up.command("down")
-
-
-def test_a_failed_date_is_named_and_only_it_is_run_again(up: Up) -> None:
-    source = up.folder / "images"
-    for day in (1, 2):
-        up.add_date(source, day)
-    code, output = up.backfill(source)
+def test_a_failed_date_is_named_and_only_it_is_run_again(live: Live) -> None:
+    live.settle()
+    source, dates = live.folder / "images", first_of("2026-02", 2)
+    add_dates(source, dates[:1])
+    code, output = live.backfill(source, dates)
     assert code == 1, output
-    assert "3 of 3 dates run, 1 of them failed" in output
-    assert "2026-01-03: extract failed: SettingsError: source_uri must be a folder or list that exists" in output
-    assert output.count("  new\n") == 2
+    assert "2 of 2 dates run, 1 of them failed" in output
+    assert "2026-02-02: extract failed: SettingsError: source_uri must be a folder or list that exists" in output
+    assert output.count("  new\n") == 1
     assert "Model:" in output
 
-    up.add_date(source, 3)
-    code, output = up.backfill(source)
+    add_dates(source, dates[1:])
+    code, output = live.backfill(source, dates)
     assert code == 0, output
-    assert "1 of 3 dates run, 2 skipped" in output
-    assert output.count("skipped: already made") == 2
+    assert "1 of 2 dates run, 1 skipped" in output
+    assert output.count("skipped: already made") == 1
     assert "Model:" in output
 
-    code, output = up.backfill(source, "--reprocess", "all")
+    code, output = live.backfill(source, dates, "--reprocess", "all")
     assert code == 0, output
-    assert output.count("already complete") == 3
+    assert output.count("already complete") == 2
     assert "was already trained on" in output
 
 
-def test_an_interrupted_backfill_leaves_no_unfinished_run(up: Up) -> None:
-    up.settle()
-    source, again = up.folder / "others", ("--reprocess", "all")
-    for day in (1, 2, 3):
-        up.add_date(source, day)
-    with up.start(*_three_dates(source), *again) as process:
+def test_an_interrupted_backfill_leaves_no_unfinished_run(live: Live) -> None:
+    live.settle()
+    source, dates = live.folder / "others", first_of("2026-03", 3)
+    add_dates(source, dates)
+    with live.start(*backfill_of(source, dates)) as process:
         assert process.stdout is not None
-        assert any("2026-01-01     running" in line for line in process.stdout)
+        assert any("2026-03-01     running" in line for line in process.stdout)
         os.killpg(process.pid, signal.SIGINT)
         output = process.communicate()[0]
     assert process.returncode == 130, output
     assert "The backfill is cancelled" in output
     # Another backfill can start at once, because no run is left.
-    code, output = up.backfill(source, *again)
+    code, output = live.backfill(source, dates, "--reprocess", "all")
     assert code == 0, output
     assert "3 of 3 dates run" in output
     assert "Model:" in output
@@ -144,20 +76,20 @@ def test_an_interrupted_backfill_leaves_no_unfinished_run(up: Up) -> None:
     assert "already running" not in output
 
 
-def test_ten_tables_of_which_one_lacks_a_column_become_one_training(up: Up) -> None:
-    up.settle()
-    tables = up.folder / "sales"
+def test_tables_of_which_one_lacks_a_column_become_one_training(live: Live) -> None:
+    live.settle()
+    tables = live.folder / "sales"
     _write_tables(tables)
     params = json.dumps({"on_columns": "continue"})
-    code, output = up.command(
+    code, output = live.command(
         *("backfill", "--from", DATES[0], "--to", DATES[-1], "--params", params),
         *("--table", f"{tables}/{{date}}.csv", "--label", "label"),
     )
     assert code == 0, output
-    assert "10 of 10 dates run\n" in output
-    assert output.count("  new\n") == 10
+    assert f"{len(DATES)} of {len(DATES)} dates run\n" in output
+    assert output.count("  new\n") == len(DATES)
 
-    [run] = (up.folder / "workspace" / "runs" / "retrain-sales").glob("*/run.json")  # one training
+    [run] = (live.workspace / "runs" / "retrain-sales").glob("*/run.json")  # one training
     window = load(Path(json.loads(run.read_text())["dataset"]))
     assert sorted(window.window) == DATES
     assert sum(split.examples for split in window.splits.values()) == window.table["rows"] == len(DATES) * ROWS

@@ -66,14 +66,13 @@ class Toy(Commands):
     """Commands with their own DAGs folder, Airflow and workspace."""
 
     def __init__(self, folder: Path) -> None:
-        self.home = folder / "home"
+        super().__init__(folder, {})
         self.dags = folder / "dags"
         self.dags.mkdir()
         (self.dags / "toy.py").write_text(TOY)
-        super().__init__({"TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(folder / "workspace")})
         for setting in ALL:
             self._environ.pop(setting, None)
-        (folder / "workspace" / "samples").mkdir(parents=True)
+        (self.workspace / "samples").mkdir(parents=True)
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a command in its own process group, as a terminal does."""
@@ -118,14 +117,6 @@ def test_run_prints_the_results_and_leaves_no_process(toy: Toy) -> None:
     assert [child for child in started if alive(child)] == []
 
 
-def test_failed_task_is_named_with_its_error(toy: Toy) -> None:
-    code, output = toy.command("run", "--params", json.dumps({"wrong": True}))
-    assert code == 1
-    assert "run: extract failed: ValueError: epochs must be positive, got -1" in output
-    assert Path(output.rpartition("Full log: ")[2].strip()).is_file()
-    assert toy.processes() == []
-
-
 @pytest.mark.parametrize(("when", "signum"), [("Starting", signal.SIGTERM), ("train ", signal.SIGINT)])
 def test_signals_leave_no_process(toy: Toy, when: str, signum: signal.Signals) -> None:
     with toy.start("run", "--params", json.dumps({"sleep": 100})) as process:
@@ -149,7 +140,7 @@ def test_import_error_of_the_dag_is_shown(toy: Toy) -> None:
     assert "RuntimeError: a typo in the DAG" in output
 
 
-def test_up_serves_runs_until_down_and_status_names_dead_processes(toy: Toy) -> None:
+def test_up_serves_runs_until_down_and_failed_tasks_and_dead_processes_are_named(toy: Toy) -> None:
     code, first = toy.command("up")
     assert code == 0, first
     assert "TENFOLD_ALLOWED_PUBLISH and TENFOLD_ALLOWED_MODELS allow everything: a run can access everything" in first
@@ -161,6 +152,10 @@ def test_up_serves_runs_until_down_and_status_names_dead_processes(toy: Toy) -> 
     code, output = toy.command("run")
     assert code == 0, output
     assert "Using the Airflow at" in output
+    code, output = toy.command("run", "--params", json.dumps({"wrong": True}))
+    assert code == 1
+    assert "run: extract failed: ValueError: epochs must be positive, got -1" in output
+    assert Path(output.rpartition("Full log: ")[2].strip()).is_file()
     assert toy.command("status")[0] == 0
     record = read_record(toy.home)
     assert record is not None
