@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_image_of_a_dataset_is_found(case: str, tmp_path: Path):
+def test_each_image_of_a_dataset_is_returned_by_its_key(case: str, tmp_path: Path):
     folder, images = publish_case(case, tmp_path)
     truth = records(folder)
     assert len(truth) == len(images)
@@ -78,7 +78,7 @@ def test_the_images_are_in_the_order_of_the_keys(folder: Path):
     assert list(images_of(folder, wanted[::-1])) == wanted[::-1]
 
 
-def test_only_the_found_record_is_read_whole(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_only_the_matching_record_is_read_whole(folder: Path, monkeypatch: pytest.MonkeyPatch):
     read: list[int] = []
     record_at = tfrecord.record_at
     monkeypatch.setattr(tfrecord, "record_at", lambda *given: read.append(given[1]) or record_at(*given))
@@ -86,7 +86,7 @@ def test_only_the_found_record_is_read_whole(folder: Path, monkeypatch: pytest.M
     assert len(read) == 1
 
 
-def test_an_image_is_found_in_a_bucket(folder: Path, gcs: FakeGcs):
+def test_an_image_is_returned_from_a_bucket(folder: Path, gcs: FakeGcs):
     gcs.put_folder("bucket", "published/", folder)
     key, truth = next(iter(records(folder).items()))
     assert images_of(BucketPath("bucket", "published"), [key]) == {key: truth}

@@ -108,7 +108,7 @@ def test_an_unreadable_label_folder_is_not_treated_as_empty(tmp_path: Path, monk
             proposed_labels(tmp_path, ["ant"])
 
 
-def test_labels_with_newlines_or_invalid_utf_8_are_kept(tmp_path: Path):
+def test_labels_with_newlines_or_invalid_utf_8_are_read_back(tmp_path: Path):
     labels = ["new\nline", "caf\udce9", "花"]
     assert label_map(tmp_path, labels) == label_map(tmp_path, labels) == labels
 

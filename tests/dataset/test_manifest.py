@@ -18,7 +18,7 @@ from tests.published import CHRYSANTHEMUM, DAISY, ROSE, publish_case
 
 
 @pytest.mark.parametrize("case", ["keep", "gzip"])  # encoded, and pixels
-def test_images_are_found_by_their_positions_across_shards(case: str, tmp_path: Path):
+def test_images_are_returned_by_their_positions_across_shards(case: str, tmp_path: Path):
     folder, _ = publish_case(case, tmp_path)
     dataset = load(folder)
     shards = dataset.splits["train"].shards

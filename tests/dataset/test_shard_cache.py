@@ -120,7 +120,7 @@ def test_the_least_recently_used_copy_of_any_version_is_evicted(gcs: FakeGcs, tm
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) == 3 * SIZE
 
 
-def test_pinned_copies_are_kept_and_exceeding_the_limit_is_logged_once(
+def test_pinned_copies_are_not_evicted_and_exceeding_the_limit_is_logged_once(
     gcs: FakeGcs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     shards = shards_of(gcs, 4)

@@ -33,7 +33,7 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_each_record_is_found_by_its_position(folder: Path, split: str):
+def test_each_record_is_returned_by_its_position(folder: Path, split: str):
     truth, shards = list(examples(folder, split)), Shards(folder, split)
     assert len(shards) == len(truth) == load(folder).splits[split].examples
     assert [shards[number] for number in range(len(truth))] == truth
@@ -60,7 +60,7 @@ def test_an_unknown_split_is_refused(folder: Path):
         Shards(folder, "test")
 
 
-def test_only_the_wanted_record_is_read(copy: Path):
+def test_only_the_requested_record_is_read(copy: Path):
     """All records of the first shard but the second one are overwritten."""
     wanted, first = Shards(copy)[1], load(copy).splits["train"].shards[0]
     before, record, *_ = map(tfrecord.frame, tfrecord.read_records(copy / first.name))
@@ -123,7 +123,7 @@ def test_tensorflow_is_not_imported(folder: Path):
     assert subprocess.run([sys.executable, "-c", code, str(folder)]).returncode == 0
 
 
-def test_a_bucket_sends_only_the_wanted_record(gcs: FakeGcs, folder: Path):
+def test_a_bucket_sends_only_the_requested_record(gcs: FakeGcs, folder: Path):
     truth = list(examples(folder, "train"))
     publish(folder.parents[3] / "source", "gs://bucket/w", num_shards=3)
     uri = f"gs://bucket/w/datasets/images/{folder.name}"
