@@ -8,6 +8,8 @@ SHARED = {CLUSTER: ("tests/cluster/",)}
 LONGEST = (
     CLUSTER,
     "tests/scripts/test_airflow_backfill_embedded.py",
+    "tests/scripts/test_airflow_embedded.py",
+    "tests/test_secrets.py",
     "tests/plugins/test_in_the_browser.py",
     "tests/docs/test_tutorials.py",
     "tests/dags/test_in_airflow.py",
