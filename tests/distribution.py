@@ -13,6 +13,8 @@ SPREAD = ("tests/docs/test_tutorials.py",)
 LONGEST = (
     CLUSTER,
     LIVE,
+    "tests/scripts/test_airflow_embedded.py",
+    "tests/test_secrets.py",
     "tests/plugins/test_in_the_browser.py",
     "tests/docs/test_tutorials.py",
     "tests/dags/test_in_airflow.py",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 OF_BATCHES = ("input/wait_ms", "step/compute_ms", "step/host_ms", "step/checkpoint_ms", "step/time_ms")
 """Metrics of batches that a tracker gets."""
+MIN_INTERVAL_S = 2.0
+"""An interval lasts at least this many seconds. See `Interval`."""
 HIGHEST = "/max"
 """Ending of the name of a maximum."""
 
@@ -97,7 +99,7 @@ class Interval:
         return Row(self._last.kind, self._last.time, self._last.step, values)
 
     def _width(self, time: float) -> float:
-        return max(2.0, (time - (self._begin or time)) / self._share, len(self._sums) / 50)
+        return max(MIN_INTERVAL_S, (time - (self._begin or time)) / self._share, len(self._sums) / 50)
 
 
 def split_maxima(intervals: "pandas.DataFrame") -> "tuple[pandas.DataFrame, pandas.DataFrame]":

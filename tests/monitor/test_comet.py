@@ -35,6 +35,7 @@ from pathlib import Path
 logging.basicConfig(level="INFO")
 from pipeline import monitor
 from pipeline.monitor.comet import log_upload_command
+monitor.aggregation.MIN_INTERVAL_S = 1e6  # One interval, also on a busy machine.
 options = monitor.CometOptions("project", "dag/run/v1", "a name", {"epochs": 2, "model": "small"})
 with monitor.open_monitor(Path(sys.argv[1]), hz=20, comet=options) as m:
     for step in range(1, 31):

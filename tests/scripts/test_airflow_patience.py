@@ -24,7 +24,7 @@ from scripts.airflow.signals import Signals
 from tests.scripts.answering import Answering, PausedTime
 from tests.waiting import until
 
-ANSWER_S = 0.3
+ANSWER_S = 1.0
 """Seconds that a client waits for one answer, if an answer is late."""
 PATIENT_ANSWER_S = 300.0
 """Seconds that it waits otherwise, because an answer of a busy machine must not count as late."""
