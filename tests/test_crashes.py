@@ -44,7 +44,7 @@ def test_a_build_converges_after_any_power_loss(settings: Settings):
     assert len(found) > 80
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_a_power_loss_costs_at_most_two_seconds_of_a_record(tmp_path: Path):
     """Two seconds of a quiet machine, because a busy one lets the thread that writes wait."""
     folder = tmp_path / "record"

@@ -227,7 +227,7 @@ def text_of_logs(planted: Planted) -> str:
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.core
 @pytest.mark.timeout(1800)
 def test_a_run_writes_no_secret(planted: Planted):
     local = str(planted.written / "local")
@@ -243,7 +243,7 @@ def test_a_run_writes_no_secret(planted: Planted):
     assert "image_training" in text_of_logs(planted)
 
 
-@pytest.mark.long
+@pytest.mark.core
 @pytest.mark.timeout(1800)
 def test_an_offline_archive_holds_no_secret(planted: Planted):
     """Comet refuses the key, so the experiment is written to an archive instead."""

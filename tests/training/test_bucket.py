@@ -56,7 +56,7 @@ def after(steps: int) -> Callable[[], bool]:
     return lambda: next(calls) >= steps
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_a_stopped_training_continues_on_another_worker_from_the_bucket(
     settings: Settings, gcs: FakeGcs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

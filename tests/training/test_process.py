@@ -53,7 +53,7 @@ def dataset(settings: Settings) -> Path:
     return Path(build(settings)["dataset"])
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_a_process_stopped_by_sigterm_leaves_a_checkpoint_and_can_be_continued(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
