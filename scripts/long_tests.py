@@ -104,7 +104,8 @@ def main() -> int:
     arguments = parse(sys.argv[1:])
     records = load_records(ROOT / RECORD)
     if arguments.warn:
-        print(*warnings(records), sep="\n", end="\n" if records else "", file=sys.stderr)
+        if warning := warning_about(records):
+            print(warning, file=sys.stderr)
         return 0
     if arguments.record and changed_files("HEAD"):
         print("RECORD=yes needs a clean tree. Commit your changes, and run the command again.", file=sys.stderr)
@@ -183,22 +184,26 @@ def long_test_files() -> list[Path]:
     return [Path(name) for name in names]
 
 
-def warnings(records: Mapping[str, Result]) -> list[str]:
-    """Return a sentence for each group whose last record is missing, failed, or too old."""
-    return [f"warning: {problem}. Run: make test-long GROUP={name} RECORD=yes"
-            for name in GROUPS if (problem := problem_of(name, records.get(name)))]  # fmt: skip
+def warning_about(records: Mapping[str, Result]) -> str:
+    """Return a sentence about the groups whose last record is missing, failed or old, or an empty string."""
+    problems = {name: problem for name in GROUPS if (problem := problem_of(records.get(name)))}
+    if not problems:
+        return ""
+    listed = ", ".join(f"{name} ({problem})" for name, problem in problems.items())
+    groups = f'"{" ".join(problems)}"' if len(problems) > 1 else next(iter(problems))
+    return f"warning: long tests without a new record: {listed}. Run: make test-long GROUP={groups} RECORD=yes"
 
 
-def problem_of(name: str, record: Result | None) -> str:
+def problem_of(record: Result | None) -> str:
     """Return what is wrong with the record of a group, or an empty string."""
     if record is None:
-        return f"the long tests of the group {name!r} have no record"
+        return "never recorded"
     if record.result != "passed":
-        return f"the long tests of the group {name!r} failed on {record.date}"
+        return f"failed on {record.date}"
     age = age_of(record.commit)
     if age is None:
-        return f"the long tests of the group {name!r} were recorded for a commit that this history lacks"
-    return f"the long tests of the group {name!r} last ran {age} commits ago" if age > MAX_AGE else ""
+        return "recorded for a commit that this history lacks"
+    return f"{age} commits ago" if age > MAX_AGE else ""
 
 
 def age_of(commit: str) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts import long_tests
-from scripts.long_tests import GROUPS, ROOT, Result, group_of, groups_for, long_test_files, selected, warnings
+from scripts.long_tests import GROUPS, ROOT, Result, group_of, groups_for, long_test_files, selected, warning_about
 
 
 class Project:
@@ -89,21 +89,22 @@ def test_a_group_is_outdated_after_a_commit_a_failure_or_an_untracked_file(proje
     assert {"dags", "data"} < set(selected(["changed"], project.records))
 
 
-def test_an_old_a_missing_and_a_failed_record_lead_to_warnings(project: Project, monkeypatch: pytest.MonkeyPatch):
+def test_an_old_a_missing_and_a_failed_record_lead_to_a_warning(project: Project, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(long_tests, "MAX_AGE", 1)
-    assert warnings(project.records) == []
+    assert warning_about(project.records) == ""
     project.records["dags"] = Result("2026-01-01", project.first, "failed", 1.0)
-    project.records["input"] = Result("2026-01-01", 40 * "0", "passed", 1.0)
-    del project.records["data"]
-    dags, data, lacking = warnings(project.records)
-    assert dags == (
-        "warning: the long tests of the group 'dags' failed on 2026-01-01. Run: make test-long GROUP=dags RECORD=yes"
+    assert warning_about(project.records) == (
+        "warning: long tests without a new record: dags (failed on 2026-01-01). "
+        "Run: make test-long GROUP=dags RECORD=yes"
     )
-    assert "'data' have no record" in data
-    assert "'input' were recorded for a commit that this history lacks" in lacking
+    del project.records["data"]
+    project.records["input"] = Result("2026-01-01", 40 * "0", "passed", 1.0)
+    warning = warning_about(project.records)
+    assert "data (never recorded), input (recorded for a commit that this history lacks). " in warning
+    assert warning.endswith('GROUP="dags data input" RECORD=yes')
     for _ in range(2):
         project.commit()
-    assert sum("last ran 2 commits ago" in warning for warning in warnings(project.records)) == len(GROUPS) - 3
+    assert warning_about(project.records).count("(2 commits ago)") == len(GROUPS) - 3
 
 
 def test_a_record_needs_a_clean_tree(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
