@@ -117,7 +117,7 @@ def test_a_run_after_an_outage_writes_only_the_missing_shards(
     outage = gcs.fail("status", on="insert", matches=r"work/datasets/.*/train-00002-.*tfrecord$", times=None)
     with pytest.raises(StorageError, match=r"gs://bucket/work/.*train-00002-of-00004\.tfrecord.* run again"):
         build_in_stages(settings_of())
-    assert outage.fired > 2
+    assert outage.fired  # Once, if a busy machine needs longer than the deadline for one request.
     plan_path = next(iter((place_of(WORKSPACE) / "work" / settings_of().dataset_name).glob("*/plan.json")))
     with pytest.raises(DatasetError, match=r"train-00002-of-00004\.tfrecord was not written"):
         commit(plan_path, settings_of())

@@ -4,13 +4,16 @@ import errno
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import google_crc32c
 import pytest
+from google.api_core.retry import retry_base, retry_unary
 
 from pipeline import storage
 from pipeline.config import settings_from
@@ -21,7 +24,7 @@ from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as requests_of
-from tests.fake_gcs import FakeGcs
+from tests.fake_gcs import FakeGcs, Fault
 from tests.fake_gcs.api import Api
 from tests.fake_gcs.objects import Content
 from tests.waiting import until
@@ -210,7 +213,13 @@ def test_an_interrupted_download_is_continued(gcs: FakeGcs):
 # --- 2: permanent outages ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("deadline")
+def pass_deadline_after(fault: Fault, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the clock of retries, until a fault has met so many requests. Then the deadline has passed."""
+    clock = SimpleNamespace(monotonic=lambda: FOREVER_S if fault.fired >= count else 0.0, sleep=time.sleep)
+    for module in (retry_base, retry_unary):
+        monkeypatch.setattr(module, "time", clock)
+
+
 @pytest.mark.parametrize(
     ("operation", "request_"),
     [
@@ -223,23 +232,25 @@ def test_an_interrupted_download_is_continued(gcs: FakeGcs):
     ],
 )
 @pytest.mark.parametrize("fault", PASSING, ids=["503", "429", "reset"])
-def test_a_permanent_outage_fails_within_the_deadline(gcs: FakeGcs, operation: str, request_: Request, fault: dict):
+def test_a_permanent_outage_fails_within_the_deadline(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, operation: str, request_: Request, fault: dict
+):
     gcs.put("bucket", "folder/there", SMALL)
     armed = gcs.fail(**fault, on=operation, times=None)
+    pass_deadline_after(armed, 3, monkeypatch)
     with pytest.raises(StorageError, match=r"gs://bucket/folder.* run again"):
         request_()
-    assert armed.fired > 1
+    assert armed.fired >= 3
     assert gcs.names("bucket") == ["folder/there"]
 
 
-@pytest.mark.usefixtures("deadline")
 def test_a_bucket_that_stops_answering_raises_a_storage_error(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(requests_of, "TIMEOUT_S", (1.0, 0.1))
     gcs.put("bucket", PLACE.key, SMALL)
     silent = gcs.fail("stall", on="download", times=None)
+    pass_deadline_after(silent, 2, monkeypatch)
     with pytest.raises(StorageError, match=r"gs://bucket/folder/file.* run again"):
         read_whole()
-    assert silent.fired > 1
 
 
 # --- 3: the answer is lost --------------------------------------------------------------------------------------------
