@@ -11,7 +11,7 @@ from pipeline.rendezvous.servers import Server
 
 
 def shards(*counts: int) -> list[Shard]:
-    return [Shard(f"s{number}", count, 1, "") for number, count in enumerate(counts)]
+    return [Shard(f"s{number}", count, 1, "", "") for number, count in enumerate(counts)]
 
 
 @pytest.mark.parametrize(
