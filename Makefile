@@ -7,7 +7,7 @@
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
 # As variables of the shell, not of make: a path with spaces or a JSON object with quotes arrives as it was typed.
-export PYTHON CUDA SOURCE TABLE LABEL PARAMS BENCH FROM TO REPROCESS DAG GROUP RECORD
+export PYTHON CUDA SOURCE TABLE LABEL PARAMS BENCH FROM TO REPROCESS DAG RECORD
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,8 +63,10 @@ test: env-dev ## run the tests that a change needs, in about 4 minutes
 test-core: env-dev env-engines ## run the long tests whose failure would lose data or stop a user, in about 12 minutes
 	$(PYTEST_BESIDE) -n 4 -m core
 
+# Only of the command line: some shells set GROUP to the group of the user.
+LONG_GROUPS = $(if $(filter command line,$(origin GROUP)),$(GROUP))
 test-long: env-dev ## run all other long tests; GROUP=airflow: one group, GROUP=changed: what changed; RECORD=yes
-	$(VENV_PYTHON) -m scripts.long_tests $$GROUP $(if $(filter yes,$(RECORD)),--record)
+	$(VENV_PYTHON) -m scripts.long_tests $(LONG_GROUPS) --record "$$RECORD"
 
 # Scripts of a browser may say `window`, which Deno has removed.
 LINT_JAVASCRIPT := .venv/bin/deno lint --rules-exclude=no-window --rules-include=eqeqeq
