@@ -33,4 +33,6 @@ os.environ |= {
 @pytest.fixture(scope="session")
 def airflow_database() -> None:
     """The tables of Airflow, in an SQLite file of this test session."""
-    copy_database(HOME)
+    # pytest calls this once for each conftest that imports it. A second copy would replace a database that is in use.
+    if not (HOME / "airflow.db").exists():
+        copy_database(HOME)
