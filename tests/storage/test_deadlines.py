@@ -104,7 +104,7 @@ def test_a_slow_answer_does_not_stop_other_requests_of_the_client(gcs: FakeGcs, 
     threads = [threading.Thread(target=read) for _ in range(4)]
     for thread in threads:
         thread.start()
-    until(lambda: dripping.fired + len(failed), is_right=lambda count: count >= 4)
+    until(lambda: dripping.fired + len(failed), is_expected=lambda count: count >= 4)
     monkeypatch.setattr(requests_of, "MAX_REQUEST_S", 3600.0)  # A busy machine may take long for the other requests.
     while any(thread.is_alive() for thread in threads):
         assert BucketPath("bucket", "folder/other").read_bytes() == b"other"

@@ -201,7 +201,7 @@ def test_a_process_that_waits_for_a_shard_stops_on_sigterm(settings: Settings, g
     """The main thread is in TensorFlow, where Python runs no signal handler. A bucket may stall for minutes."""
     stall = gcs.fail("stall", on="download", matches="/(train|validation)-", times=None)
     process = TrainingProcess(prepare_run(settings, DATASET, "run"), output=1)
-    until(lambda: stall.fired, is_right=lambda fired: fired >= 4)
+    until(lambda: stall.fired, is_expected=lambda fired: fired >= 4)
     process._process.send_signal(signal.SIGTERM)
     with pytest.raises(Preempted):
         process.wait()  # The bucket stalls until the end of the test.
