@@ -19,7 +19,8 @@ THREE_TIMES = pytest.mark.parametrize("time", range(3))
 def test_a_job_with_a_slow_input_is_input_bound(tmp_path: Path, time: int) -> None:
     with ahead(every(10 * STEP_S)) as batches:
         judged = job(tmp_path, batches, steps=40)
-    assert judged.sentence.startswith("Input-bound (reading): ") and judged.wait_fraction > 0.8, judged.sentence
+    assert judged.sentence.startswith("Input-bound (reading): ")
+    assert judged.wait_fraction > 0.8, judged.sentence
 
 
 @THREE_TIMES
@@ -37,7 +38,8 @@ def test_a_job_with_a_fast_input_is_compute_bound(tmp_path: Path, time: int) -> 
     # With steps of 20 ms, host time reached 7.7% when other programs interrupted the job.
     with ahead(every(0.4 * LONG_STEP_S)) as batches:
         judged = job(tmp_path, batches, steps=60, step_s=LONG_STEP_S)
-    assert judged.limit is Limit.COMPUTE and judged.wait_fraction < 0.1, judged.sentence
+    assert judged.limit is Limit.COMPUTE, judged.sentence
+    assert judged.wait_fraction < 0.1, judged.sentence
 
 
 @skipped_if_disturbed()
