@@ -348,11 +348,11 @@ def test_an_object_replaced_during_every_read_is_named(gcs: FakeGcs, monkeypatch
 @pytest.mark.usefixtures("deadline")
 def test_an_error_does_not_contain_the_request_url(monkeypatch: pytest.MonkeyPatch):
     """Anyone who has the URL of an upload session can write to it."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
-    with pytest.raises(StorageError, match=r"did not answer within .*refused") as failed:
-        write_new(LARGE)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # The socket does not listen, so connections are refused.
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{bound.getsockname()[1]}")
+        with pytest.raises(StorageError, match=r"did not answer within .*refused") as failed:
+            write_new(LARGE)
     assert "url" not in str(failed.value)
     assert "/upload/" not in str(failed.value)
 
@@ -607,9 +607,9 @@ def silence() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_a_bucket_that_never_answers_is_reported_within_seconds(silence: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", silence)
+def test_a_bucket_that_never_answers_is_reported(silence: str, monkeypatch: pytest.MonkeyPatch):
     """The server never answers, so that the test would not end without this limit."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", silence)
     monkeypatch.setattr(requests_of, "FIRST_ANSWER_S", 0.5)
     with pytest.raises(TenfoldError, match=r"gs://bucket.*an anonymous reader .* no answer \(.*0\.5 s"):
         PLACE.require_bucket()
