@@ -203,7 +203,7 @@ class Api:
         require_no_key(source)
         properties = {**source.properties, **settable(call.metadata)}
         target = self._bucket(to_bucket)
-        return target.create(to_name, source.content, properties, call.conditions)
+        return target.create(to_name, source.content, properties, call.conditions, source.components)
 
     def _insert(self, call: Call) -> Answer:
         return in_json(self._resource(self._create(call, call.body, call.headers.get("x-goog-hash", ""))))
@@ -267,6 +267,8 @@ class Api:
             "timeCreated": moment(item.generation),
             "updated": moment(item.generation),
         }
+        if item.components:
+            resource["componentCount"] = item.components
         return resource | item.hashes | dict(item.properties)
 
 

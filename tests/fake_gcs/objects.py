@@ -80,6 +80,7 @@ class StoredObject:
     content: Content
     generation: int
     properties: Mapping[str, object]  # what the client may set: contentType, metadata, cacheControl, ...
+    components: int = 0  # how many objects it was composed of; 0: it was uploaded
 
     @property
     def etag(self) -> str:
@@ -87,10 +88,11 @@ class StoredObject:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """An object with a key of the customer's own has none."""
+        """A composed object has no MD5, and one with a key of the customer's own neither of both."""
         if "customerEncryption" in self.properties:
             return {}
-        return {"crc32c": self.content.crc32c, "md5Hash": self.content.md5}
+        crc32c = {"crc32c": self.content.crc32c}
+        return crc32c if self.components else crc32c | {"md5Hash": self.content.md5}
 
 
 @dataclass(frozen=True)
@@ -163,14 +165,15 @@ class Bucket:
         content: Content,
         properties: Mapping[str, object],
         conditions: Preconditions = ALWAYS,
+        components: int = 0,
     ) -> StoredObject:
         """A new live generation; of racing creations with generation 0 exactly one wins."""
         check_name(name)
         # Hashed before the lock is taken: others need not wait for it.
-        _ = content.crc32c, content.md5
+        _ = content.crc32c if components else (content.crc32c, content.md5)
         with self.lock:
             conditions.check(self.objects.get(name))
-            created = self._created(name, content, properties)
+            created = self._created(name, content, properties, components)
             if name not in self.objects:
                 insort(self.names, name)
             self.objects[name] = created
@@ -181,7 +184,7 @@ class Bucket:
         with self.lock:
             if name not in self.objects:
                 insort(self.names, name)
-            self.objects[name] = self._created(name, content, {})
+            self.objects[name] = self._created(name, content, {}, 0)
             return self.objects[name]
 
     def delete(self, name: str, generation: int | None, conditions: Preconditions) -> None:
@@ -213,10 +216,10 @@ class Bucket:
             folder = name[: cut + len(delimiter)] if cut >= 0 else None
             yield folder or self.objects[name]
 
-    def _created(self, name: str, content: Content, properties: Mapping[str, object]) -> StoredObject:
+    def _created(self, name: str, content: Content, properties: Mapping[str, object], components: int) -> StoredObject:
         self.creations += 1
         self.last_generation = max(self.last_generation + 1, time.time_ns() // 1000)
-        return StoredObject(self.name, name, content, self.last_generation, properties)
+        return StoredObject(self.name, name, content, self.last_generation, properties, components)
 
 
 def page_of(found: list[str | StoredObject], last: str | None) -> Page:
