@@ -272,7 +272,7 @@ def test_workers_of_a_killed_build_exit(settings: Settings):
     workers = until(workers_of_parent, errors=psutil.NoSuchProcess)  # A child may end between the two calls.
     parent.kill()  # the parent alone, not its group
     parent.wait()
-    until(lambda: [worker for worker in workers if alive(worker)], is_right=lambda running: running == [])
+    until(lambda: [worker for worker in workers if alive(worker)], is_expected=lambda running: running == [])
 
 
 def test_publishing_changes_only_the_dataset_of_its_plan(settings: Settings, tmp_path: Path):

@@ -186,7 +186,7 @@ def require_at_once(gcs: FakeGcs, operation: str, matches: str, count: int, work
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        until(lambda: held.fired, 20, is_right=lambda fired: fired == count)
+        until(lambda: held.fired, 20, is_expected=lambda fired: fired == count)
     finally:
         held.release()
         thread.join()

@@ -100,7 +100,7 @@ def test_killed_tasks_are_done_again(divided: Settings):
                     killed.add(worker.pid)
         return killed
 
-    until(kill_a_worker, pause=0.2, is_right=lambda pids: len(pids) == 2)
+    until(kill_a_worker, pause=0.2, is_expected=lambda pids: len(pids) == 2)
     os.waitpid(child, 0)
     [path] = Path(with_kills.workspace).glob("work/*/snapshots/*.json")
     assert content_of(load_snapshot(path)) == expected

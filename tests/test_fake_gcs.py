@@ -13,6 +13,7 @@ import pytest
 
 from tests.fake_gcs import FakeGcs
 from tests.fake_gcs.faults import Kind
+from tests.waiting import until
 
 with warnings.catch_warnings():
     # At its first import, the client tries to import grpcio-status, which only gRPC needs.
@@ -139,6 +140,9 @@ def test_a_fault_precedes_or_follows_the_effect_of_an_upload(gcs: FakeGcs, bucke
     fault = gcs.fail(kind, on="insert")
     with pytest.raises((requests.RequestException, exceptions.GoogleAPIError)):
         bucket.blob("a").upload_from_string(b"content", timeout=0.3, retry=None)
+    until(lambda: fault.fired)
+    if kind != "pause":
+        until(lambda: gcs.names("bucket"))
     assert (fault.fired, gcs.names("bucket")) == (1, [] if kind == "pause" else ["a"])
 
 
@@ -196,4 +200,4 @@ def test_the_fake_server_runs_as_a_command(tmp_path: Path):
         assert requests.get(f"{url}/storage/v1/b/raw/o/a.jpg?alt=media").content == b"content"
         assert "items" not in requests.get(f"{url}/storage/v1/b/work/o").json()
         server.terminate()
-        assert server.wait(10) == 0
+        assert server.wait() == 0

@@ -477,13 +477,15 @@ def test_a_silent_storage_server_is_reported_within_ten_seconds(tmp_path: Path, 
         silent.settimeout(600)
         with subprocess.Popen(command(workspace=str(tmp_path / "work")), stderr=subprocess.PIPE, text=True) as run:
             asking, _ = silent.accept()
-            error = run.communicate()[1].strip()
+            assert run.stderr
+            error = next(line for line in run.stderr if line.startswith("error: ")).strip()
+            until(run.poll, 10, is_expected=lambda code: code is not None)
             asking.close()
     assert run.returncode == 1
     message = (
         rf"{SOURCE}: Google Cloud Storage gave {ANONYMOUS} no answer \(.*no result within 6 s\): check the network, .*"
     )
-    assert re.fullmatch(rf"error: source_uri: {message}", error.splitlines()[-1])
+    assert re.fullmatch(rf"error: source_uri: {message}", error)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,15 +1,11 @@
 """Each test that needs a port has its own."""
 
-import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from scripts.ports import HOST
-from tests import ports
 from tests.ports import own_port
 
 ROOT = Path(__file__).parents[1]
@@ -25,11 +21,7 @@ def test_no_port_is_given_twice():
     assert ours.isdisjoint(theirs)
 
 
-def test_a_port_of_another_program_is_left_out(monkeypatch: pytest.MonkeyPatch):
-    taken = own_port()
+def test_a_port_of_another_program_is_left_out(tmp_path: Path):
     free = own_port()
-    monkeypatch.setattr(ports, "PORTS", [taken, free])
-    for descriptor in ports._locked[-2:]:
-        os.close(descriptor)
-    with socket.create_server((HOST, taken)):
-        assert own_port() == free
+    with socket.create_server((HOST, 0)) as other:
+        assert own_port([other.getsockname()[1], free], tmp_path) == free

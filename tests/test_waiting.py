@@ -42,14 +42,14 @@ def note_of(error: BaseException) -> str:
 def test_the_value_that_ends_the_wait_is_returned():
     clock, numbers = Clock(), count()
     assert until(lambda: next(numbers), machine=clock.machine) == 1
-    assert until(lambda: next(numbers), is_right=lambda number: number == 9, machine=clock.machine) == 9
+    assert until(lambda: next(numbers), is_expected=lambda number: number == 9, machine=clock.machine) == 9
     assert len(clock.pauses) == 8
 
 
 def test_a_failure_shows_the_last_value_and_the_time():
     clock, numbers = Clock(), count()
-    with pytest.raises(AssertionError, match="not right within 3 seconds of a quiet machine") as caught:
-        until(lambda: f"step {next(numbers)}", 3, 1.0, is_right=lambda _: False, machine=clock.machine)
+    with pytest.raises(AssertionError, match="not as expected within 3 seconds of a quiet machine") as caught:
+        until(lambda: f"step {next(numbers)}", 3, 1.0, is_expected=lambda _: False, machine=clock.machine)
     assert note_of(caught.value) == "last seen: 'step 3'; waited 3.0 s, counted 3.0 s as quiet"
 
 
@@ -95,7 +95,7 @@ ENDLESS = """
 from tests.waiting import until
 
 def test_something():
-    until(lambda: "evaluating", is_right=lambda state: state == "training")
+    until(lambda: "evaluating", is_expected=lambda state: state == "training")
 """
 
 

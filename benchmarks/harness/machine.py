@@ -65,7 +65,7 @@ def other_cores(busy_s: float, own_s: float, elapsed_s: float) -> float:
 def busy_seconds() -> float:
     """Return the CPU time of all programs since the machine started, without what a hypervisor took."""
     spent = psutil.cpu_times()
-    return float(spent.user + spent.system + getattr(spent, "irq", 0.0) + getattr(spent, "softirq", 0.0))
+    return float(spent.user + spent.system + sum(getattr(spent, name, 0.0) for name in ("nice", "irq", "softirq")))
 
 
 def own_seconds() -> float:

@@ -1,7 +1,6 @@
 """The DAG on Celery with two CPU workers and one GPU worker, which are killed as when their machine dies."""
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 from pipeline.config import settings_from
 from pipeline.dataset.verify import verify
-from pipeline.monitor import last_row, read
+from pipeline.monitor import read
 from pipeline.runs.run import training_folder
 from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.sharding.ranges import load_range
@@ -17,7 +16,6 @@ from pipeline.sharding.results import load_result
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import place_of
 from scripts.airflow.client import Client, Json
-from scripts.airflow.times import time_of
 from tests.cluster.asking import comes, task, tasks, wait_for_success
 from tests.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
 from tests.cluster.conftest import SHARDS
@@ -39,12 +37,6 @@ def wait_for_retry(client: Client, run_id: str, task_id: str, map_index: int = -
     """Wait until the second attempt of a task has started, and return it."""
     comes(lambda: (each := task(client, run_id, task_id, map_index))["try_number"] == 2 and each["state"] in BEGUN)
     return task(client, run_id, task_id, map_index)
-
-
-def seconds_since(killed: datetime, again: Json) -> float:
-    start = time_of(again["start_date"])
-    assert start is not None
-    return (start - killed).total_seconds()
 
 
 def assert_nothing_lost_or_doubled(committed: Json, source: Path) -> None:
@@ -94,12 +86,9 @@ def test_tasks_of_a_killed_cpu_worker_are_retried_on_another_worker(
     assert load_result(plan_file, last.name) is None
 
     worker = task(image_dataset, run_id, "shard.write", number)["hostname"]
-    killed = datetime.now(UTC)
     cluster.kill(worker)
     stalled.release()
     again = wait_for_retry(image_dataset, run_id, "shard.write", number)
-    print(f"shard.write: retried {seconds_since(killed, again):.1f} s after its worker was killed")
-    assert seconds_since(killed, again) < 60
     assert {again["hostname"]} == set(CPU_WORKERS) - {worker}
     wait_for_success(image_dataset, run_id)
     assert_nothing_lost_or_doubled(image_dataset.xcom(run_id, "upload.commit"), source)
@@ -144,20 +133,15 @@ def test_a_training_on_a_killed_gpu_worker_continues_on_another_worker(
         image_training.xcom(run_id, "upload.commit")["version"],
     )
     until(lambda: any((folder / "checkpoints").glob("*.npz")))
-    killed = datetime.now(UTC)
     cluster.kill(GPU_WORKER)
-    before = last_row(folder / "record", "epochs")
-    assert before is not None
-    assert before["step"] < epochs
+    before = read(folder / "record", "epochs")
+    assert 0 < len(before) < epochs
 
     cluster.add_worker("gpu-2", GPU, 1)
     again = wait_for_retry(image_training, run_id, "train", map_index=0)
-    print(f"train: retried {seconds_since(killed, again):.1f} s after its worker was killed in epoch {before['step']}")
-    assert seconds_since(killed, again) < 60
     assert again["hostname"] == "gpu-2"
     wait_for_success(image_training, run_id)
     assert image_training.xcom(run_id, "train", map_index=0)["epochs"] == epochs
     record = read(folder / "record", "epochs")
     assert record["step"].tolist() == list(range(1, epochs + 1))
-    # Epochs from before the kill were not repeated.
-    assert record["time"].iloc[0] < killed.timestamp() < record["time"].iloc[-1]
+    assert record["time"].iloc[: len(before)].tolist() == before["time"].tolist()  # These epochs were not repeated.

@@ -136,15 +136,15 @@ def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
 
 
 def _ended(client: Client, run_id: str) -> str:
-    return _wait(lambda: client.state(run_id), is_right=FINISHED.__contains__)
+    return _wait(lambda: client.state(run_id), is_expected=FINISHED.__contains__)
 
 
-def _wait(look: Callable[[], T], is_right: Callable[[T], object] = bool) -> T:
+def _wait(look: Callable[[], T], is_expected: Callable[[T], object] = bool) -> T:
     """Wait for a value. On SQLite, the server may not answer while a task writes.
 
     Requests are half a second apart, because each needs processor time.
     """
-    return until(look, 480, 0.5, is_right=is_right, errors=httpx.HTTPError)
+    return until(look, 480, 0.5, is_expected=is_expected, errors=httpx.HTTPError)
 
 
 def _committed(conf: Json) -> list[Path]:

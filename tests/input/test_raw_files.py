@@ -1,5 +1,6 @@
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from pipeline.errors import SourceError
 from pipeline.input import BatchOptions
 from pipeline.input.raw_files import load_image, raw_batches, raw_file_batches, raw_files_of
 from tests.published import publish
-from tests.waiting import simulated_work
 
 CLASSES = ["cat", "dog", "red rose"]
 EPOCHS = 6
@@ -127,9 +127,14 @@ def test_without_parallel_reading_no_batch_is_made_ahead(folder: Path, tmp_path:
     """The second batch needs a file that is removed while the first one is in use."""
     published = publish(folder, tmp_path / "workspace")
     files = raw_files_of(published, load(published), str(folder))
-    batches = iter(raw_batches(files, BatchOptions(image_size=16, batch_size=1), parallel=False, epochs=1))
+
+    def made(epochs: int) -> Iterator[tuple[tf.Tensor, ...]]:
+        return iter(raw_batches(files, BatchOptions(image_size=16, batch_size=1), parallel=False, epochs=epochs))
+
+    batches = made(epochs=1)
     next(batches)
-    simulated_work(0.3)
+    for _ in made(epochs=50):  # Meanwhile, a second batch could be made ahead on any machine.
+        pass
     for path in folder.glob("*/*.*"):
         path.unlink()
     with pytest.raises(tf.errors.NotFoundError):

@@ -4,18 +4,22 @@ import multiprocessing
 import os
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import pytest
+
+from benchmarks.harness.machine import OtherLoad
 from pipeline.monitor import StepClock, open_monitor, read
 from pipeline.monitor.verdict import Verdict, diagnose
-from tests.waiting import simulated_work
+from tests.waiting import simulated_cpu_work, simulated_work
 
 STEP_S = 0.02
+DISTURBED_CORES = 0.35
+"""From this number of cores on, which other programs keep busy, a job has other limits than the test gave it."""
 DECODED_AHEAD = 4
 """Maximum number of decoded batches that wait for a step."""
 Produce = Callable[[int], None]
@@ -50,6 +54,23 @@ def job(folder: Path, batches: Batches, steps: int = 150, host_s: float = 0.0, s
             clock.add_host()
             monitor.batch(step=step, epoch=1, times=clock.take(), examples=1, ready_pct=ready_pct)
     return diagnose(read(folder / "record", "batches"), read(folder / "record", "samples"), os.cpu_count())
+
+
+@contextmanager
+def skipped_if_disturbed() -> Iterator[None]:
+    """Skip a test that fails beside other programs, because they make pauses end late.
+
+    Steps of 20 ms then took 27 ms, so that the input was no longer the slower one. The load of other programs does not
+    come from the record: a wrong number there would hide a wrong verdict.
+    """
+    others = OtherLoad()
+    try:
+        with others:
+            yield
+    except AssertionError as error:
+        if others.cores > DISTURBED_CORES:
+            pytest.skip(f"{others.sentence()} {error}")
+        raise
 
 
 @contextmanager
@@ -99,9 +120,7 @@ def decoded(seconds: float) -> Iterator[Batches]:
 def _decode(seconds: float, ready: "multiprocessing.Queue[int]", ended: threading.Event) -> None:
     ready.cancel_join_thread()
     while not ended.is_set():
-        until = time.process_time() + seconds
-        while time.process_time() < until:
-            pass
+        simulated_cpu_work(seconds)
         while not ended.is_set():
             try:
                 ready.put(1, timeout=0.05)

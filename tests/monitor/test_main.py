@@ -6,12 +6,16 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline import monitor
+from pipeline.monitor import __main__ as command
 from pipeline.monitor import read
+from pipeline.monitor.sampler import Sampler, Source
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,9 +88,25 @@ def test_the_machine_is_sampled_for_a_given_time(tmp_path: Path) -> None:
     assert code == 0, err
     first, second, record, figure = out.splitlines()
     ticks = len(read(tmp_path / "record", "samples"))
-    assert re.match(rf"{ticks} ticks in \d+\.\d s, ", first)
+    took = re.match(rf"{ticks} ticks in (\d+\.\d) s, ", first)
+    assert took
+    assert float(took[1]) >= 1.0
     assert "% of one core; start-up " in second
     assert (record, figure) == (f"record: {tmp_path / 'record'}", f"figure: {tmp_path / 'samples.html'}")
+
+
+def test_the_rate_is_passed_to_the_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record cannot show the rate, because samples of a busy machine are late."""
+    rates: list[float] = []
+
+    def sampler(sources: Mapping[str, Source], report: Any, hz: float, **options: Any) -> Sampler:
+        rates.append(hz)
+        return Sampler(sources, report, hz, **options)
+
+    monkeypatch.setattr(monitor, "Sampler", sampler)
+    monkeypatch.setattr(command, "log_to_stderr", lambda: None)  # it would affect other tests
+    assert command.main(["--seconds", "0.01", "--hz", "12.5", "--to", str(tmp_path)]) == 0
+    assert rates == [12.5]
 
 
 def test_a_short_command_without_a_sample_prints_only_its_own_output(tmp_path: Path) -> None:
@@ -98,14 +118,14 @@ def test_a_short_command_without_a_sample_prints_only_its_own_output(tmp_path: P
 
 def test_a_signal_is_passed_to_the_command_and_the_record_is_complete(tmp_path: Path) -> None:
     """The signal is not SIGINT, because a shell in the background and its children ignore that."""
-    trapped = "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
+    trapped = "trap 'echo stopping; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
     with started("--to", str(tmp_path), "--hz", "20", "--", "/bin/sh", "-c", trapped) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         until(lambda: len(read(tmp_path / "record", "samples")) > 2)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate()
-    assert (process.returncode, out) == (5, "told\n"), err
+    assert (process.returncode, out) == (5, "stopping\n"), err
     assert "figure: " in err
     assert read(tmp_path / "record", "samples")["monitor/dropped"].notna().all()
     assert [path.suffix for path in (tmp_path / "record").iterdir()] == [".gz"]  # closed

@@ -71,7 +71,7 @@ def test_a_thread_that_shares_its_core_waits_for_it() -> None:
         thread.start()
         source = Threads(Path("/proc"), os.getpid())
         # A process with many threads is measured less often.
-        metrics = until(source, pause=0.5, is_right=lambda values: not math.isnan(values["proc/core_wait_pct"]))
+        metrics = until(source, pause=0.5, is_expected=lambda values: not math.isnan(values["proc/core_wait_pct"]))
     finally:
         ended.set()
         os.sched_setaffinity(0, before)

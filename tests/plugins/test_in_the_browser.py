@@ -139,7 +139,7 @@ def trained(ui: Ui, triggered: str) -> str:
     """The id of the triggered run, after it has ended."""
     for epoch in HELD:
         release(ui, epoch)
-    state = until(lambda: ui.client.state(triggered), 900, 0.5, is_right=FINISHED.__contains__)
+    state = until(lambda: ui.client.state(triggered), 900, 0.5, is_expected=FINISHED.__contains__)
     assert state == "success"
     return triggered
 
@@ -239,7 +239,7 @@ def test_a_training_is_started_from_the_form_and_updates_on_the_tab(
             tab.frame.get_by_text("of the step time is").wait_for()
         screenshot(tab.page, "training")
         release(ui, HELD[1])
-        until(lambda: tab.state, 900, 0.2, is_right=lambda state: state == "trained")
+        until(lambda: tab.state, 900, 0.2, is_expected=lambda state: state == "trained")
         assert "Trained" in tab.progress
         assert tab.sections == [
             "Does the accelerator wait?", "Loss and accuracy", "Where the time went", "What the machine did",
@@ -505,7 +505,7 @@ def test_a_run_that_failed_before_its_training_links_to_the_log(ui: Ui, logged_i
 def test_a_failed_training_shows_its_error_and_links_to_the_log(ui: Ui, logged_in: LoggedIn) -> None:
     fields = {"source_uri": str(ui.layout.samples), "dataset_name": "shapes", "batch_size": 8, "epochs": 2}
     run_id = ui.client.trigger({**fields, "model": "tests.plugins.broken_model:model"})
-    assert until(lambda: ui.client.state(run_id), 900, 0.5, is_right=FINISHED.__contains__) == "failed"
+    assert until(lambda: ui.client.state(run_id), 900, 0.5, is_expected=FINISHED.__contains__) == "failed"
     with logged_in("reader") as context:
         tab = Tab(context, run_id)
         assert tab.state == "failed"

@@ -271,7 +271,7 @@ def test_a_search_in_a_silent_bucket_does_not_block_the_list(
         assert listed(client, who, "?search=nothing")["unread"] > READERS
         # A busy machine may take longer to read it than the page waits.
         [row] = until(
-            lambda: listed(client, who, "?limit=1")["rows"], is_right=lambda rows: rows[0]["dataset"] == "shapes"
+            lambda: listed(client, who, "?limit=1")["rows"], is_expected=lambda rows: rows[0]["dataset"] == "shapes"
         )
         assert row["run_id"] == "newest"
     finally:

@@ -12,7 +12,7 @@ from pipeline.rendezvous import Cluster, join_cluster, meeting, presence
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import BucketPath
 from tests.fake_gcs import FakeGcs
-from tests.waiting import simulated_work, until
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -86,14 +86,15 @@ def test_all_servers_join_one_cluster_on_loopback(start: Start):
     assert all(address.startswith("127.0.0.1:") for address in ports)
 
 
-def test_a_timeout_names_the_missing_server(start: Start, tmp_path: Path):
-    third = start(2, 3)
+@pytest.mark.parametrize(("index", "other"), [(0, 2), (2, 0)])
+def test_a_timeout_names_the_missing_server(start: Start, tmp_path: Path, index: int, other: int):
+    patient = start(other, 3)
     until(lambda: list(tmp_path.glob("*.json")))
-    first = start(0, 3, wait_s=3.0)
-    words = r"after 3 s, 2 of 3 training servers are present, but server 1 is missing: each .*num_training_servers"
-    with pytest.raises(TrainingError, match=words):
-        first.future.result()
-    assert not third.future.done()
+    hurried = start(index, 3, wait_s=3.0)
+    message = r"after 3 s, 2 of 3 training servers are present, but server 1 is missing: each .*num_training_servers"
+    with pytest.raises(TrainingError, match=message):
+        hurried.future.result()
+    assert not patient.future.done()
 
 
 def test_a_wait_can_be_stopped(start: Start):
@@ -161,24 +162,37 @@ def test_servers_share_their_samples(start: Start):
 
 
 def test_a_concurrent_heartbeat_does_not_undo_the_end_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The server ends during a heartbeat, which is slowed down so that the end falls between its read and write."""
-    own, begun, replaced = (
-        presence.Presence(tmp_path, presence._member(Server(0, 2))),
-        threading.Event(),
-        presence.replace,
-    )
+    """The server ends during a heartbeat, which waits between its read and write until the end wants to write."""
+    own, replaced = presence.Presence(tmp_path, presence._member(Server(0, 2))), presence.replace
+    begun, ending = threading.Event(), threading.Event()
+
+    class Lock:
+        """A lock that notes who waits for it."""
+
+        def __init__(self, lock: threading.Lock) -> None:
+            self._lock = lock
+
+        def __enter__(self) -> None:
+            if begun.is_set():
+                ending.set()
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
 
     def slowly(member: presence.Member, **changes: object) -> presence.Member:
         if "count" in changes:
             begun.set()
-            simulated_work(0.2)
+            ending.wait()
         return replaced(member, **changes)
 
+    monkeypatch.setattr(own, "_lock", Lock(own._lock))
     monkeypatch.setattr(presence, "replace", slowly)
     counting = threading.Thread(target=own.count)
     counting.start()
     begun.wait()
     own.end({"kind": "done", "message": ""})
+    ending.set()
     counting.join()
     own.count()
     [member] = presence.Lookout(tmp_path).look().values()

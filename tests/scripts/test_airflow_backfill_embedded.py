@@ -81,10 +81,11 @@ def test_tables_of_which_one_lacks_a_column_become_one_training(live: Live) -> N
     tables = live.folder / "sales"
     _write_tables(tables)
     params = json.dumps({"on_columns": "continue"})
-    code, output = live.command(
+    command = (
         *("backfill", "--from", DATES[0], "--to", DATES[-1], "--params", params),
         *("--table", f"{tables}/{{date}}.csv", "--label", "label"),
     )
+    code, output = live.command(*command)
     assert code == 0, output
     assert f"{len(DATES)} of {len(DATES)} dates run\n" in output
     assert output.count("  new\n") == len(DATES)
@@ -102,3 +103,8 @@ def test_tables_of_which_one_lacks_a_column_become_one_training(live: Live) -> N
     assert "color" in (run.parent / "report.html").read_text()
     assert output.count("\nReport: ") == 1
     assert f"{run.parent}/model.keras" in output
+
+    code, output = live.command(*command, "--reprocess", "all")
+    assert code == 0, output
+    assert output.count("already complete") == len(DATES)
+    assert "was already trained on" in output

@@ -133,11 +133,16 @@ def test_signals_leave_no_process(toy: Toy, when: str, signum: signal.Signals) -
     assert not (toy.home / "running.json").exists()
 
 
-def test_import_error_of_the_dag_is_shown(toy: Toy) -> None:
+def test_import_error_of_the_dag_is_shown_and_leaves_no_process(toy: Toy) -> None:
     (toy.dags / "toy.py").write_text("from airflow.sdk import dag\nraise RuntimeError('a typo in the DAG')\n")
-    code, output = toy.command("run")
-    assert code == 1
+    with toy.start("run") as process:
+        until(lambda: len(toy.processes()) >= 4 or process.poll() is not None)
+        started = toy.processes()
+        output = process.communicate()[0]
+    assert process.returncode == 1
     assert "RuntimeError: a typo in the DAG" in output
+    assert len(started) >= 4
+    assert [child for child in started if alive(child)] == []
 
 
 def test_up_serves_runs_until_down_and_failed_tasks_and_dead_processes_are_named(toy: Toy) -> None:

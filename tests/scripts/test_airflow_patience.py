@@ -21,6 +21,7 @@ from scripts.airflow.progress import Lines
 from scripts.airflow.remote import Remote
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
+from tests.ports import own_port
 from tests.scripts.answering import Answering, PausedTime
 from tests.waiting import until
 
@@ -174,8 +175,9 @@ def remote(server: Server, tmp_path: Path) -> Remote:
     return Remote(layout, f"http://127.0.0.1:{server.server_port}", "password", pages="http://ui")
 
 
-def test_a_run_is_followed_through_a_restart_of_the_api_server(server: Server, tmp_path: Path, monkeypatch: Any):
+def test_a_run_is_followed_through_a_restart_of_the_api_server(tmp_path: Path, monkeypatch: Any):
     """`make docker-check` while the API server restarts: its port refuses connections for a while."""
+    server = Server(own_port())
     airflow, port = remote(server, tmp_path), server.server_port
     followed = threading.Thread(target=lambda: lines.append(commands._run(airflow, client, {}, Signals())))
     lines: list[list[str]] = []

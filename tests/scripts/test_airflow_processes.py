@@ -31,7 +31,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_tree(tmp_path: Path, setup: str, last: str) -> tuple["subprocess.Popen[bytes]", list[Identity]]:
     root = spawn([sys.executable, "-c", TREE, setup, last], os.environ, tmp_path / "log")
-    printed = until((tmp_path / "log").read_text, is_right=lambda text: text.endswith("\n"))
+    printed = until((tmp_path / "log").read_text, is_expected=lambda text: text.endswith("\n"))
     return root, [identify(int(pid)) for pid in printed.split()]
 
 

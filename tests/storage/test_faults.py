@@ -4,16 +4,13 @@ import errno
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import google_crc32c
 import pytest
-from google.api_core.retry import retry_base, retry_unary
 
 from pipeline import storage
 from pipeline.config import settings_from
@@ -24,9 +21,10 @@ from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as requests_of
-from tests.fake_gcs import FakeGcs, Fault
+from tests.fake_gcs import FakeGcs
 from tests.fake_gcs.api import Api
 from tests.fake_gcs.objects import Content
+from tests.storage.test_gcs_internals import pass_deadline_after
 from tests.waiting import until
 
 PLACE = BucketPath("bucket", "folder/file")
@@ -213,13 +211,6 @@ def test_an_interrupted_download_is_continued(gcs: FakeGcs):
 # --- 2: permanent outages ---------------------------------------------------------------------------------------------
 
 
-def pass_deadline_after(fault: Fault, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop the clock of retries, until a fault has met so many requests. Then the deadline has passed."""
-    clock = SimpleNamespace(monotonic=lambda: FOREVER_S if fault.fired >= count else 0.0, sleep=time.sleep)
-    for module in (retry_base, retry_unary):
-        monkeypatch.setattr(module, "time", clock)
-
-
 @pytest.mark.parametrize(
     ("operation", "request_"),
     [
@@ -348,11 +339,11 @@ def test_an_object_replaced_during_every_read_is_named(gcs: FakeGcs, monkeypatch
 @pytest.mark.usefixtures("deadline")
 def test_an_error_does_not_contain_the_request_url(monkeypatch: pytest.MonkeyPatch):
     """Anyone who has the URL of an upload session can write to it."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
-    with pytest.raises(StorageError, match=r"did not answer within .*refused") as failed:
-        write_new(LARGE)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # The socket does not listen, so connections are refused.
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{bound.getsockname()[1]}")
+        with pytest.raises(StorageError, match=r"did not answer within .*refused") as failed:
+            write_new(LARGE)
     assert "url" not in str(failed.value)
     assert "/upload/" not in str(failed.value)
 
@@ -607,9 +598,9 @@ def silence() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_a_bucket_that_never_answers_is_reported_within_seconds(silence: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", silence)
+def test_a_bucket_that_never_answers_is_reported(silence: str, monkeypatch: pytest.MonkeyPatch):
     """The server never answers, so that the test would not end without this limit."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", silence)
     monkeypatch.setattr(requests_of, "FIRST_ANSWER_S", 0.5)
     with pytest.raises(TenfoldError, match=r"gs://bucket.*an anonymous reader .* no answer \(.*0\.5 s"):
         PLACE.require_bucket()

@@ -100,7 +100,7 @@ def test_sweep_keeps_the_files_of_a_live_process_however_old_they_are(tmp_path: 
 def test_sweep_recognizes_zombies_and_reused_process_ids(tmp_path: Path):
     host = this_host()
     zombie = subprocess.Popen(["true"])
-    until(psutil.Process(zombie.pid).status, is_right=lambda status: status == psutil.STATUS_ZOMBIE)
+    until(psutil.Process(zombie.pid).status, is_expected=lambda status: status == psutil.STATUS_ZOMBIE)
     of_zombie = tmp_path / f".a.{host}.{zombie.pid}.00000000.tmp"
     of_earlier = tmp_path / f".b.{host}.{os.getpid()}.00000000.tmp"
     for path in (of_zombie, of_earlier):

@@ -1,13 +1,17 @@
 """The training process, which also writes the examples of each step: `noting_ids.py NOTES RUN_FOLDER PARENT`.
 
 Each step writes one line before anything else follows from it: the step, its epoch, the numbers of its examples. It
-then writes the step and the checksum of the weights into NOTES with the suffix `.weights`.
+then writes the step and the checksum of the weights into NOTES with the suffix `.weights`. With the environment
+variable KILL_AFTER, the process kills itself after that number of steps.
 """
 
+import os
 import runpy
+import signal
 import sys
 import zlib
 from collections.abc import Callable
+from itertools import count
 from typing import TextIO
 
 import numpy as np
@@ -20,11 +24,15 @@ TrainStep = Callable[[EpochLoop, int, NumberedBatch, float | None], bool]
 
 
 def noting(train_step: TrainStep, notes: TextIO, checksums: TextIO) -> TrainStep:
+    last, taken = int(os.environ.get("KILL_AFTER", "0")), count(1)
+
     def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
         should_stop = train_step(loop, epoch, batch, ready_pct)
         _, _, weights, _, numbers = batch
         print(loop.step, epoch, *_of_this_server(numbers)[_of_this_server(weights) > 0], file=notes)
         print(loop.step, _checksum(loop), file=checksums)
+        if next(taken) == last:
+            os.kill(os.getpid(), signal.SIGKILL)
         return should_stop
 
     return noted

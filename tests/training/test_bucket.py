@@ -99,7 +99,7 @@ def test_a_training_is_complete_only_when_its_result_is_in_the_bucket(settings: 
     assert trained_before(settings, DATASET, "run") == {"run": "done"}
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_a_shard_that_arrives_damaged_twice_stops_the_training(settings: Settings, gcs: FakeGcs):
     run = prepare_run(settings, DATASET, "run")
     fault = gcs.fail("corrupt", on="download", matches="train-0000[1-9]", times=None)
@@ -201,7 +201,7 @@ def test_a_process_that_waits_for_a_shard_stops_on_sigterm(settings: Settings, g
     """The main thread is in TensorFlow, where Python runs no signal handler. A bucket may stall for minutes."""
     stall = gcs.fail("stall", on="download", matches="/(train|validation)-", times=None)
     process = TrainingProcess(prepare_run(settings, DATASET, "run"), output=1)
-    until(lambda: stall.fired, is_right=lambda fired: fired >= 4)
+    until(lambda: stall.fired, is_expected=lambda fired: fired >= 4)
     process._process.send_signal(signal.SIGTERM)
     with pytest.raises(Preempted):
         process.wait()  # The bucket stalls until the end of the test.

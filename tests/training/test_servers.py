@@ -31,6 +31,8 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[2]
 EXAMPLES, STEPS = 34, 5
 """Training examples of the published dataset, and the steps per epoch of two servers."""
+BOUND_S = 60.0
+"""Maximum seconds of a quiet machine from a signal or the death of a server to the end of the others."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
@@ -143,11 +145,24 @@ def test_two_servers_read_each_example_once_and_write_one_model(
     assert TrainingProcess(noted.runs[1], output=1).wait() == result
 
 
-def errors_of(processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
-    """Return what the processes wrote to stderr, after their end."""
+def errors_of(processes: Sequence[subprocess.Popen[bytes]], within_s: float | None = None) -> list[str]:
+    """Return what the processes wrote to stderr, after their end.
+
+    Args:
+        processes: Running processes.
+        within_s: Maximum seconds of a quiet machine until their end.
+    """
     # All pipes are read at once. A process that fills its pipe stops, and the other server would wait for it forever.
     with ThreadPoolExecutor(len(processes)) as pool:
-        return [output.decode() for _, output in pool.map(lambda process: process.communicate(), processes)]
+        outputs = pool.map(lambda process: process.communicate(), processes)
+        if within_s is not None:
+            try:
+                until(lambda: all(process.poll() is not None for process in processes), within_s)
+            except BaseException:
+                for process in processes:  # otherwise the pool would wait for their end
+                    process.kill()
+                raise
+        return [output.decode() for _, output in outputs]
 
 
 @pytest.mark.core
@@ -157,7 +172,7 @@ def test_a_killed_server_stops_the_other_and_both_can_continue(settings: Setting
     until(lambda: list((noted.runs[0].folder / "checkpoints").glob("*.npz")))
     second.kill()
     second.communicate()
-    [output] = errors_of([first])
+    [output] = errors_of([first], BOUND_S)
     assert first.returncode == 1
     assert "another training server can no longer be reached" in output
     assert "run again" in output
@@ -180,12 +195,12 @@ def test_a_train_command_names_the_killed_server(settings: Settings, published: 
     values = {**settings.model_dump(), "epochs": 400, "dataset": str(published)}
     (tmp_path / "settings.json").write_text(json.dumps(values))
     command = [sys.executable, "-m", "pipeline", "train", "--config", str(tmp_path / "settings.json")]
-    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE) as process:
         until(lambda: list(tmp_path.glob("runs/*/*/checkpoints/*.npz")))
         children = psutil.Process(process.pid).children()
         [second] = [child for child in children if any("servers/1" in word for word in child.cmdline())]
         second.kill()
-        output = process.communicate()[1]
+        [output] = errors_of([process], BOUND_S)
     assert process.returncode == 1
     assert output.splitlines()[-1].startswith("error: training server 1: the training process ended with SIGKILL")
     assert not any(child.is_running() for child in children)
@@ -197,7 +212,7 @@ def test_stopping_one_server_stops_both_at_the_same_checkpoint(settings: Setting
     processes = noted.start()
     until(lambda: noted.lines(1))
     processes[1].send_signal(signal.SIGTERM)
-    errors = errors_of(processes)
+    errors = errors_of(processes, BOUND_S)
     assert [process.returncode for process in processes] == [EXIT_PREEMPTED] * 2, errors
     last = {noted.lines(index)[-1][0] for index in range(2)}
     assert len(last) == 1  # after the same step

@@ -139,6 +139,7 @@ def test_a_silent_bucket_is_an_error_within_seconds(stalled: Fault, monkeypatch:
         monkeypatch.setattr(questions, "PATIENCE_S", patience_s)
         with pytest.raises(StorageError, match="gs://silent has not answered within"):
             ours.local_folder(silent(0))
+    until(lambda: stalled.fired)
     assert stalled.fired == 1
 
 
