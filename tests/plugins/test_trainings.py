@@ -400,6 +400,33 @@ def test_a_comparison_of_inputs_shows_its_progress_and_its_page(client: Client, 
     assert client.get(f"/inputs?{query}", headers=who).text == "the page"
 
 
+def test_a_comparison_of_another_version_shows_what_to_do(client: Client, runs: None, tmp_path: Path) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    folder = compared(tmp_path / "comparison", contenders="files,shards", rounds=2)
+    content = json.loads((folder / "comparison.json").read_text())
+    (folder / "comparison.json").write_text(json.dumps({**content, "format": 0}))
+    add_run("ours", "run 6", None, state="running", comparison=str(folder))
+    answer = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us"))
+    assert answer.status_code == 200
+    assert f"older version of Tenfold: remove {folder} and compare" in answer.json()["status"]["words"]
+
+
+@pytest.mark.parametrize("content", ['{"format": 0}', '{"format": 1, "settings": {"epochs": "many"}}'])
+def test_a_training_that_cannot_be_read_keeps_its_links(
+    client: Client, runs: None, training: Path, content: str
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    (training / "run.json").write_text(content)
+    (training / "report.html").write_text("the page")
+    add_run("ours", "run 6", str(training), state="failed", failed={"train": 1})
+    status = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()["status"]
+    assert status["state"] == "unknown"
+    assert status["words"].startswith("the training cannot be read: ")
+    assert [name for name, _ in status["links"]] == ["Report", "Log of train"]
+
+
 @pytest.mark.parametrize(("slots", "says"), [(2, True), (3, False), (-1, False)])
 def test_a_training_with_more_servers_than_slots_shows_a_message(
     client: Client, runs: None, slots: int, says: bool
