@@ -154,6 +154,20 @@ def test_a_training_with_damaged_files_is_listed_with_an_error(
     assert found.words.startswith(message)
 
 
+@pytest.mark.parametrize("ended_as", ["trained", "stopped"])
+def test_a_training_of_another_version_is_read_once(gcs: FakeGcs, ended_as: str) -> None:
+    gcs.put("bucket", f"runs/{ended_as}/run.json", b'{"format": 0}')
+    if ended_as == "trained":
+        gcs.put("bucket", f"runs/{ended_as}/result.json", json.dumps(RESULT).encode())
+    ended = Training(place_of(f"gs://bucket/runs/{ended_as}"), is_over=True)
+    before = summary(ended)
+    assert before.state == "unknown"
+    assert before.words.endswith("was written by an older version of Tenfold: train again")
+    requests = gcs.requests.total()
+    assert summary(ended) == before
+    assert gcs.requests.total() == requests + 1  # the check for a result
+
+
 def test_invalid_values_are_left_out_of_a_summary(training: Path) -> None:
     settings = {"epochs": 8, "model": "\ud800" + 400 * "m", "dataset_name": MARKUP}
     about = {"format": 1, "settings": settings, "steps_per_epoch": 60}
