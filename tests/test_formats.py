@@ -58,7 +58,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     save_comparison(folder / "compared", Comparison({}, {}, "", {}, 0.0))
     plan_again, extract_again = "run the `shard` stage again", "run `extract` again"
     train_again, compare_again = "train again", f"remove {folder / 'compared'} and compare the inputs again"
-    name_again, date_again = f"move the folder {names} away", "remove the file and build its partition again"
+    name_again, date_again = f"move the folder {names} away", "build its partition again"
     compared = folder / "compared" / "comparison.json"
     return {
         "dataset.json": Written(
