@@ -33,7 +33,7 @@ from pipeline.system.kernel import File
 
 HZ = 5.0
 WANTED_CPU_PCT, WANTED_LOSS = 0.5, 0.01
-BARE, SAMPLED, WATCHED = "bare", "sampled", "sampled, every step told"
+BARE, SAMPLED, WATCHED = "bare", "sampled", "sampled, every step recorded"
 STEPS_MS = (2, 20)
 
 

@@ -194,7 +194,7 @@ def merge(folder: Path, images: int) -> None:
 def merge_rows(path: str) -> int:
     """Merge the rows of one plan file."""
     with Path(path).open("rb") as file:
-        planned = read_range(file).images
+        planned = read_range(file, Path(path)).images
         rows = sum(1 for _ in merged_lines(read_pieces(file)))
     if rows != planned:
         raise SystemExit(f"{path} has {rows:,} rows instead of {planned:,}")

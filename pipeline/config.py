@@ -724,8 +724,8 @@ class Settings(BaseModel):
         ge=1,
         le=65_536,
         json_schema_extra=TRAINING,
-        description="Memory of the shuffle buffer, in megabytes of encoded examples. A row of a table counts with the "
-        "350 bytes that TensorFlow needs for each.",
+        description="Memory of the shuffle buffer, in megabytes of encoded examples. Each example counts with the "
+        "350 bytes that TensorFlow needs beside its content.",
     )
 
     crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = (

@@ -16,10 +16,11 @@ from pipeline.allowed import allowlists, require_allowed, require_output
 from pipeline.config import Settings, settings_from
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
-from pipeline.errors import SettingsError
+from pipeline.errors import SettingsError, require_format
 from pipeline.preflight import preflight
 from pipeline.sharding.sort import SplitRule, sorted_part
 from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing
+from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Show, no_progress, progress
 from pipeline.workspace import place_hash, snapshots_folder
@@ -100,7 +101,7 @@ def divide(settings: Settings) -> list[str]:
     for number, (path, content) in enumerate(zip(paths, ranges, strict=True), 1):
         range_file = RangeFile(settings.model_dump(), content, number, len(ranges), started_ns)
         with storage.write_whole(path, synced=True) as file:
-            file.write(json.dumps(asdict(range_file)).encode())
+            file.write(json.dumps({"format": SNAPSHOT_FORMAT, **asdict(range_file)}).encode())
     for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
         storage.sync_folder(changed)
     return [str(path) for path in paths]
@@ -120,8 +121,9 @@ def _kind(name: str) -> Kind:
 
 
 def load_range_file(path: str) -> RangeFile:
-    """Read a file that `divide` wrote."""
+    """Read a file that `divide` wrote. Raises FormatError if another version of Tenfold wrote it."""
     content = storage.read_json(place_of(path))
+    require_format(content.pop("format", None), SNAPSHOT_FORMAT, path, EXTRACT_AGAIN)
     return RangeFile(**content)
 
 

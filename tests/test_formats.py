@@ -16,6 +16,7 @@ from pipeline.dataset.labels import proposed_labels
 from pipeline.dataset.manifest import last_version, load
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.errors import FormatError
+from pipeline.extraction import divide, load_range_file
 from pipeline.runs.champion import load_pointer, promote
 from pipeline.runs.files import load_files
 from pipeline.runs.run import EXPORT_FORMAT, Run, load_about, load_run, save_run
@@ -49,6 +50,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     snapshot = take_snapshot(settings)
     plan_path, [range_path, *_] = planned(settings.model_copy(update={"split_seed": 1}))
     save_listing(Listing("folder"), listing := folder / "a.listing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TENFOLD_RANGE_IMAGES", "2")
+        source_range = Path(divide(settings)[0])
     run = Run(folder / "run", "run", "", "1", settings, {}, {})
     save_run(run)
     export = run.export_folder
@@ -58,7 +62,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     save_comparison(folder / "compared", Comparison({}, {}, "", {}, 0.0))
     plan_again, extract_again = "run the `shard` stage again", "run `extract` again"
     train_again, compare_again = "train again", f"remove {folder / 'compared'} and compare the inputs again"
-    name_again, date_again = f"move the folder {names} away", "remove the file and build its partition again"
+    name_again, date_again = f"move the folder {names} away", "build its partition again"
     compared = folder / "compared" / "comparison.json"
     return {
         "dataset.json": Written(
@@ -68,6 +72,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
         "partition": Written(names / "partitions" / "latest.json", lambda: newest_partitions(settings, 1), date_again),
         "snapshot": Written(Path(str(snapshot)), lambda: load_snapshot(snapshot), extract_again),
         "listing": Written(listing, lambda: load_listing(listing), extract_again),
+        "range of a source": Written(source_range, lambda: load_range_file(str(source_range)), extract_again),
         "plan": Written(Path(str(plan_path)), lambda: load_plan(plan_path), plan_again),
         "plan file": Written(Path(str(range_path)), lambda: load_range(range_path), plan_again),
         "writer of a plan": Written(Path(str(range_path)), lambda: load_range(range_path), plan_again, "writer"),
@@ -80,7 +85,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
 
 
 FORMATS = [
-    *("dataset.json", "label map", "partition", "snapshot", "listing", "plan", "plan file", "writer of a plan"),
+    *("dataset.json", "label map", "partition", "snapshot", "listing", "range of a source"),
+    *("plan", "plan file", "writer of a plan"),
     *("run.json", "run.json of a page", "about.json", "champion.json", "comparison"),
 ]
 
@@ -107,7 +113,7 @@ def test_another_format_is_refused_with_what_to_do(name: str, number: int | None
     with numbered(written, number), pytest.raises(FormatError) as error:
         written.read()
     first, mend = str(error.value).split(" of Tenfold: ")
-    assert first.endswith(f" was written by {'an' if age == 'older' else 'a'} {age} version")
+    assert first.endswith(f"{written.path} was written by {'an' if age == 'older' else 'a'} {age} version")
     assert mend.startswith(written.mend if age == "older" else f"install that version, or {written.mend}")
 
 

@@ -25,7 +25,7 @@ from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed, load
-from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError, require_format
+from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsError, SourceError, require_format
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 from pipeline.system.parallel import ordered_map
@@ -213,7 +213,16 @@ def _committed(folder: Place, state: LabelMap) -> int:
 
 
 def _labels_in(folder: Place, name: str) -> Sequence[str]:
-    return load(folder / name).labels if is_committed(folder / name) else ()
+    if not is_committed(folder / name):
+        return ()
+    try:
+        return load(folder / name).labels
+    except FormatError as error:
+        # A new build does not help: it makes another version beside this one.
+        raise FormatError(
+            f"{folder / name} is a dataset of another version of Tenfold, so the labels that it uses are unknown: "
+            f"remove this folder, or move it out of {folder}"
+        ) from error
 
 
 def _common(some: Sequence[str], others: Sequence[str]) -> int:

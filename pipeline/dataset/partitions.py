@@ -21,7 +21,7 @@ from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
-from pipeline.errors import ConflictError, DatasetError, SettingsError, require_format
+from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsError, require_format
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
 from pipeline.workspace import name_folder, work_folder
@@ -73,7 +73,8 @@ def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], 
     """Point a partition to a version, unless it already points to a version of a newer listing.
 
     If several commits run at once, the newest listing wins, in whatever order they write. A run that finds its version
-    complete writes nothing here, so `last_listed` says when its source was listed.
+    complete writes nothing here, so `last_listed` says when its source was listed. A file of another version of Tenfold
+    is replaced, because this version cannot read its dataset.
 
     Args:
         folder: The folder of the dataset name.
@@ -86,7 +87,11 @@ def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], 
     path = _path(folder, made.partition)
     while True:
         before = _content(path)
-        held = _parse(path, before) if before is not None else None
+        try:
+            held = _parse(path, before) if before is not None else None
+        except FormatError as error:
+            _log.info("partition %s moves to version %s: %s", made.partition, made.version, error)
+            held = None
         if held and held.version == made.version:
             return
         if held and (listed_ns := max(held.listed_ns, last_listed(held.version))) >= made.listed_ns:
@@ -161,13 +166,13 @@ def _swap(path: Place, before: bytes | None, after: Partition) -> None:
 
 
 def _parse(path: Place, content: bytes) -> Partition:
-    mend = "remove the file and build its partition again"
+    mend = "build its partition again"
     try:
         fields = json.loads(content)
         require_format(fields.pop("format", None), PARTITION_FORMAT, path, mend)
         return Partition(**fields)
     except (ValueError, AttributeError, TypeError) as error:
-        raise DatasetError(f"{path} does not name a version ({error!r}): {mend}") from error
+        raise DatasetError(f"{path} does not name a version ({error!r}): remove the file and {mend}") from error
 
 
 def _stays(held: Partition, made: Partition) -> str:

@@ -123,8 +123,9 @@ class RunFiles:
     @property
     def steps_judged(self) -> Mapping[str, Any]:
         """The JSON object with the `numbers` of the judged steps. It is empty if there is no verdict yet."""
-        step_ms = self.newest_verdict.get("step_ms")
-        return self.newest_verdict if isinstance(step_ms, float) and step_ms > 0 else {}
+        step_ms, wait_ms = (self.newest_verdict.get(name) for name in ("step_ms", "wait_ms"))
+        is_known = isinstance(step_ms, float) and step_ms > 0 and isinstance(wait_ms, float)
+        return self.newest_verdict if is_known else {}
 
 
 def load_files(folder: Path) -> RunFiles:

@@ -32,6 +32,7 @@ from pipeline.errors import (
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
+from pipeline.runs.champion import pointer_of
 from pipeline.runs.kind_settings import require_kind, settings_of_training
 from pipeline.runs.mirror import Mirror, claim
 from pipeline.runs.own_model import require_own_model
@@ -132,6 +133,8 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     Raises:
         DatasetError: If the dataset is missing or incomplete.
         SettingsError: If the weights are missing, or the administrator does not allow a place.
+        PromotionError: If the file that names the champion is damaged.
+        FormatError: If another version of Tenfold wrote the dataset or that file.
         StorageError: If a bucket does not answer.
     """
     content = require_startable(settings, dataset)
@@ -175,6 +178,9 @@ def require_startable(settings: Settings, dataset: Place) -> Dataset:
     require_fit(settings, content.records.multi_label, str(dataset))
     settings_of_training(settings, content)
     require_shares(settings, len(content.splits["train"].shards))
+    # The gate would refuse a champion that it cannot read only after the training.
+    if settings.promote != "never":
+        pointer_of(place_of(settings.workspace), content.name)
     if isinstance(dataset, BucketPath) and settings.read_shards == "cache":
         require_room(content, int(settings.cache_gigabytes * GIGABYTE))
     return content

@@ -78,7 +78,7 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
         output: File descriptor that gets the output of a process that evaluates the champion.
 
     Raises:
-        SourceError: The training is not complete.
+        SourceError: The training is not complete, or its predictions are missing.
         PromotionError: The pointer is damaged.
         DatasetError, TrainingError: The champion must be evaluated, and cannot be.
     """
@@ -262,7 +262,13 @@ def short_name(run: str) -> str:
 
 def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> tuple[Answers, Answers]:
     """Return what the champion and the candidate say of the candidate's validation images."""
-    ours, theirs = load_predictions(candidate.run), None
+    try:
+        ours, theirs = load_predictions(candidate.run), None
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"{candidate.run} has no predictions.npz, so its model cannot be compared with the champion: remove this "
+            "folder and train again"
+        ) from error
     if champion.dataset_version == candidate.about["dataset_version"]:
         with suppress(FileNotFoundError):  # A person may have kept only the exported model of the champion's run.
             theirs = load_predictions(place_of(champion.run))

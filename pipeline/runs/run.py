@@ -143,9 +143,12 @@ def training_place(settings: Settings, run_id: str, dataset_version: str) -> Pla
 
 
 def _key(settings: Settings, dataset_version: str) -> str:
-    """Return the identity of a training: a hash of the dataset and of the settings that decide the training."""
+    """Return the identity of a training: a hash of the dataset and of the settings that decide the training.
+
+    It also depends on RUN_FORMAT, so that a training never continues in a folder with files of another format.
+    """
     content = {name: getattr(settings, name) for name in settings_that_decide(Decides.TRAINING)}
-    content["dataset"] = dataset_version
+    content |= {"dataset": dataset_version, "format": RUN_FORMAT}
     if settings.weights:
         content["weights"] = f"{crc32c_of(Path(settings.weights)):08x}"  # The content decides, not the path.
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()

@@ -67,16 +67,15 @@ def to_header(range_plan: RangePlan) -> bytes:
 def load_range(path: Place) -> RangePlan:
     """Read only the first line of a plan file."""
     with path.open("rb") as file:
-        return read_range(file)
+        return read_range(file, path)
 
 
-def read_range(file: IO[bytes]) -> RangePlan:
-    """Read the first line of a plan file, up to its pieces.
+def read_range(file: IO[bytes], path: Place) -> RangePlan:
+    """Read the first line of an open plan file, up to its pieces. `path` is the file.
 
     Raises FormatError if another version of Tenfold wrote the plan, or would write other bytes.
     """
     content = json.loads(file.readline())
-    path = f"the plan of version {content['version']}"
     require_format(content.pop("format", None), PLAN_FORMAT, path, PLAN_AGAIN)
     # The version of the dataset identifies the bytes that the writer of that time would write.
     require_format(content.pop("writer", None), WRITER_VERSION, path, PLAN_AGAIN)

@@ -35,7 +35,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         SettingsError: If the codecs of this machine differ from those of the machine that made the plan.
     """
     with plan_path.open("rb") as file:
-        range_plan = read_range(file)
+        range_plan = read_range(file, plan_path)
         _require_codecs(range_plan)
         # An attempt that was killed may have left temporary files.
         storage.sweep(results_folder(plan_path))
@@ -71,7 +71,7 @@ def write_allowed_plan_file(path: str) -> int:
     """
     plan_path = place_of(path)
     with plan_path.open("rb") as file:
-        range_plan = read_range(file)
+        range_plan = read_range(file, plan_path)
         for folder in (plan_path.parent, range_plan.written, range_plan.origin.cache):
             if folder:
                 require_output(place_of(str(folder)))

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.errors import FormatError
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
 from pipeline.runs.files import BEST, RESULT, RUN, VERDICT, RunFiles, read_optional, require_run_format
@@ -104,7 +105,11 @@ def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary
         return _read(training, heartbeats or Heartbeats())
     except Exception as error:  # noqa: BLE001 - one damaged training must not hide all others
         _log.warning("%s cannot be listed: %r", training.place, error)
-        return Summary("unknown", _text(f"it cannot be read: {error}"))
+        return _unreadable(error)
+
+
+def _unreadable(error: Exception) -> Summary:
+    return Summary("unknown", _text(f"it cannot be read: {error}"))
 
 
 def _read(training: Training, heartbeats: Heartbeats) -> Summary:
@@ -147,7 +152,10 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     )
     if not files.run:
         return GONE
-    require_run_format(files.run, place)
+    try:
+        require_run_format(files.run, place)
+    except FormatError as error:  # Returned and not raised, so that the answer is kept like that of any other training.
+        return _unreadable(error)
     settings = files.settings
     metrics = _best_metrics(place, files)
     step = _step(place, files)

@@ -233,9 +233,13 @@ def data(
     closer = None if start is None or end is None else (start, end)
     try:
         return JSONResponse(_content(request.app.state, run, run.training, after, closer, shown))
-    except (TenfoldError, OSError, ValueError) as error:  # ValueError: a file has text where a number belongs.
-        message = str(error).encode("utf-8", "backslashreplace").decode()
-        return JSONResponse({"status": {"state": "unknown", "words": message}})
+    # ValueError and KeyError: a file has text where a number belongs, or lacks a value.
+    except (TenfoldError, OSError, ValueError, KeyError) as error:
+        message = f"the training cannot be read: {error}".encode("utf-8", "backslashreplace").decode()
+        status = {"state": "unknown", "words": message}
+        # If a bucket does not answer, the page does not wait for it once more with each link.
+        links = [] if isinstance(error, StorageError) else list(_links(request.app.state.questions, run, status))
+        return JSONResponse({"status": {**status, "links": links}})
 
 
 def _content(
@@ -272,10 +276,11 @@ def _links(questions: "Questions", run: AirflowRun, status: Mapping[str, Any]) -
     from pipeline.report import REPORT
 
     query = _query(run)
-    if run.training and status["state"] == "trained" and _exists(questions, run.training / REPORT):
+    # An old report may be all that this version can show of a training.
+    if run.training and status["state"] in ("trained", "unknown") and _exists(questions, run.training / REPORT):
         yield "Report", f"report?{query}"
     yield from _links_of_run(questions, run)
-    if str(status["comet"]).startswith("https://"):
+    if str(status.get("comet")).startswith("https://"):
         yield "Comet", str(status["comet"])
 
 
@@ -348,6 +353,8 @@ def _comparison_words(folder: Path) -> str:
 
     try:
         return describe_progress(folder)
+    except TenfoldError as error:
+        return f"This run compares inputs, but its files cannot be read: {error}"
     except (OSError, ValueError, KeyError, TypeError):
         return "This run compares inputs, but its files cannot be read."
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from pipeline.allowed import ALL
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
-from scripts.airflow.migration import is_migrated, note_migration
+from scripts.airflow.migration import is_migrated, noted_migration
 from scripts.airflow.processes import Identity, cpu_seconds_of, end, find, identify, spawn
 from scripts.airflow.progress import say
 from scripts.airflow.record import Record, forget_record, read_record, write_record
-from scripts.airflow.settings import Layout, environment, for_database, url_of
+from scripts.airflow.settings import DATABASE, Layout, environment, for_database, url_of
 from scripts.airflow.signals import Signals
 from scripts.airflow.stalls import Stalls
 from scripts.ports import HOST, is_forbidden, is_taken
@@ -80,10 +80,12 @@ class Embedded:
 
     def migrate(self, signals: Signals) -> None:
         """Create or migrate the database, unless this Airflow has already done so."""
-        if not is_migrated(self.layout):
-            self.add(MIGRATION, ["db", "migrate"])
-            self._wait_for_migration(signals)
-            note_migration(self.layout)
+        # The note of an earlier migration is about the database of this home.
+        if DATABASE in self._settings:
+            self._migrate(signals)
+        elif not is_migrated(self.layout):
+            with noted_migration(self.layout):
+                self._migrate(signals)
 
     def add(self, name: str, command: list[str], settings: Mapping[str, str] = USUAL) -> None:
         """Start one of Airflow's commands, with settings of its own; it ends with the others."""
@@ -120,7 +122,8 @@ class Embedded:
         """Log file of a process."""
         return self.layout.logs / f"{name}.log"
 
-    def _wait_for_migration(self, signals: Signals) -> None:
+    def _migrate(self, signals: Signals) -> None:
+        self.add(MIGRATION, ["db", "migrate"])
         migration = self._children[-1]
         stalls = Stalls(self)
         while migration.poll() is None:

@@ -2,7 +2,8 @@
 
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib.metadata import version
 
 from scripts.airflow.keys import write_private
@@ -18,22 +19,26 @@ def is_migrated(layout: Layout) -> bool:
     """
     try:
         noted = json.loads(layout.migrated.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return False
-    return bool(noted == _state(layout))
+    state = _state(layout)
+    return bool(state and noted == state)
 
 
-def note_migration(layout: Layout) -> None:
-    """Note that the installed Airflow has migrated the database of this home."""
-    if state := _state(layout):
-        write_private(layout.migrated, json.dumps(state))
+@contextmanager
+def noted_migration(layout: Layout) -> Iterator[None]:
+    """Note at the end of the block, which migrates the database of this home, that the installed Airflow did so."""
+    # A migration that is killed may have written the revision already, but not all that comes after it.
+    layout.migrated.unlink(missing_ok=True)
+    yield
+    write_private(layout.migrated, json.dumps(_state(layout)))
 
 
 def _state(layout: Layout) -> dict[str, str] | None:
-    """Return the versions of Airflow and of the database; None if there is no database."""
+    """Return the versions of Airflow and of the database; None if the database is missing, empty or damaged."""
     try:
         with closing(sqlite3.connect(f"{layout.database.as_uri()}?mode=ro", uri=True)) as database:
-            (revision,) = database.execute(_QUERY).fetchone()
-    except sqlite3.OperationalError:
+            row = database.execute(_QUERY).fetchone()
+    except sqlite3.DatabaseError:
         return None
-    return {"airflow": version("apache-airflow-core"), "revision": revision}
+    return {"airflow": version("apache-airflow-core"), "revision": row[0]} if row else None

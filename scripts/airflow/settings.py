@@ -14,6 +14,8 @@ TASKS_AT_ONCE = 4
 """Tasks that run at the same time, over all runs."""
 HOME, DAGS, PLUGINS = "AIRFLOW_HOME", "AIRFLOW__CORE__DAGS_FOLDER", "AIRFLOW__CORE__PLUGINS_FOLDER"
 """Airflow's own settings, of the folders that it imports from."""
+DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+"""Airflow's own setting of its database."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, s
 
 def for_database(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with the way to connect to its database if that is SQLite."""
-    is_sqlite = environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].startswith("sqlite")
+    is_sqlite = environ[DATABASE].startswith("sqlite")
     arguments = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "scripts.airflow.sqlite.CONNECT_ARGS"}
     return {**environ, **(arguments if is_sqlite else {})}
 
@@ -127,7 +129,7 @@ def _airflow(layout: Layout, port: int) -> dict[str, str]:
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url_of(port)}/execution/",
         # The default asks the name server, and waits for an answer even if there is no name server.
         "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{layout.database}",
+        DATABASE: f"sqlite:///{layout.database}",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(layout.logs),
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
         "AIRFLOW__API__HOST": HOST,

@@ -12,7 +12,7 @@ from scripts.airflow.client import Client, Login
 from scripts.airflow.embedded import Embedded, prepare
 from scripts.airflow.follow import wait_until_ready
 from scripts.airflow.processes import find
-from scripts.airflow.settings import Layout
+from scripts.airflow.settings import DATABASE, Layout
 from scripts.airflow.signals import Signals
 from tests.cluster.servers import REDIS
 from tests.waiting import until
@@ -34,7 +34,7 @@ def celery(database: str, key_prefix: str) -> dict[str, str]:
         "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",
         "AIRFLOW__CORE__HOSTNAME_CALLABLE": "tests.cluster.worker.worker_name",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
+        DATABASE: database,
         "AIRFLOW__CELERY__BROKER_URL": REDIS,
         "AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__GLOBAL_KEYPREFIX": key_prefix,
         # Longer than the longest training. Otherwise, the message of a running task would be delivered a second time.

@@ -21,7 +21,7 @@ from pipeline.dataset.labels import (
     reserve_labels,
 )
 from pipeline.dataset.manifest import load
-from pipeline.errors import DatasetError, SettingsError, SourceError
+from pipeline.errors import DatasetError, FormatError, SettingsError, SourceError
 from pipeline.sharding import publish as upload
 from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.snapshot.extract import take_snapshot
@@ -324,6 +324,16 @@ def test_a_damaged_dataset_stops_a_release(failed: Settings, make_images: MakeIm
     (Path(made["dataset"]) / "dataset.json").write_text("{")
     with pytest.raises(DatasetError, match="cannot be read"):
         release_labels(failed)
+
+
+def test_a_dataset_of_another_version_stops_a_release_with_what_to_do(failed: Settings, make_images: MakeImages):
+    folder = Path(flowers(failed, make_images, "daisy", "rose")["dataset"])
+    content = json.loads((folder / "dataset.json").read_text())
+    (folder / "dataset.json").write_text(json.dumps({**content, "schema_version": 3}))
+    with pytest.raises(FormatError, match=f"{folder} is a dataset of another version .* remove this folder, or move"):
+        label_uses(failed)
+    shutil.move(folder, folder.parents[3])
+    assert not any(each.is_permanent for each in label_uses(failed))
 
 
 def test_labels_without_an_image_are_logged_once(

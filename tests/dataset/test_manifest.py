@@ -54,6 +54,15 @@ def change(folder: Path, damage: Callable[[dict[str, Any]], object]) -> None:
     (folder / "dataset.json").write_text(json.dumps({**content, "checksum": checksum(content)}))
 
 
+def test_a_dataset_without_its_checksum_is_refused(tmp_path: Path):
+    folder, _ = publish_case("keep", tmp_path)
+    content = json.loads((folder / "dataset.json").read_bytes())
+    del content["checksum"]
+    (folder / "dataset.json").write_text(json.dumps(content))
+    with pytest.raises(DatasetError, match="its content does not match its checksum"):
+        load(folder)
+
+
 HOSTILE = "../../elsewhere"
 
 

@@ -121,6 +121,15 @@ def test_a_damaged_partition_is_named(tmp_path: Path, content: bytes):
         save(settings, "2026-01-02", B, 2)
 
 
+@pytest.mark.parametrize("held", ['{"partition": "2026-01-02", "version": "1", "listed_ns": 9}', '{"format": 0}'])
+def test_a_partition_of_another_version_of_tenfold_moves_when_it_is_built_again(settings: Settings, held: str):
+    path = pointer(settings, "2026-01-02")
+    with storage.write_whole(path) as file:
+        file.write(held.encode())
+    save(settings, "2026-01-02", B, 2)
+    assert newest_partitions(settings, 1) == {"2026-01-02": B}
+
+
 def built(source: Path, settings: Settings, day: int) -> str:
     """Build and return the version of a day in January."""
     dated = {"data_date": f"2026-01-{day:02d}", "dataset_name": settings.dataset_name}

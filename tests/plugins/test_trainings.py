@@ -154,6 +154,20 @@ def test_a_training_with_damaged_files_is_listed_with_an_error(
     assert found.words.startswith(message)
 
 
+@pytest.mark.parametrize("ended_as", ["trained", "stopped"])
+def test_a_training_of_another_version_is_read_once(gcs: FakeGcs, ended_as: str) -> None:
+    gcs.put("bucket", f"runs/{ended_as}/run.json", b'{"format": 0}')
+    if ended_as == "trained":
+        gcs.put("bucket", f"runs/{ended_as}/result.json", json.dumps(RESULT).encode())
+    ended = Training(place_of(f"gs://bucket/runs/{ended_as}"), is_over=True)
+    before = summary(ended)
+    assert before.state == "unknown"
+    assert before.words.endswith("was written by an older version of Tenfold: train again")
+    requests = gcs.requests.total()
+    assert summary(ended) == before
+    assert gcs.requests.total() == requests + 1  # the check for a result
+
+
 def test_invalid_values_are_left_out_of_a_summary(training: Path) -> None:
     settings = {"epochs": 8, "model": "\ud800" + 400 * "m", "dataset_name": MARKUP}
     about = {"format": 1, "settings": settings, "steps_per_epoch": 60}
@@ -398,6 +412,33 @@ def test_a_comparison_of_inputs_shows_its_progress_and_its_page(client: Client, 
     assert status["words"] == "Use shards."
     assert status["links"] == [["Comparison of inputs", f"inputs?{query}"]]
     assert client.get(f"/inputs?{query}", headers=who).text == "the page"
+
+
+def test_a_comparison_of_another_version_shows_what_to_do(client: Client, runs: None, tmp_path: Path) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    folder = compared(tmp_path / "comparison", contenders="files,shards", rounds=2)
+    content = json.loads((folder / "comparison.json").read_text())
+    (folder / "comparison.json").write_text(json.dumps({**content, "format": 0}))
+    add_run("ours", "run 6", None, state="running", comparison=str(folder))
+    answer = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us"))
+    assert answer.status_code == 200
+    assert f"older version of Tenfold: remove {folder} and compare" in answer.json()["status"]["words"]
+
+
+@pytest.mark.parametrize("content", ['{"format": 0}', '{"format": 1, "settings": {"epochs": "many"}}'])
+def test_a_training_that_cannot_be_read_keeps_its_links(
+    client: Client, runs: None, training: Path, content: str
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    (training / "run.json").write_text(content)
+    (training / "report.html").write_text("the page")
+    add_run("ours", "run 6", str(training), state="failed", failed={"train": 1})
+    status = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()["status"]
+    assert status["state"] == "unknown"
+    assert status["words"].startswith("the training cannot be read: ")
+    assert [name for name, _ in status["links"]] == ["Report", "Log of train"]
 
 
 @pytest.mark.parametrize(("slots", "says"), [(2, True), (3, False), (-1, False)])

@@ -296,6 +296,14 @@ def test_an_incomplete_training_cannot_be_promoted(make_training: MakeTraining, 
         promote_by_hand(tmp_path)
 
 
+def test_a_training_without_predictions_cannot_be_compared(make_training: MakeTraining):
+    judged(make_training("one", 150))
+    run = make_training("two", 150)
+    (run / "predictions.npz").unlink()
+    with pytest.raises(SourceError, match=r"two/key has no predictions\.npz, .*: remove this folder and train again"):
+        judged(run)
+
+
 def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
     run = make_training("one", 150)
     content = storage.read_json(run / "run.json")

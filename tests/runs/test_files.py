@@ -50,7 +50,16 @@ def test_the_verdict_of_the_result_takes_precedence(tmp_path: Path):
     (tmp_path / "verdict.json").write_text('{"limit": "input", "step_ms": 0.0}')
     files = load_files(tmp_path)
     assert (files.newest_verdict["limit"], files.steps_judged) == ("input", {})
-    (tmp_path / "result.json").write_text('{"limit": "compute", "step_ms": 40.0}')
+    result = {"limit": "compute", "step_ms": 40.0, "wait_ms": 10.0}
+    (tmp_path / "result.json").write_text(json.dumps(result))
     files = load_files(tmp_path)
     assert files.is_complete
-    assert files.steps_judged == files.newest_verdict == {"limit": "compute", "step_ms": 40.0}
+    assert files.steps_judged == files.newest_verdict == result
+
+
+@pytest.mark.parametrize("missing", ["step_ms", "wait_ms"])
+def test_a_verdict_without_its_times_has_no_judged_steps(tmp_path: Path, missing: str):
+    times = {"step_ms": 40.0, "wait_ms": 10.0}
+    del times[missing]
+    (tmp_path / "verdict.json").write_text(json.dumps({"limit": "compute", **times}))
+    assert load_files(tmp_path).steps_judged == {}

@@ -1,8 +1,7 @@
 """The totals of a dataset, which are added up from the results of its shards one after another."""
 
-import json
 import tracemalloc
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pipeline.config import Settings
 from pipeline.errors import DatasetError
 from pipeline.sharding.plan_files import Plan, load_plan
 from pipeline.sharding.publish import quality_of
-from pipeline.sharding.ranges import ShardSpec, load_range
+from pipeline.sharding.ranges import ShardSpec, load_range, to_header
 from pipeline.sharding.results import ShardResult, WrittenShard, save_result
 from pipeline.sharding.statistics import Statistics
 from pipeline.sharding.totals import Totals
@@ -70,7 +69,7 @@ def written(settings: Settings, shards: int) -> Plan:
     results = [result_of(number) for number in range(shards)]
     specs = [ShardSpec(result.name, result.split, result.examples + 1) for result in results]
     with storage.write_whole(path) as file:
-        file.write(json.dumps(asdict(replace(load_range(first), shards=specs))).encode() + b"\n")
+        file.write(to_header(replace(load_range(first), shards=specs)))
     for result in results:
         save_result(path, WrittenShard(result, bytes(16 * result.examples)))
     return replace(load_plan(plan_path), ranges=[str(path)])

@@ -14,18 +14,21 @@ import pytest
 
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
+from pipeline.dataset.manifest import load
 from pipeline.errors import (
     BadInput,
     DatasetError,
     FileSystemError,
+    FormatError,
     Preempted,
+    PromotionError,
     SettingsError,
     TenfoldError,
     TrainingError,
 )
 from pipeline.monitor import last_row, read
 from pipeline.runs import run as runs
-from pipeline.runs.launch import TrainingProcess, load_trained_result, prepare_run, train
+from pipeline.runs.launch import TrainingProcess, load_trained_result, prepare_run, require_startable, train
 from pipeline.runs.run import (
     EXIT_PREEMPTED,
     describe_progress,
@@ -36,6 +39,7 @@ from pipeline.runs.run import (
     training_folder,
 )
 from pipeline.training import __main__ as process
+from pipeline.workspace import champion_folder
 from scripts.airflow.processes import alive
 from tests.conftest import MakeImages
 from tests.waiting import until
@@ -153,6 +157,25 @@ def test_missing_files_are_reported_before_a_process_starts(
     assert not (Path(settings.workspace) / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "kind", "message"),
+    [
+        ('{"history": []}', FormatError, "older version of Tenfold: move it away"),
+        ("", PromotionError, "cannot be read"),
+    ],
+)
+def test_a_champion_that_cannot_be_read_is_reported_before_a_process_starts(
+    settings: Settings, dataset: Path, content: str, kind: type[Exception], message: str
+):
+    pointer = champion_folder(Path(settings.workspace), load(dataset).name) / "champion.json"
+    pointer.parent.mkdir(parents=True)
+    pointer.write_text(content)
+    with pytest.raises(kind, match=rf"champion\.json .*{message}"):
+        train(settings, dataset, "run")
+    assert not (Path(settings.workspace) / "runs").exists()
+    require_startable(settings.model_copy(update={"promote": "never"}), dataset)
+
+
 def test_two_training_processes_cannot_lock_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runs, "LOCK_WAIT_S", 0.3)
     with run_lock(tmp_path, never), pytest.raises(TrainingError, match="another process"), run_lock(tmp_path, never):
@@ -215,6 +238,13 @@ def test_settings_that_decide_a_training_change_its_folder(settings: Settings, v
     assert training_folder(settings, "run", "1") != training_folder(settings, "another", "1")
 
 
+def test_files_of_another_format_have_another_folder(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """After an upgrade, training again must not continue among the files of the older version."""
+    before = training_folder(settings, "run", "1")
+    monkeypatch.setattr(runs, "RUN_FORMAT", runs.RUN_FORMAT + 1)
+    assert training_folder(settings, "run", "1") != before
+
+
 @pytest.mark.parametrize("values", [{"freeze_epochs": 2}, {"finetune_rate": 0.5}])
 def test_settings_of_transfer_learning_change_the_folder(settings: Settings, tmp_path: Path, values: dict):
     (tmp_path / "some.keras").write_bytes(b"weights")
@@ -259,6 +289,7 @@ STALLED = """
 import sys, threading, time
 from pathlib import Path
 from pipeline.training import __main__ as process
+from pipeline.workspace import champion_folder
 
 def failing(*_):
     threading.Thread(target=time.sleep, args=(600,)).start()  # like a thread that reads from a stalled bucket
