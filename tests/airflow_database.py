@@ -2,8 +2,10 @@
 
 import fcntl
 import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from scripts.airflow.embedded import prepare
@@ -22,9 +24,13 @@ def copy_database(home: Path) -> None:
             airflow = prepare(template, background=False)
             airflow.migrate(Signals())
             airflow.stop()
+    copy = replace(template, home=home)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path in (template.database, template.migrated):
-        shutil.copy(path, home)
+    # A copy of the file alone would lack what SQLite still has in its write-ahead log.
+    with closing(sqlite3.connect(template.database)) as source, closing(sqlite3.connect(copy.database)) as target:
+        source.backup(target)
+    shutil.copy(template.migrated, home)
+    assert is_migrated(copy)
 
 
 @contextmanager

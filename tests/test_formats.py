@@ -118,7 +118,7 @@ def test_the_last_version_is_one_that_can_be_read(files: dict[str, Written]):
         assert last_version(versions, but="") is None
 
 
-def test_a_checkpoint_of_an_older_version_is_refused_and_kept(tmp_path: Path):
+def test_a_checkpoint_of_an_older_version_is_refused_and_not_deleted(tmp_path: Path):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with Checkpoints(tmp_path, model, keras.optimizers.SGD()) as checkpoints:
         checkpoints.save(Position(step=1))

@@ -17,6 +17,13 @@ simulated_work = time.sleep
 """A pause that stands for work, such as a slow step or a slow server. To wait for something, call `until`."""
 
 
+def simulated_cpu_work(seconds: float) -> None:
+    """Keep a core busy for some CPU seconds."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
 def slowness() -> float:
     """Return how many times as long as on a quiet machine a piece of work takes now, at least 1."""
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The commands of all tutorials run as written, one tutorial after the other, in a copy of the project."""
+"""The commands of each tutorial run as written, in a copy of the project."""
 
 import os
 import re
@@ -37,10 +37,10 @@ def commands(page: Path) -> list[str]:
     return re.findall(r"```bash\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
     """A copy of the project with the environment of this one, as a person has it after `make env`."""
-    project = tmp_path_factory.mktemp("project")
+    project = tmp_path / "project"
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
         (project / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,5 @@
 import re
 import struct
-import time
 import warnings
 import zlib
 
@@ -165,10 +164,10 @@ def test_too_many_pixels_are_rejected_from_the_header(
     size: tuple[int, int], max_pixels: int, accepted: bool, mode: str, rules: Rules
 ):
     image = encoded(Image.new("1", size), "PNG") if mode == "1" else png_header(*size)
-    before = time.process_time()
+    if not accepted:
+        image = image[:60]  # its pixels cannot be decoded
     with warnings.catch_warnings(action="error"):
         found = examine(image, Rules(check=rules.check, max_pixels=max_pixels))
-    assert time.process_time() - before < 0.5
     if not accepted:
         assert rejection(image, Rules(check=rules.check, max_pixels=max_pixels)) == found
         assert found.reason.startswith(f"{size[0]} x {size[1]} pixels are above the limit of")

@@ -98,9 +98,9 @@ CHOICES = {
 def test_the_chosen_cache(dataset: Dataset, tmp_path: Path, name: str):
     choice, values, epochs, train, where = CHOICES[name]
     options = replace(OPTIONS, **values)
-    with open_cache(choice, tmp_path / "kept", with_examples(dataset, train), options, Server(), epochs) as found:
+    with open_cache(choice, tmp_path / "images", with_examples(dataset, train), options, Server(), epochs) as found:
         assert found == replace(options, cache=where)
-    assert not (tmp_path / "kept").exists()
+    assert not (tmp_path / "images").exists()
 
 
 MESSAGES = {
@@ -112,7 +112,7 @@ MESSAGES = {
         r"decoded again in every epoch; cache=disk would keep them",
     ),
     "off": ("off", TRAIN, ""),
-    "disk": ("disk", TRAIN, r"decoded images are kept in .*/kept/[0-9a-f]{16}: they need about 0\.0 GB more"),
+    "disk": ("disk", TRAIN, r"decoded images are kept in .*/images/[0-9a-f]{16}: they need about 0\.0 GB more"),
 }
 
 
@@ -120,7 +120,7 @@ MESSAGES = {
 def test_the_chosen_cache_is_logged(dataset: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str):
     choice, train, message = MESSAGES[name]
     caplog.set_level(logging.INFO)
-    with open_cache(choice, tmp_path / "kept", with_examples(dataset, train), OPTIONS, Server(), 2):
+    with open_cache(choice, tmp_path / "images", with_examples(dataset, train), OPTIONS, Server(), 2):
         pass
     logged = "".join(record.getMessage() for record in caplog.records)
     assert re.fullmatch(message, logged)
@@ -136,7 +136,7 @@ def test_the_chosen_cache_is_logged(dataset: Dataset, tmp_path: Path, caplog: py
         ),
         (
             "disk",
-            r"^decoded images need about \d+\.\d GB, but only \d+\.\d GB of disk below .*/kept can be used for them: "
+            r"^decoded images need about \d+\.\d GB, but only \d+\.\d GB of disk below .*/images can be used for them: "
             r"set local_folder or cache=off$",
         ),
     ],
@@ -144,7 +144,7 @@ def test_the_chosen_cache_is_logged(dataset: Dataset, tmp_path: Path, caplog: py
 def test_a_requested_cache_that_does_not_fit_is_refused(dataset: Dataset, tmp_path: Path, choice: Any, message: str):
     with (
         pytest.raises(BadInput, match=message),
-        open_cache(choice, tmp_path / "kept", with_examples(dataset, MANY), OPTIONS, Server(), 2),
+        open_cache(choice, tmp_path / "images", with_examples(dataset, MANY), OPTIONS, Server(), 2),
     ):
         pass
 
@@ -260,8 +260,8 @@ import os, sys
 from pathlib import Path
 from tests.input.test_cache import OPTIONS, disk, load, training_batches, validation_batches
 
-published, kept, split = sys.argv[1:]
-with disk(Path(kept), load(Path(published))) as options:
+published, folder, split = sys.argv[1:]
+with disk(Path(folder), load(Path(published))) as options:
     batches = (training_batches if split == "train" else validation_batches)(published, options).as_numpy_iterator()
     next(batches)
     os._exit(9)
@@ -381,7 +381,7 @@ def test_caches_of_other_trainings_are_swept_unless_they_run(dataset: Dataset, t
 
 def test_trainings_that_start_together_do_not_sweep_each_other(dataset: Dataset, tmp_path: Path):
     """Threads can stand for processes, because a lock belongs to its descriptor."""
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=300)
 
     def train(number: int) -> None:
         for begun in range(20):

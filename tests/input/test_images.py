@@ -101,6 +101,7 @@ def uneven(factory: pytest.TempPathFactory, shards: int) -> Path:
 
 def test_the_order_of_one_small_case_is_pinned(published: Path):
     """If it changed, every checkpoint would resume at other examples."""
+    assert buffered_bytes(load(published)) == 695
     options = replace(OPTIONS, shuffle_bytes=ELEMENTS * buffered_bytes(load(published)))
     first, second = (
         numbers(islice(training_batches(published, options, epochs=2), *part)) for part in ((0, 7), (7, 14))
@@ -233,10 +234,10 @@ def test_balanced_classes_occur_equally_often(tmp_path: Path):
     options = replace(OPTIONS, balanced=True)
     batches = [*training_batches(folder, options, epochs=3)]
     assert len(batches) == 3 * steps_per_epoch(dataset, 7)
-    keys = [
+    labels_seen = [
         int(label) for _, labels, weights in batches for label, weight in zip(labels, weights, strict=True) if weight
     ]
-    counts = Counter(keys)
+    counts = Counter(labels_seen)
     wanted = dataset.splits["train"].examples
     assert sum(counts.values()) == 3 * wanted
     assert all(abs(count - wanted) <= 9 for count in counts.values()), counts

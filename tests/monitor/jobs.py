@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import pytest
 from benchmarks.harness.machine import OtherLoad
 from pipeline.monitor import StepClock, open_monitor, read
 from pipeline.monitor.verdict import Verdict, diagnose
-from tests.waiting import simulated_work
+from tests.waiting import simulated_cpu_work, simulated_work
 
 STEP_S = 0.02
 DISTURBED_CORES = 0.35
@@ -121,9 +120,7 @@ def decoded(seconds: float) -> Iterator[Batches]:
 def _decode(seconds: float, ready: "multiprocessing.Queue[int]", ended: threading.Event) -> None:
     ready.cancel_join_thread()
     while not ended.is_set():
-        until = time.process_time() + seconds
-        while time.process_time() < until:
-            pass
+        simulated_cpu_work(seconds)
         while not ended.is_set():
             try:
                 ready.put(1, timeout=0.05)

@@ -118,14 +118,14 @@ def test_a_short_command_without_a_sample_prints_only_its_own_output(tmp_path: P
 
 def test_a_signal_is_passed_to_the_command_and_the_record_is_complete(tmp_path: Path) -> None:
     """The signal is not SIGINT, because a shell in the background and its children ignore that."""
-    trapped = "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
+    trapped = "trap 'echo stopping; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
     with started("--to", str(tmp_path), "--hz", "20", "--", "/bin/sh", "-c", trapped) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         until(lambda: len(read(tmp_path / "record", "samples")) > 2)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate()
-    assert (process.returncode, out) == (5, "told\n"), err
+    assert (process.returncode, out) == (5, "stopping\n"), err
     assert "figure: " in err
     assert read(tmp_path / "record", "samples")["monitor/dropped"].notna().all()
     assert [path.suffix for path in (tmp_path / "record").iterdir()] == [".gz"]  # closed

@@ -63,9 +63,9 @@ class Live(Commands):
         return self.command(*backfill_of(source, dates), *arguments)
 
     def settle(self) -> None:
-        """Wait until no run of `retrain` is under way and no asset event waits for one.
+        """Wait until no run of any DAG is queued or running, and no asset event waits for a run.
 
-        A run that begins on the events of two dataset names fails, because it can only train on one of them.
+        A run of `retrain` that begins on the events of two dataset names fails, because it can train only on one.
         """
         until(lambda: not self._ask(UNDER_WAY))
 

@@ -32,6 +32,10 @@ from tests.scripts.answering import Alive, Answering, PausedTime
 WANTED = read_backfill("2026-01-01", "2026-01-02", "", {"seed": 1}, date(2026, 1, 9))
 
 
+def now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
 class Server(ThreadingHTTPServer):
     """A server that creates a backfill of two runs, which end after `looks_to_the_end` requests."""
 
@@ -56,16 +60,15 @@ class Server(ThreadingHTTPServer):
         return code, self.backfills[-1] if code == 200 else {"detail": "Database is locked."}
 
     def make(self, body: dict[str, Any]) -> None:
-        now = datetime.now(UTC).isoformat()
-        self.backfills.append({**body, "id": len(self.backfills), "created_at": now, "completed_at": None})
+        self.backfills.append({**body, "id": len(self.backfills), "created_at": now(), "completed_at": None})
         for day in self.days:
             self.runs[day] = {
                 "dag_id": "dag",
                 "dag_run_id": f"run{day}",
                 "logical_date": f"2026-01-0{day}T00:00:00Z",
                 "run_type": "backfill",
-                "queued_at": now,
-                "start_date": now,
+                "queued_at": now(),
+                "start_date": now(),
                 "end_date": None,
                 "state": "queued",
             }
@@ -85,7 +88,7 @@ class Server(ThreadingHTTPServer):
     def move(self, before: str, after: str) -> None:
         for run in self.runs.values():
             if run["state"] == before:
-                run |= {"state": after, "end_date": datetime.now(UTC).isoformat()}
+                run |= {"state": after, "end_date": now()}
 
 
 class Handler(Answering):

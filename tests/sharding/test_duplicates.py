@@ -54,7 +54,7 @@ def test_candidates_are_confirmed_by_their_contents():
 
 
 def test_candidates_are_read_by_several_threads():
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=300)
 
     def read(index: int) -> bytes:
         together.wait()  # one thread alone would wait until the barrier breaks

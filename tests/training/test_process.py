@@ -89,7 +89,7 @@ def test_a_stopped_train_command_waits_for_its_training_process(settings: Settin
         assert list(temporary.glob("__autograph_generated_file*.py"))
         [trainer] = psutil.Process(process.pid).children()
         process.terminate()
-        output = process.communicate(timeout=300)[1]
+        output = process.communicate()[1]
     assert process.returncode == EXIT_PREEMPTED
     assert output.endswith("stopped: run the same command to continue from here\n")
     assert not trainer.is_running()
