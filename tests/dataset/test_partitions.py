@@ -127,7 +127,7 @@ def built(source: Path, settings: Settings, day: int) -> str:
     return publish(source / "{date}", settings.workspace, **dated).name
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_each_date_points_to_its_last_built_version(make_images: MakeImages, settings: Settings):
     source = make_images({f"2026-01-{day:02d}/{label}": 4 for day in (1, 2) for label in ("cats", "dogs")})
     first, second = built(source, settings, 1), built(source, settings, 2)

@@ -245,9 +245,8 @@ def test_the_second_epoch_decodes_nothing(
             assert_equal([*first, *batches], in_memory)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("choice", ["memory", "disk"])
-@pytest.mark.parametrize("start", [3, STEPS, STEPS + 3])
+@pytest.mark.parametrize("choice", ["memory", pytest.param("disk", marks=pytest.mark.long)])
+@pytest.mark.parametrize("start", [3, *(pytest.param(start, marks=pytest.mark.long) for start in (STEPS, STEPS + 3))])
 def test_a_training_resumes_at_its_position(
     published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], choice: Any, start: int
 ):

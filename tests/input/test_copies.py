@@ -93,7 +93,7 @@ def test_every_epoch_after_the_first_reads_only_the_local_disk(gcs: FakeGcs, pub
     assert gcs.requests.total() == requests
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_a_failed_download_ends_the_epoch_and_becomes_the_failure_of_the_reader(
     gcs: FakeGcs, published: Path, tmp_path: Path
 ):

@@ -64,10 +64,15 @@ def seen(batches: tf.data.Dataset, weight: float = 1.0) -> Iterator[tuple[int, i
         yield from zip(numbers[weights == weight].tolist(), images[weights == weight, 16, 16, 0].tolist(), strict=True)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("cache", "start"),
-    [("off", 0), ("memory", 3), ("off", 3), ("memory", 0), ("disk", 0), ("disk", 3)],
+    [
+        ("off", 0),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("memory", 3), ("off", 3), ("memory", 0), ("disk", 0), ("disk", 3))
+        ),
+    ],
 )
 def test_each_number_belongs_to_its_image_and_occurs_once_per_epoch(
     published: Path, tmp_path: Path, cache: str, start: int

@@ -188,7 +188,6 @@ def test_pieces_need_the_same_columns(tmp_path: Path, settings: Callable[..., Se
         divide(settings(tmp_path / "t"))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("when", ["between the ranges", "while a range is listed"])
 def test_a_table_that_changes_is_refused(
     table: Path, settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, when: str

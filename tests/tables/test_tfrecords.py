@@ -305,7 +305,7 @@ def settings(tmp_path: Path) -> Callable[..., Settings]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("key", ["", "id"])
+@pytest.mark.parametrize("key", [pytest.param("", marks=pytest.mark.core), "id"])
 def test_the_dataset_is_that_of_the_same_rows_in_parquet(key: str, settings: Callable[..., Settings], tmp_path: Path):
     rows = made_rows()
     parquet.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "t.parquet")

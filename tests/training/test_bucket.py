@@ -99,7 +99,7 @@ def test_a_training_is_complete_only_when_its_result_is_in_the_bucket(settings: 
     assert trained_before(settings, DATASET, "run") == {"run": "done"}
 
 
-@pytest.mark.long
+@pytest.mark.core
 def test_a_shard_that_arrives_damaged_twice_stops_the_training(settings: Settings, gcs: FakeGcs):
     run = prepare_run(settings, DATASET, "run")
     fault = gcs.fail("corrupt", on="download", matches="train-0000[1-9]", times=None)

@@ -35,13 +35,14 @@ def weights(model: Path) -> list[np.ndarray]:
 
 
 @pytest.mark.long
-def test_a_training_converges_after_any_power_loss(published: Path, tmp_path: Path):
+@pytest.mark.parametrize("count", [pytest.param(3, marks=pytest.mark.core), 8])
+def test_a_training_converges_after_any_power_loss(published: Path, tmp_path: Path, count: int):
     workspace = tmp_path / "workspace"
     with recorded(workspace) as recording:
         run = trained(workspace, published)
     expected, metrics = weights(run.model_path), load_result(run.folder)["metrics"]
     found = states(recording, random_states=1)
-    replayed = sampled(found, 8)
+    replayed = sampled(found, count)
     for state in replayed:
         restore(state, workspace)
         trained(workspace, published)

@@ -43,8 +43,6 @@ from pipeline.training.table_model import inputs_of
 from pipeline.training.task import Regression, task_of
 from tests.made_tables import Row, make_table
 
-pytestmark = pytest.mark.core
-
 TRAIN, VALIDATION = 1600, 400
 COLUMNS = (
     Column("age", "int"),
@@ -156,6 +154,7 @@ def area_under_curve(labels: np.ndarray, scores: np.ndarray) -> float:
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_a_classifier_learns_and_writes_its_results(classifier: Run, classes: Path):
     labels, answers = served(classifier, classes)
     assert area_under_curve(labels, answers["probabilities"][:, 1]) > 0.85
@@ -173,6 +172,7 @@ def test_a_classifier_learns_and_writes_its_results(classifier: Run, classes: Pa
     assert batches["input/examples"].sum() == 4 * TRAIN
 
 
+@pytest.mark.core
 def test_the_exported_classifier_predicts_what_the_trained_model_predicts(classifier: Run, classes: Path):
     model = loaded(classifier.model_path)
     batches = validation_batches(classes, batch_options(classifier.settings))
@@ -199,6 +199,7 @@ def test_an_empty_text_is_missing_in_training_and_when_served(tmp_path: Path):
     assert features["words_is_present"][:3].numpy().tolist() == masks[first:] + masks[:first]
 
 
+@pytest.mark.core
 def test_the_exported_model_takes_raw_values_with_missing_ones(classifier: Run):
     exported = tf.saved_model.load(str(classifier.export_folder))
     about = json.loads((classifier.export_folder / "about.json").read_text())
@@ -220,12 +221,14 @@ def test_the_exported_model_takes_raw_values_with_missing_ones(classifier: Run):
     assert np.array_equal(by_signature["label"], answer["label"])
 
 
+@pytest.mark.core
 def test_an_exported_classifier_is_evaluated_like_the_trained_model(classifier: Run, classes: Path):
     found, expected = evaluate_exported(classifier.export_folder, classes), load_predictions(classifier.folder)
     for name, column in found._asdict().items():
         np.testing.assert_allclose(column, getattr(expected, name), atol=1e-5, err_msg=name)
 
 
+@pytest.mark.core
 def test_an_exported_classifier_is_evaluated_on_another_version(classifier: Run, tmp_path: Path):
     """In the other version, other columns have missing values, and there is another class, which becomes the first."""
     rows = [{**row, "age": None, "children": 2} for row in rows_of(1, 20)] + [{**rows_of(2, 1)[0], "label": "a"}] * 420
@@ -238,12 +241,14 @@ def test_an_exported_classifier_is_evaluated_on_another_version(classifier: Run,
     assert set(found.predicted) <= {1, 2}
 
 
+@pytest.mark.core
 def test_an_exported_model_refuses_a_table_without_its_columns(classifier: Run, tmp_path: Path):
     folder = table_of(tmp_path / "other", rows_of(1, 420), [COLUMNS[0], COLUMNS[-1]], "classification")
     with pytest.raises(DatasetError, match=r"takes the float column 'income .€.', which table does not have"):
         evaluate_exported(classifier.export_folder, folder)
 
 
+@pytest.mark.core
 def test_rows_of_a_file_are_predicted_as_in_the_evaluation(classifier: Run, tmp_path: Path):
     rows = rows_of(0, TRAIN + VALIDATION)[-VALIDATION:]
     names = [column.name for column in COLUMNS if column.role == "feature"]
@@ -259,6 +264,7 @@ def test_rows_of_a_file_are_predicted_as_in_the_evaluation(classifier: Run, tmp_
     assert [each["label"] for each in answers[:1]] == [answers[0]["likely"][0]["label"]]
 
 
+@pytest.mark.core
 def test_rows_that_a_model_cannot_take_are_named(regressor: Run, tmp_path: Path):
     lines = [
         "age,income (€),children,job,since",
@@ -294,6 +300,7 @@ def test_rows_that_a_model_cannot_take_are_named(regressor: Run, tmp_path: Path)
     assert "the row has 2 fields" in report[5]
 
 
+@pytest.mark.core
 def test_a_file_that_is_no_table_with_the_columns_of_the_model_is_refused(classifier: Run, tmp_path: Path):
     (tmp_path / "photo.jpg").write_bytes(b"")
     with pytest.raises(SourceError, match=r"photo\.jpg is not a table"):
@@ -303,6 +310,7 @@ def test_a_file_that_is_no_table_with_the_columns_of_the_model_is_refused(classi
         predict(classifier.folder, [tmp_path / "other.csv"])
 
 
+@pytest.mark.core
 def test_a_stopped_training_continues_exactly(classifier: Run, classes: Path, tmp_path: Path):
     run = prepare_run(settings_in(tmp_path), classes, "run")
     for steps in (31, 40):  # in the middle of the second epoch, and of the third
@@ -325,6 +333,7 @@ def after(steps: int) -> Callable[[], bool]:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_a_regressor_learns_in_the_unit_of_the_label(regressor: Run, values: Path):
     labels, answers = served(regressor, values)
     error = np.abs(answers["value"] - labels).mean()
@@ -338,6 +347,7 @@ def test_a_regressor_learns_in_the_unit_of_the_label(regressor: Run, values: Pat
     assert "validation loss" in describe_progress({"workspace": regressor.settings.workspace}, "run")
 
 
+@pytest.mark.core
 def test_the_exported_regressor_predicts_what_the_trained_model_predicts(regressor: Run, values: Path):
     model = loaded(regressor.model_path)
     batches = validation_batches(values, batch_options(regressor.settings))
@@ -593,6 +603,7 @@ def test_weights_are_refused_for_a_table(values: Path, tmp_path: Path):
         prepare_run(settings_in(tmp_path, weights=str(tmp_path / "some.weights.h5")), values, "run")
 
 
+@pytest.mark.core
 def test_a_training_on_a_table_knows_its_kind(regressor: Run):
     """The command `train` does not need the setting."""
     assert regressor.settings.example_kind == "table"
@@ -632,6 +643,7 @@ np.testing.assert_allclose(one, two, rtol=1e-5)
 """
 
 
+@pytest.mark.core
 def test_two_devices_share_a_batch_of_rows(classes: Path):
     """The test needs a separate process: TensorFlow can split a processor only before it uses it."""
     root = Path(__file__).resolve().parents[2]
