@@ -4,16 +4,13 @@ import errno
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import google_crc32c
 import pytest
-from google.api_core.retry import retry_base, retry_unary
 
 from pipeline import storage
 from pipeline.config import settings_from
@@ -24,9 +21,10 @@ from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as requests_of
-from tests.fake_gcs import FakeGcs, Fault
+from tests.fake_gcs import FakeGcs
 from tests.fake_gcs.api import Api
 from tests.fake_gcs.objects import Content
+from tests.storage.test_gcs_internals import pass_deadline_after
 from tests.waiting import until
 
 PLACE = BucketPath("bucket", "folder/file")
@@ -211,13 +209,6 @@ def test_an_interrupted_download_is_continued(gcs: FakeGcs):
 
 
 # --- 2: permanent outages ---------------------------------------------------------------------------------------------
-
-
-def pass_deadline_after(fault: Fault, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop the clock of retries, until a fault has met so many requests. Then the deadline has passed."""
-    clock = SimpleNamespace(monotonic=lambda: FOREVER_S if fault.fired >= count else 0.0, sleep=time.sleep)
-    for module in (retry_base, retry_unary):
-        monkeypatch.setattr(module, "time", clock)
 
 
 @pytest.mark.parametrize(

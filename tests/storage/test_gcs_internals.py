@@ -8,11 +8,14 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import requests
 from google.api_core import exceptions
+from google.api_core.retry import Retry, retry_base, retry_unary
 from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import TransportError
 from google.auth.transport.requests import AuthorizedSession
@@ -20,7 +23,7 @@ from google.cloud.storage import Client
 from google.cloud.storage.exceptions import InvalidResponse
 
 from pipeline.storage.gcs_internals import client_of, emulator_url, is_transient
-from tests.fake_gcs import FakeGcs
+from tests.fake_gcs import FakeGcs, Fault
 
 OTHER_SERVER = "http://127.0.0.1:4443"
 
@@ -124,6 +127,22 @@ def test_the_metadata_server_is_tried_once(tmp_path: Path):
 
 
 # --- retries ----------------------------------------------------------------------------------------------------------
+
+
+def pass_deadline_after(fault: Fault, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the clock of retries until a fault has met `count` requests. Then the deadline has passed."""
+    clock = SimpleNamespace(monotonic=lambda: 1e6 if fault.fired >= count else 0.0, sleep=time.sleep)
+    for module in (retry_base, retry_unary):
+        monkeypatch.setattr(module, "time", clock)
+
+
+def test_retries_end_by_their_own_clock(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    armed = gcs.fail("status", code=503, times=None)
+    pass_deadline_after(armed, 2, monkeypatch)
+    blob = new_client().bucket("bucket").blob("file")
+    with pytest.raises(exceptions.RetryError):
+        blob.reload(retry=Retry(is_transient, initial=0.01, timeout=100))
+    assert armed.fired == 2
 
 
 def invalid_response(status: int) -> InvalidResponse:
