@@ -52,7 +52,7 @@ def test_a_power_loss_costs_at_most_two_seconds_of_a_record(tmp_path: Path):
     folder = tmp_path / "record"
     lost_s, steps = LOST_S * slowness(), 0
     with recorded(tmp_path) as recording:
-        sink = RecordSink(folder, segment_bytes=2000)
+        sink = RecordSink(folder, segment_bytes=6000)
         reporter = Reporter([sink], sync=sink.sync)
         while steps * STEP_S < 4 * lost_s:
             for kind in KINDS:
