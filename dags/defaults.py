@@ -13,9 +13,9 @@ from pipeline.config import Settings, settings_of_command_line
 
 RETRIES = 2
 """Attempts after the first one, for failures without a rule."""
-DATASETS = Asset("image_dataset")
+DATASETS = Asset("dataset")
 """The DAGs `image_dataset` and `tabular_dataset` update this asset when they have published a dataset, or found it
-complete. It has the name of the first one, because other DAGs may already be scheduled on it."""
+complete."""
 
 
 def form_defaults() -> Settings:

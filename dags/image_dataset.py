@@ -30,7 +30,7 @@ def image_dataset() -> None:
     - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Source* from the data date of
       the run, and lists the images. If there are many, `extract_range` lists them in several tasks.
     - `shard` and `upload` write, verify and commit it, as in `image_training`.
-    - The event of the asset `image_dataset` has the version, the counts and the checksum of the labels. It starts
+    - The event of the asset `dataset` has the version, the counts and the checksum of the labels. It starts
       `retrain`.
 
     **Cost**: about 1,000 photographs per second and core. No GPU.

@@ -30,8 +30,7 @@ def tabular_dataset() -> None:
     - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Source* from the data date of
       the run, and reads the table twice: to find the type of each column, and to encode the rows.
     - `shard` and `upload` write, verify and commit it, as in `tabular_training`.
-    - The event of the asset `image_dataset`, which is that of all datasets, has the version and the counts. It starts
-      `retrain`.
+    - The event of the asset `dataset` has the version and the counts. It starts `retrain`.
 
     The dates may have different columns. `on_columns` decides what happens if a date lacks a column of the date before
     it. In a training on several dates, such a column is missing in all rows of the date.

@@ -53,7 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TENFOLD_RANGE_IMAGES", "2")
         source_range = Path(divide(settings)[0])
-    run = Run(folder / "run", "run", "", "1", settings, {}, {})
+    run = Run(folder / "run", "run", "", "1", settings, {}, {}, steps_per_epoch=1)
     save_run(run)
     export = run.export_folder
     export.mkdir()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from pipeline import storage
 from pipeline.config import Settings
@@ -18,9 +18,9 @@ class Choice:
     """Id of the run that chose."""
     at: float
     """Time at which the run looked for the newest partitions, in Unix seconds."""
-    newest_event: float = 0.0
+    newest_event: float
     """Time of the newest event that triggered the run, in Unix seconds, by the clock of Airflow's database."""
-    partitions: Mapping[str, str] = field(default_factory=dict)
+    partitions: Mapping[str, str]
     """The versions that the run chose, by partition."""
 
 

@@ -155,9 +155,9 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
             "memory_bytes": psutil.virtual_memory().total,
         },
         software={name: installed_version(name) for name in _SOFTWARE},
+        steps_per_epoch=steps_of_epoch(content.splits["train"].examples, servers, settings.batch_size // servers),
         index=index,
         dag=dag,
-        steps_per_epoch=steps_of_epoch(content.splits["train"].examples, servers, settings.batch_size // servers),
     )
     place = run.place
     if isinstance(place, BucketPath):

@@ -87,12 +87,11 @@ class Run:
     settings: Settings
     host: dict[str, Any]
     software: dict[str, str]
+    steps_per_epoch: int
     index: int = 0
     """Index of the training server. `folder` is the folder of that server."""
     dag: str = ""
     """Id of the DAG that trains. Another DAG may have the same run ids."""
-    steps_per_epoch: int = 0
-    """Steps of an epoch."""
 
     @property
     def server(self) -> Server:

@@ -94,7 +94,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
 
 def _unit(quality: Mapping[str, Any]) -> str:
     """Return the word for an example."""
-    return str(quality.get("unit", "image"))
+    return str(quality["unit"])
 
 
 def _a(unit: str) -> str:

@@ -94,7 +94,8 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     save_listed(settings, version, snapshot.started_ns)
     whole_plan = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):
-        _warn({"skipped_by_name": skipped_by_name(snapshot)})  # Skipped files do not change the version.
+        # Skipped files do not change the version.
+        _warn({"unit": kind_of(snapshot).noun, "skipped_by_name": skipped_by_name(snapshot)})
         return _save_plan(settings, whole_plan)
     whole_plan = replace(whole_plan, table=kind_of(snapshot).facts(snapshot, order))
     quality = _pass_gate(settings, snapshot, order, whole_plan, ask)

@@ -22,7 +22,8 @@ class Record:
     """Whether `up` started it. It then outlives that command, and runs may use it."""
     processes: dict[str, Identity]
     settings: list[str] = field(default_factory=list)
-    """Names of the settings that its processes got."""
+    """Names of the settings that its processes got. Empty in the record of an older version, whose Airflow must be
+    stopped nevertheless."""
 
 
 def write_record(home: Path, record: Record) -> None:

@@ -88,7 +88,7 @@ def test_events_served_by_another_run_are_ignored(
     events = [SimpleNamespace(extra={"dataset_name": name}, timestamp=NOON) for name in ("cars", "flowers")]
     for name in served:
         of_name = settings.model_copy(update={"dataset_name": name})
-        save_choice(of_name, f"retrain-{name}", Choice("first", NOON.timestamp() + 1, NOON.timestamp()))
+        save_choice(of_name, f"retrain-{name}", Choice("first", NOON.timestamp() + 1, NOON.timestamp(), {}))
     use_context(monkeypatch, events, "second")
     with pytest.raises(AirflowSkipException, match="other runs") if expected == "skipped" else nullcontext():
         assert retrain._with_name(settings).dataset_name == expected
@@ -229,7 +229,7 @@ def test_a_run_whose_events_an_earlier_run_served_is_skipped(monkeypatch: pytest
     settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
     chosen_at = datetime(2026, 1, 1, 12, tzinfo=UTC)
     an_hour_before = chosen_at.timestamp() - 3600
-    save_choice(settings, "retrain-flowers", Choice("first", chosen_at.timestamp(), an_hour_before))
+    save_choice(settings, "retrain-flowers", Choice("first", chosen_at.timestamp(), an_hour_before, {}))
 
     def skips(run_id: str, minutes: list[int]) -> bool:
         times = [chosen_at + timedelta(minutes=each) for each in minutes]
@@ -367,7 +367,7 @@ def test_the_table_of_a_date_becomes_a_dataset_and_an_event(run_dag: RunDag, tab
     with create_session() as session:
         event = session.scalars(select(AssetEvent).order_by(AssetEvent.id.desc())).first()
         assert event is not None
-        assert (event.source_dag_id, event.asset.name) == ("tabular_dataset", "image_dataset")
+        assert (event.source_dag_id, event.asset.name) == ("tabular_dataset", "dataset")
         assert event.extra == {"dataset_name": "sales", "data_date": DAYS[1], **made}
 
 

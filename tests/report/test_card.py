@@ -68,7 +68,7 @@ def dataset(train: dict[str, int], validation: dict[str, int], **quality: Any) -
         "source": {"uri": "/data/flowers", "listed": 1050, "skipped": {"hidden": 2}},
         "settings": {"split_seed": 7, "check": "strict"},
         "software": {"pillow": "12.0.0"},
-        "quality": quality,
+        "quality": {"unit": "image", **quality},
     }
 
 
@@ -166,7 +166,6 @@ def test_near_duplicates_are_listed_separately_from_duplicates():
 
 def test_the_card_names_missing_information():
     empty = dataset({"a": 1}, {})
-    del empty["quality"]
     text = Page(card_html(empty, [])).text
     for phrase in (
         "Fewer than two classes",

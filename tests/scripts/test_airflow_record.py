@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -53,11 +54,18 @@ def test_keys_are_created_once_and_only_their_owner_can_read_them(tmp_path: Path
     assert load_keys(tmp_path / "other.json").password != keys.password
 
 
-def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [["AIRFLOW_HOME"], None])
+def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(
+    tmp_path: Path, settings: list[str] | None
+) -> None:
     """Its processes lack settings, and without them the first task of this version allows nothing."""
     layout = layout_from({"TENFOLD_HOME": str(tmp_path)})
     processes = dict.fromkeys(components(0), identify(os.getpid()))
-    write_record(tmp_path, Record(8080, background=True, processes=processes, settings=["AIRFLOW_HOME"]))
+    write_record(tmp_path, Record(8080, background=True, processes=processes, settings=settings or []))
+    if settings is None:
+        content = json.loads((tmp_path / "running.json").read_text())
+        del content["settings"]
+        (tmp_path / "running.json").write_text(json.dumps(content))
     with pytest.raises(Refused, match=r"the Airflow at .*8080 was started by an older version of Tenfold.*`make down`"):
         usable_airflow(layout)
     airflow = recorded_airflow(layout)  # for `make down`

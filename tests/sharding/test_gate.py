@@ -24,6 +24,10 @@ def settings(**values: Any) -> Settings:
     return settings_from({"workspace": "workspace", **values})
 
 
+def of_images(quality: dict[str, Any]) -> dict[str, Any]:
+    return {"unit": "image", **quality}
+
+
 @pytest.mark.parametrize(
     ("quality", "limits", "sentence"),
     [
@@ -71,7 +75,7 @@ def settings(**values: Any) -> Settings:
 def test_a_value_above_its_threshold_becomes_one_sentence(
     quality: dict[str, Any], limits: dict[str, Any], sentence: str
 ):
-    (found,) = findings(quality, settings(**limits))
+    (found,) = findings(of_images(quality), settings(**limits))
     assert found.sentence.startswith(sentence)
     assert "\n" not in found.sentence
 
@@ -94,7 +98,7 @@ def test_a_value_above_its_threshold_becomes_one_sentence(
     ],
 )
 def test_values_within_their_thresholds_or_unknown_are_ignored(quality: dict[str, Any]):
-    assert findings(quality, settings()) == []
+    assert findings(of_images(quality), settings()) == []
 
 
 def test_each_finding_carries_the_action_of_its_own_setting():
@@ -109,13 +113,13 @@ def test_each_finding_carries_the_action_of_its_own_setting():
     kinds = ("rejected", "leak", "contradiction", "imbalance", "drift")
     for kind in kinds:
         others = {f"on_{name}": "continue" for name in kinds}
-        found = findings(quality, settings(**{**others, f"on_{kind}": "ask"}))
+        found = findings(of_images(quality), settings(**{**others, f"on_{kind}": "ask"}))
         assert [finding.kind for finding in found if finding.action == "ask"] == [kind]
 
 
 def test_image_names_are_escaped():
     leaks = {"images": 1, "of": 1, "names": [["a\n.jpg", "b\udcff.jpg"]]}
-    (found,) = findings({"leaks": leaks}, settings())
+    (found,) = findings(of_images({"leaks": leaks}), settings())
     assert r"such as 'b\udcff.jpg' (as 'a\n.jpg')" in found.sentence
     found.sentence.encode()  # Otherwise, a log could not hold it.
 
@@ -166,7 +170,7 @@ def test_image_names_are_escaped():
     ],
 )
 def test_facts_without_a_threshold_are_notices(quality: dict[str, Any], sentences: list[str]):
-    assert notices(quality) == sentences
+    assert notices(of_images(quality)) == sentences
 
 
 def test_a_finding_with_continue_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture):

@@ -12,7 +12,7 @@ from pipeline.storage import crc32c_of
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     settings = settings_from({"workspace": str(tmp_path), "checkpoints_kept": 2})
-    return Run(tmp_path, "run", "", "1", settings, {}, {})
+    return Run(tmp_path, "run", "", "1", settings, {}, {}, steps_per_epoch=1)
 
 
 def better(run: Run, *epochs: int) -> None:

@@ -145,7 +145,7 @@ class Training:
         self.optimizer.build(self.model.trainable_variables)
 
     def callbacks(self) -> Callbacks:
-        run = Run(self.folder, "run", "", "1", self.settings, {}, {})
+        run = Run(self.folder, "run", "", "1", self.settings, {}, {}, steps_per_epoch=1)
         return Callbacks(run, self.model, self.optimizer, self.strategy, STEPS_PER_EPOCH)
 
     def run(self, start: Position | None = None, until: int = len(VAL_LOSSES), steps: int = 0) -> "Training":
