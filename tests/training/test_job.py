@@ -20,6 +20,7 @@ from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, find_best_model, load_best, load_result
+from pipeline.storage import crc32c_of
 from pipeline.training.job import run_job
 from pipeline.training.models import base_of, build_model
 from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_counts
@@ -146,8 +147,9 @@ def test_a_rerun_after_the_last_epoch_only_evaluates_and_writes_the_result(run: 
     best.get_layer("logits").bias.assign([0.0, 100.0])  # distinguishes it from the model of the last epoch
     find_best_model(run).unlink()
     best.save(run.model_path)  # as after a kill just before the result is written
-    changed = json.loads((run.folder / "best.json").read_bytes())
-    (run.folder / "best.json").write_text(json.dumps([{**one, "crc32c": ""} for one in changed]))
+    crc32c = f"{crc32c_of(run.model_path):08x}"
+    noted = json.loads((run.folder / "best.json").read_bytes())
+    (run.folder / "best.json").write_text(json.dumps([{**model, "crc32c": crc32c} for model in noted]))
     before = read(run.folder / "record", "batches")
     run_job(run, never)
     with np.load(run.folder / "predictions.npz") as predictions:
