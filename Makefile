@@ -58,7 +58,7 @@ test test-core test-long: export PYTHONDONTWRITEBYTECODE :=
 PYTEST_BESIDE := $(VENV_PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 
 test: env-dev ## run the tests that a change needs, in about 4 minutes
-	$(PYTEST_BESIDE) -n 3 -m "not core and not long and not alone"
+	$(PYTEST_BESIDE) -n 4 -m "not core and not long and not alone"
 
 test-core: env-dev env-engines ## run the long tests whose failure would lose data or stop a user, in about 12 minutes
 	$(PYTEST_BESIDE) -n 4 -m core

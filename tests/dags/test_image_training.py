@@ -131,7 +131,8 @@ def test_the_first_task_refuses_invalid_settings_without_a_retry(
     assert not (tmp_path / "workspace").exists()
 
 
-@pytest.mark.parametrize("has_tensorflow", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("has_tensorflow", [True, False])
 def test_the_first_task_refuses_a_missing_model_function_without_a_retry(
     run_dag: RunDag,
     source: Path,
@@ -183,6 +184,7 @@ def test_the_dag_runs_with_source_and_workspace_in_a_bucket(
     assert not (tmp_path / "workspace").exists()
 
 
+@pytest.mark.long
 def test_the_first_task_refuses_a_missing_bucket(
     run_dag: RunDag, source: Path, gcs: FakeGcs, capfd: pytest.CaptureFixture
 ):

@@ -38,6 +38,7 @@ def _build(run_dag: RunDag, photos: Path, day: str) -> dict:
     return made
 
 
+@pytest.mark.long
 def test_retrain_fails_without_a_dataset(run_dag: RunDag, capfd: pytest.CaptureFixture):
     ran = run_dag("retrain", {})
     assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
@@ -103,12 +104,14 @@ def use_context(monkeypatch: pytest.MonkeyPatch, events: list[SimpleNamespace], 
     monkeypatch.setattr(retrain, "get_current_context", lambda: context)
 
 
+@pytest.mark.long
 def test_a_setting_of_another_dag_is_refused(run_dag: RunDag, capfd: pytest.CaptureFixture):
     ran = run_dag("retrain", {"source_uri": "/data"})
     assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
     assert "source_uri is not a setting of retrain" in "".join(capfd.readouterr())
 
 
+@pytest.mark.core
 def test_a_window_with_leaked_validation_images_fails_before_the_training(
     run_dag: RunDag, make_images: MakeImages, tmp_path: Path, capfd: pytest.CaptureFixture
 ):
@@ -162,6 +165,7 @@ def waits(run_dag: RunDag, dags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     return run
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("form", "date", "state", "expected"),
@@ -169,16 +173,10 @@ def waits(run_dag: RunDag, dags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
         ({"source_uri": "/data/flowers/{date}"}, DATE, "running", True),
         ({"source_uri": "/data/cars/{date}"}, DATE, "running", False),
         ({"source_uri": "/data/cars/{date}", "dataset_name": "flowers"}, DATE, "queued", True),
-        pytest.param(
-            {"source_uri": "/data/flowers/{date}", "publish_uri": "/elsewhere"},
-            DATE,
-            "queued",
-            False,
-            marks=pytest.mark.long,
-        ),
-        pytest.param({"no such": "setting"}, DATE, "queued", False, marks=pytest.mark.long),
+        ({"source_uri": "/data/flowers/{date}", "publish_uri": "/elsewhere"}, DATE, "queued", False),
+        ({"no such": "setting"}, DATE, "queued", False),
         # Airflow reports only that such a run exists.
-        pytest.param({"source_uri": "/data/cars/{date}"}, None, "running", True, marks=pytest.mark.long),
+        ({"source_uri": "/data/cars/{date}"}, None, "running", True),
     ],
 )
 def test_choose_waits_only_for_runs_that_build_this_dataset(

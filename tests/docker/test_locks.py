@@ -43,6 +43,7 @@ def test_the_light_image_is_without_tensorflow():
     assert light.isdisjoint(("tensorflow", "keras", "comet-ml", "h5py", "nvidia-ml-py"))
 
 
+@pytest.mark.long
 def test_the_light_image_has_every_package_that_its_code_imports():
     """This includes imports inside functions, which would otherwise fail only during a run."""
     installed = pins(ROOT / "docker/requirements-airflow.txt").keys()

@@ -143,6 +143,7 @@ def train_online(folder: Path, accepts: bool, goes_away: bool = False) -> tuple[
     return location, output, received
 
 
+@pytest.mark.long
 def test_metrics_are_sent_to_the_server_with_a_valid_key(tmp_path: Path) -> None:
     location, output, received = train_online(tmp_path, accepts=True)
     assert location.endswith(experiment_key("dag/run/v1"))
@@ -153,6 +154,7 @@ def test_metrics_are_sent_to_the_server_with_a_valid_key(tmp_path: Path) -> None
     assert SECRET not in output
 
 
+@pytest.mark.long
 def test_a_refused_key_leads_to_an_offline_archive_without_the_secret(tmp_path: Path) -> None:
     archive, output, _ = train_online(tmp_path, accepts=False)
     assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]

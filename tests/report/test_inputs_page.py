@@ -44,6 +44,7 @@ def test_all_figures_are_drawn_in_light_and_in_dark(browser: Any, page: Path, wi
         assert seen.requests == [page.as_uri()]
 
 
+@pytest.mark.long
 def test_tables_can_be_scrolled_by_keyboard(browser: Any, page: Path) -> None:
     with browser.new_context(viewport={"width": PHONE, "height": 900}) as context:
         seen = Document(context, page)
@@ -60,6 +61,7 @@ def test_the_page_gives_advice_with_its_numbers(page: Path) -> None:
     assert "H100s fed from" in text
 
 
+@pytest.mark.long
 def test_a_contender_that_was_left_out_is_named_with_its_reason(tmp_path: Path) -> None:
     written = write_inputs_page(left_out(tmp_path, "files"))
     text = Path(written["page"]).read_text("utf-8")

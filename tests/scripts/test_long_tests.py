@@ -143,6 +143,7 @@ BODIES = {
 """The recorded result of a test with this body. The last one changes the tree, so nothing is recorded."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("body", "expected"), BODIES.items())
 def test_the_result_of_a_group_is_recorded(body: str, expected: str, project: Project, monkeypatch: pytest.MonkeyPatch):
     test = project.folder / "tests" / "input" / "test_it.py"

@@ -123,9 +123,8 @@ def first_moments(training: Small) -> list[np.ndarray]:
     return [each.numpy() for each in training.optimizer.variables if each.path.endswith("momentum")]
 
 
-@pytest.mark.parametrize(
-    ("precision", "rel"), [("float32", 1e-4), pytest.param("mixed_float16", 0.02, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("precision", "rel"), [("float32", 1e-4), ("mixed_float16", 0.02)])
 def test_xla_compiles_the_step_without_changing_the_loss(precision: str, rel: float, tmp_path: Path):
     both = [settings_from({"precision": precision, "xla": xla}) for xla in (False, True)]
     # Without dropout, because XLA draws other random numbers.
