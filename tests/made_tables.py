@@ -47,7 +47,7 @@ def make_table(
         rejected={"count": 0, **_list(folder, "rejected.jsonl")},
         duplicates=_list(folder, "duplicates.jsonl"),
         source={"uri": "made", "listed": schema["rows"]},
-        quality={},
+        quality={"unit": "row"},
         settings={},
         software={},
         table={**schema, "preprocessing": preprocessing},

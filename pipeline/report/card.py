@@ -71,7 +71,7 @@ def card_html(
 
     The rows may be iterated over several times.
     """
-    quality = dataset.get("quality") or {}
+    quality = dataset["quality"]
     shown = pictures(samples[:MAX_PICTURES], THUMBNAIL, whole)
     return (
         environment()
@@ -117,7 +117,7 @@ class Essentials:
 
 def essentials(dataset: Mapping[str, Any], rejected: Iterable[Mapping[str, str]]) -> Essentials:
     """Return the essentials from the content of `dataset.json` and the rows of the file of rejected images."""
-    quality = dataset.get("quality") or {}
+    quality = dataset["quality"]
     unit = unit_of(dataset)
     return Essentials(
         unit=unit,

@@ -157,7 +157,9 @@ def test_the_values_of_the_most_wrong_rows_are_read_from_the_shards(tmp_path: Pa
     run = tmp_path / "run"
     describe(run)
     described = {"format": 1, "run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
-    (run / "run.json").write_text(json.dumps({**described, "folder": str(run), "host": {}, "software": {}}))
+    (run / "run.json").write_text(
+        json.dumps({**described, "folder": str(run), "host": {}, "software": {}, "steps_per_epoch": 1})
+    )
     save(run, predictions, evaluation_of(predictions, (), seed=0))
     number = int(labels[-1])
     expected = (

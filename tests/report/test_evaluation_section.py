@@ -120,7 +120,9 @@ def test_the_most_confident_mistakes_are_read_from_the_shards(tmp_path: Path):
     evaluated(run, ["a", "b", "c"], [(0, 1, 0.9 - n / 100) for n in range(held_back)])
     settings = {"source_uri": "x"}
     described = {"format": 1, "run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
-    (run / "run.json").write_text(json.dumps({**described, "folder": str(run), "host": {}, "software": {}}))
+    (run / "run.json").write_text(
+        json.dumps({**described, "folder": str(run), "host": {}, "software": {}, "steps_per_epoch": 1})
+    )
     page = Page(report_run(run))
     wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "predicted as" in attributes["alt"]]
     images = images_at(folder, dataset, "validation", range(held_back))

@@ -96,6 +96,7 @@ def describe(folder: Path, name: str = "shapes", labels: tuple[str, ...] = ("cir
         "source": {"uri": "/data/" + name, "listed": 53, "skipped": {"not an image": 2}},
         "rejected": {"count": 3, "file": "rejected.jsonl"},
         "splits": splits,
+        "quality": {"unit": "image"},
     }
     (dataset / "dataset.json").write_text(json.dumps(content))
     reasons = ("cannot be decoded: truncated", "cannot be decoded: no pixels", "too large")
