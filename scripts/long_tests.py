@@ -45,7 +45,7 @@ class Group:
 
 _OF_DATA = ("dataset", "images", "records", "sharding", "snapshot", "sources", "system", "tables")
 GROUPS = {
-    "airflow": Group(("tests/scripts/", "tests/test_secrets.py")),
+    "airflow": Group(("tests/scripts/", "tests/docker/", "tests/test_secrets.py")),
     "cluster": Group(("tests/cluster/",)),
     "dags": Group(("tests/dags/",)),
     "data": Group(tuple(f"tests/{room}/" for room in _OF_DATA), environments=("env-readers",)),
@@ -78,6 +78,7 @@ TESTED_BY = {
     "pipeline/training/": ("dags", "training"),
     "pipeline/tuning/": ("dags", "monitor", "pages", "training"),
     "pipeline/watch/": ("pages",),
+    "docker": ("airflow",),
     "scripts/airflow/": ("airflow", "cluster", "pages", "tutorials"),
     "scripts/compose/": ("airflow",),
     "benchmarks/": ("monitor",),
