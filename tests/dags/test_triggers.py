@@ -92,6 +92,7 @@ def test_the_plugin_adds_no_middleware_to_airflow():
     assert not TenfoldPlugin.fastapi_root_middlewares
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("address", "body"),
     [

@@ -78,7 +78,8 @@ def test_an_error_that_does_not_pass_is_raised_after_the_last_retry(engine: str,
 
 # Beam has no other process here: see test_shards.py.
 @pytest.mark.parametrize(
-    ("engine", "places"), [(HERE, PLACES), (HERE, 3000), pytest.param("spark", PLACES, marks=pytest.mark.long)]
+    ("engine", "places"),
+    [(HERE, PLACES), *(pytest.param(*case, marks=pytest.mark.long) for case in ((HERE, 3000), ("spark", PLACES)))],
 )
 def test_a_killed_call_is_repeated(engine: str, places: int, tmp_path: Path):
     call = Call(engine, "be_killed_once", tmp_path, places=places)

@@ -260,6 +260,7 @@ def test_a_keras_model_fits_on_the_batches(published: Path):
     assert len(history.history["val_accuracy"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "strategy", [lambda: tf.distribute.OneDeviceStrategy("/cpu:0"), lambda: tf.distribute.MirroredStrategy(["/cpu:0"])]
 )

@@ -74,6 +74,7 @@ def test_a_training_reuses_large_memory_blocks(run: Run):
     assert not is_fetched(24 << 20)  # larger than the memory that the training freed
 
 
+@pytest.mark.core
 def test_a_training_writes_all_its_results(trained: Trained, published: Path):
     run = trained.run
     result = load_result(run.folder)
@@ -114,6 +115,7 @@ def assert_evaluated(run: Run, published: Path) -> None:
     assert "val_top5" not in result["metrics"]  # two classes
 
 
+@pytest.mark.core
 def test_the_saved_model_gives_probabilities(trained: Trained):
     model = keras.models.load_model(trained.run.model_path)
     probabilities = model.predict(np.zeros((3, 32, 32, 3), np.uint8), verbose=0)
