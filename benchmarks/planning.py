@@ -25,10 +25,10 @@ from pipeline.allowed import open_unless_set
 from pipeline.config import Settings, settings_from
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
-from pipeline.sharding.merge import merged_lines, read_pieces
+from pipeline.plan.merge import merged_lines, read_pieces
+from pipeline.plan.ranges import read_range
+from pipeline.plan.sort import SplitRule, sorted_part
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.ranges import read_range
-from pipeline.sharding.sort import SplitRule, sorted_part
 from pipeline.snapshot.extract import join_listings
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts

@@ -75,8 +75,8 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     the source, or change the threshold that the message names.
     """
     from pipeline.extraction import join
+    from pipeline.gate.decide import ask_later
     from pipeline.runs.launch import require_trainable
-    from pipeline.sharding.gate import ask_later
     from pipeline.sharding.plan_files import load_plan, make_plan
 
     if ranges:
@@ -104,8 +104,8 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
     *A failure*: an image changed or vanished after it was listed (trigger the DAG again), or the disk is full (free
     some space and clear this task; complete shards stay).
     """
-    from pipeline.sharding.kinds import kind_of
-    from pipeline.sharding.ranges import load_range
+    from pipeline.plan.kinds import kind_of
+    from pipeline.plan.ranges import load_range
     from pipeline.sharding.write import write_range
     from pipeline.system.progress import progress
 
@@ -275,6 +275,6 @@ def or_sample_images(settings: Settings) -> Settings:
 
 def _name_after_range(plan_file: str) -> None:
     """Name a mapped task after its shards in Airflow's list."""
-    from pipeline.sharding.ranges import describe_range, load_range
+    from pipeline.plan.ranges import describe_range, load_range
 
     get_current_context()["shards"] = describe_range(load_range(place_of(plan_file)).shards)

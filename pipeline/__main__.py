@@ -177,7 +177,7 @@ def _extract(options: argparse.Namespace) -> dict[str, Any]:
 
 def _shard(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import write_shards
-    from pipeline.sharding.gate import ask_terminal
+    from pipeline.gate.decide import ask_terminal
 
     return {"plan": str(write_shards(_settings(options), _file("snapshot", options.snapshot), ask_terminal()))}
 
@@ -192,7 +192,7 @@ def _write(options: argparse.Namespace) -> dict[str, Any]:
 
 def _upload(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import publish
-    from pipeline.sharding.gate import ask_terminal
+    from pipeline.gate.decide import ask_terminal
 
     return publish(_file("plan", options.plan), _settings(options), ask_terminal())
 
@@ -230,8 +230,8 @@ def _reachable(what: str, uri: str) -> Place:
 
 def _window(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.dataset.partitions import newest_partitions
+    from pipeline.gate.decide import ask_terminal
     from pipeline.report import write_card
-    from pipeline.sharding.gate import ask_terminal
     from pipeline.sharding.window import dataset_of
 
     settings = _of_published(options)
@@ -280,8 +280,8 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import publish, write_shards
     from pipeline.engines import engine_named
     from pipeline.extraction import extract
+    from pipeline.gate.decide import ask_terminal
     from pipeline.runs.launch import require_shares, require_trainable
-    from pipeline.sharding.gate import ask_terminal
 
     engine_named(settings.engine)
     # What a training would refuse is refused here, before hours of sharding.

@@ -11,14 +11,14 @@ from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
 from pipeline.extraction import extract
+from pipeline.gate.decide import Ask, ask_terminal
+from pipeline.plan.kinds import kind_named
+from pipeline.plan.ranges import load_range
 from pipeline.preflight import preflight_without_source
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
-from pipeline.sharding.gate import Ask, ask_terminal
-from pipeline.sharding.kinds import kind_named
 from pipeline.sharding.plan_files import Plan, load_plan, make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
-from pipeline.sharding.ranges import load_range
 from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import Place, place_of

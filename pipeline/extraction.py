@@ -17,8 +17,8 @@ from pipeline.config import Settings, settings_from
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError, require_format
+from pipeline.plan.sort import SplitRule, sorted_part
 from pipeline.preflight import preflight
-from pipeline.sharding.sort import SplitRule, sorted_part
 from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
 from pipeline.storage import Place, place_of

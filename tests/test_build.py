@@ -21,10 +21,10 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import checksum, load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
+from pipeline.plan.ranges import load_range
+from pipeline.plan.results import hashes_path
 from pipeline.records import tfrecord
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.ranges import load_range
-from pipeline.sharding.results import hashes_path
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import place_of
@@ -662,8 +662,8 @@ def test_memory_to_examine_a_large_image_is_bounded(tmp_path: Path, mode: str):
 def _peak_mb(statement: str) -> float:
     # Not ru_maxrss, which starts at the size of the process that forked.
     script = "from pathlib import Path; from pipeline.sharding.write import write_range\n"
-    script += "from pipeline.images.examine import Rules, examine; import pipeline.sharding.image_examples\n"
-    script += "from pipeline.sharding.kinds import kind_named; kind_named('images')\n"
+    script += "from pipeline.images.examine import Rules, examine; import pipeline.kinds.images.examples\n"
+    script += "from pipeline.plan.kinds import kind_named; kind_named('images')\n"
     script += f"{statement}\nprint(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return int(done.stdout) / 1024

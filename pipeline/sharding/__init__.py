@@ -1,1 +1,1 @@
-"""Plan, write and publish: from a snapshot to the shards of a dataset, with the data gate."""
+"""Write and publish: from a plan to the shards of a dataset, and to the dataset of a window of dates."""

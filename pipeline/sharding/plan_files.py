@@ -20,16 +20,16 @@ from pipeline.dataset.labels import labels_of_file, proposed_labels, reserve_lab
 from pipeline.dataset.manifest import SCHEMA_VERSION, is_committed, last_version, load, require_shards
 from pipeline.dataset.partitions import save_listed
 from pipeline.errors import SettingsError, SourceError, require_format
+from pipeline.gate.decide import Ask, decide, findings, notices
+from pipeline.gate.facts import DUPLICATES, planned_facts, skipped_by_name
+from pipeline.plan import assign as plan
+from pipeline.plan.expected_size import expected_bytes, log_size
+from pipeline.plan.kinds import ExampleKind, kind_of
+from pipeline.plan.merge import Piece, to_line
+from pipeline.plan.order import Order
+from pipeline.plan.ranges import PLAN_AGAIN, PLAN_FORMAT, WRITER_VERSION, RangePlan, ShardSpec, to_header
+from pipeline.plan.sort import SplitRule
 from pipeline.records.format import RecordFormat
-from pipeline.sharding import plan
-from pipeline.sharding.expected_size import expected_bytes, log_size
-from pipeline.sharding.gate import Ask, decide, findings, notices
-from pipeline.sharding.kinds import ExampleKind, kind_of
-from pipeline.sharding.merge import Piece, to_line
-from pipeline.sharding.order import Order
-from pipeline.sharding.quality_facts import DUPLICATES, planned_facts, skipped_by_name
-from pipeline.sharding.ranges import PLAN_AGAIN, PLAN_FORMAT, WRITER_VERSION, RangePlan, ShardSpec, to_header
-from pipeline.sharding.sort import SplitRule
 from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from pipeline.storage import Place

@@ -32,14 +32,14 @@ from pipeline.dataset.partitions import Partition, last_listed, partition_of, sa
 from pipeline.dataset.shard_lists import Shard
 from pipeline.dataset.tfds_metadata import tfds_files
 from pipeline.errors import ConflictError, DatasetError, SourceError
+from pipeline.gate.decide import Ask, decide, findings, notices
+from pipeline.gate.facts import DUPLICATES, Quality, from_lines, written_facts
+from pipeline.gate.totals import Totals
+from pipeline.plan.kinds import kind_of
+from pipeline.plan.ranges import RangePlan, ShardSpec, load_range
+from pipeline.plan.results import ShardResult, load_hashes, load_result, remove_torn
 from pipeline.records.record_index import index_of
-from pipeline.sharding.gate import Ask, decide, findings, notices
-from pipeline.sharding.kinds import kind_of
 from pipeline.sharding.plan_files import Plan, load_plan
-from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines, written_facts
-from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range
-from pipeline.sharding.results import ShardResult, load_hashes, load_result, remove_torn
-from pipeline.sharding.totals import Totals
 from pipeline.snapshot.part import TRAIN, VALIDATION
 from pipeline.snapshot.skipped import SKIPPED
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path

@@ -8,7 +8,7 @@ written once.
 Each version has passed the data gate by itself. Here the gate checks all versions together: an image may be in training
 in one version and in validation in another. Content hashes find such images.
 
-The versions of a table may have different columns. The window has the union of them (pipeline/sharding/table_union.py).
+The versions of a table may have different columns. The window has the union of them (pipeline/kinds/table/union.py).
 """
 
 import hashlib
@@ -42,10 +42,10 @@ from pipeline.dataset.manifest import (
     save,
 )
 from pipeline.errors import DatasetError
-from pipeline.sharding.gate import Ask, decide, findings, notices
-from pipeline.sharding.kinds import kind_of
-from pipeline.sharding.quality_facts import DUPLICATES, Quality
-from pipeline.sharding.shared_images import Examples, shared_facts
+from pipeline.gate.decide import Ask, decide, findings, notices
+from pipeline.gate.facts import DUPLICATES, Quality
+from pipeline.gate.shared_examples import Examples, shared_facts
+from pipeline.plan.kinds import kind_of
 from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map

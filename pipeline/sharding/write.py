@@ -13,13 +13,13 @@ from pipeline import storage
 from pipeline.allowed import require_output, require_source
 from pipeline.dataset.index_files import crc32c_text, has_index, index_name, write_index
 from pipeline.errors import SettingsError
+from pipeline.plan.examples import Examples, Sums
+from pipeline.plan.kinds import kind_of
+from pipeline.plan.merge import merged_lines, read_pieces
+from pipeline.plan.ranges import RangePlan, ShardSpec, load_range, read_range
+from pipeline.plan.results import WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.records.record_index import index_of
 from pipeline.records.tfrecord import Writer, writer_of
-from pipeline.sharding.examples import Examples, Sums
-from pipeline.sharding.kinds import kind_of
-from pipeline.sharding.merge import merged_lines, read_pieces
-from pipeline.sharding.ranges import RangePlan, ShardSpec, load_range, read_range
-from pipeline.sharding.results import WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.snapshot.raw_image import from_lines, place_of_key
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import OneBehind

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.gate.statistics import Statistics
 from pipeline.report.card import card_html, write_card
-from pipeline.sharding.statistics import Statistics
 from tests.browser import chromium
 from tests.conftest import jpeg
 

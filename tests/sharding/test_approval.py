@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError
+from pipeline.gate.decide import ask_later
 from pipeline.sharding.approval import answers, approve, questions
-from pipeline.sharding.gate import ask_later
 from pipeline.sharding.plan_files import load_plan
 from pipeline.storage import Place
 from tests.conftest import MakeImages, jpeg

@@ -13,8 +13,8 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
+from pipeline.gate.decide import notices
 from pipeline.runs.launch import prepare_run, require_trainable
-from pipeline.sharding.gate import notices
 from pipeline.snapshot.extract import take_snapshot
 from tests.conftest import MakeImages, jpeg
 from tests.images.drawn import encoded, scene

@@ -22,7 +22,7 @@ from pipeline.allowed import open_unless_set
 from pipeline.build import publish, write_shards
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
-from pipeline.sharding import image_kind
+from pipeline.kinds.images import data as image_kind
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PART_LIMITS, PartLimits
 from pipeline.sources.detection import key_ranges

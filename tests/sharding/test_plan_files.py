@@ -11,9 +11,9 @@ import pytest
 from pipeline.config import Settings
 from pipeline.dataset.labels import proposed_labels
 from pipeline.errors import SettingsError
+from pipeline.plan.ranges import load_range
 from pipeline.sharding import plan_files
 from pipeline.sharding.plan_files import Plan, load_plan, make_plan
-from pipeline.sharding.ranges import load_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PartLimits

@@ -19,9 +19,9 @@ from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError
 from pipeline.input import BatchOptions, training_batches, validation_batches
 from pipeline.input.tables import mask_name
+from pipeline.kinds.table.facts import MIN_BUCKETS
+from pipeline.kinds.table.union import find_conflict, union_of
 from pipeline.records.tfrecord import read_records
-from pipeline.sharding.table_facts import MIN_BUCKETS
-from pipeline.sharding.table_union import find_conflict, union_of
 from pipeline.storage import Place
 from pipeline.tables.schema import MAX_DISTINCT, Column, Schema
 from pipeline.training.table_model import build_table_model

@@ -1,0 +1,214 @@
+"""Find equal images among all parts of a snapshot, and what they mean: duplicates, leaks and contradictions.
+
+The contents of a sorted part are hashes of the size and CRC32C of each row: see `pipeline/plan/sort.py`. Equal
+images have equal hashes, so they are in the same range of hashes in all parts. One range after another is searched.
+Only images with equal hashes are read. Memory does not grow with the number of images.
+"""
+
+import heapq
+import json
+import logging
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.gate.duplicates import MAX_NAMES, READERS, Group, candidates, confirm
+from pipeline.plan.order import Order, Placed
+from pipeline.plan.sort import read_contents
+from pipeline.records.example import entries_of
+from pipeline.records.frames import data_of
+from pipeline.snapshot.part import SPLITS, TRAIN
+from pipeline.snapshot.raw_image import RawImage
+from pipeline.snapshot.raw_reader import RawReader
+from pipeline.system.parallel import ordered_map
+from pipeline.system.progress import progress
+
+ROWS_PER_RANGE = 8_000_000
+"""A range of contents has about this many rows. Comparing them needs 0.4 GB."""
+MAX_RANGES = 500
+"""Each range may have a temporary file, and a process may open about 1,000 files."""
+_log = logging.getLogger(__name__)
+_NUMBERED = np.dtype([("content", "<u8"), ("number", "<i8"), ("size", "<u4")])
+
+
+def equal_images(
+    order: Order,
+    reader: RawReader,
+    lines: IO[bytes],
+    rows_per_range: int = ROWS_PER_RANGE,
+    max_compared: int | None = None,
+) -> dict[str, Any]:
+    """Write a line of `duplicates.jsonl` for each group of equal images, in the order of their first images.
+
+    At most `max_compared` of each range are compared; None means all.
+
+    Returns:
+        The facts `duplicates`, `contradictions` and `leaks`, in the form of `quality` in `dataset.json`.
+    """
+    facts = _Facts(order.images)
+    with ExitStack() as stack:
+        found = []
+        for alike in _candidates(order, rows_per_range):
+            alike = alike if max_compared is None else _limited(alike, max_compared)
+            file = stack.enter_context(tempfile.TemporaryFile(prefix="tenfold-"))
+            _write_groups(alike, order, reader, file)
+            file.seek(0)
+            found.append(map(_Numbered.read, file))
+        for numbered in heapq.merge(*found):
+            facts.add(json.loads(numbered.line))
+            lines.write(numbered.line)
+    return facts.to_json()
+
+
+class _Numbered(NamedTuple):
+    """A line of `duplicates.jsonl`, and the number of its first image."""
+
+    first: int
+    line: bytes
+
+    @classmethod
+    def read(cls, line: bytes) -> "_Numbered":
+        first, _, rest = line.partition(b"\t")
+        return cls(int(first), rest)
+
+
+class _Candidates(NamedTuple):
+    """Groups of images that agree in size and CRC32C."""
+
+    groups: list[Group]
+    """Numbers of the images in the snapshot."""
+    sizes: Mapping[int, int]
+    """Size of each of these images by its number."""
+
+
+def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
+    """Yield the groups of one range of contents after another, if it has any."""
+    ranges = min(max(1, -(-sum(order.compared) // rows_per_range)), MAX_RANGES)
+    # The contents are hashes, so ranges of equal width have about equally many rows.
+    begins = np.array([number * 2**64 // ranges for number in range(1, ranges)], np.uint64)
+    bounds = []
+    for part, compared in zip(order.parts, order.compared, strict=True):
+        contents = read_contents(part, order.rule, 0, compared)["content"].copy()
+        bounds.append([0, *np.searchsorted(contents, begins).tolist(), compared])
+    for number in range(ranges):
+        rows = _numbered(order, [(ends[number], ends[number + 1]) for ends in bounds])
+        groups = candidates(rows["content"])
+        if groups:
+            members = np.concatenate(groups)
+            sizes = dict(zip(rows["number"][members].tolist(), rows["size"][members].tolist(), strict=True))
+            yield _Candidates([rows["number"][group].astype(np.intp) for group in groups], sizes)
+
+
+def _limited(alike: _Candidates, limit: int) -> _Candidates:
+    """Return the first groups, of at most `limit` members together, and warn if there are more."""
+    ends = np.cumsum([len(group) for group in alike.groups])
+    kept = int(np.searchsorted(ends, limit, side="right"))
+    if kept == len(alike.groups):
+        return alike
+    compared = int(ends[kept - 1]) if kept else 0
+    _log.warning(
+        "%d rows seem to be equal to others: %d of them are compared, and only these count as duplicates",
+        ends[-1],
+        compared,
+    )
+    return _Candidates(alike.groups[:kept], alike.sizes)
+
+
+def _numbered(order: Order, bounds: Sequence[tuple[int, int]]) -> NDArray[np.void]:
+    """Return the contents between two bounds in each part, with numbers that count through all parts."""
+    rows, filled = np.empty(sum(end - begin for begin, end in bounds), _NUMBERED), 0
+    read = ordered_map(
+        lambda item: read_contents(item[0], order.rule, item[1][0], item[1][1] - item[1][0]),
+        zip(order.parts, bounds, strict=True),
+        READERS,
+    )
+    for first, contents in zip(order.first_numbers, read, strict=True):
+        target = rows[filled : filled + len(contents)]
+        target["content"], target["size"] = contents["content"], contents["size"]
+        target["number"] = contents["row"] + first
+        filled += len(contents)
+    return rows
+
+
+def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[bytes]) -> None:
+    with progress("compare", len(alike.sizes)) as advance:
+
+        def read(number: int) -> bytes:
+            advance(1)
+            return content_of_row(order.placed(number).image, reader)
+
+        groups = confirm(alike.groups, read, alike.sizes.__getitem__)
+    images = ordered_map(order.placed, (int(number) for group in groups for number in group), READERS)
+    for group in groups:
+        row = _row(islice(images, len(group)))
+        file.write(b"%d\t%b\n" % (group[0], json.dumps(row).encode("ascii")))
+
+
+def content_of_row(row: RawImage, reader: RawReader) -> bytes:
+    """Return what is compared: the columns of a row of a table without key and class, or the file of an image."""
+    return entries_of(data_of(row.content))[: row.size] if row.content else reader.read(row)
+
+
+def _row(images: Iterable[Placed]) -> dict[str, Any]:
+    return {
+        "kind": "equal",
+        "images": [
+            {"path": image.key, "split": SPLITS[split], "labels": list(image.labels)} for image, split in images
+        ],
+    }
+
+
+class _Facts:
+    """Sums over groups of equal images, and the first examples."""
+
+    def __init__(self, images: Mapping[str, int]) -> None:
+        """`images` is the number of all images by split."""
+        self._of = images
+        self._images = self._groups = 0
+        self._contradictory_images = self._contradictory_groups = self._leaked = 0
+        self._pairs: list[dict[str, list[Any]]] = []
+        self._leaks: list[list[str]] = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add one group by its row of `duplicates.jsonl`."""
+        images = row["images"]
+        self._groups += 1
+        self._images += len(images)
+        # The order of the labels does not matter.
+        other = next((each for each in images if set(each["labels"]) != set(images[0]["labels"])), None)
+        if other:
+            self._contradictory_images += len(images)
+            self._contradictory_groups += 1
+            if len(self._pairs) < MAX_NAMES:
+                pair = (images[0], other)
+                self._pairs.append(
+                    {"paths": [each["path"] for each in pair], "labels": [each["labels"] for each in pair]}
+                )
+        training = [each["path"] for each in images if each["split"] == TRAIN]
+        held_back = [each["path"] for each in images if each["split"] != TRAIN]
+        if training and held_back:
+            self._leaked += len(held_back)
+            if len(self._leaks) < MAX_NAMES:
+                self._leaks.append([training[0], held_back[0]])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts in the form of `dataset.json`."""
+        return {
+            "duplicates": {"images": self._images, "groups": self._groups},
+            "contradictions": {
+                "images": self._contradictory_images,
+                "groups": self._contradictory_groups,
+                "of": sum(self._of.values()),
+                "pairs": self._pairs,
+            },
+            "leaks": {
+                "images": self._leaked,
+                "of": sum(count for split, count in self._of.items() if split != TRAIN),
+                "names": self._leaks,
+            },
+        }

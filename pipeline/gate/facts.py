@@ -1,0 +1,141 @@
+"""Facts about all images together: `quality` in `dataset.json`, for the data gate and the dataset card.
+
+Some facts are known when the shards are planned, so that a leak is reported before hours of writing. The others are
+known when the shards are written.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.dataset.manifest import Dataset
+from pipeline.gate.duplicates import (
+    MAX_NAMES,
+    duplicate_facts,
+    leak_facts,
+    near_groups,
+)
+from pipeline.gate.equal_examples import equal_images
+from pipeline.gate.statistics import drift
+from pipeline.gate.totals import Totals
+from pipeline.plan.kinds import kind_of
+from pipeline.plan.order import Order
+from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
+from pipeline.snapshot.raw_reader import RawReader
+from pipeline.snapshot.snapshot import Snapshot
+
+DUPLICATES = "duplicates.jsonl"
+"""This file beside `dataset.json` lists groups of equal and similar images."""
+Quality = dict[str, Any]
+
+
+def planned_facts(
+    snapshot: Snapshot, order: Order, duplicates: IO[bytes], *, labels: Sequence[str], before: Dataset | None
+) -> Quality:
+    """Return the facts that are known before an image is written. Write the lines of `duplicates.jsonl`.
+
+    `labels` are the labels of the version by id. `before` is the last version.
+    """
+    kind = kind_of(snapshot)
+    facts: Quality = {
+        "unit": kind.noun,
+        "listed": snapshot.listed,
+        "skipped_by_name": skipped_by_name(snapshot),
+        **equal_images(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
+        "classes": _classes(snapshot, order, TRAIN),
+        "classes_without_training": _missing(_classes(snapshot, order, TRAIN)),
+        "classes_without_validation": _missing(_classes(snapshot, order, VALIDATION)),
+    }
+    # What changed since the last version of the dataset name.
+    # Without an earlier version, no class counts as new.
+    known = {label for split in before.splits.values() for label in split.classes} if before else set(snapshot.classes)
+    facts |= {
+        "drift": _drift(facts, {}, before),
+        "classes_new": sorted(set(snapshot.classes) - known),
+        "classes_gone": sorted(known - set(snapshot.classes)),
+    }
+    # Labels that have an id but no image, neither in this version nor in the last one.
+    with_images = {*snapshot.classes, *snapshot.box_labels, *facts["classes_gone"]}
+    facts["classes_unused"] = [label for label in labels if label not in with_images]
+    return facts
+
+
+def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
+    """Count the files that were skipped because of their suffix, in total and for the most frequent suffixes."""
+    files = sum(snapshot.skipped_suffixes.values())
+    shown = dict(list(snapshot.skipped_suffixes.items())[:MAX_NAMES])
+    return {"files": files, "of": files + snapshot.listed, "suffixes": shown}
+
+
+def written_facts(
+    planned: Mapping[str, Any], totals: Totals, settings: Mapping[str, Any], before: Dataset | None
+) -> tuple[Quality, list[dict[str, Any]]]:
+    """Return the planned facts with those from the shards, and the near-duplicates for `duplicates.jsonl`.
+
+    `planned` are the facts of `planned_facts`, `settings` those that decide the bytes, `before` is the last version.
+    """
+    counts = {split: of_split.classes for split, of_split in totals.splits.items()}
+    labels = sorted({*planned["classes"], *counts[TRAIN], *counts[VALIDATION]})
+    near, rows = _near_facts(totals.perceptual_hashes)
+    facts: Quality = {
+        **planned,
+        "rejected": totals.rejected,
+        "misnamed": totals.misnamed,
+        "profiles": {use: totals.profiles[use] for use in ("converted", "ignored")},
+        "near_duplicates": near,
+        "classes": {label: counts[TRAIN][label] for label in labels},
+        "classes_without_training": [label for label in labels if not counts[TRAIN][label]],
+        "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
+        "statistics": totals.statistics.to_json(),
+    }
+    return {**facts, "drift": _drift(facts, settings, before)}, rows
+
+
+def from_lines(lines: bytes) -> list[dict[str, Any]]:
+    """Return the rows of JSON lines."""
+    return [json.loads(line) for line in lines.splitlines()]
+
+
+def _classes(snapshot: Snapshot, order: Order, split: str) -> dict[str, int]:
+    """Return the number of listed images of each label in a split.
+
+    Empty if images have several labels, because a sorted part counts only the first one.
+    """
+    if snapshot.multi_label:
+        return {}
+    return {label: order.classes[split][label] for label in snapshot.classes}
+
+
+def _missing(classes: Mapping[str, int]) -> list[str]:
+    return [label for label, count in classes.items() if not count]
+
+
+def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:
+    """Return the drift since the last version: only that of class shares if images were prepared in another way."""
+    if before is None:
+        return None
+    # These settings change the stored images themselves, so a difference says nothing about the source.
+    names = ("prepare", "prepare_size", "crop_to_box")
+    is_comparable = all(settings.get(name) == before.settings.get(name) for name in names)
+    compared = facts if is_comparable else {"classes": facts["classes"]}
+    return {"against": before.version, **drift(compared, before.quality)}
+
+
+def _near_facts(hashed: Sequence[tuple[str, int, str]]) -> tuple[Quality | None, list[dict[str, Any]]]:
+    if not hashed:
+        return None, []
+    splits = np.array([SPLITS.index(split) for _, _, split in hashed], np.int8)
+    groups = near_groups(np.array([value for _, value, _ in hashed], np.uint64))
+    rows = [_group_row("alike", [hashed[number][0] for number in group], splits[group]) for group in groups]
+    facts = duplicate_facts(groups) | {"leaks": leak_facts(groups, splits, lambda number: hashed[number][0])}
+    return facts, rows
+
+
+def _group_row(kind: str, keys: Sequence[str], splits: NDArray[np.int8]) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "images": [{"path": key, "split": SPLITS[split]} for key, split in zip(keys, splits, strict=True)],
+    }

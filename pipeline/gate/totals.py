@@ -1,0 +1,78 @@
+"""The totals of a dataset, from the results of its shards.
+
+A result has thousands of counts, and a dataset can have a million shards. So the results are added one after another,
+and only the list of the shards grows with their number. With it, `commit` needs 0.7 kB of memory for each shard.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from pipeline.dataset.manifest import Split
+from pipeline.dataset.shard_lists import Shard
+from pipeline.gate.statistics import Statistics
+from pipeline.plan.results import ShardResult
+from pipeline.snapshot.part import SPLITS
+
+
+class SplitTotals:
+    """The totals of one split."""
+
+    def __init__(self) -> None:
+        self.examples = self.bytes = 0
+        self.classes: Counter[str] = Counter()
+        self.shards: list[Shard] = []
+        self.hashes_crc32c = array("I")
+        """CRC32C of the file of content hashes of each shard."""
+
+    def add(self, result: ShardResult) -> None:
+        """Add the result of a shard of this split."""
+        self.examples += result.examples
+        self.bytes += result.bytes
+        self.classes.update(result.classes)
+        self.shards.append(
+            Shard(
+                name=result.name,
+                examples=result.examples,
+                bytes=result.bytes,
+                crc32c=result.crc32c,
+                ends=result.ends,
+                index_bytes=result.index_bytes,
+                index_crc32c=result.index_crc32c,
+            )
+        )
+        self.hashes_crc32c.append(int(result.hashes_crc32c, 16))
+
+    def as_split(self) -> Split:
+        """Return the split for `dataset.json`."""
+        return Split(self.examples, self.bytes, dict(sorted(self.classes.items())), tuple(self.shards))
+
+
+class Totals:
+    """The totals of all splits. The splits are in the order of SPLITS, and the shards in the order of the plan."""
+
+    def __init__(self, add_rejected: Callable[[Mapping[str, str]], None]) -> None:
+        """Begin with no shard. `add_rejected` gets each rejected image. The totals only count them."""
+        self._add_rejected = add_rejected
+        self.splits = {split: SplitTotals() for split in SPLITS}
+        self.statistics = Statistics()
+        self.rejected = self.misnamed = 0
+        self.profiles: Counter[str] = Counter()
+        self.perceptual_hashes: list[tuple[str, int, str]] = []
+        """Key, hash and split of each image. Empty if near-duplicates are not looked for."""
+
+    def add(self, result: ShardResult) -> None:
+        """Add the result of a shard."""
+        self.splits[result.split].add(result)
+        self.statistics.merge(Statistics.from_json(result.statistics))
+        self.misnamed += result.misnamed
+        self.profiles.update(result.profiles)
+        self.perceptual_hashes.extend((key, value, result.split) for key, value in result.perceptual_hashes)
+        self.rejected += len(result.rejected)
+        for row in result.rejected:
+            self._add_rejected(row)
+
+    @property
+    def examples(self) -> int:
+        """Number of examples in all splits."""
+        return sum(split.examples for split in self.splits.values())

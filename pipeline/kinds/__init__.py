@@ -1,0 +1,1 @@
+"""What differs between kinds of examples."""

@@ -1,0 +1,86 @@
+"""The rows of a table as a kind of examples. Their facts are the schema, and how a model prepares each column.
+
+Only a plan and a window need the facts, so the modules that compute them are imported there: they take 0.07 s.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dataset.manifest import Dataset, rows_at
+from pipeline.kinds.table.examples import ExamplesOfKind
+from pipeline.plan.examples import Examples
+from pipeline.plan.kinds import Conflict, ExampleKind
+from pipeline.plan.ranges import RangePlan
+from pipeline.records.format import RecordFormat
+from pipeline.storage import Place
+from pipeline.tables.codecs import row_codec_versions
+from pipeline.tables.read import feature_kinds, text_of
+from pipeline.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from pipeline.plan.order import Order
+    from pipeline.snapshot.snapshot import Snapshot
+
+COLUMN_FACTS = ("name", "type", "is_list", "role")
+"""What decides the records. A column may have no value in any row, so the rows alone do not show it."""
+
+
+class Kind(ExampleKind):
+    """The rows of a table."""
+
+    noun = "row"
+    has_files = False
+    # A table of few values may consist of equal rows.
+    max_compared = 500_000
+
+    def examples(self, range_plan: RangePlan) -> Examples:
+        """Return the rows of a plan file."""
+        return ExamplesOfKind(range_plan)
+
+    def codecs(self, *, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
+        """Return the version of the encoding of rows."""
+        return row_codec_versions(gzip=gzip)
+
+    def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
+        """Return the type of each column in the records."""
+        return feature_kinds(Schema.from_json(facts))
+
+    def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
+        """Return the key of a row, or its position if the table has no key column."""
+        column = Schema.from_json(dataset.table).of_role("key")
+        if column is None:
+            return f"row {position} of {split}"
+        [row] = rows_at(folder, dataset, split, [position])
+        return text_of(row[column.name][0], column)
+
+    def fingerprinted(self, snapshot: "Snapshot") -> dict[str, Any]:
+        """Return the columns as far as they decide the records."""
+        return {"columns": [{fact: column[fact] for fact in COLUMN_FACTS} for column in snapshot.table["columns"]]}
+
+    def facts_of_writer(self, snapshot: "Snapshot") -> dict[str, Any]:
+        """Return the schema without the features, whose values the rows carry in the form of the records."""
+        return Schema.from_json(snapshot.table).without_features().to_json()
+
+    def facts(self, snapshot: "Snapshot", order: "Order") -> dict[str, Any]:
+        """Return the schema and the preprocessing."""
+        from pipeline.kinds.table.facts import table_facts
+
+        return table_facts(Schema.from_json(snapshot.table), order)
+
+    def changes(self, facts: Mapping[str, Any], before: Dataset | None) -> dict[str, Any]:
+        """Return the changes of columns, values and means."""
+        from pipeline.kinds.table.facts import table_changes
+
+        return {"table_changes": table_changes(facts, before)}
+
+    def find_conflict(self, versions: Sequence[Dataset]) -> Conflict | None:
+        """Return the first conflict of two schemas."""
+        from pipeline.kinds.table.union import find_conflict
+
+        return find_conflict([Schema.from_json(each.table) for each in versions])
+
+    def union_of(self, versions: Sequence[Dataset], training_examples: int) -> dict[str, Any]:
+        """Return the union of the columns."""
+        from pipeline.kinds.table.union import union_of
+
+        return union_of([each.table for each in versions], training_examples)

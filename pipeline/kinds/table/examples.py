@@ -1,0 +1,85 @@
+"""Rows of a table as examples of a shard: each carries its record."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pipeline.dataset.content_hashes import content_hash
+from pipeline.gate.statistics import Statistics
+from pipeline.images.rejection import Rejection
+from pipeline.plan.examples import Sums
+from pipeline.plan.ranges import RangePlan
+from pipeline.records.tfrecord import Writer
+from pipeline.snapshot.raw_image import from_line, only_label, record_of_line
+from pipeline.system.progress import Advance
+
+BYTES_AT_ONCE = 1_000_000
+"""Rows of about this many bytes are written together."""
+
+
+class TableSums(Sums):
+    """Counts of the rows of one shard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._examples = 0
+        self._classes: Counter[bytes] = Counter()
+
+    def add(self, labels: Iterable[bytes], records: Sequence[bytes]) -> None:
+        """Count rows that were written, by their labels as JSON."""
+        self.hashes += b"".join(map(content_hash, records))
+        self._examples += len(records)
+        self._classes.update(labels)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the counts of the rows."""
+        return {
+            "examples": self._examples,
+            "classes": {json.loads(label): count for label, count in self._classes.items() if label},
+            "misnamed": 0,
+            "statistics": Statistics().to_json(),
+        }
+
+
+class ExamplesOfKind:
+    """The rows of one plan file."""
+
+    def __init__(self, range_plan: RangePlan) -> None:
+        """There is nothing to prepare: each row carries its record."""
+
+    def read(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the lines. They are parsed when they are written, many at a time."""
+        return iter(lines)
+
+    def sums(self) -> TableSums:
+        """Return the sums of a new shard."""
+        return TableSums()
+
+    def write(self, rows: Iterable[bytes], records: Writer, sums: TableSums, advance: Advance) -> None:
+        """Write rows as records, or count them as rejected."""
+        for lines in _in_blocks(rows):
+            contents = list(map(record_of_line, lines))
+            accepted = [line for line, content in zip(lines, contents, strict=True) if content]
+            written = [content for content in contents if content]
+            records.write_framed(written)
+            sums.add(map(only_label, accepted), written)
+            for line, content in zip(lines, contents, strict=True):
+                if not content:
+                    reason, advice, place = from_line(line).rejection
+                    sums.reject(place, Rejection(reason, advice))
+            advance(len(lines))
+
+
+def _in_blocks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield lines, many at a time. They are divided by their sizes alone, so that gzip always gives the same bytes."""
+    block: list[bytes] = []
+    size = 0
+    for line in lines:
+        block.append(line)
+        size += len(line)
+        if size >= BYTES_AT_ONCE:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

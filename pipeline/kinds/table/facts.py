@@ -1,0 +1,129 @@
+"""What the training rows of a table are like: the numbers by which a model prepares its inputs.
+
+Only training rows count, so that the scores on the other rows are honest. The sums are exact, so they are the same
+whatever the order of the rows and the engine.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipeline.dataset.manifest import Dataset
+from pipeline.gate.duplicates import MAX_NAMES
+from pipeline.plan.order import Order
+from pipeline.tables.row_values import base_of, load_values, number_columns, text_columns
+from pipeline.tables.schema import Column, Schema
+from pipeline.tables.sums import ExactSums
+
+MIN_BUCKETS, MAX_BUCKETS = 1_000, 100_000
+"""Texts of a column with very many different values are hashed into a number of buckets between these."""
+MIN_STEPS = 100
+"""The deviation of a label of floats should be at least this many steps of float32."""
+_log = logging.getLogger(__name__)
+
+
+def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
+    """Return the field `table` of `dataset.json`: the schema, and how to prepare each column."""
+    numbers = {column.name: ExactSums() for column in number_columns(schema)}
+    texts: dict[str, Counter[str]] = {column.name: Counter() for column in text_columns(schema)}
+    for number, part in enumerate(order.parts):
+        is_training, values = order.is_training(number), load_values(part, schema)
+        for position, column in enumerate(number_columns(schema)):
+            numbers[column.name].add(values.numbers[is_training, position])
+        for position, column in enumerate(text_columns(schema)):
+            codes = values.codes[is_training, position]
+            counts = np.bincount(codes[codes >= 0], minlength=len(column.values)).tolist()
+            texts[column.name].update({text: count for text, count in zip(column.values, counts, strict=True) if count})
+    columns = [*schema.features, *([schema.label] if schema.task == "regression" else [])]
+    preprocessing = {column.name: _preprocessing(column, numbers, texts, order) for column in columns}
+    if schema.label.name in preprocessing and schema.label.type == "float":
+        _warn_of_steps(schema.label, preprocessing[schema.label.name])
+    return {**schema.to_json(), "preprocessing": preprocessing}
+
+
+def _warn_of_steps(label: Column, facts: Mapping[str, Any]) -> None:
+    """Warn if the records hold a label only with few different values, because they hold floats in 32 bits."""
+    step = float(np.spacing(np.float32(abs(facts["mean"]))))
+    if facts["deviation"] < MIN_STEPS * step:
+        _log.warning(
+            "the label column %r has a mean of %.4g and a standard deviation of %.4g, but the records hold floats of "
+            "this size only in steps of %.4g: store the label as integers, which keep all digits, or subtract a number "
+            "from it",
+            *(label.name, facts["mean"], facts["deviation"], step),
+        )
+
+
+def _preprocessing(
+    column: Column, numbers: Mapping[str, ExactSums], texts: Mapping[str, Counter[str]], order: Order
+) -> dict[str, Any]:
+    if column.name in numbers:
+        sums = numbers[column.name]
+        return {"count": sums.count, "mean": float(base_of(column) + sums.mean), "deviation": sums.deviation}
+    if column.name in texts:
+        counts = texts[column.name]
+        vocabulary = sorted(counts, key=lambda text: (-counts[text], text))
+        return {"vocabulary": vocabulary, "counts": [counts[text] for text in vocabulary]}
+    if column.type == "string":
+        return {"hash_buckets": hash_buckets(sum(order.images.values()))}
+    return {}
+
+
+def hash_buckets(rows: int) -> int:
+    """Return the number of buckets for the texts of a column with very many different values, in a number of rows."""
+    return int(min(max(rows // 100, MIN_BUCKETS), MAX_BUCKETS))
+
+
+def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:
+    """Return how a table differs from that of the last version; None if there is none.
+
+    Returns:
+        `against` is the last version. `columns` are those that are missing now, are new, or have another type, each
+        with what is different. `new_values` are, by column, the share of the training rows whose text the last version
+        did not have, and the most frequent of these texts. `means` are, by column, how far the mean moved, in standard
+        deviations of the last version.
+    """
+    if before is None or not before.table:
+        return None
+    one, other = Schema.from_json(before.table), Schema.from_json(now)
+    types = [{column.name: (column.type, column.is_list) for column in schema.columns} for schema in (one, other)]
+    columns = {name: "is missing" for name in types[0] if name not in types[1]}
+    columns |= {
+        name: f"holds values of type {words_of_type(*types[1][name])} instead of {words_of_type(*kind)}"
+        for name, kind in types[0].items()
+        if name in types[1] and types[1][name] != kind
+    }
+    new = {name: "is new" for name in types[1] if name not in types[0]}
+    shared = [name for name in now["preprocessing"] if name in before.table["preprocessing"] and name not in columns]
+    pairs = [(name, now["preprocessing"][name], before.table["preprocessing"][name]) for name in shared]
+    return {
+        "against": before.version,
+        "columns": columns,
+        "new_columns": new,
+        "new_values": {
+            name: facts
+            for name, after, earlier in pairs
+            if "vocabulary" in after and "vocabulary" in earlier and (facts := _new_values(after, earlier))
+        },
+        "means": {
+            name: round(abs(after["mean"] - earlier["mean"]) / earlier["deviation"], 4)
+            for name, after, earlier in pairs
+            if after.get("count") and earlier.get("count") and earlier.get("deviation")
+        },
+    }
+
+
+def words_of_type(type_: str, is_list: bool) -> str:
+    """Return the type of a column in words."""
+    return f"list of {type_}" if is_list else type_
+
+
+def _new_values(after: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any] | None:
+    known = set(earlier["vocabulary"])
+    counts = dict(zip(after["vocabulary"], after["counts"], strict=True))
+    new = [text for text in counts if text not in known]
+    if not new:
+        return None
+    return {"fraction": sum(counts[text] for text in new) / sum(counts.values()), "values": new[:MAX_NAMES]}

@@ -1,0 +1,1 @@
+"""Which example goes where: split, shard and position, as plan files."""

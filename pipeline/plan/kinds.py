@@ -1,0 +1,114 @@
+"""Kinds of examples: what planning, writing and publishing do in another way for images than for the rows of a table.
+
+This module is light to import, like all modules of a shard task. Only the kind of the plan is imported.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
+
+from pipeline.dataset.manifest import Dataset
+from pipeline.images.examine import Rules
+from pipeline.plan.examples import Examples
+from pipeline.plan.ranges import RangePlan
+from pipeline.records.format import RecordFormat
+from pipeline.storage import Place
+
+if TYPE_CHECKING:  # They import NumPy and Pydantic.
+    from pipeline.config import Settings
+    from pipeline.plan.order import Order
+    from pipeline.snapshot.snapshot import Snapshot
+
+KINDS = {"images": "pipeline.kinds.images.data", "table": "pipeline.kinds.table.data"}
+"""The module of each kind, by the value of `example_kind`. It has a class `Kind`."""
+
+
+class Conflict(NamedTuple):
+    """Why two versions cannot be one dataset."""
+
+    first: int
+    second: int
+    """The positions of the versions."""
+    difference: str
+
+
+class ExampleKind(ABC):
+    """A kind of examples.
+
+    The facts of a kind are the field `table` of a plan and of `dataset.json`. A kind whose records describe themselves
+    has none, so the methods about facts return nothing unless a kind overrides them.
+    """
+
+    noun: ClassVar[str]
+    """What one example is called in messages."""
+    has_files: ClassVar[bool]
+    """Whether the rows of a plan name files of the source. Others carry their content."""
+    max_compared: ClassVar[int | None] = None
+    """At most this many examples of a range of contents are compared; None if all are."""
+
+    @property
+    def nouns(self) -> str:
+        """What several examples are called in messages."""
+        return f"{self.noun}s"
+
+    @abstractmethod
+    def examples(self, range_plan: RangePlan) -> Examples:
+        """Return the examples of a plan file."""
+
+    @abstractmethod
+    def codecs(self, *, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
+        """Return the versions of all decoders and encoders whose change could change a dataset, by name."""
+
+    @abstractmethod
+    def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
+        """Return the type of each feature of a record."""
+
+    @abstractmethod
+    def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
+        """Return the name of an example for people, by its position through all shards of a split."""
+
+    def rules(self, settings: "Settings") -> Rules:
+        """Return the rules by which each example is checked and prepared."""
+        return Rules()
+
+    def fingerprinted(self, snapshot: "Snapshot") -> dict[str, Any]:
+        """Return what else decides the bytes, apart from settings, codecs and the fingerprint of the snapshot."""
+        return {}
+
+    def facts_of_writer(self, snapshot: "Snapshot") -> dict[str, Any]:
+        """Return the facts that a plan file needs."""
+        return {}
+
+    def facts(self, snapshot: "Snapshot", order: "Order") -> dict[str, Any]:
+        """Return the facts of a version."""
+        return {}
+
+    def changes(self, facts: Mapping[str, Any], before: Dataset | None) -> dict[str, Any]:
+        """Return how the facts differ from those of the last version, for `quality` in `dataset.json`."""
+        return {}
+
+    def find_conflict(self, versions: Sequence[Dataset]) -> Conflict | None:
+        """Return the first difference in the facts that keeps versions from being one window; None if there is none."""
+        return None
+
+    def union_of(self, versions: Sequence[Dataset], training_examples: int) -> dict[str, Any]:
+        """Return the facts of a window of versions that have no conflict."""
+        return {}
+
+
+class _WithFacts(Protocol):
+    @property
+    def table(self) -> Mapping[str, Any]: ...
+
+
+def kind_of(content: _WithFacts) -> ExampleKind:
+    """Return the kind of a snapshot, a plan, a plan file or a dataset."""
+    return kind_named("table" if content.table else "images")
+
+
+@cache
+def kind_named(name: str) -> ExampleKind:
+    """Return the kind of a value of `example_kind`."""
+    return cast(ExampleKind, import_module(KINDS[name]).Kind())

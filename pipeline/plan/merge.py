@@ -1,0 +1,155 @@
+"""Merge pieces of sorted parts into the rows of shards.
+
+This module is light to import, like all modules of a shard task, which starts in tenths of a second.
+"""
+
+import heapq
+import json
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import IO, NamedTuple
+
+import google_crc32c
+
+from pipeline import storage
+from pipeline.errors import FileSystemError
+from pipeline.snapshot.raw_image import from_line, key_bytes
+from pipeline.storage import Place, place_of
+
+ROWS_IN_MEMORY = 100_000
+"""All pieces together hold about this many rows in memory, unless there are very many pieces."""
+ROW_BYTES = 300
+"""An image has about this many bytes in a row. A row of a table may have more. Then fewer rows are held."""
+MIN_ROWS = 100
+"""A piece reads at least this many rows at once, because each read from a bucket is a request.
+
+With ten billion images, there are 20,000 pieces, whose rows take 0.7 GB.
+"""
+_INDEX = "QQI"
+"""An element of `INDEX` in pipeline/plan/sort.py: order hash, end of the line, and checksum."""
+_INDEX_BYTES = struct.calcsize("<" + _INDEX)
+
+
+class Piece(NamedTuple):
+    """Rows of one split that follow each other in a sorted part."""
+
+    split: str
+    lines: str
+    """Path of the file of the sorted lines. The index is beside it."""
+    first: int
+    """Number of the first row in the index."""
+    rows: int
+    begin: int
+    """Offset of the first line in the file."""
+    end: int
+    """End of the last line in the file."""
+
+
+class Line(bytes):
+    """A line that sorts by its key. Only lines with equal hashes are compared.
+
+    Rows of a table may have the same key. They sort by their content, whatever the order of the source.
+    """
+
+    # Without a dictionary of attributes, the garbage collector ignores them. There are many.
+    __slots__ = ()
+
+    def __lt__(self, other: bytes) -> bool:
+        return (key_bytes(from_line(self).key), bytes(self)) < (key_bytes(from_line(other).key), bytes(other))
+
+
+def to_line(piece: Piece) -> bytes:
+    """Return a piece as a line of a plan file."""
+    return json.dumps(piece).encode("ascii") + b"\n"
+
+
+def read_pieces(file: IO[bytes]) -> list[Piece]:
+    """Return the pieces that follow the first line of a plan file."""
+    return [Piece(*json.loads(line)) for line in file]
+
+
+def checksum(order_hash: int, line: bytes) -> int:
+    """Return the CRC32C of a line, computed with its order hash as the initial value, so that it protects both."""
+    crc32c: int = google_crc32c.extend((order_hash ^ order_hash >> 32) & 0xFFFFFFFF, line)
+    return crc32c
+
+
+def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[bytes]:
+    """Yield the rows of pieces in the order of the shards: by hash, and by key if two hashes are equal.
+
+    The pieces of one split must follow each other. Memory does not grow with their rows.
+
+    Raises:
+        FileSystemError: If a file of a sorted part is missing or damaged.
+    """
+    of_split: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        of_split.setdefault(piece.split, []).append(piece)
+    for members in of_split.values():
+        rows_at_once = max(MIN_ROWS, rows_in_memory // len(members))
+        for _, line in heapq.merge(*(_hashed_lines(piece, _fitting(rows_at_once, piece)) for piece in members)):
+            yield line
+
+
+def _fitting(rows: int, piece: Piece) -> int:
+    """Return a number of rows of a piece that take as much memory as `rows` images."""
+    mean_bytes = (piece.end - piece.begin) // max(piece.rows, 1)
+    return max(1, rows * ROW_BYTES // max(mean_bytes, ROW_BYTES))
+
+
+def read_sorted(place: Place, start: int, length: int) -> bytes:
+    """Return some bytes of a file of a sorted part.
+
+    Raises:
+        FileSystemError: If the file is missing or too short.
+    """
+    try:
+        content = storage.read_range(place, start, length)
+    except FileNotFoundError:
+        content = b""
+    if len(content) != length:
+        raise _lost(place, "is missing or too short")
+    return content
+
+
+def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, Line]]:
+    lines_path, begin = place_of(piece.lines), piece.begin
+    for first in range(piece.first, piece.first + piece.rows, rows_at_once):
+        count = min(rows_at_once, piece.first + piece.rows - first)
+        # Damaged rows would become wrong labels. A bucket states no checksum of a part of an object, so it is read
+        # again: the damage may be that of one transfer.
+        rows = _checked_rows(piece, first, count, begin) or _checked_rows(piece, first, count, begin)
+        if not rows:
+            raise _lost(lines_path, "is damaged")
+        yield from zip(rows.hashes, map(Line, rows.lines), strict=True)
+        begin = rows.end
+
+
+class _Rows(NamedTuple):
+    hashes: Sequence[int]
+    lines: Sequence[bytes]
+    end: int
+    """End of the last line in the file."""
+
+
+def _checked_rows(piece: Piece, first: int, count: int, begin: int) -> _Rows | None:
+    """Return some rows; None if they do not match their checksums."""
+    lines_path = place_of(piece.lines)
+    index = read_sorted(lines_path.with_suffix(".index"), first * _INDEX_BYTES, count * _INDEX_BYTES)
+    # One tuple of all numbers, because a tuple for each row would keep the garbage collector busy.
+    numbers = struct.unpack("<" + count * _INDEX, index)
+    hashes, ends, checksums = numbers[::3], numbers[1::3], numbers[2::3]
+    if not begin < ends[-1] <= piece.end:
+        return None
+    content = read_sorted(lines_path, begin, ends[-1] - begin)
+    lines = [content[one - begin : other - begin] for one, other in pairwise((begin, *ends))]
+    is_sound = list(map(checksum, hashes, lines)) == list(checksums)
+    return _Rows(hashes, lines, ends[-1]) if is_sound else None
+
+
+def _lost(place: Place, what: str) -> FileSystemError:
+    return FileSystemError(
+        f"{place} {what}: remove all files {place.with_suffix('.*')}, and run `shard` again from its plan (in Airflow: "
+        "clear `shard.plan` and all tasks after it). If rows of the snapshot are lost, too, begin with `extract`"
+    )

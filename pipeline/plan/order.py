@@ -1,0 +1,260 @@
+"""The order of all images of a dataset: sorted parts, cut into pieces for the tasks that write shards.
+
+The order of each split is the merge of its sections, one or more from each sorted part. A cut divides all sections of
+a split so that a given number of images is before it. Only the index is read for that, one section after another.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.plan.kinds import kind_of
+from pipeline.plan.merge import Line, Piece, merged_lines, read_sorted
+from pipeline.plan.sort import (
+    KINDS,
+    LOWEST,
+    SplitRule,
+    kinds_of,
+    lines_path,
+    load_sorted_part,
+    read_index,
+    sorted_part,
+)
+from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION, Part
+from pipeline.snapshot.raw_image import RawImage, from_line
+from pipeline.snapshot.snapshot import Snapshot
+from pipeline.system.parallel import ordered_map
+from pipeline.system.progress import progress
+
+ROWS_PER_BIN = 1024
+"""Rows are counted in bins of about this many rows, to find a cut without sorting all rows."""
+MAX_BIN_BITS = 20
+"""There are at most 2**20 bins, which take 8 MB."""
+INDEX_READERS = 4
+READERS = 32
+"""This many descriptions of sorted parts are read at once. In a bucket, each takes a request."""
+
+
+class _Section(NamedTuple):
+    """Rows of one kind in a sorted part."""
+
+    part: Part
+    first: int
+    """Number of the first row in the index of the part."""
+    rows: int
+    lowest: int | None
+    """The lowest split hash of the part: see `SortedPart`."""
+
+
+class Placed(NamedTuple):
+    """An image and its split."""
+
+    image: RawImage
+    split: int
+    """Index in SPLITS."""
+
+
+class Order:
+    """The splits and the order of all images of a snapshot.
+
+    Parts that are not sorted yet are sorted in this process.
+
+    Attributes:
+        rule: The rule of the splits and the order.
+        parts: The parts of the snapshot.
+        first_numbers: Number of the first image of each part.
+        compared: Number of rows in the contents of each part, which show equal images: see `SortedPart`.
+        images: Number of images of each split.
+        classes: Number of images of each split by their first label.
+    """
+
+    def __init__(self, snapshot: Snapshot, rule: SplitRule) -> None:
+        self.rule = rule
+        self.parts = snapshot.parts
+        self.first_numbers = np.cumsum([0, *(part.listed for part in self.parts[:-1])])
+        self.compared: list[int] = []
+        self._lowest: list[int | None] = []
+        sections: list[tuple[str, _Section]] = []
+        classes: dict[tuple[str, int | None], Counter[str]] = {}
+        descriptions = ordered_map(partial(load_sorted_part, rule=rule), self.parts, READERS)
+        with progress("plan", snapshot.listed, kind_of(snapshot).nouns) as advance:
+            for part, found in zip(self.parts, descriptions, strict=True):
+                described = found or sorted_part(part, rule)
+                self.compared.append(described.compared)
+                self._lowest.append(described.lowest)
+                for kind, section in described.sections.items():
+                    sections.append((kind, _Section(part, section.first, section.rows, described.lowest)))
+                    # Rows of one kind are in one split, except that the lowest ones of all parts may be in another.
+                    group = (kind, described.lowest if kind == LOWEST else None)
+                    classes.setdefault(group, Counter()).update(section.classes)
+                advance(part.listed)
+        self._kinds = {kind for kind, _ in sections}
+        self._lowest_of_all = min((lowest for lowest in self._lowest if lowest is not None), default=None)
+        self._sections: dict[str, list[_Section]] = {split: [] for split in SPLITS}
+        for kind, of_kind in sections:
+            self._sections[self._split_of(kind, of_kind.lowest)].append(of_kind)
+        self.images = {split: sum(section.rows for section in members) for split, members in self._sections.items()}
+        self.classes: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
+        for (kind, lowest), counts in classes.items():
+            self.classes[self._split_of(kind, lowest)].update(counts)
+
+    def placed(self, number: int) -> "Placed":
+        """Return an image by its number in the snapshot. This reads only a few bytes."""
+        part = int(np.searchsorted(self.first_numbers, number, side="right")) - 1
+        row = self.parts[part].row(number - int(self.first_numbers[part]))
+        lowest = self._lowest[part]
+        [kind] = kinds_of(row.columns, self.rule, lowest)
+        return Placed(row.image, SPLITS.index(self._split_of(KINDS[kind], lowest)))
+
+    def is_training(self, part: int) -> NDArray[np.bool_]:
+        """Return which rows of a part are for training, in the order of the part."""
+        lowest = self._lowest[part]
+        kinds = kinds_of(self.parts[part].columns(), self.rule, lowest)
+        trained = np.array([self._split_of(kind, lowest) == TRAIN for kind in KINDS])
+        result: NDArray[np.bool_] = trained[kinds]
+        return result
+
+    def first_rows(self, split: str, count: int) -> list[RawImage]:
+        """Return the first `count` rows of a split, or all if there are fewer."""
+        [pieces] = self.pieces(split, [0, min(count, self.images[split])])
+        return [from_line(line) for line in islice(merged_lines(pieces), count)]
+
+    def pieces(self, split: str, cuts: Sequence[int]) -> Iterator[list[Piece]]:
+        """Yield the pieces between each cut and the next.
+
+        Args:
+            split: The split that is cut.
+            cuts: Ascending numbers of images. Each cut is after this many images.
+        """
+        sections = self._sections[split]
+        positions = _positions(sections, self.rule, np.array(cuts, np.intp))
+        offsets = np.empty_like(positions)
+        for column, (section, index) in enumerate(zip(sections, _indexes(sections, self.rule), strict=True)):
+            # The first line begins at the start of the file, or where the last line of the section before it ends.
+            begin = int(read_index(section.part, self.rule, section.first - 1, 1)["end"][0]) if section.first else 0
+            begins = np.concatenate((np.array([begin], np.uint64), index["end"]))
+            offsets[:, column] = begins[positions[:, column]]
+        lines = [str(lines_path(section.part, self.rule)) for section in sections]
+        firsts = [section.first for section in sections]
+        for row in range(len(cuts) - 1):
+            counts = positions[row + 1] - positions[row]
+            yield [
+                Piece(
+                    split=split,
+                    lines=lines[section],
+                    first=firsts[section] + int(positions[row, section]),
+                    rows=int(counts[section]),
+                    begin=int(offsets[row, section]),
+                    end=int(offsets[row + 1, section]),
+                )
+                for section in np.flatnonzero(counts)
+            ]
+
+    def _split_of(self, kind: str, lowest: int | None) -> str:
+        """Return the split of the rows of a kind in a part with this lowest split hash.
+
+        If the source states validation images, images without a stated split are for training. Otherwise, a share of
+        the images that are not for testing is held back by the hash of their group, but at least one group.
+        """
+        if kind in (TEST, VALIDATION):
+            return kind
+        if VALIDATION in self._kinds:
+            return TRAIN
+        if "chosen" in self._kinds:
+            return VALIDATION if kind == "chosen" else TRAIN
+        return VALIDATION if kind == LOWEST and lowest == self._lowest_of_all else TRAIN
+
+
+def _positions(sections: Sequence[_Section], rule: SplitRule, cuts: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return how many rows of each section are before each cut, of shape (cuts, sections)."""
+    positions = np.zeros((len(cuts), len(sections)), np.intp)
+    total = sum(section.rows for section in sections)
+    positions[cuts >= total] = [section.rows for section in sections]
+    inner = np.flatnonzero((cuts > 0) & (cuts < total))
+    if len(inner):
+        hashes, ties = _hashes_at(sections, rule, cuts[inner], total)
+        for column, index in enumerate(_indexes(sections, rule)):
+            positions[inner, column] = np.searchsorted(index["hash"].copy(), hashes)
+        for row in np.flatnonzero(ties):
+            positions[inner[row]] += _tied_rows(sections, rule, hashes[row], int(ties[row]))
+    return positions
+
+
+def _hashes_at(
+    sections: Sequence[_Section], rule: SplitRule, cuts: NDArray[np.intp], total: int
+) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
+    """Return the hash of the first row after each cut, and how many rows of this very hash are before the cut."""
+    bits = min(max((total // ROWS_PER_BIN).bit_length(), 1), MAX_BIN_BITS)
+    shift = np.uint64(64 - bits)
+    counts = np.zeros(1 << bits, np.intp)
+    for index in _indexes(sections, rule):
+        counts += np.bincount((index["hash"] >> shift).astype(np.intp), minlength=len(counts))
+    ends = np.cumsum(counts)
+    bins = np.searchsorted(ends, cuts, side="right")
+    members = _members(sections, rule, np.unique(bins), shift)
+    hashes, ties = np.empty(len(cuts), np.uint64), np.empty(len(cuts), np.intp)
+    for row, (bin_, cut) in enumerate(zip(bins.tolist(), cuts.tolist(), strict=True)):
+        of_bin, before = members[bin_], cut - int(ends[bin_] - counts[bin_])
+        hashes[row] = of_bin[before]
+        ties[row] = before - np.searchsorted(of_bin, of_bin[before])
+    return hashes, ties
+
+
+def _members(
+    sections: Sequence[_Section], rule: SplitRule, bins: NDArray[np.intp], shift: np.uint64
+) -> dict[int, NDArray[np.uint64]]:
+    """Return the hashes in each of some bins, sorted."""
+    members: dict[int, list[NDArray[np.uint64]]] = {bin_: [] for bin_ in bins.tolist()}
+    begins = bins.astype(np.uint64) << shift
+    lasts = begins | ((np.uint64(1) << shift) - np.uint64(1))
+    for index in _indexes(sections, rule):
+        hashes = index["hash"].copy()  # Otherwise, `searchsorted` would copy them for each call.
+        bounds = zip(np.searchsorted(hashes, begins), np.searchsorted(hashes, lasts, side="right"), strict=True)
+        for bin_, (begin, end) in zip(members, bounds, strict=True):
+            members[bin_].append(hashes[begin:end].copy())  # A view would keep all hashes of the section in memory.
+    return {bin_: np.sort(np.concatenate(of_sections)) for bin_, of_sections in members.items()}
+
+
+def _tied_rows(sections: Sequence[_Section], rule: SplitRule, hash_: np.uint64, count: int) -> NDArray[np.intp]:
+    """Return how many of the first `count` rows with one hash are in each section, in the order of `merged_lines`."""
+    bounds, checksums = [], set()
+    for index in _indexes(sections, rule):
+        begin, end = np.searchsorted(index["hash"], hash_), np.searchsorted(index["hash"], hash_, side="right")
+        bounds.append((int(begin), int(end)))
+        checksums.update(np.unique(index["crc32c"][begin:end]).tolist())
+    if len(checksums) == 1:  # Equal rows of a table: there may be millions, and their order has no effect.
+        columns = np.repeat(np.arange(len(sections)), [end - begin for begin, end in bounds])[:count]
+    else:
+        tied = [
+            (line, column)
+            for column, (section, (begin, end)) in enumerate(zip(sections, bounds, strict=True))
+            for line in _lines(section, rule, begin, end)
+        ]
+        columns = np.array([column for _, column in sorted(tied)[:count]], np.intp)
+    return np.bincount(columns, minlength=len(sections))
+
+
+def _lines(section: _Section, rule: SplitRule, begin: int, end: int) -> list[Line]:
+    """Return the lines of some rows of a section."""
+    if begin == end:
+        return []
+    first = section.first + begin
+    start = int(read_index(section.part, rule, first - 1, 1)["end"][0]) if first else 0
+    ends = read_index(section.part, rule, first, end - begin)["end"].tolist()
+    content = read_sorted(lines_path(section.part, rule), start, ends[-1] - start)
+    return [Line(content[a - start : b - start]) for a, b in pairwise([start, *ends])]
+
+
+def _indexes(sections: Sequence[_Section], rule: SplitRule) -> Iterator[NDArray[np.void]]:
+    """Yield the index of each section. Up to INDEX_READERS of them are in memory, of 20 bytes per row."""
+    return ordered_map(
+        lambda section: read_index(section.part, rule, section.first, section.rows),
+        sections,
+        INDEX_READERS,
+        under_way=INDEX_READERS,
+    )

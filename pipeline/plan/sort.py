@@ -1,0 +1,223 @@
+"""Sort a part of a snapshot: the first half of planning, which many tasks can do, each for its own parts.
+
+The order of a dataset is that of a salted hash of the keys, within each split. So each part is sorted alone, and a task
+that writes shards merges a piece of each sorted part. Which split a row belongs to may depend on rows of other parts:
+for example, no image is held back by its hash if any part has an image that the source states as validation. Therefore,
+a part is sorted by kinds of rows, from which `pipeline/plan/order.py` decides the splits.
+
+A sorted part has four files beside the part. The lines are the rows in the new order. The index has the hash of each
+line and its end in the file. The contents are the size and CRC32C of each row, hashed and sorted, so that equal images
+of all parts can be found one range after another. The description is written last.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.plan.assign import salted
+from pipeline.plan.merge import Line, checksum, read_sorted
+from pipeline.snapshot.part import SPLITS, TEST, VALIDATION, Part
+from pipeline.storage import Place
+
+INDEX = np.dtype([("hash", "<u8"), ("end", "<u8"), ("crc32c", "<u4")])
+"""The order hash of a row, the end of its line in the file, and a `checksum` of pipeline/plan/merge.py."""
+CONTENTS = np.dtype([("content", "<u8"), ("row", "<u4"), ("size", "<u4")])
+"""A hash of the size and CRC32C of a row, the number of the row in the part, and its size.
+
+The largest 32-bit number stands for all larger sizes.
+"""
+LOWEST = "lowest"
+KINDS = ("test", "validation", "chosen", LOWEST, "rest")
+"""Kinds of rows. The source states the first two.
+
+The others are rows that may be held back. A row is "chosen" if its split hash is below the fraction for validation. It
+is "lowest" if its split hash is the lowest one in the part. If no row of any part is chosen, the lowest ones are held
+back.
+"""
+_TEST, _VALIDATION, _CHOSEN, _LOWEST, _REST = range(len(KINDS))
+FORMAT = 1
+"""Increase this if the files of a sorted part change. Parts are then sorted again."""
+_ROWS_AT_ONCE = 65_536
+"""This many lines are Python objects at the same time."""
+
+
+class SplitRule(NamedTuple):
+    """The settings that decide the split and the order."""
+
+    split_seed: int
+    validation_fraction: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> "SplitRule":
+        """Return the rule of some settings."""
+        return cls(settings.split_seed, settings.validation_fraction)
+
+    @property
+    def name(self) -> str:
+        """A short text that differs for different rules, for names of files."""
+        values = f"{FORMAT}/{self.split_seed}/{self.validation_fraction!r}"
+        return hashlib.blake2b(values.encode(), digest_size=4).hexdigest()
+
+
+@dataclass(frozen=True)
+class Section:
+    """The rows of one kind in a sorted part: `rows` entries of the index from `first` on."""
+
+    first: int
+    rows: int
+    classes: dict[str, int]
+    """Number of rows by their first label."""
+
+
+@dataclass(frozen=True)
+class SortedPart:
+    """The description of a sorted part."""
+
+    sections: dict[str, Section]
+    """The section of each kind that the part has."""
+    lowest: int | None
+    """The lowest split hash of the rows that the source does not state as test; None if there is no such row."""
+    compared: int
+    """Number of rows in the contents, which are the rows with a CRC32C and at least one byte."""
+
+
+def sorted_part(part: Part, rule: SplitRule) -> SortedPart:
+    """Return the description of a sorted part. The part is sorted first, unless it has been."""
+    return load_sorted_part(part, rule) or _sort(part, rule)
+
+
+def load_sorted_part(part: Part, rule: SplitRule) -> SortedPart | None:
+    """Return the description of a sorted part; None if the part is not sorted yet."""
+    try:
+        content = storage.read_json(_description_path(part, rule))
+    except FileNotFoundError:
+        return None
+    return SortedPart(
+        **{**content, "sections": {kind: Section(**section) for kind, section in content["sections"].items()}}
+    )
+
+
+def lines_path(part: Part, rule: SplitRule) -> Place:
+    """Return the file of the sorted lines."""
+    return part.beside(f".{rule.name}.lines")
+
+
+def read_index(part: Part, rule: SplitRule, first: int, rows: int) -> NDArray[np.void]:
+    """Return `rows` elements of the index of a sorted part, of type INDEX, from the number `first` on."""
+    content = read_sorted(part.beside(f".{rule.name}.index"), first * INDEX.itemsize, rows * INDEX.itemsize)
+    return np.frombuffer(content, INDEX)
+
+
+def read_contents(part: Part, rule: SplitRule, first: int, rows: int) -> NDArray[np.void]:
+    """Return `rows` elements of the contents of a sorted part, of type CONTENTS, from the number `first` on."""
+    content = read_sorted(part.beside(f".{rule.name}.contents"), first * CONTENTS.itemsize, rows * CONTENTS.itemsize)
+    return np.frombuffer(content, CONTENTS)
+
+
+def kinds_of(columns: NDArray[np.void], rule: SplitRule, lowest: int | None) -> NDArray[np.int8]:
+    """Return the kind of each row, as its index in KINDS. `lowest` is the lowest split hash of the whole part."""
+    hashes = salted(columns["group"], "split", rule.split_seed)
+    kinds = np.full(len(columns), _REST, np.int8)
+    if lowest is not None:
+        kinds[hashes == np.uint64(lowest)] = _LOWEST
+    # At a fraction of 1, 2**64 would not fit into 64 bits.
+    kinds[hashes < np.uint64(min(rule.validation_fraction * 2**64, 2**64 - 1))] = _CHOSEN
+    kinds[columns["split"] == SPLITS.index(VALIDATION)] = _VALIDATION
+    kinds[columns["split"] == SPLITS.index(TEST)] = _TEST
+    return kinds
+
+
+def _description_path(part: Part, rule: SplitRule) -> Place:
+    return part.beside(f".{rule.name}.sorted")
+
+
+def _sort(part: Part, rule: SplitRule) -> SortedPart:
+    path = _description_path(part, rule)
+    columns = part.columns()
+    is_free = columns["split"] != SPLITS.index(TEST)
+    split_hashes = salted(columns["group"], "split", rule.split_seed)[is_free]
+    lowest = int(split_hashes.min()) if len(split_hashes) else None
+    kinds = kinds_of(columns, rule, lowest)
+    hashes = salted(columns["key"], "order", rule.split_seed)
+    # Equal hashes keep the order of the part, which is that of the keys of images.
+    order = np.lexsort((hashes, kinds))
+    _write_lines(part, rule, columns["offset"], hashes, kinds, order)
+    compared = _write_contents(part, rule, columns)
+    described = SortedPart(_sections(part, columns["label"], kinds), lowest, compared)
+    # After a power loss, the description must not exist without the other files.
+    storage.sync_folder(path.parent)
+    with storage.write_whole(path, synced=True) as file:
+        file.write(json.dumps(asdict(described)).encode())
+    return described
+
+
+def _write_lines(
+    part: Part,
+    rule: SplitRule,
+    offsets: NDArray[np.uint64],
+    hashes: NDArray[np.uint64],
+    kinds: NDArray[np.int8],
+    order: NDArray[np.intp],
+) -> None:
+    lines = storage.place_of(part.rows).read_bytes()
+    ends = np.append(offsets[1:], np.uint64(len(lines)))
+    is_equal = (hashes[order[1:]] == hashes[order[:-1]]) & (kinds[order[1:]] == kinds[order[:-1]])
+    _order_equal_keys(order, is_equal, lambda number: lines[offsets[number] : ends[number]])
+    index = np.empty(part.listed, INDEX)
+    index["hash"], index["end"] = hashes[order], np.cumsum((ends - offsets)[order])
+    with storage.write_whole(lines_path(part, rule), synced=True) as file:
+        for start in range(0, part.listed, _ROWS_AT_ONCE):
+            some = slice(start, start + _ROWS_AT_ONCE)
+            bounds = zip(offsets[order[some]].tolist(), ends[order[some]].tolist(), strict=True)
+            sorted_lines = [lines[begin:end] for begin, end in bounds]
+            index["crc32c"][some] = list(map(checksum, index["hash"][some].tolist(), sorted_lines))
+            file.write(b"".join(sorted_lines))
+    with storage.write_whole(part.beside(f".{rule.name}.index"), synced=True) as file:
+        file.write(index.tobytes())
+
+
+def _order_equal_keys(
+    order: NDArray[np.intp], is_equal: NDArray[np.bool_], line_of: Callable[[np.intp], bytes]
+) -> None:
+    """Order rows with equal hashes as `merged_lines` does, because several rows of a table may have one key.
+
+    `is_equal` says for each row in the order, apart from the first, whether it has the kind and hash of the one before.
+    """
+    borders = np.flatnonzero(np.diff(is_equal.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
+    for first, last in borders.tolist():
+        several = order[first : last + 1].copy()
+        lines = [Line(line_of(number)) for number in several]
+        if len(set(lines)) > 1:
+            order[first : last + 1] = several[sorted(range(len(lines)), key=lines.__getitem__)]
+
+
+def _write_contents(part: Part, rule: SplitRule, columns: NDArray[np.void]) -> int:
+    # A file that was not read has the CRC32C 0. So has one in four billion other files, which is not compared.
+    rows = np.flatnonzero((columns["size"] > 0) & (columns["crc32c"] != 0))
+    contents = np.empty(len(rows), CONTENTS)
+    sizes = columns["size"][rows].astype(np.uint64)
+    contents["content"] = salted(salted(sizes, "size", 0) ^ columns["crc32c"][rows], "content", 0)
+    contents["row"], contents["size"] = rows, np.minimum(sizes, np.uint64(2**32 - 1))
+    contents = contents[np.argsort(contents["content"], kind="stable")]
+    with storage.write_whole(part.beside(f".{rule.name}.contents"), synced=True) as file:
+        file.write(contents.tobytes())
+    return len(rows)
+
+
+def _sections(part: Part, labels: NDArray[np.int32], kinds: NDArray[np.int8]) -> dict[str, Section]:
+    names, first, sections = part.labels(), 0, {}
+    for kind, name in enumerate(KINDS):
+        of_kind = labels[kinds == kind]
+        if len(of_kind):
+            counts = np.bincount(of_kind, minlength=len(names)).tolist()
+            classes = {label: count for label, count in zip(names, counts, strict=True) if count}
+            sections[name] = Section(first, len(of_kind), classes)
+            first += len(of_kind)
+    return sections

@@ -1,0 +1,1 @@
+"""The comparison of inputs: several ways to make batches, measured in turn."""

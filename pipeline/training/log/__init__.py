@@ -1,0 +1,1 @@
+"""What Comet and TensorBoard get."""

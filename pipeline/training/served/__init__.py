@@ -1,0 +1,1 @@
+"""The exported model: how it is written, and what it predicts."""

@@ -1,0 +1,1 @@
+"""What a training keeps for its next attempt: checkpoints and the best model."""

@@ -1,0 +1,1 @@
+"""One step of training on all devices, and the loop of steps."""

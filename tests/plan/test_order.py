@@ -1,0 +1,256 @@
+"""The order of all images is the same in however many parts the snapshot is, and equal to a slow, simple definition."""
+
+import io
+import json
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.errors import FileSystemError
+from pipeline.gate.equal_examples import equal_images
+from pipeline.plan.assign import salted
+from pipeline.plan.merge import MIN_ROWS, merged_lines
+from pipeline.plan.order import ROWS_PER_BIN, Order
+from pipeline.plan.sort import SplitRule
+from pipeline.snapshot.part import COLUMNS, SPLITS, PartLimits, blocks_of, hash_text, size_and_crc32c, write_parts
+from pipeline.snapshot.raw_image import Origin, RawImage, from_line, key_bytes
+from pipeline.snapshot.raw_reader import RawReader
+from pipeline.snapshot.snapshot import Snapshot
+
+RULE = SplitRule(split_seed=0, validation_fraction=0.2)
+
+
+def image(key: str, split: str = "", group: str = "", crc32c: int = 0, label: str = "a") -> RawImage:
+    return RawImage(key, [label], split, 10, crc32c or hash_text(key) % 2**32, group, [], 1)
+
+
+def images(count: int, **fields: Any) -> list[RawImage]:
+    return [image(f"a/{number:05d}", **fields) for number in range(count)]
+
+
+def snapshot_of(rows: Sequence[RawImage], folder: Path, limits: PartLimits) -> Snapshot:
+    ordered = sorted(rows, key=lambda row: key_bytes(row.key))
+    labels = sorted({row.labels[0] for row in rows})
+    return Snapshot(
+        source_uri="/nowhere",
+        origin=Origin(str(folder)),
+        kind="folder",
+        parts=list(write_parts(blocks_of(ordered), folder, limits)),
+        started_ns=0,
+        fingerprint="f",
+        listed=len(rows),
+        bytes=10 * len(rows),
+        labels=labels,
+        stated_labels=[],
+        texts={},
+        classes=dict.fromkeys(labels, 1),
+        multi_label=False,
+        has_boxes=False,
+        box_labels=[],
+        skipped={},
+        skipped_suffixes={},
+    )
+
+
+def hashed(number: int, purpose: str, seed: int) -> int:
+    return int(salted(np.array([number], np.uint64), purpose, seed)[0])
+
+
+def slowly_ordered(rows: Sequence[RawImage], rule: SplitRule) -> dict[str, list[str]]:
+    """Return the keys of each split in order: the definition, without parts and arrays."""
+    groups = [hash_text(row.group) if row.group else size_and_crc32c(row.size, row.crc32c) for row in rows]
+    sides = [hashed(group, "split", rule.split_seed) for group in groups]
+    free = [row.split != "test" for row in rows]
+    splits = [row.split or "train" for row in rows]
+    if all(row.split != "validation" for row in rows) and any(free):
+        limit = min(rule.validation_fraction * 2**64, 2**64 - 1)
+        lowest = min(side for side, is_free in zip(sides, free, strict=True) if is_free)
+        is_low = [side < limit for side in sides]
+        if not any(low and is_free for low, is_free in zip(is_low, free, strict=True)):
+            is_low = [side == lowest for side in sides]
+        splits = [
+            "validation" if low and is_free else split for low, is_free, split in zip(is_low, free, splits, strict=True)
+        ]
+    placed = sorted(
+        (hashed(hash_text(row.key), "order", rule.split_seed), key_bytes(row.key), row.key, split)
+        for row, split in zip(rows, splits, strict=True)
+    )
+    return {name: [key for *_, key, split in placed if split == name] for name in SPLITS}
+
+
+def ordered(order: Order, split: str, cuts: Sequence[int]) -> list[list[str]]:
+    """Return the keys between each cut and the next, as a task gets them."""
+    return [[from_line(line).key for line in merged_lines(pieces)] for pieces in order.pieces(split, cuts)]
+
+
+CASES: dict[str, tuple[list[RawImage], SplitRule]] = {
+    "one image": (images(1), RULE),
+    "few images, of which no hash is low": (images(3), SplitRule(0, 0.0001)),
+    "another seed": (images(60), SplitRule(5, 0.5)),
+    "none held back by the fraction": (images(60), SplitRule(0, 0)),
+    "all held back by the fraction": (images(30), SplitRule(0, 1)),
+    "a group is held back": ([image(f"{at:03d}", group=f"g{at % 3}") for at in range(30)], SplitRule(0, 0)),
+    "validation stated by one": ([*images(50), image("b/1", "validation")], RULE),
+    "test and train stated": ([image(f"{at:03d}", ("train", "test", "")[at % 3]) for at in range(60)], RULE),
+    "all stated": ([image(f"{at:03d}", SPLITS[at % 3]) for at in range(60)], RULE),
+    "only test": (images(9, split="test"), RULE),
+    "equal contents stay together": ([image(f"{at:03d}", crc32c=1 + at % 5) for at in range(40)], RULE),
+    "names": ([image(f"{chr(at)}/\udcff{at}\n\r") for at in (*range(32, 48), 127, 160, 233, 0x4E00)], RULE),
+}
+
+
+@pytest.mark.parametrize(
+    "part_rows", [pytest.param(1, marks=pytest.mark.long), 7, pytest.param(10_000, marks=pytest.mark.long)]
+)
+@pytest.mark.parametrize("case", CASES)
+def test_the_order_does_not_depend_on_the_parts(case: str, part_rows: int, tmp_path: Path):
+    rows, rule = CASES[case]
+    assert_ordered(rows, rule, PartLimits(part_rows), tmp_path)
+
+
+def test_the_order_of_many_images(tmp_path: Path):
+    """There are several bins of hashes, and pieces of several reads."""
+    assert_ordered(images(3 * ROWS_PER_BIN), RULE, PartLimits(1000), tmp_path)
+
+
+def assert_ordered(rows: list[RawImage], rule: SplitRule, limits: PartLimits, tmp_path: Path) -> None:
+    expected = slowly_ordered(rows, rule)
+    order = Order(snapshot_of(rows, tmp_path, limits), rule)
+    assert order.images == {split: len(keys) for split, keys in expected.items()}
+    for split, keys in expected.items():
+        cuts = sorted(random.Random(0).choices(range(len(keys) + 1), k=5))
+        cuts = [0, *cuts, len(keys)]
+        assert ordered(order, split, cuts) == [keys[start:end] for start, end in pairwise(cuts)]
+        assert [row.key for row in order.first_rows(split, 3)] == keys[:3]
+        assert order.classes[split].total() == len(keys)
+    split_of = {key: split for split, keys in expected.items() for key in keys}
+    placed = [order.placed(number) for number in range(0, len(rows), 1 + len(rows) // 20)]
+    assert [SPLITS[each.split] for each in placed] == [split_of[each.image.key] for each in placed]
+
+
+def test_added_images_do_not_move_others_between_splits(tmp_path: Path):
+    held_back = []
+    for count in (400, 600):
+        order = Order(snapshot_of(images(count), tmp_path, PartLimits(70)), RULE)
+        held_back.append(set(ordered(order, "validation", [0, order.images["validation"]])[0]))
+    assert {key for key in held_back[1] if key < "a/00400"} == held_back[0]
+    assert 60 <= len(held_back[0]) <= 100  # near 80 of 400
+
+
+def test_a_part_ends_at_its_limit_of_bytes(tmp_path: Path):
+    parts = snapshot_of(images(100), tmp_path, PartLimits(bytes=1000)).parts
+    assert len(parts) == 5
+    assert sum(part.listed for part in parts) == 100
+    assert max(Path(part.rows).stat().st_size for part in parts) < 1200
+
+
+def test_a_piece_is_read_in_steps(tmp_path: Path):
+    """More rows than a piece reads at once, from several parts."""
+    rows = images(3 * MIN_ROWS)
+    order = Order(snapshot_of(rows, tmp_path, PartLimits(MIN_ROWS * 2)), SplitRule(0, 0))
+    [pieces] = order.pieces("train", [0, order.images["train"]])
+    assert [from_line(line).key for line in merged_lines(pieces, rows_in_memory=2)] == slowly_ordered(
+        rows, SplitRule(0, 0)
+    )["train"]
+
+
+@pytest.mark.parametrize("part_rows", [1, 3, 100])
+def test_equal_hashes_are_ordered_by_the_bytes_of_their_keys(tmp_path: Path, part_rows: int):
+    """Among ten billion keys, three pairs have one hash. The bytes of the lines would give another order."""
+    keys = ["a", "a b", 'a"', "a!", "é", "\udcff", "z", "\n"]
+    splits = ["test", "", "", "test", "", "test", "test", ""]
+    rows = [image(key, split) for key, split in zip(keys, splits, strict=True)]
+    snapshot = snapshot_of(rows, tmp_path, PartLimits(part_rows))
+    for part in snapshot.parts:  # All keys get one hash.
+        columns = np.fromfile(str(part.beside(".columns")), COLUMNS)
+        columns["key"] = 7
+        columns.tofile(str(part.beside(".columns")))
+    order = Order(snapshot, SplitRule(0, 0.5))
+    for split in SPLITS:
+        of_split = [row.key for row in rows if split_in(order, snapshot, row.key) == split]
+        expected = sorted(of_split, key=key_bytes)
+        cuts = list(range(len(expected) + 1))
+        assert ordered(order, split, cuts) == [[key] for key in expected]
+        assert ordered(order, split, [0, len(expected)]) == [expected]
+
+
+def split_in(order: Order, snapshot: Snapshot, key: str) -> str:
+    placed = [order.placed(number) for number in range(snapshot.listed)]
+    return next(SPLITS[each.split] for each in placed if each.image.key == key)
+
+
+def test_a_lost_file_of_a_sorted_part_is_named(tmp_path: Path):
+    order = Order(snapshot_of(images(30), tmp_path, PartLimits(10)), RULE)
+    [pieces] = order.pieces("train", [0, 20])
+    lines = Path(pieces[1].lines)
+    content = lines.read_bytes()
+    lines.write_bytes(content[: len(content) // 2])
+    with pytest.raises(FileSystemError, match=rf"{lines.name} is missing or too short"):
+        list(merged_lines(pieces))
+    lines.unlink()
+    with pytest.raises(FileSystemError, match=rf"{lines.name} is missing or too short.*begin with `extract`"):
+        list(merged_lines(pieces))
+
+
+@pytest.mark.parametrize("suffix", ["lines", "index"])
+def test_damaged_rows_are_noticed(tmp_path: Path, suffix: str):
+    """Otherwise, an image could get another label. A bucket states no checksum of a part of an object."""
+    order = Order(snapshot_of(images(30), tmp_path, PartLimits(10)), RULE)
+    [pieces] = order.pieces("train", [0, 20])
+    path = Path(pieces[1].lines).with_suffix(f".{suffix}")
+    content = path.read_bytes()
+    for position in range(0, len(content), 3):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        with suppress(FileSystemError):
+            # The damage may be in a row that no shard of this task has.
+            assert [from_line(line).key for line in merged_lines(pieces)] == slowly_ordered(images(30), RULE)["train"][
+                :20
+            ]
+    path.write_bytes(content[: len(content) // 2] + b"\xff" * (len(content) - len(content) // 2))
+    with pytest.raises(FileSystemError, match=r"is damaged|too short"):
+        list(merged_lines(pieces))
+
+
+@pytest.mark.parametrize("rows_per_range", [5, *(pytest.param(rows, marks=pytest.mark.long) for rows in (1, 1000))])
+@pytest.mark.parametrize("part_rows", [4, *(pytest.param(rows, marks=pytest.mark.long) for rows in (1, 1000))])
+def test_equal_images_are_grouped_across_all_parts(tmp_path: Path, part_rows: int, rows_per_range: int):
+    """40 files, of which some are equal, some have only an equal size and CRC32C, and some contradict or leak."""
+    rows = []
+    for number in range(40):
+        content = number % 15
+        raw = b"%03d" % content
+        key = f"{number:03d}"
+        # 13 and 14 have the checksum of another file with other bytes.
+        row = image(key, "test" if number > 35 else "", crc32c=1 + content % 13, label="ab"[number == 20])
+        (tmp_path / key).write_bytes(raw)
+        rows.append(row._replace(size=len(raw)))
+    rows.append(image("empty", crc32c=5)._replace(size=0))
+    snapshot = snapshot_of(rows, tmp_path, PartLimits(part_rows))
+    order = Order(snapshot, RULE)
+    lines = io.BytesIO()
+    facts = equal_images(order, RawReader(snapshot.origin), lines, rows_per_range)
+    found = [json.loads(line) for line in lines.getvalue().splitlines()]
+    contents = {row.key: int(row.key) % 15 for row in rows[:-1]}
+    groups = [[key for key in contents if contents[key] == content] for content in range(15)]
+    assert [[each["path"] for each in row["images"]] for row in found] == groups
+    split_of = {each.image.key: SPLITS[each.split] for each in map(order.placed, range(len(rows)))}
+    leaks = [group for group in groups if len({split_of[key] == "train" for key in group}) == 2]
+    assert leaks
+    assert facts["duplicates"] == {"images": 40, "groups": 15}
+    assert facts["leaks"]["images"] == sum(split_of[key] != "train" for group in leaks for key in group)
+    assert facts["leaks"]["of"] == order.images["validation"] + order.images["test"]
+    assert [pair[0] for pair in facts["leaks"]["names"]] == [
+        next(key for key in group if split_of[key] == "train") for group in leaks
+    ]
+    assert facts["contradictions"] == {
+        "images": 3,
+        "groups": 1,
+        "of": 41,
+        "pairs": [{"paths": ["005", "020"], "labels": [["a"], ["b"]]}],
+    }
