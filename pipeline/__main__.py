@@ -411,13 +411,13 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
     # A wrong folder is reported before TensorFlow is loaded.
     model = find_promoted_model(_reachable("model", options.model))
     with _tensorflow_on_the_cpu():
-        from pipeline.training.predict import predict
+        from pipeline.training.served.predict import predict
     predictions = predict(model, [Path(file) for file in options.files])
     return {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
 
 
 def _format_predictions(result: dict[str, Any]) -> str:
-    from pipeline.training.predict import format_predictions
+    from pipeline.training.served.predict import format_predictions
 
     return format_predictions(result)
 

@@ -43,7 +43,7 @@ class Group:
     environments: tuple[str, ...] = ()
 
 
-_OF_DATA = ("dataset", "images", "records", "sharding", "snapshot", "sources", "system", "tables")
+_OF_DATA = ("dataset", "gate", "images", "plan", "records", "sharding", "snapshot", "sources", "system", "tables")
 GROUPS = {
     "airflow": Group(("tests/scripts/", "tests/docker/", "tests/test_secrets.py")),
     "cluster": Group(("tests/cluster/",)),
@@ -63,9 +63,12 @@ TESTED_BY = {
     "pipeline/dataset/": ("data", "faults", "input", "training"),
     "pipeline/engines/": ("engines",),
     "pipeline/evaluation/": ("pages", "training"),
+    "pipeline/gate/": ("data", "faults"),
     "pipeline/images/": ("data", "engines", "faults"),
     "pipeline/input/": ("input", "training"),
+    "pipeline/kinds/": ("data", "engines", "faults"),
     "pipeline/monitor/": ("airflow", "monitor", "pages", "training"),
+    "pipeline/plan/": ("dags", "data", "engines", "faults"),
     "pipeline/records/": ("data", "faults", "input"),
     "pipeline/rendezvous/": ("dags", "faults", "training"),
     "pipeline/report/": ("pages",),

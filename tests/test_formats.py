@@ -25,7 +25,7 @@ from pipeline.sharding.plan_files import load_plan
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.snapshot import load_snapshot
-from pipeline.training.checkpoint import Checkpoints, Position
+from pipeline.training.state.checkpoint import Checkpoints, Position
 from pipeline.tuning.measurement import Comparison, load_comparison, save_comparison
 from pipeline.workspace import name_folder
 from tests.published import IN_FOLDERS, make_folders, planned, publish

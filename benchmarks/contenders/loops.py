@@ -67,9 +67,9 @@ def ours(job: Job, monitored: bool, strategy: Any = None) -> Loop:
 
     from pipeline.input import one_ahead
     from pipeline.system.progress import progress
-    from pipeline.training.loop import EpochLoop
-    from pipeline.training.steps import Steps
-    from pipeline.training.strategy import on_devices
+    from pipeline.training.step.loop import EpochLoop
+    from pipeline.training.step.steps import Steps
+    from pipeline.training.step.strategy import on_devices
 
     strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
@@ -147,8 +147,8 @@ def _built(job: Job) -> tuple[Any, Any]:
     import keras
 
     from pipeline.config import settings_from
-    from pipeline.training.models import build_model
-    from pipeline.training.optimizer import build_optimizer
+    from pipeline.training.model.models import build_model
+    from pipeline.training.step.optimizer import build_optimizer
 
     keras.utils.set_random_seed(0)
     chosen = {name: job[name] for name in ("model", "image_size", "batch_size")}
@@ -229,10 +229,10 @@ def checkpoint(job: Job) -> dict[str, Any]:
     """
     import tensorflow as tf
 
-    from pipeline.training.checkpoint import Checkpoints, Position
-    from pipeline.training.loop import EpochLoop, Sums
-    from pipeline.training.steps import Steps
-    from pipeline.training.strategy import on_devices
+    from pipeline.training.state.checkpoint import Checkpoints, Position
+    from pipeline.training.step.loop import EpochLoop, Sums
+    from pipeline.training.step.steps import Steps
+    from pipeline.training.step.strategy import on_devices
 
     folder = Path(job["folder"])
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")

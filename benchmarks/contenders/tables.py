@@ -404,7 +404,7 @@ def _model(job: Job) -> Any:
 
     from pipeline.config import settings_from
     from pipeline.dataset.manifest import load
-    from pipeline.training.table_model import build_table_model
+    from pipeline.training.model.table_model import build_table_model
 
     model = build_table_model(settings_from({"example_kind": "table", "model": "mlp"}), load(Path(job["dataset"])))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

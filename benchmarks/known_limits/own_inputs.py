@@ -18,8 +18,8 @@ import tensorflow as tf
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.monitor import open_monitor
 from pipeline.monitor.verdict import diagnose_run
-from pipeline.training.loop import EpochLoop
-from pipeline.training.simulated import SimulatedSteps
+from pipeline.training.step.loop import EpochLoop
+from pipeline.training.step.simulated import SimulatedSteps
 
 BATCH_SIZE = 8
 SIZE = 64

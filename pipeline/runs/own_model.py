@@ -47,7 +47,7 @@ def require_own_model(settings: Settings, classes: int, is_table: bool = False) 
         # A file, because the user's code may print to stdout.
         with NamedTemporaryFile() as answer:
             subprocess.run(
-                [sys.executable, "-m", "pipeline.training.check_model", str(classes), answer.name],
+                [sys.executable, "-m", "pipeline.training.model.check", str(classes), answer.name],
                 input=given.model_dump_json().encode(),
                 capture_output=True,
                 timeout=MAX_S,

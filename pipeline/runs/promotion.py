@@ -287,7 +287,15 @@ def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         folder = Path(name)
         ended = subprocess.run(
-            [sys.executable, "-m", "pipeline.training.exported", str(export), str(dataset), name, str(os.getpid())],
+            [
+                sys.executable,
+                "-m",
+                "pipeline.training.served.exported",
+                str(export),
+                str(dataset),
+                name,
+                str(os.getpid()),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

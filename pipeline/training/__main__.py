@@ -28,10 +28,10 @@ from pipeline.runs.run import EXIT_PREEMPTED, load_run, result_of, run_lock, sav
 from pipeline.storage.local import FULL
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
-from pipeline.training.experiment import log_results
-from pipeline.training.full_disk import explain_full_disk
+from pipeline.training.failure.full_disk import explain_full_disk
+from pipeline.training.failure.watchdog import watched
+from pipeline.training.log.experiment import log_results
 from pipeline.training.tensorflow_start import hold_back_stderr, remove_generated_files
-from pipeline.training.watchdog import watched
 
 FAIL_S = 300.0
 """Time limit in seconds for the work after a failure, such as copying the last files of the run to its bucket."""

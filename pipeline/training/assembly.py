@@ -17,17 +17,17 @@ from pipeline.rendezvous import Cluster
 from pipeline.runs.run import Run
 from pipeline.storage import Place, place_of
 from pipeline.training.callbacks import Callbacks
-from pipeline.training.checkpoint import Checkpoints, Position
-from pipeline.training.device_memory import micro_batches_of
-from pipeline.training.kinds import build_model_of
-from pipeline.training.loop import Activity, TakesSteps
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.phases import TwoPhases, build_steps
-from pipeline.training.saved_state import restored
-from pipeline.training.simulated import SimulatedSteps
-from pipeline.training.steps import Steps
-from pipeline.training.strategy import on_devices, open_strategy, share_of_device
-from pipeline.training.task import Task, task_of
+from pipeline.training.failure.device_memory import micro_batches_of
+from pipeline.training.model.kinds import build_model_of
+from pipeline.training.model.task import Task, task_of
+from pipeline.training.state.checkpoint import Checkpoints, Position
+from pipeline.training.state.saved_state import restored
+from pipeline.training.step.loop import Activity, TakesSteps
+from pipeline.training.step.optimizer import build_optimizer
+from pipeline.training.step.phases import TwoPhases, build_steps
+from pipeline.training.step.simulated import SimulatedSteps
+from pipeline.training.step.steps import Steps
+from pipeline.training.step.strategy import on_devices, open_strategy, share_of_device
 
 
 @dataclass(frozen=True)

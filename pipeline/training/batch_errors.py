@@ -9,7 +9,7 @@ from pipeline.errors import StorageError
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files_error
 from pipeline.training.assembly import Training
-from pipeline.training.device_memory import out_of_memory_error
+from pipeline.training.failure.device_memory import out_of_memory_error
 from pipeline.training.inputs import Readers
 
 

@@ -24,12 +24,12 @@ from pipeline.config import Settings
 from pipeline.errors import SettingsError, TenfoldError, TrainingError
 from pipeline.monitor.record import as_recorded, rows
 from pipeline.runs.run import Run
-from pipeline.training.checkpoint import Position
-from pipeline.training.keras_internals import attach_optimizer, set_direction
-from pipeline.training.loop import Features, Sums, TakesSteps
-from pipeline.training.optimizer import may_be_set, scaled_rate
-from pipeline.training.strategy import broadcast, broadcast_variables
-from pipeline.training.user_functions import explain_errors, import_function, type_and_message
+from pipeline.training.model.own_functions import explain_errors, import_function, type_and_message
+from pipeline.training.state.checkpoint import Position
+from pipeline.training.step.keras_internals import attach_optimizer, set_direction
+from pipeline.training.step.loop import Features, Sums, TakesSteps
+from pipeline.training.step.optimizer import may_be_set, scaled_rate
+from pipeline.training.step.strategy import broadcast, broadcast_variables
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """Values of the record about the callbacks: their seconds in an epoch, and 1 if they ended the training."""

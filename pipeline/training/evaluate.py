@@ -14,10 +14,10 @@ from pipeline.evaluation.scales import shown
 from pipeline.input import one_ahead
 from pipeline.runs.run import Run, find_best_model
 from pipeline.system.progress import progress
-from pipeline.training.loop import Batch, Features
-from pipeline.training.microbatches import concatenated
-from pipeline.training.models import with_probabilities
-from pipeline.training.task import task_of
+from pipeline.training.model.models import with_probabilities
+from pipeline.training.model.task import task_of
+from pipeline.training.step.loop import Batch, Features
+from pipeline.training.step.micro_batches import concatenated
 
 _log = logging.getLogger(__name__)
 

@@ -15,17 +15,17 @@ from pipeline.monitor import Monitor
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
-from pipeline.training.bad_batch import describe_examples
 from pipeline.training.batch_errors import explain_batch_errors
-from pipeline.training.epoch import format_values, values_of
 from pipeline.training.evaluate import evaluate
-from pipeline.training.export import export
+from pipeline.training.failure.bad_batch import describe_examples
 from pipeline.training.inputs import Inputs, Readers, open_inputs, open_validation, would_keep
-from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
-from pipeline.training.models import with_probabilities
-from pipeline.training.optimizer import rate_now
-from pipeline.training.saved_state import Keeper
-from pipeline.training.strategy import all_agree
+from pipeline.training.model.models import with_probabilities
+from pipeline.training.served.export import export
+from pipeline.training.state.saved_state import Keeper
+from pipeline.training.step.epoch import format_values, values_of
+from pipeline.training.step.loop import Batch, EpochLoop, NumberedBatch, Sums
+from pipeline.training.step.optimizer import rate_now
+from pipeline.training.step.strategy import all_agree
 
 _log = logging.getLogger(__name__)
 

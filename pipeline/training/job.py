@@ -13,10 +13,10 @@ from pipeline.rendezvous import Cluster
 from pipeline.runs.files import VERDICT
 from pipeline.runs.run import Run, save_result
 from pipeline.training.assembly import Training, assemble
-from pipeline.training.experiment import comet_options
 from pipeline.training.fit import fit
-from pipeline.training.strategy import lost_servers_named
-from pipeline.training.tensorboard import TensorBoardSink
+from pipeline.training.log.experiment import comet_options
+from pipeline.training.log.tensorboard import TensorBoardSink
+from pipeline.training.step.strategy import lost_servers_named
 from pipeline.tuning.advice import with_advice
 
 

@@ -12,9 +12,9 @@ from pipeline.config import settings_from
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result
-from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.job import run_job
-from pipeline.training.steps import StepOptions, Steps
+from pipeline.training.state.checkpoint import Checkpoints, Position
+from pipeline.training.step.steps import StepOptions, Steps
 from tests.published import publish_case
 
 Jitter = Callable[[tf.Tensor, float, tf.Tensor], tf.Tensor]

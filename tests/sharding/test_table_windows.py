@@ -24,7 +24,7 @@ from pipeline.kinds.table.union import find_conflict, union_of
 from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place
 from pipeline.tables.schema import MAX_DISTINCT, Column, Schema
-from pipeline.training.table_model import build_table_model
+from pipeline.training.model.table_model import build_table_model
 from tests.dataset.test_dataset_schema import problems
 from tests.published import changed, newest_dataset
 

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline.training.loop import EpochLoop, NumberedBatch
+from pipeline.training.step.loop import EpochLoop, NumberedBatch
 
 TrainStep = Callable[[EpochLoop, int, NumberedBatch, float | None], bool]
 

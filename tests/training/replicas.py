@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from pipeline.config import settings_from
 from pipeline.rendezvous.servers import Server
-from pipeline.training.losses import cross_entropy
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.steps import StepOptions, Steps
-from pipeline.training.strategy import on_devices, open_strategy
+from pipeline.training.model.losses import cross_entropy
+from pipeline.training.step.optimizer import build_optimizer
+from pipeline.training.step.steps import StepOptions, Steps
+from pipeline.training.step.strategy import on_devices, open_strategy
 
 EXAMPLES = 12
 SETTINGS = settings_from({"clip_norm": 0.05, "weight_decay": 0.01})

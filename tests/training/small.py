@@ -10,10 +10,10 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.records.format import RecordFormat
-from pipeline.training.checkpoint import Checkpoints, Position
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.phases import TwoPhases, build_steps
-from pipeline.training.steps import Steps
+from pipeline.training.state.checkpoint import Checkpoints, Position
+from pipeline.training.step.optimizer import build_optimizer
+from pipeline.training.step.phases import TwoPhases, build_steps
+from pipeline.training.step.steps import Steps
 
 STEPS_PER_EPOCH = 2
 _SPLITS = {"train": Split(8, 1, {"a": 2, "b": 6}, ())}

@@ -21,7 +21,7 @@ from pipeline.runs.mirror import mirrored
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import BucketPath, place_of
 from pipeline.training.job import run_job
-from pipeline.training.loop import EpochLoop
+from pipeline.training.step.loop import EpochLoop
 from tests.fake_gcs import FakeGcs
 from tests.waiting import until
 

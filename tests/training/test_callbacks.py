@@ -22,10 +22,10 @@ from pipeline.runs.launch import TrainingProcess, prepare_run
 from pipeline.runs.run import Run, load_result
 from pipeline.training import callbacks as module
 from pipeline.training.callbacks import Callbacks
-from pipeline.training.checkpoint import Position
 from pipeline.training.job import run_job
-from pipeline.training.loop import Sums
-from pipeline.training.optimizer import build_optimizer
+from pipeline.training.state.checkpoint import Position
+from pipeline.training.step.loop import Sums
+from pipeline.training.step.optimizer import build_optimizer
 from tests.training.small import STEPS_PER_EPOCH, TRAINED
 from tests.waiting import simulated_work, until
 

@@ -22,7 +22,7 @@ from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, find_best_model, load_best, load_result
 from pipeline.storage import crc32c_of
 from pipeline.training.job import run_job
-from pipeline.training.models import base_of, build_model
+from pipeline.training.model.models import base_of, build_model
 from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_counts
 
 

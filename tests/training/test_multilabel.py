@@ -19,9 +19,9 @@ from pipeline.report import report_run
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.promotion import gate
 from pipeline.runs.run import Run, load_result
-from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
-from pipeline.training.predict import format_predictions, predict
+from pipeline.training.served.exported import evaluate_exported
+from pipeline.training.served.predict import format_predictions, predict
 
 pytestmark = pytest.mark.long
 

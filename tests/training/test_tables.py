@@ -31,16 +31,16 @@ from pipeline.runs.launch import load_trained_result, prepare_run
 from pipeline.runs.run import Run, describe_progress, load_result
 from pipeline.tables.schema import Column, Task
 from pipeline.training.evaluate import predicted
-from pipeline.training.export import export
-from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
-from pipeline.training.kinds import argument_names, build_model_of, kind_of, served_columns
-from pipeline.training.models import functional, with_probabilities
-from pipeline.training.predict import format_predictions, predict, predict_rows
-from pipeline.training.steps import StepOptions, Steps
-from pipeline.training.strategy import on_devices
-from pipeline.training.table_model import inputs_of
-from pipeline.training.task import Regression, task_of
+from pipeline.training.model.kinds import argument_names, build_model_of, kind_of, served_columns
+from pipeline.training.model.models import functional, with_probabilities
+from pipeline.training.model.table_model import inputs_of
+from pipeline.training.model.task import Regression, task_of
+from pipeline.training.served.export import export
+from pipeline.training.served.exported import evaluate_exported
+from pipeline.training.served.predict import format_predictions, predict, predict_rows
+from pipeline.training.step.steps import StepOptions, Steps
+from pipeline.training.step.strategy import on_devices
 from tests.made_tables import Row, make_table
 
 TRAIN, VALIDATION = 1600, 400

@@ -1,4 +1,4 @@
-"""The process that measures inputs: `python -m pipeline.training.compare_inputs FOLDER PARENT`.
+"""The process that measures inputs: `python -m pipeline.training.compare.compare_inputs FOLDER PARENT`.
 
 FOLDER has `comparison.json` (pipeline/tuning/measurement.py), and PARENT is a process id. The same model trains from
 each contender in turn. Complete measurements are not repeated, so a process that was stopped is simply started again.
@@ -39,11 +39,11 @@ from pipeline.tuning.measurement import (
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from pipeline.training.contest import Contest
+    from pipeline.training.compare.contest import Contest
 
 MAX_ATTEMPTS = 3
 """How often a measurement is made at most if other programs disturb it."""
-_log = logging.getLogger("pipeline.training.compare_inputs")
+_log = logging.getLogger("pipeline.training.compare.compare_inputs")
 
 
 def main(folder: Path, parent: int) -> int:
@@ -68,7 +68,7 @@ def main(folder: Path, parent: int) -> int:
 def _measure_all(folder: Path, stop: threading.Event) -> None:
     _log.info("loading TensorFlow")
     with hold_back_stderr():
-        from pipeline.training.contest import Contest
+        from pipeline.training.compare.contest import Contest
 
     comparison = load_comparison(folder)
     settings = settings_from(dict(comparison.settings))

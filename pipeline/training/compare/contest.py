@@ -26,12 +26,12 @@ from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import load_of
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.page_cache import cached_fraction, drop_page_cache
-from pipeline.training.device_memory import require_divisible
-from pipeline.training.loop import EpochLoop, NumberedBatch
-from pipeline.training.models import build_model
-from pipeline.training.optimizer import build_optimizer
-from pipeline.training.phases import build_steps
-from pipeline.training.strategy import on_devices, open_strategy, share_of_device
+from pipeline.training.failure.device_memory import require_divisible
+from pipeline.training.model.models import build_model
+from pipeline.training.step.loop import EpochLoop, NumberedBatch
+from pipeline.training.step.optimizer import build_optimizer
+from pipeline.training.step.phases import build_steps
+from pipeline.training.step.strategy import on_devices, open_strategy, share_of_device
 from pipeline.tuning.contenders import Contender
 from pipeline.tuning.measurement import Measurement, Pace
 

@@ -1,4 +1,4 @@
-"""Check that a user's own model can be built: `python -m pipeline.training.check_model CLASSES ANSWER < SETTINGS`.
+"""Check that a user's own model can be built: `python -m pipeline.training.model.check CLASSES ANSWER < SETTINGS`.
 
 SETTINGS are JSON. The file ANSWER gets JSON, too: {}, or the error as `error_to_json` if the model cannot be built. The
 user's code may print to stdout at any time, so stdout is not used.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline.config import settings_from
 from pipeline.errors import SettingsError, error_to_json
-from pipeline.training.models import build_model
+from pipeline.training.model.models import build_model
 
 
 def main(classes: int, answer: Path) -> None:

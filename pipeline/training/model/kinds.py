@@ -15,8 +15,8 @@ from pipeline.input.decode import decode_file_for_evaluation
 from pipeline.input.tables import DTYPES, has_mask, mask_name, schema_of
 from pipeline.runs.kind_settings import require_model
 from pipeline.tables.schema import Column
-from pipeline.training.models import build_model
-from pipeline.training.table_model import build_table_model
+from pipeline.training.model.models import build_model
+from pipeline.training.model.table_model import build_table_model
 
 
 class Augmentation(NamedTuple):

@@ -9,8 +9,8 @@ import keras
 
 from pipeline.config import Settings
 from pipeline.errors import OwnCodeError, SettingsError
-from pipeline.training.task import ONE_LABEL, Task
-from pipeline.training.user_functions import explain_errors, import_function, require_arguments
+from pipeline.training.model.own_functions import explain_errors, import_function, require_arguments
+from pipeline.training.model.task import ONE_LABEL, Task
 
 # The next three lists say how the input of each model of keras.applications was scaled when its published weights were
 # trained.

@@ -15,7 +15,7 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.input.tables import DTYPES, has_mask, mask_name, schema_of
 from pipeline.tables.schema import Column, Schema
-from pipeline.training.models import dtype_policy, functional, own_model
+from pipeline.training.model.models import dtype_policy, functional, own_model
 
 HIDDEN = (256, 128)
 """Units of the hidden layers."""

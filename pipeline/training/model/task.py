@@ -11,7 +11,7 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.multilabel import THRESHOLD
 from pipeline.tables.schema import Schema
-from pipeline.training.losses import Loss, cross_entropy, sigmoid_cross_entropy, smoothed_sigmoid, training_loss
+from pipeline.training.model.losses import Loss, cross_entropy, sigmoid_cross_entropy, smoothed_sigmoid, training_loss
 
 
 class Task(Protocol):

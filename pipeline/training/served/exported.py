@@ -1,4 +1,4 @@
-"""Predictions of an exported model: `python -m pipeline.training.exported EXPORT DATASET FOLDER PARENT`.
+"""Predictions of an exported model: `python -m pipeline.training.served.exported EXPORT DATASET FOLDER PARENT`.
 
 Writes predictions.npz into FOLDER. If it fails, it writes failure.json and exits with 1. The model gets images of the
 size and the crop that it was trained with, or the columns of a table that it was trained with, whatever later trainings
@@ -104,7 +104,7 @@ def _of_images(model: Any, folder: Place, dataset: Dataset) -> Iterator[Answers]
 def _of_rows(model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset) -> Iterator[Answers]:
     # These modules import TensorFlow.
     from pipeline.input import BatchOptions, validation_batches
-    from pipeline.training.kinds import served_columns
+    from pipeline.training.model.kinds import served_columns
 
     answers_class = predictions_class(evaluated_task(dataset))
     for features, labels, weights in validation_batches(folder, BatchOptions(image_size=1, batch_size=BATCH)):

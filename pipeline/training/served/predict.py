@@ -20,7 +20,7 @@ from pipeline.system.os_errors import retried
 from pipeline.tables.convert import converted
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.source import read_table, table_files
-from pipeline.training.exported import loaded
+from pipeline.training.served.exported import loaded
 
 MAX_LIKELY_LABELS = 3
 """How many labels are listed with their probability."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import StorageError, TrainingError, require_format
 from pipeline.storage import sync_folder, write_whole
-from pipeline.training.loop import Sums
+from pipeline.training.step.loop import Sums
 
 MAX_KEPT = 3
 """The last checkpoint can be damaged, so the ones before it are kept, too."""

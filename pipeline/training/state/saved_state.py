@@ -11,11 +11,11 @@ from pipeline.monitor.record import rows
 from pipeline.runs.run import Best, Run, load_best, rewind_best_epochs, save_best
 from pipeline.storage import crc32c_of, temporary_beside
 from pipeline.storage.local import sync_path
-from pipeline.training.checkpoint import Checkpoints, Interval, Position
-from pipeline.training.loop import EpochLoop
-from pipeline.training.models import with_probabilities
-from pipeline.training.strategy import broadcast, broadcast_variables
-from pipeline.training.task import Task
+from pipeline.training.model.models import with_probabilities
+from pipeline.training.model.task import Task
+from pipeline.training.state.checkpoint import Checkpoints, Interval, Position
+from pipeline.training.step.loop import EpochLoop
+from pipeline.training.step.strategy import broadcast, broadcast_variables
 
 _log = logging.getLogger(__name__)
 

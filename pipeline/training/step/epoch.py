@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pipeline.training.loop import Sums
+from pipeline.training.step.loop import Sums
 
 
 def values_of(trained: Sums, validated: Sums, metric: str = "accuracy") -> dict[str, float]:

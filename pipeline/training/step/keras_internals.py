@@ -1,6 +1,6 @@
 """What this project uses of Keras beside its documented interface. Seen in Keras 3.15.1.
 
-After an upgrade, run `tests/training/test_keras_internals.py`: it fails if something of this has changed.
+After an upgrade, run `tests/training/step/test_keras_internals.py`: it fails if something of this has changed.
 """
 
 from typing import Any

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from pipeline.config import Settings
-from pipeline.training.keras_internals import AdamOfSums
+from pipeline.training.step.keras_internals import AdamOfSums
 
 BATCH_OF_RATE = 256
 """Batch size that a learning rate is meant for, if it is scaled."""

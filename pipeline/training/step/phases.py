@@ -7,12 +7,12 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.training.kinds import kind_of
-from pipeline.training.loop import Features
-from pipeline.training.models import base_of
-from pipeline.training.simulated import SimulatedSteps
-from pipeline.training.steps import StepOptions, Steps
-from pipeline.training.task import task_of
+from pipeline.training.model.kinds import kind_of
+from pipeline.training.model.models import base_of
+from pipeline.training.model.task import task_of
+from pipeline.training.step.loop import Features
+from pipeline.training.step.simulated import SimulatedSteps
+from pipeline.training.step.steps import StepOptions, Steps
 
 _log = logging.getLogger(__name__)
 

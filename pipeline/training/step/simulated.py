@@ -4,7 +4,7 @@ import time
 
 import tensorflow as tf
 
-from pipeline.training.loop import Features
+from pipeline.training.step.loop import Features
 
 
 class SimulatedSteps:

@@ -11,10 +11,10 @@ import tensorflow as tf
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.flip import flipped
 from pipeline.input.tensorflow_internals import python_calls, traced_graph
-from pipeline.training.loop import Features
-from pipeline.training.losses import Loss
-from pipeline.training.microbatches import summed
-from pipeline.training.task import ONE_LABEL, Task
+from pipeline.training.model.losses import Loss
+from pipeline.training.model.task import ONE_LABEL, Task
+from pipeline.training.step.loop import Features
+from pipeline.training.step.micro_batches import summed
 
 _log = logging.getLogger(__name__)
 _Replica = Callable[..., tf.Tensor]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset, images_at, load
 from pipeline.rendezvous.servers import Server
-from pipeline.training.bad_batch import describe_examples
+from pipeline.training.failure.bad_batch import describe_examples
 
 STRATEGY = tf.distribute.OneDeviceStrategy("/cpu:0")
 

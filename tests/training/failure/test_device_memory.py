@@ -12,7 +12,7 @@ from pipeline.monitor import read
 from pipeline.runs import launch as training
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, load_micro_batch_limit, load_result, save_micro_batch_limit
-from pipeline.training.device_memory import micro_batches_of, min_micro_batches, out_of_memory_error
+from pipeline.training.failure.device_memory import micro_batches_of, min_micro_batches, out_of_memory_error
 from pipeline.training.job import run_job
 from tests.training.hungry import SMALL_MEMORY
 

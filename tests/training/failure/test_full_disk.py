@@ -16,8 +16,8 @@ from pipeline.monitor import Row, closing_sink
 from pipeline.monitor.overview import OverviewSink
 from pipeline.runs.launch import TrainingProcess, prepare_run
 from pipeline.runs.run import load_result, save_run
-from pipeline.training.full_disk import explain_full_disk
-from pipeline.training.tensorboard import TensorBoardSink
+from pipeline.training.failure.full_disk import explain_full_disk
+from pipeline.training.log.tensorboard import TensorBoardSink
 from tests.namespaces import disk_of, fill
 from tests.report.evaluated import evaluated
 from tests.waiting import until

@@ -9,8 +9,8 @@ from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.errors import TenfoldError, TrainingError
 from pipeline.runs.launch import train
-from pipeline.training import watchdog
-from pipeline.training.watchdog import STACKS, Watchdog, watched
+from pipeline.training.failure import watchdog
+from pipeline.training.failure.watchdog import STACKS, Watchdog, watched
 from tests.conftest import MakeImages
 from tests.waiting import until
 

@@ -22,12 +22,12 @@ from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Best, Run, load_result, load_run, save_best, save_result
-from pipeline.training.experiment import LOGGED, MAX_ASSET_BYTES, comet_options, confusion_matrix, image_name
+from pipeline.training.log.experiment import LOGGED, MAX_ASSET_BYTES, comet_options, confusion_matrix, image_name
 from tests.comet_server import METRICS, comet_server
 from tests.conftest import jpeg
 from tests.report.evaluated import predictions
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OF_A_BATCH = (
     "input/wait_ms",
     "step/compute_ms",
@@ -81,7 +81,7 @@ def log_results(run: Run, **environment: str) -> str:
     script = """if True:
         import logging, sys
         from pathlib import Path
-        from pipeline.training.experiment import log_results
+        from pipeline.training.log.experiment import log_results
         from pipeline.runs.run import load_run
         logging.basicConfig(level="INFO")
         log_results(load_run(Path(sys.argv[1])))

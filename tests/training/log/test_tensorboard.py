@@ -13,7 +13,7 @@ from pipeline.monitor.record import RecordSink, rows
 from pipeline.monitor.row import Row
 from pipeline.runs.launch import prepare_run
 from pipeline.training.job import run_job
-from pipeline.training.tensorboard import TensorBoardSink
+from pipeline.training.log.tensorboard import TensorBoardSink
 
 
 def scalars(folder: Path) -> Iterator[tuple[int, str, float]]:

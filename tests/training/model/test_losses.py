@@ -8,7 +8,7 @@ import tensorflow as tf
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.records.format import RecordFormat
-from pipeline.training.losses import balanced_weights, cross_entropy, smoothed_cross_entropy, training_loss
+from pipeline.training.model.losses import balanced_weights, cross_entropy, smoothed_cross_entropy, training_loss
 
 LABELS = tf.constant([0, 2, 2])
 LOGITS = tf.constant([[1.0, -2.0, 0.5], [3.0, 0.0, -1.0], [0.0, 0.0, 9.0]])

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.config import APPLICATIONS, IMAGE_MODELS, Settings, settings_from
 from pipeline.errors import SettingsError
-from pipeline.training.models import base_of, build_model, with_probabilities
+from pipeline.training.model.models import base_of, build_model, with_probabilities
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
@@ -57,7 +57,7 @@ def test_the_input_is_scaled_like_preprocess_input_of_keras(name: str):
 
 
 def scaled(name: str, value: int) -> np.ndarray:
-    from pipeline.training.models import _scaled
+    from pipeline.training.model.models import _scaled
 
     inputs = keras.Input((4, 4, 3))
     model = keras.Model(inputs, _scaled(inputs, name))

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from pipeline.config import settings_from
 from pipeline.records.format import RecordFormat
-from pipeline.training.losses import sigmoid_cross_entropy
-from pipeline.training.models import build_model, with_probabilities
-from pipeline.training.steps import StepOptions, Steps
-from pipeline.training.task import Classes, OneLabel, SeveralLabels, task_of
-from tests.training.test_losses import DATASET
+from pipeline.training.model.losses import sigmoid_cross_entropy
+from pipeline.training.model.models import build_model, with_probabilities
+from pipeline.training.model.task import Classes, OneLabel, SeveralLabels, task_of
+from pipeline.training.step.steps import StepOptions, Steps
+from tests.training.model.test_losses import DATASET
 
 LABELS = tf.constant([[1, 0, 1], [0, 0, 0], [0, 1, 0]], tf.uint8)
 LOGITS = tf.constant([[2.0, -1.0, 0.5], [-3.0, 0.5, -1.0], [-1.0, 9.0, -0.1]])

@@ -21,10 +21,10 @@ from pipeline.records.tfrecord import read_records
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import place_of
-from pipeline.training.export import export
 from pipeline.training.job import run_job
-from pipeline.training.models import build_model, with_probabilities
-from pipeline.training.predict import format_predictions, predict
+from pipeline.training.model.models import build_model, with_probabilities
+from pipeline.training.served.export import export
+from pipeline.training.served.predict import format_predictions, predict
 from tests.fake_gcs import FakeGcs
 
 pytestmark = pytest.mark.long

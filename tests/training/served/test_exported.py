@@ -20,9 +20,9 @@ from pipeline.input.options import batch_options
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import gate
 from pipeline.storage import place_of
-from pipeline.training.export import export
-from pipeline.training.exported import evaluate_exported, with_all_classes
-from pipeline.training.models import build_model, with_probabilities
+from pipeline.training.model.models import build_model, with_probabilities
+from pipeline.training.served.export import export
+from pipeline.training.served.exported import evaluate_exported, with_all_classes
 from tests.fake_gcs import FakeGcs
 
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8})

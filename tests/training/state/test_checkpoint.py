@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pipeline.errors import StorageError, TrainingError
-from pipeline.training.checkpoint import Checkpoints, Interval, Position
-from pipeline.training.loop import Sums
+from pipeline.training.state.checkpoint import Checkpoints, Interval, Position
+from pipeline.training.step.loop import Sums
 
 
 class Trained:

@@ -10,10 +10,10 @@ from pipeline.config import settings_from
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.runs.run import Run, load_best
-from pipeline.training.checkpoint import Checkpoints, Position
-from pipeline.training.loop import EpochLoop, Sums
-from pipeline.training.saved_state import Keeper
-from pipeline.training.task import OneLabel, SeveralLabels, Task
+from pipeline.training.model.task import OneLabel, SeveralLabels, Task
+from pipeline.training.state.checkpoint import Checkpoints, Position
+from pipeline.training.state.saved_state import Keeper
+from pipeline.training.step.loop import EpochLoop, Sums
 
 
 class Record:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.training.epoch import format_values, values_of
-from pipeline.training.loop import Sums
+from pipeline.training.step.epoch import format_values, values_of
+from pipeline.training.step.loop import Sums
 
 
 def test_values_of_an_epoch_are_means_of_its_sums():

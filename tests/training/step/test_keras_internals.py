@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from pipeline.training.keras_internals import AdamOfSums, attach_optimizer, set_direction
+from pipeline.training.step.keras_internals import AdamOfSums, attach_optimizer, set_direction
 
 
 def test_each_update_calls_the_overridden_method_once(monkeypatch: pytest.MonkeyPatch):

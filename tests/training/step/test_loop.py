@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
 from pipeline.monitor import StepTimes
-from pipeline.training.loop import EpochLoop, NumberedBatch, Sums
+from pipeline.training.step.loop import EpochLoop, NumberedBatch, Sums
 
 
 class Clock:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.training.optimizer import LearningRate, build_optimizer, learning_rate
+from pipeline.training.step.optimizer import LearningRate, build_optimizer, learning_rate
 
 STEPS_PER_EPOCH = 4
 ROSE_TO_THE_END = {"learning_rate_schedule": "cosine", "warmup_epochs": 2.0}

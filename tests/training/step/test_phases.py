@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.config import Settings, settings_from
-from pipeline.training.models import base_of
+from pipeline.training.model.models import base_of
 from tests.training.small import BATCH, small
 
 FROZEN = 2 * 2

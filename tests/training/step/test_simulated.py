@@ -10,7 +10,7 @@ from pipeline.monitor import read
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result, training_folder
 from pipeline.training.job import run_job
-from pipeline.training.simulated import SimulatedSteps
+from pipeline.training.step.simulated import SimulatedSteps
 
 
 @pytest.mark.long

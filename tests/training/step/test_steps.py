@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from pipeline.config import settings_from
 from pipeline.errors import TrainingError
-from pipeline.training.loop import EpochLoop, NumberedBatch
-from pipeline.training.losses import Loss, cross_entropy
-from pipeline.training.steps import StepOptions, Steps
+from pipeline.training.model.losses import Loss, cross_entropy
+from pipeline.training.step.loop import EpochLoop, NumberedBatch
+from pipeline.training.step.steps import StepOptions, Steps
 from tests.training.small import BATCH, MIRRORED, TRAINED, Small, small
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HALF = settings_from({"precision": "mixed_float16"})
 TOO_LARGE = 2.0**60
 
@@ -206,7 +206,7 @@ import sys
 import tensorflow as tf
 [cpu] = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from tests.training.test_steps import assert_two_devices_take_parts
+from tests.training.step.test_steps import assert_two_devices_take_parts
 assert_two_devices_take_parts(sys.argv[1])
 """
 
