@@ -76,7 +76,7 @@ def table(contenders: Sequence[Contender]) -> list[str]:
 
 def seconds_of(name: str, count: int) -> float:
     """Return the seconds of a process that calls the function for `count` places."""
-    python = sys.executable if name in (PLAIN, "airflow") else str(PYTHON)
+    python = sys.executable if name in (PLAIN, "local") else str(PYTHON)
     with tempfile.TemporaryDirectory(prefix="tenfold-") as folder:
         begin = time.monotonic()
         subprocess.run([python, "-m", "benchmarks.engines", name, str(count), folder], check=True, capture_output=True)

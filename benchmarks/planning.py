@@ -126,7 +126,7 @@ def list_images(folder: Path, images: int) -> None:
     """Write the simulated rows, with one listing for each million."""
     folder_of_parts = snapshots_folder(settings_of(folder, images))
     (folder / "job.json").write_text(json.dumps({"images": images, "folder": str(folder_of_parts)}))
-    engine_named("airflow")(Task(list_range, {}), listing_paths(folder, images), ignore)
+    engine_named("local")(Task(list_range, {}), listing_paths(folder, images), ignore)
 
 
 def list_range(path: str) -> int:
@@ -154,7 +154,7 @@ def simulated(listing: Listing, numbers: range, count: int) -> Iterator[RawImage
 
 def sort(folder: Path, images: int) -> None:
     """Sort the parts of all listings."""
-    engine_named("airflow")(Task(sort_listing, {}), listing_paths(folder, images), ignore)
+    engine_named("local")(Task(sort_listing, {}), listing_paths(folder, images), ignore)
 
 
 def sort_listing(path: str) -> int:
@@ -186,7 +186,7 @@ def merge(folder: Path, images: int) -> None:
         nonlocal found
         found += rows
 
-    engine_named("airflow")(Task(merge_rows, {}), load_plan(Path((folder / "plan").read_text())).ranges, count)
+    engine_named("local")(Task(merge_rows, {}), load_plan(Path((folder / "plan").read_text())).ranges, count)
     if found != images:
         raise SystemExit(f"the plan files have {found:,} rows instead of {images:,}")
 

@@ -51,7 +51,7 @@ def _run_spark(arguments: list[str], environment: Mapping[str, str]) -> None:
     except ImportError as error:
         raise SettingsError(
             "engine=spark needs the package apache-airflow-providers-apache-spark, which is not installed on this "
-            "worker: install it, as docs/how-to/engines.md shows, or set engine=airflow"
+            "worker: install it, as docs/how-to/engines.md shows, or set engine=local"
         ) from error
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
@@ -80,7 +80,7 @@ def _run_spark(arguments: list[str], environment: Mapping[str, str]) -> None:
     except FileNotFoundError as error:
         raise SettingsError(
             "engine=spark needs the program spark-submit in the PATH of this worker: install Spark, or set "
-            "engine=airflow"
+            "engine=local"
         ) from error
     except BaseException:  # For example, the time limit of the task.
         hook.on_kill()
@@ -92,7 +92,7 @@ def _run_beam(arguments: list[str], environment: Mapping[str, str]) -> None:
     if not Path(python).is_file():
         raise SettingsError(
             f"engine=beam needs an environment with Beam on this worker: set {PYTHON} to its Python, as "
-            f"docs/how-to/engines.md shows, or set engine=airflow; got {python!r}"
+            f"docs/how-to/engines.md shows, or set engine=local; got {python!r}"
         )
     process = subprocess.Popen(
         [python, "-m", "pipeline", *arguments],

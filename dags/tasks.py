@@ -83,7 +83,7 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
         snapshot = str(join(settings_from(settings), ranges))
         if for_training:
             require_trainable(settings_from(settings), place_of(snapshot))
-    is_mapped = settings["engine"] == "airflow"
+    is_mapped = settings["engine"] == "local"
     # Another engine balances its own tasks, so these may be small.
     of_plan = settings if is_mapped else {**settings, "shards_per_task": 1}
     path = make_plan(settings_from(of_plan), place_of(snapshot), ask_later)
@@ -109,7 +109,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
     from pipeline.sharding.write import write_range
     from pipeline.system.progress import progress
 
-    if (engine := settings["engine"]) != "airflow":
+    if (engine := settings["engine"]) != "local":
         from dags.engines import write_with_engine
 
         get_current_context()["shards"] = f"all, with {engine}"
@@ -133,7 +133,7 @@ def copy(plan_file: str, settings: dict[str, Any]) -> None:
     from pipeline.sharding.publish import copy_range, copy_size
     from pipeline.system.progress import progress
 
-    if settings["engine"] != "airflow":
+    if settings["engine"] != "local":
         from pipeline.build import copy_planned
         from pipeline.sharding.plan_files import load_plan
 

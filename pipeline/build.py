@@ -68,7 +68,7 @@ def build_input(settings: Settings) -> dict[str, str]:
     Raises:
         SettingsError: If the model, or a setting of the training, does not fit the images.
     """
-    settings = settings.model_copy(update={"engine": "airflow"})  # A comparison measures this machine.
+    settings = settings.model_copy(update={"engine": "local"})  # A comparison measures this machine.
     ask, snapshot = ask_terminal(), extract(settings)
     require_trainable(settings, snapshot)
     dataset = publish(write_shards(settings, snapshot, ask), settings, ask)["dataset"]
@@ -89,7 +89,7 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     if not ranges:  # The dataset is complete.
         return
     images = sum(load_range(place_of(path)).images for path in ranges)
-    is_here = settings.engine == "airflow"
+    is_here = settings.engine == "local"
     engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
     # The person who starts this process is its administrator. A cluster may have another administrator.
     function = write_plan_file if is_here else write_allowed_plan_file

@@ -425,13 +425,13 @@ class Settings(BaseModel):
         description="Number of shards that one mapped Airflow task writes.",
     )
 
-    engine: Annotated[Literal["airflow", "spark", "beam"], Decides.NOTHING, UsedBy.BUILD] = Field(
-        "airflow",
+    engine: Annotated[Literal["local", "spark", "beam"], Decides.NOTHING, UsedBy.BUILD] = Field(
+        "local",
         title="Engine",
         json_schema_extra=SHARDS,
-        description="Program that writes the shards. airflow: mapped tasks in a DAG, or all cores of this machine on "
-        "the command line. spark: Apache Spark, on this machine or on a cluster. beam: Apache Beam, on this machine or "
-        "on Dataflow. A comparison of inputs always uses airflow.",
+        description="Program that writes the shards. local: processes of this machine, which Airflow starts as mapped "
+        "tasks in a DAG. spark: Apache Spark, on this machine or on a cluster. beam: Apache Beam, on this machine or "
+        "on Dataflow. A comparison of inputs always uses local.",
     )
 
     validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint()] = Field(
@@ -1077,6 +1077,13 @@ class Settings(BaseModel):
         if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):
             raise ValueError("must be a local path or gs://bucket/prefix")
         return str(BucketPath.of(value)) if is_bucket(value) else _absolute(value, " or gs://bucket/prefix")
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _refuse_old_name(cls, value: Any) -> Any:
+        if value == "airflow":
+            raise ValueError("must be local, which airflow is called now")
+        return value
 
     @field_validator("list_encoding")
     @classmethod

@@ -16,7 +16,7 @@ from pipeline.errors import SettingsError
 from pipeline.system.progress import Advance
 
 ENGINES = {
-    "airflow": "pipeline.engines.local",  # On the command line. In a DAG, Airflow maps the tasks itself.
+    "local": "pipeline.engines.local",  # In a DAG, Airflow maps the tasks itself.
     "spark": "pipeline.engines.spark",
     "beam": "pipeline.engines.beam",
 }
@@ -58,5 +58,5 @@ def engine_named(name: str) -> Engine:
             raise
         raise SettingsError(
             f"engine={name} needs the package {error.name}, which is not installed here: run `make env-engines` and "
-            "start this command with .engines/bin/python, or set engine=airflow"
+            "start this command with .engines/bin/python, or set engine=local"
         ) from error

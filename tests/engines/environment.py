@@ -13,7 +13,7 @@ PYTHON = ROOT / ".engines" / "bin" / "python"
 
 def python_of(engine: str) -> str:
     """Return the Python that has the package of an engine. Skip the test if it is not installed."""
-    if engine == "airflow":
+    if engine == "local":
         return sys.executable
     if not PYTHON.exists():
         pytest.skip("the packages of the engines are missing: run `make env-engines`")

@@ -17,7 +17,7 @@ from tests.engines.cases import COUNT
 from tests.engines.environment import python_of
 
 PLACES = 12
-HERE = "airflow"
+HERE = "local"
 """This engine needs no package, and its tests take seconds."""
 
 

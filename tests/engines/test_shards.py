@@ -39,7 +39,7 @@ class Builds:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(jpeg(number, (320, 240)))
         # One process lists the source and the default engine writes the shards. Otherwise, the engine does both.
-        self.expected = self.built("airflow", "expected", {"TENFOLD_RANGE_IMAGES": str(images)})
+        self.expected = self.built("local", "expected", {"TENFOLD_RANGE_IMAGES": str(images)})
 
     def start(self, engine: str, name: str, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
         """Start a build in the workspace `name`."""
