@@ -52,7 +52,7 @@ def build(settings: dict[str, Any]) -> dict[str, str]:
 
     *A failure* comes from the source or from the data gate; the message names it. Clear this task after the repair.
     """
-    from pipeline.build import build_input
+    from pipeline.stages.build import build_input
 
     get_current_context()["prepare"] = settings["prepare"]
     return build_input(settings_from(settings))

@@ -26,8 +26,8 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
     with another value.
     """
-    from pipeline.extraction import divide, list_all
     from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.stages.extract import divide, list_all
 
     context = get_current_context()
     run = context["dag_run"]
@@ -57,7 +57,7 @@ def extract_range(range_file: str) -> None:
     *A failure*: an image cannot be read, or changed meanwhile. The message names it. Clear this task: the other ranges
     are kept.
     """
-    from pipeline.extraction import describe_range, list_range_file
+    from pipeline.stages.extract import describe_range, list_range_file
     from pipeline.system.progress import progress
 
     get_current_context()["keys"] = describe_range(range_file)
@@ -74,10 +74,10 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     *A failure* comes from the data gate (validation images that are also in training, classes out of balance): repair
     the source, or change the threshold that the message names.
     """
-    from pipeline.extraction import join
     from pipeline.gate.decide import ask_later
     from pipeline.runs.launch import require_trainable
     from pipeline.sharding.plan_files import load_plan, make_plan
+    from pipeline.stages.extract import join
 
     if ranges:
         snapshot = str(join(settings_from(settings), ranges))
@@ -134,8 +134,8 @@ def copy(plan_file: str, settings: dict[str, Any]) -> None:
     from pipeline.system.progress import progress
 
     if settings["engine"] != "local":
-        from pipeline.build import copy_planned
         from pipeline.sharding.plan_files import load_plan
+        from pipeline.stages.build import copy_planned
 
         get_current_context()["shards"] = "all"
         copy_planned(load_plan(place_of(plan_file)))
@@ -157,11 +157,11 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     count that does not add up, or from labels that a person released in the meantime. For the last two, clear
     `shard.plan` and all tasks after it.
     """
-    from pipeline.build import summary
     from pipeline.report import write_card
     from pipeline.sharding.approval import answers
     from pipeline.sharding.plan_files import load_plan
     from pipeline.sharding.publish import commit as commit_dataset
+    from pipeline.stages.build import summary
 
     dataset = commit_dataset(place_of(plan_file), settings_from(settings), write_card, answers(place_of(plan_file)))
     published = summary(load_plan(place_of(plan_file)), dataset)

@@ -170,20 +170,20 @@ def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
 
 
 def _extract(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.extraction import extract
+    from pipeline.stages.extract import extract
 
     return {"snapshot": str(extract(_settings(options)))}
 
 
 def _shard(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.build import write_shards
     from pipeline.gate.decide import ask_terminal
+    from pipeline.stages.build import write_shards
 
     return {"plan": str(write_shards(_settings(options), _file("snapshot", options.snapshot), ask_terminal()))}
 
 
 def _write(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.build import write_planned
+    from pipeline.stages.build import write_planned
 
     plan = _file("plan", options.plan)
     write_planned(plan, _settings(options))
@@ -191,14 +191,14 @@ def _write(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _upload(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.build import publish
     from pipeline.gate.decide import ask_terminal
+    from pipeline.stages.build import publish
 
     return publish(_file("plan", options.plan), _settings(options), ask_terminal())
 
 
 def _build(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.build import build
+    from pipeline.stages.build import build
 
     return build(_settings(options))
 
@@ -277,11 +277,11 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
-    from pipeline.build import publish, write_shards
     from pipeline.engines import engine_named
-    from pipeline.extraction import extract
     from pipeline.gate.decide import ask_terminal
     from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.stages.build import publish, write_shards
+    from pipeline.stages.extract import extract
 
     engine_named(settings.engine)
     # What a training would refuse is refused here, before hours of sharding.
@@ -294,8 +294,8 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _compare_inputs(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.build import build_input
     from pipeline.report import write_inputs_page
+    from pipeline.stages.build import build_input
     from pipeline.tuning.contenders import dataset_settings
     from pipeline.tuning.measure import (
         comparison_of,

@@ -50,7 +50,7 @@ GROUPS = {
     "dags": Group(("tests/dags/",)),
     "data": Group(tuple(f"tests/{room}/" for room in _OF_DATA), environments=("env-readers",)),
     "engines": Group(("tests/engines/", "tests/dags/test_engines.py"), environments=("env-engines",)),
-    "faults": Group(("tests/test_", "tests/storage/")),
+    "faults": Group(("tests/test_", "tests/stages/", "tests/storage/")),
     "input": Group(("tests/input/",)),
     "monitor": Group(("tests/monitor/", "tests/tuning/")),
     "pages": Group(("tests/plugins/", "tests/report/", "tests/watch/")),

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from pipeline import storage
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
@@ -23,6 +22,7 @@ from pipeline.snapshot import raw_image as raw
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.sources import Found, Listed, Skipped, folder
+from pipeline.stages.build import build
 from pipeline.system import os_errors
 from tests.conftest import MakeImages, jpeg
 from tests.published import changed

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from pipeline.build import build, build_dataframe
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.verify import verify
@@ -21,6 +20,7 @@ from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.records.tfrecord import read_records
 from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.snapshot.part import PartLimits
+from pipeline.stages.build import build, build_dataframe
 from pipeline.tables.extract import list_table
 from pipeline.tables.samples import write_sample_table
 

@@ -10,7 +10,6 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
-from pipeline.extraction import extract
 from pipeline.gate.decide import Ask, ask_terminal
 from pipeline.plan.kinds import kind_named
 from pipeline.plan.ranges import load_range
@@ -21,6 +20,7 @@ from pipeline.sharding.plan_files import Plan, load_plan, make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
 from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
 from pipeline.snapshot.snapshot import load_snapshot
+from pipeline.stages.extract import extract
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance, progress

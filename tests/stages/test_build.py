@@ -16,7 +16,6 @@ import pytest
 from PIL import Image
 
 from pipeline.__main__ import main
-from pipeline.build import build, publish, write_shards
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import checksum, load, require_shards
 from pipeline.dataset.verify import verify
@@ -27,6 +26,7 @@ from pipeline.records import tfrecord
 from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.build import build, publish, write_shards
 from pipeline.storage import place_of
 from pipeline.storage.local import this_host
 from scripts.airflow.processes import alive
