@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline.__main__ import EXAMPLES, command_line
 from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy
+from pipeline.example_kinds import IMAGES, TABLE
 
 REFERENCE = Path(__file__).parent / "reference"
 SCHEMA = REFERENCE / "dataset.schema.json"
@@ -53,14 +54,13 @@ CHANGES = {
     Decides.TRAINING: "the identity of the training",
     Decides.DATASET | Decides.TRAINING: "the version of the dataset, and the identity of the training",
 }
-ANY_KIND = OnlyFor.IMAGES | OnlyFor.TABLES
 DAGS = {
-    "image_training": (OnlyFor.IMAGES, UsedBy.BUILD | UsedBy.TRAIN),
-    "tabular_training": (OnlyFor.TABLES, UsedBy.BUILD | UsedBy.TRAIN),
-    "image_dataset": (OnlyFor.IMAGES, UsedBy.BUILD),
-    "tabular_dataset": (OnlyFor.TABLES, UsedBy.BUILD),
-    "retrain": (ANY_KIND, UsedBy.TRAIN | UsedBy.RETRAIN),
-    "input_comparison": (OnlyFor.IMAGES, UsedBy.BUILD | UsedBy.TRAIN | UsedBy.COMPARE),
+    "image_training": ((IMAGES,), UsedBy.BUILD | UsedBy.TRAIN),
+    "tabular_training": ((TABLE,), UsedBy.BUILD | UsedBy.TRAIN),
+    "image_dataset": ((IMAGES,), UsedBy.BUILD),
+    "tabular_dataset": ((TABLE,), UsedBy.BUILD),
+    "retrain": ((IMAGES, TABLE), UsedBy.TRAIN | UsedBy.RETRAIN),
+    "input_comparison": ((IMAGES,), UsedBy.BUILD | UsedBy.TRAIN | UsedBy.COMPARE),
 }
 """The kinds of examples and the stages of each DAG (dags/form.py)."""
 
@@ -122,8 +122,8 @@ def _marker(metadata: list[Any], kind: type[Any]) -> Any:
 
 def _dags(metadata: list[Any]) -> list[str]:
     """Return the DAGs whose forms have a setting."""
-    stages, kind = _marker(metadata, UsedBy), _marker(metadata, OnlyFor) or ANY_KIND
-    return [dag for dag, (kinds, of_dag) in DAGS.items() if kind & kinds and stages & of_dag]
+    stages, only = _marker(metadata, UsedBy), _marker(metadata, OnlyFor)
+    return [dag for dag, (kinds, of_dag) in DAGS.items() if (not only or only.kind in kinds) and stages & of_dag]
 
 
 def _allowed_by(metadata: list[Any]) -> str:

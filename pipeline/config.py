@@ -12,11 +12,12 @@ import pkgutil
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Flag, auto
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
@@ -24,6 +25,7 @@ from pydantic.config import JsonDict
 from pipeline import data_date as dates
 from pipeline.dataset_name import PATTERN, name_of_source, name_of_table
 from pipeline.errors import SettingsError
+from pipeline.example_kinds import IMAGES, KINDS, TABLE
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
@@ -85,6 +87,12 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 """A function of the user is written as package.module:function."""
 
 
+if TYPE_CHECKING:
+    _ExampleKind = str
+else:
+    _ExampleKind = Literal[tuple(KINDS)]
+
+
 class Decides(Flag):
     """What another value of a setting leads to."""
 
@@ -132,16 +140,12 @@ class AllowedBy(Flag):
     """Packages whose functions may run, instead of places."""
 
 
-class OnlyFor(Flag):
-    """Marks a setting that only one kind of examples uses. The forms of the DAGs for the other kind leave it out."""
+@dataclass(frozen=True)
+class OnlyFor:
+    """Marks a setting that only one kind of examples uses. The forms of the DAGs for other kinds leave it out."""
 
-    IMAGES = auto()
-    TABLES = auto()
-
-    @classmethod
-    def of(cls, example_kind: str) -> "OnlyFor":
-        """Return the kind of a value of `example_kind`."""
-        return cls.TABLES if example_kind == "table" else cls.IMAGES
+    kind: str
+    """A value of `example_kind`."""
 
 
 _Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy, OnlyFor)
@@ -179,8 +183,8 @@ class Settings(BaseModel):
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
 
-    example_kind: Annotated[Literal["images", "table"], Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
-        "images",
+    example_kind: Annotated[_ExampleKind, Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
+        IMAGES,
         title="Kind of examples",
         description="images: the source is a folder or a list of images. table: each row of the source (CSV, "
         "Parquet or TFRecord) is an example. Settings that only the other kind uses have no effect. A DAG sets the "
@@ -309,7 +313,7 @@ class Settings(BaseModel):
         description="The date for {date}, {hour} and so on in the source, in UTC. Empty: the date of the run.",
     )
 
-    source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         "auto",
         title="Source format",
         max_length=MAX_TEXT,
@@ -317,7 +321,7 @@ class Settings(BaseModel):
         description="Format of the source: the name of a file in pipeline/sources. auto detects the format.",
     )
 
-    key_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    key_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         "",
         title="Key column",
         max_length=MAX_TEXT,
@@ -327,7 +331,7 @@ class Settings(BaseModel):
     )
 
     table_task: Annotated[
-        Literal["auto", "classification", "regression"], Decides.DATASET, UsedBy.BUILD, OnlyFor.TABLES
+        Literal["auto", "classification", "regression"], Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE)
     ] = Field(
         "auto",
         title="Task",
@@ -336,7 +340,7 @@ class Settings(BaseModel):
         "value or a whole number with at most 20 different values, else a number. 1.0 is a whole number, too.",
     )
 
-    path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         "",
         title="Path column",
         max_length=MAX_TEXT,
@@ -381,7 +385,7 @@ class Settings(BaseModel):
         description="Text encoding of a list or table in CSV or TSV.",
     )
 
-    group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         "",
         title="Group pattern",
         max_length=MAX_TEXT,
@@ -400,7 +404,7 @@ class Settings(BaseModel):
         "gets the next id, and ids never change.",
     )
 
-    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         False,
         title="Crop to bounding box",
         json_schema_extra=SOURCE,
@@ -453,7 +457,7 @@ class Settings(BaseModel):
         "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
-    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         50.0,
         title="Maximum image size (megapixels)",
         gt=0,
@@ -462,7 +466,7 @@ class Settings(BaseModel):
         description="An image with more megapixels is rejected when its header is read, before it can fill the memory.",
     )
 
-    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         256.0,
         title="Maximum file size (MB)",
         gt=0,
@@ -471,7 +475,7 @@ class Settings(BaseModel):
         description="Larger files are rejected without being read.",
     )
 
-    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = (
+    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = (
         Field(
             "strict",
             title="Image check",
@@ -482,7 +486,7 @@ class Settings(BaseModel):
     )
 
     prepare: Annotated[
-        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES
+        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)
     ] = Field(
         "keep",
         title="Image preparation",
@@ -492,7 +496,7 @@ class Settings(BaseModel):
         "but takes more disk space.",
     )
 
-    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         256,
         title="Prepared image size",
         ge=16,
@@ -501,7 +505,7 @@ class Settings(BaseModel):
         description="Shorter side of prepared images in pixels. Smaller images are not resized.",
     )
 
-    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         "model_garden",
         title="Feature keys",
         json_schema_extra=SHARDS,
@@ -509,7 +513,7 @@ class Settings(BaseModel):
         "image, height, width, channels, class (the id) and label (the name).",
     )
 
-    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         None,
         title="Label offset",
         ge=0,
@@ -526,7 +530,7 @@ class Settings(BaseModel):
         description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
     )
 
-    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         False,
         title="Near-duplicate detection",
         json_schema_extra=GATE,
@@ -622,7 +626,7 @@ class Settings(BaseModel):
         "0.1 is a small drift, 0.25 a large one.",
     )
 
-    on_columns: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    on_columns: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         "fail",
         title="Action on changed columns",
         json_schema_extra=GATE,
@@ -630,7 +634,7 @@ class Settings(BaseModel):
         "limit below.",
     )
 
-    max_changed_columns: Annotated[int, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    max_changed_columns: Annotated[int, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         0,
         title="Maximum changed columns",
         ge=0,
@@ -638,7 +642,7 @@ class Settings(BaseModel):
         description="Number of columns of the previous version that may be missing or have another type.",
     )
 
-    on_new_values: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    on_new_values: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         "continue",
         title="Action on new values",
         json_schema_extra=GATE,
@@ -646,7 +650,7 @@ class Settings(BaseModel):
         "is above the limit below, in any column.",
     )
 
-    max_new_values_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    max_new_values_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         0.0,
         title="Maximum fraction of new values",
         ge=0,
@@ -655,14 +659,14 @@ class Settings(BaseModel):
         description="Share of the training rows that may have a text that the previous version did not have.",
     )
 
-    on_mean: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    on_mean: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         "continue",
         title="Action on drifted means",
         json_schema_extra=GATE,
         description="What happens if the mean of a column of numbers moved by more than the limit below.",
     )
 
-    max_mean_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    max_mean_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         0.25,
         title="Maximum drift of a mean",
         ge=0,
@@ -690,7 +694,7 @@ class Settings(BaseModel):
         description="Number of the newest partitions (dates) of a dataset name that a retraining uses as one dataset.",
     )
 
-    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         96,
         title="Image size",
         ge=32,
@@ -709,7 +713,7 @@ class Settings(BaseModel):
         "value makes another training on the same dataset.",
     )
 
-    weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES, OnlyFor.IMAGES] = Field(
+    weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES, OnlyFor(IMAGES)] = Field(
         "",
         title="Pretrained weights",
         max_length=MAX_PLACE,
@@ -728,7 +732,7 @@ class Settings(BaseModel):
         "350 bytes that TensorFlow needs beside its content.",
     )
 
-    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = (
+    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = (
         Field(
             "random",
             title="Training crop",
@@ -740,7 +744,7 @@ class Settings(BaseModel):
         )
     )
 
-    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         0.25,
         title="Minimum crop area",
         gt=0,
@@ -751,11 +755,11 @@ class Settings(BaseModel):
         ),
     )
 
-    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         True, title="Horizontal flip", json_schema_extra=TRAINING, description="Mirror half of the training images."
     )
 
-    color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         0.0,
         title="Color jitter",
         ge=0,
@@ -773,7 +777,7 @@ class Settings(BaseModel):
         "frequent classes not in every epoch. Not for images with several labels, and not for tables.",
     )
 
-    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         "auto",
         title="Image cache",
         json_schema_extra=TRAINING,
@@ -882,7 +886,7 @@ class Settings(BaseModel):
         "many small layers. The first step takes up to a few minutes longer.",
     )
 
-    freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         0,
         title="Frozen epochs",
         ge=0,
@@ -1288,15 +1292,15 @@ def settings_used_by(stages: UsedBy) -> list[str]:
     return [name for name, users in declared(UsedBy).items() if users & stages]
 
 
-def settings_for(kind: OnlyFor, names: Iterable[str]) -> list[str]:
+def settings_for(kind: str, names: Iterable[str]) -> list[str]:
     """Return those of some settings that a kind of examples uses."""
     only = declared(OnlyFor)
-    return [name for name in names if only.get(name, kind) == kind]
+    return [name for name in names if name not in only or only[name].kind == kind]
 
 
 def settings_in_fingerprint(settings: Settings) -> dict[str, Any]:
     """Return the settings whose values are in a dataset's fingerprint: those that its kind of examples uses."""
-    names = settings_for(OnlyFor.of(settings.example_kind), declared(InFingerprint))
+    names = settings_for(settings.example_kind, declared(InFingerprint))
     # With prepare=keep, prepare_size has no effect, and the same bytes must have the same version.
     return {name: getattr(settings, name) for name in names if name != "prepare_size" or settings.prepare != "keep"}
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.plan.kinds import kind_of
 from pipeline.plan.merge import Line, Piece, merged_lines, read_sorted
 from pipeline.plan.sort import (
     KINDS,
@@ -73,7 +72,7 @@ class Order:
         classes: Number of images of each split by their first label.
     """
 
-    def __init__(self, snapshot: Snapshot, rule: SplitRule) -> None:
+    def __init__(self, snapshot: Snapshot, rule: SplitRule, nouns: str = "examples") -> None:
         self.rule = rule
         self.parts = snapshot.parts
         self.first_numbers = np.cumsum([0, *(part.listed for part in self.parts[:-1])])
@@ -82,7 +81,7 @@ class Order:
         sections: list[tuple[str, _Section]] = []
         classes: dict[tuple[str, int | None], Counter[str]] = {}
         descriptions = ordered_map(partial(load_sorted_part, rule=rule), self.parts, READERS)
-        with progress("plan", snapshot.listed, kind_of(snapshot).nouns) as advance:
+        with progress("plan", snapshot.listed, nouns) as advance:
             for part, found in zip(self.parts, descriptions, strict=True):
                 described = found or sorted_part(part, rule)
                 self.compared.append(described.compared)

@@ -17,7 +17,7 @@ from pipeline.storage import Place
 WRITER_VERSION = 3
 """Increase this if the same images with the same codecs would give other bytes. All datasets then get new versions."""
 
-PLAN_FORMAT = 3
+PLAN_FORMAT = 4
 """The format of plan files and of the whole plan, `plan.json`."""
 PLAN_AGAIN = "run the `shard` stage again, from its plan (in Airflow: clear `shard.plan` and all tasks after it)"
 """What to do about a plan that cannot be used."""
@@ -37,6 +37,8 @@ class RangePlan:
     """The first line of a plan file."""
 
     version: str
+    kind: str
+    """The kind of examples."""
     origin: Origin
     labels: list[str]
     texts: dict[str, str]

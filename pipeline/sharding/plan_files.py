@@ -45,6 +45,8 @@ class Plan:
     """What to write for a version of a dataset, or that this version is complete."""
 
     version: str
+    kind: str
+    """The kind of examples."""
     dataset_name: str
     dataset: str
     """Folder in which the version is published."""
@@ -160,6 +162,7 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
     """Return the plan of a dataset that is complete."""
     return Plan(
         version=version,
+        kind=snapshot.kind,
         dataset_name=settings.dataset_name,
         dataset=str(dataset_folder(settings, version)),
         written=str(shards_folder(settings, version)),
@@ -219,7 +222,7 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
 
 
 def _order(snapshot: Snapshot, settings: Settings) -> Order:
-    order = Order(snapshot, SplitRule.of(settings))
+    order = Order(snapshot, SplitRule.of(settings), kind_of(snapshot).nouns)
     if not order.images[TRAIN]:
         kind = kind_of(snapshot)
         others = ", ".join(f"{count} for {split}" for split, count in order.images.items() if count)
@@ -258,6 +261,7 @@ def _write_plan_files(
     for of_range, pieces in zip(ranges, _pieces(order, ranges), strict=True):
         header = RangePlan(
             version=whole_plan.version,
+            kind=snapshot.kind,
             origin=snapshot.origin,
             labels=whole_plan.labels,
             texts=snapshot.texts,
@@ -299,10 +303,10 @@ def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:
     return RecordFormat(
         feature_keys=settings.feature_keys,
         # In the records of ImageNet, 0 is by convention the background, and classes begin at 1.
-        label_offset=int(snapshot.kind == "imagenet") if offset is None else offset,
+        label_offset=int(snapshot.source_kind == "imagenet") if offset is None else offset,
         pixels="raw" if settings.prepare == "raw" else "encoded",
         compression=settings.compression,
         multi_label=snapshot.multi_label,
         boxes=snapshot.has_boxes,
-        synsets=snapshot.kind == "imagenet" or bool(snapshot.texts),
+        synsets=snapshot.source_kind == "imagenet" or bool(snapshot.texts),
     )

@@ -351,7 +351,7 @@ def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:
         "features": kind.features(plan.records, plan.table),
         "source": {
             "uri": snapshot.source_uri,
-            "kind": snapshot.kind,
+            "kind": snapshot.source_kind,
             "listed": snapshot.listed,
             "skipped": snapshot.skipped,
             "fingerprint": snapshot.fingerprint,
@@ -359,6 +359,7 @@ def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:
         "settings": plan.settings,
         "software": {**codecs, "google-crc32c": installed_version("google-crc32c")},
         "table": plan.table,
+        "kind": plan.kind,
     }
 
 

@@ -254,6 +254,7 @@ def _joined(
         software={},
         window=dict(partitions),
         table=table,
+        kind=longest.kind,
     )
 
 

@@ -18,11 +18,12 @@ import google_crc32c
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import BadInput, FileSystemError, SourceError
+from pipeline.example_kinds import IMAGES
 from pipeline.images.rejection import why_unread
 from pipeline.preflight import preflight
 from pipeline.snapshot.fetch import fetch_images
 from pipeline.snapshot.groups import with_groups
-from pipeline.snapshot.listing import RANGES, Listing, changed_source, listings_of, merged
+from pipeline.snapshot.listing import RANGES, Listing, changed_source, listings_of, merged, snapshot_of
 from pipeline.snapshot.part import PART_LIMITS, Part, PartLimits, blocks_of, rows_of, write_parts
 from pipeline.snapshot.raw_image import Origin, RawImage, key_bytes, read_raw
 from pipeline.snapshot.skipped import suffix_counts
@@ -149,25 +150,14 @@ def _require_images(settings: Settings, listing: Listing) -> None:
 
 
 def _snapshot(settings: Settings, started_ns: int, listing: Listing) -> Snapshot:
-    return Snapshot(
+    return snapshot_of(
+        listing,
         source_uri=settings.source_uri,
         origin=_origin_of(settings, listing),
-        # With `auto`, the settings do not name the kind.
-        kind=find_source(settings.source, settings.source_kind).__name__.rpartition(".")[2],
-        parts=listing.parts,
+        kind=IMAGES,
+        # With `auto`, the settings do not name the kind of source.
+        source_kind=find_source(settings.source, settings.source_kind).__name__.rpartition(".")[2],
         started_ns=started_ns,
-        fingerprint=listing.fingerprint,
-        listed=listing.listed,
-        bytes=listing.bytes,
-        labels=list(dict.fromkeys([*listing.stated_labels, *listing.classes])),
-        stated_labels=listing.stated_labels,
-        texts=listing.texts,
-        classes=dict(sorted(listing.classes.items())),
-        multi_label=listing.multi_label,
-        has_boxes=listing.has_boxes,
-        box_labels=sorted(set(listing.box_labels) - {*listing.stated_labels, *listing.classes}),
-        skipped=listing.skipped.reasons_in_order(),
-        skipped_suffixes=listing.skipped.suffixes_in_order(),
     )
 
 

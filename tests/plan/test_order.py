@@ -40,7 +40,8 @@ def snapshot_of(rows: Sequence[RawImage], folder: Path, limits: PartLimits) -> S
     return Snapshot(
         source_uri="/nowhere",
         origin=Origin(str(folder)),
-        kind="folder",
+        kind="images",
+        source_kind="folder",
         parts=list(write_parts(blocks_of(ordered), folder, limits)),
         started_ns=0,
         fingerprint="f",

@@ -38,7 +38,7 @@ rows = (
 )
 labels = [f"c{number}" for number in range(10)]
 snapshot = Snapshot(
-    source_uri="/nowhere", origin=Origin("/nowhere"), kind="folder",
+    source_uri="/nowhere", origin=Origin("/nowhere"), kind="images", source_kind="folder",
     parts=list(write_parts(blocks_of(rows), root, PartLimits(10_000))), started_ns=0,
     fingerprint="f", listed=count, bytes=1000 * count, labels=labels, stated_labels=[], texts={},
     classes=dict.fromkeys(labels, count // 10), multi_label=False, has_boxes=False, box_labels=[],

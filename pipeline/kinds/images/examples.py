@@ -58,7 +58,7 @@ class ImageSums(Sums):
         }
 
 
-class ExamplesOfKind:
+class ImageExamples:
     """The images of one plan file."""
 
     def __init__(self, range_plan: RangePlan) -> None:

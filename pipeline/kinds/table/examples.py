@@ -42,7 +42,7 @@ class TableSums(Sums):
         }
 
 
-class ExamplesOfKind:
+class RowExamples:
     """The rows of one plan file."""
 
     def __init__(self, range_plan: RangePlan) -> None:
