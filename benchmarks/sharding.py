@@ -199,7 +199,7 @@ def our_contender(title: str, images: Images, parameters: dict[str, Any], proces
         writer="tenfold",
         python=Path(sys.executable),
         jobs=[job_file({"range": str(path)}) for path in ranges],
-        images=sum(load_range(path).images for path in ranges),
+        images=sum(load_range(path).examples for path in ranges),
         makes=[Path(plan.written), ranges[0].parent.parent / "results"],
     )
 

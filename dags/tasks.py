@@ -117,7 +117,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
         return
     _name_after_range(plan_file)
     range_plan = load_range(place_of(plan_file))
-    with progress("shard", range_plan.images, kind_of(range_plan).nouns) as advance:
+    with progress("shard", range_plan.examples, kind_of(range_plan).nouns) as advance:
         write_range(place_of(plan_file), advance)
 
 

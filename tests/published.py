@@ -23,7 +23,7 @@ from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.snapshot.raw_image import RawImage, from_line
+from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.storage import Place, place_of
 from tests.conftest import jpeg
 
@@ -147,7 +147,7 @@ def planned(settings: Settings, ask: Ask | None = None) -> tuple[Place, list[Pla
     return plan_path, [place_of(path) for path in load_plan(plan_path).ranges]
 
 
-def rows_of_plan(path: Place) -> list[RawImage]:
+def rows_of_plan(path: Place) -> list[RawExample]:
     """Return the rows of a plan file, in the order of its shards."""
     with path.open("rb") as file:
         file.readline()

@@ -18,7 +18,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
 from pipeline.gate.decide import notices
-from pipeline.snapshot import raw_image as raw
+from pipeline.snapshot import raw_example as raw
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.sources import Found, Listed, Skipped, folder

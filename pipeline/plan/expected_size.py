@@ -8,7 +8,7 @@ from pipeline.errors import SourceError
 from pipeline.images.examine import Rules, UsableImage, examine
 from pipeline.plan.order import Order
 from pipeline.snapshot.part import TRAIN
-from pipeline.snapshot.raw_image import RawImage, why_unread
+from pipeline.snapshot.raw_example import RawExample, why_unread
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 from pipeline.storage import Place, nearest
@@ -43,7 +43,7 @@ def log_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> Non
         _log.warning("%s has %.1f GB left, but the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
 
 
-def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:
+def _prepared_bytes(reader: RawReader, row: RawExample, rules: Rules) -> int:
     """Return the size of an image in its record, 0 if it cannot be used."""
     if why_unread(row, reader.origin):
         return 0

@@ -1,7 +1,7 @@
 """Snapshot -> plan files. They decide everything; writing shards only follows them.
 
-One task reads one plan file, whatever the number of images. Its first line describes the shards. Each further line is a
-piece of a sorted part of the snapshot. The task merges the pieces into the rows of its shards.
+One task reads one plan file, whatever the number of examples. Its first line describes the shards. Each further line is
+a piece of a sorted part of the snapshot. The task merges the pieces into the rows of its shards.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ class Plan:
     settings: dict[str, Any]
     """The settings that decide the bytes."""
     quality: dict[str, Any]
-    """The facts about all images that are known before one is written."""
+    """The facts about all examples that are known before one is written."""
     complete: bool
     """Whether the dataset is committed already. If so, `ranges` is empty."""
     ranges: list[str]
@@ -76,15 +76,15 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
 
     Returns the file of the whole plan. `ask` asks a person if the settings of the data gate say so.
 
-    Raises SourceError if no image is left for training, GateError if the images exceed a threshold, DatasetError if the
-    version is committed but lost a shard.
+    Raises SourceError if no example is left for training, GateError if the examples exceed a threshold, DatasetError if
+    the version is committed but lost a shard.
     """
     # A person is asked only once, even if another run adds labels and the plan is made again.
     ask = cache(ask) if ask else None
     snapshot = load_snapshot(snapshot_path)
     storage.sweep(snapshot_path.parent)  # A killed attempt may have been sorting a part.
     order = _order(snapshot, settings)
-    shards = plan.shard_counts(order.images, settings.train_shards, settings.num_training_servers)
+    shards = plan.shard_counts(order.examples, settings.train_shards, settings.num_training_servers)
     needed = _needed_labels(snapshot)
     if settings.label_map:
         labels = labels_of_file(Path(settings.label_map), needed)
@@ -92,7 +92,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
         labels = proposed_labels(name_folder(settings), needed)
     # The labels and their ids are part of the version, so they are proposed before and reserved later.
     version = version_of(snapshot, settings, labels, shards)
-    # This is saved for a version that exists, too: the date then has a newer listing of the same images.
+    # This is saved for a version that exists, too: the date then has a newer listing of the same examples.
     save_listed(settings, version, snapshot.started_ns)
     whole_plan = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):
@@ -106,7 +106,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     if whole_plan.in_label_map and not reserve_labels(name_folder(settings), labels, build):
         return make_plan(settings, snapshot_path, ask)
     _log_plan(snapshot, order, shards, version, settings)
-    specs = plan.shard_specs(order.images, shards, whole_plan.records.ending)
+    specs = plan.shard_specs(order.examples, shards, whole_plan.records.ending)
     ranges = list(_write_plan_files(settings, snapshot, whole_plan, order, specs))
     return _save_plan(settings, replace(whole_plan, complete=False, quality=quality, ranges=ranges))
 
@@ -143,7 +143,7 @@ def _is_complete(settings: Settings, version: str) -> bool:
 def _pass_gate(
     settings: Settings, snapshot: Snapshot, order: Order, whole_plan: Plan, ask: Ask | None
 ) -> dict[str, Any]:
-    """Return the facts about the images if the gate lets the run continue, before a label or a shard is written."""
+    """Return the facts about the examples if the gate lets the run continue, before a label or a shard is written."""
     before = last_version(name_folder(settings), but=whole_plan.version)
     with storage.write_whole(work_folder(settings, whole_plan.version) / DUPLICATES, synced=True) as file:
         quality = planned_facts(snapshot, order, file, labels=whole_plan.labels, before=before)
@@ -202,7 +202,8 @@ def load_plan(path: Place) -> Plan:
 def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_counts: dict[str, int]) -> str:
     """Return the fingerprint of everything that decides the bytes of a dataset, as 16 hexadecimal digits.
 
-    The codecs are part of it, because they decide which images are rejected, and encode the images that are converted.
+    The codecs are part of it, because they decide which examples are rejected, and encode the examples that are
+    converted.
     """
     kind = kind_of(snapshot)
     content = {
@@ -223,9 +224,9 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
 
 def _order(snapshot: Snapshot, settings: Settings) -> Order:
     order = Order(snapshot, SplitRule.of(settings), kind_of(snapshot).nouns)
-    if not order.images[TRAIN]:
+    if not order.examples[TRAIN]:
         kind = kind_of(snapshot)
-        others = ", ".join(f"{count} for {split}" for split, count in order.images.items() if count)
+        others = ", ".join(f"{count} for {split}" for split, count in order.examples.items() if count)
         raise SourceError(
             f"no {kind.noun} of {settings.source_uri!r} is left for training ({others}): add {kind.nouns} for "
             f"training, or make the groups smaller, because all {kind.nouns} of a group are in the same split"
@@ -238,15 +239,15 @@ def _log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], versi
     for split, shards in counts.items():
         _log.info(
             "version %s: writing %d %s %s into %d shards",
-            *(version, order.images[split], split, kind.nouns, shards),
+            *(version, order.examples[split], split, kind.nouns, shards),
         )
     rules = kind.rules(settings)
     total = expected_bytes(snapshot, order, rules)
     log_size(total, snapshot, shards_folder(settings, version), rules.prepare)
-    train_bytes = total * order.images[TRAIN] // snapshot.listed
+    train_bytes = total * order.examples[TRAIN] // snapshot.listed
     for advice in (
         plan.size_advice(train_bytes, settings.train_shards),
-        plan.empty_shards_advice(order.images[TRAIN], settings.train_shards),
+        plan.empty_shards_advice(order.examples[TRAIN], settings.train_shards),
         plan.near_duplicates_advice(snapshot.listed) if rules.perceptual_hash else "",
     ):
         if advice:
@@ -287,7 +288,7 @@ def _pieces(order: Order, ranges: Sequence[Sequence[ShardSpec]]) -> Iterator[lis
     splits = dict.fromkeys(spec.split for of_range in ranges for spec in of_range)
     of_splits = []
     for split in splits:
-        images = (sum(spec.images for spec in of_range if spec.split == split) for of_range in ranges)
+        images = (sum(spec.examples for spec in of_range if spec.split == split) for of_range in ranges)
         of_splits.append(order.pieces(split, [0, *accumulate(images)]))
     for of_range in zip(*of_splits, strict=True):
         yield list(chain.from_iterable(of_range))

@@ -10,7 +10,7 @@ from pipeline import storage
 from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
-from pipeline.snapshot.raw_image import Origin, RawImage, key_bytes
+from pipeline.snapshot.raw_example import Origin, RawExample, key_bytes
 from pipeline.snapshot.skipped import SkippedFiles
 from pipeline.snapshot.snapshot import Snapshot
 from pipeline.sources import MISSING, Classes
@@ -63,7 +63,7 @@ class Listing:
         """Take the labels whose order the source states, and their texts."""
         self.stated_labels, self.texts = list(classes.names), dict(classes.texts)
 
-    def add(self, row: RawImage) -> None:
+    def add(self, row: RawExample) -> None:
         """Add one row to the sums."""
         self.listed += 1
         self.first = self.first or row.key

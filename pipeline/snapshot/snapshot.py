@@ -7,7 +7,7 @@ from typing import Any
 from pipeline import storage
 from pipeline.errors import SettingsError, require_format
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
-from pipeline.snapshot.raw_image import Origin
+from pipeline.snapshot.raw_example import Origin
 from pipeline.storage import Place
 
 

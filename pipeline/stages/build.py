@@ -88,7 +88,7 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     ranges = load_plan(plan_path).ranges
     if not ranges:  # The dataset is complete.
         return
-    images = sum(load_range(place_of(path)).images for path in ranges)
+    images = sum(load_range(place_of(path)).examples for path in ranges)
     is_here = settings.engine == "local"
     engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
     # The person who starts this process is its administrator. A cluster may have another administrator.

@@ -16,7 +16,7 @@ from pipeline.errors import SourceError
 from pipeline.example_kinds import TABLE
 from pipeline.snapshot.listing import Listing, snapshot_of
 from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
-from pipeline.snapshot.raw_image import Origin
+from pipeline.snapshot.raw_example import Origin
 from pipeline.snapshot.snapshot import save_snapshot, skipped_path
 from pipeline.storage import Place
 from pipeline.system.malloc import keep_large_blocks

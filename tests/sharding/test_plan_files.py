@@ -28,12 +28,12 @@ from pathlib import Path
 from pipeline.config import settings_from
 from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.snapshot.part import PartLimits, blocks_of, write_parts
-from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot
 
 root, count = Path(sys.argv[1]), int(sys.argv[2])
 rows = (
-    RawImage(f"c{number % 10}/{number:08d}.jpg", [f"c{number % 10}"], "", 1000, 0, "", [], 1)
+    RawExample(f"c{number % 10}/{number:08d}.jpg", [f"c{number % 10}"], "", 1000, 0, "", [], 1)
     for number in range(count)
 )
 labels = [f"c{number}" for number in range(10)]
@@ -64,9 +64,9 @@ def test_memory_of_planning_does_not_grow_with_the_images(tmp_path: Path):
         done = subprocess.run(arguments, capture_output=True, text=True, check=True)
         peak, *ranges = done.stdout.splitlines()
         assert len(ranges) == 13
-        assert sum(load_range(Path(path)).images for path in ranges) == count
+        assert sum(load_range(Path(path)).examples for path in ranges) == count
         for path in ranges:
-            assert len(rows_of_plan(Path(path))) == load_range(Path(path)).images
+            assert len(rows_of_plan(Path(path))) == load_range(Path(path)).examples
         peaks.append(float(peak))
     assert (peaks[1] - peaks[0]) * 2**20 < 40 * (IMAGES[1] - IMAGES[0])
 

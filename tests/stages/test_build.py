@@ -231,7 +231,7 @@ def test_write_range_writes_only_missing_shards(settings: Settings):
     victim.unlink()
     counted: list[int] = []
     write_range(ranges[0], counted.append)
-    assert sum(counted) == load_range(ranges[0]).images
+    assert sum(counted) == load_range(ranges[0]).examples
     again = writes(written)
     assert {path for path in written if again[path] != written[path]} == {victim}
 

@@ -15,7 +15,7 @@ from pipeline.plan.examples import Sums
 from pipeline.plan.ranges import RangePlan
 from pipeline.records.format import ImageEncoder
 from pipeline.records.tfrecord import Writer
-from pipeline.snapshot.raw_image import RawImage, from_lines, key_bytes, place_of_key, why_unread
+from pipeline.snapshot.raw_example import RawExample, from_lines, key_bytes, place_of_key, why_unread
 from pipeline.snapshot.raw_reader import RawReader, ReadImage
 from pipeline.sources import Box
 from pipeline.system.progress import Advance
@@ -84,7 +84,7 @@ class ImageExamples:
             self._write(row, raw, records, sums)
             advance(1)
 
-    def _write(self, row: RawImage, raw: bytes | None, records: Writer, sums: ImageSums) -> None:
+    def _write(self, row: RawExample, raw: bytes | None, records: Writer, sums: ImageSums) -> None:
         if raw is None:
             sums.reject(row.key, why_unread(row, self._origin) or ABSENT)
             return

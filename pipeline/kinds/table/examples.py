@@ -11,7 +11,7 @@ from pipeline.images.rejection import Rejection
 from pipeline.plan.examples import Sums
 from pipeline.plan.ranges import RangePlan
 from pipeline.records.tfrecord import Writer
-from pipeline.snapshot.raw_image import from_line, only_label, record_of_line
+from pipeline.snapshot.raw_example import from_line, only_label, record_of_line
 from pipeline.system.progress import Advance
 
 BYTES_AT_ONCE = 1_000_000

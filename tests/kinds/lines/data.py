@@ -18,7 +18,7 @@ from pipeline.records.format import RecordFormat
 from pipeline.records.frames import frames
 from pipeline.snapshot.listing import Listing, snapshot_of
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts
-from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.snapshot import save_snapshot, skipped_path
 from pipeline.storage import Place
 from pipeline.system.progress import Show
@@ -60,11 +60,11 @@ class Lister:
         raise NotImplementedError
 
 
-def row_of(numbered: tuple[int, str]) -> RawImage:
+def row_of(numbered: tuple[int, str]) -> RawExample:
     number, line = numbered
     label, _, text = line.partition("\t")
     [record] = frames([encode({"label": label.encode(), "text": text.encode()})])
-    return RawImage(f"line {number:06d}", [label], "", len(record), 0, "", [], 0, content=record)
+    return RawExample(f"line {number:06d}", [label], "", len(record), 0, "", [], 0, content=record)
 
 
 class Lines(ExampleKind):
