@@ -26,9 +26,10 @@ from pipeline.config import Settings, settings_from
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.plan.merge import merged_lines, read_pieces
+from pipeline.plan.plan import load_plan
 from pipeline.plan.ranges import read_range
 from pipeline.plan.sort import SplitRule, sorted_part
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import join_listings
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts

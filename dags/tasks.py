@@ -75,8 +75,9 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     the source, or change the threshold that the message names.
     """
     from pipeline.gate.decide import ask_later
+    from pipeline.plan.plan import load_plan
     from pipeline.runs.launch import require_trainable
-    from pipeline.sharding.plan_files import load_plan, make_plan
+    from pipeline.sharding.planning import make_plan
     from pipeline.stages.extract import join
 
     if ranges:
@@ -134,7 +135,7 @@ def copy(plan_file: str, settings: dict[str, Any]) -> None:
     from pipeline.system.progress import progress
 
     if settings["engine"] != "local":
-        from pipeline.sharding.plan_files import load_plan
+        from pipeline.plan.plan import load_plan
         from pipeline.stages.build import copy_planned
 
         get_current_context()["shards"] = "all"
@@ -157,9 +158,9 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     count that does not add up, or from labels that a person released in the meantime. For the last two, clear
     `shard.plan` and all tasks after it.
     """
+    from pipeline.plan.plan import load_plan
     from pipeline.report import write_card
     from pipeline.sharding.approval import answers
-    from pipeline.sharding.plan_files import load_plan
     from pipeline.sharding.publish import commit as commit_dataset
     from pipeline.stages.build import summary
 

@@ -15,11 +15,12 @@ from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.gate.decide import Ask
 from pipeline.plan.merge import merged_lines, read_pieces
+from pipeline.plan.plan import load_plan
 from pipeline.records import example, tfrecord
 from pipeline.report import write_card
 from pipeline.sharding import publish as publishing
 from pipeline.sharding import window
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot

@@ -51,7 +51,7 @@ def table_stages(job: Job) -> dict[str, float]:
 
     open_unless_set()
     from pipeline.config import settings_from
-    from pipeline.sharding.plan_files import make_plan
+    from pipeline.sharding.planning import make_plan
     from pipeline.stages.build import publish, write_planned
     from pipeline.stages.extract import extract
     from pipeline.tables.extract import columns_of
@@ -476,13 +476,13 @@ def _ranges(folder: Path) -> list[str]:
 
 
 def _plan(settings: Any, folder: Path) -> None:
-    from pipeline.sharding.plan_files import make_plan
+    from pipeline.sharding.planning import make_plan
 
     (folder / "plan").write_text(str(make_plan(settings, Path((folder / "snapshot").read_text()))))
 
 
 def _write(settings: Any, folder: Path) -> None:
-    from pipeline.sharding.plan_files import load_plan
+    from pipeline.plan.plan import load_plan
     from pipeline.sharding.write import write_plan_file
 
     write_plan_file(load_plan(Path((folder / "plan").read_text())).ranges[0])

@@ -7,7 +7,7 @@ from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import GateError
 from pipeline.gate.decide import Ask, actions, decide, findings
-from pipeline.sharding.plan_files import load_plan
+from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import quality_of
 from pipeline.storage import Place
 

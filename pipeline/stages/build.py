@@ -12,11 +12,12 @@ from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import Ask, ask_terminal
 from pipeline.plan.kinds import kind_named
+from pipeline.plan.plan import Plan, load_plan
 from pipeline.plan.ranges import load_range
 from pipeline.preflight import preflight_without_source
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
-from pipeline.sharding.plan_files import Plan, load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
 from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
 from pipeline.snapshot.snapshot import load_snapshot

@@ -12,8 +12,8 @@ from pipeline.dataset import index_files
 from pipeline.dataset.index_files import index_name, write_index
 from pipeline.dataset.manifest import Dataset, images_at, load, rows_at
 from pipeline.dataset.verify import verify
+from pipeline.plan.plan import load_plan
 from pipeline.records import tfrecord
-from pipeline.sharding.plan_files import load_plan
 from pipeline.sharding.write import write_range
 from pipeline.stages.build import build
 from pipeline.storage import Place, local, place_of

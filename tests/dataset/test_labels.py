@@ -21,8 +21,9 @@ from pipeline.dataset.labels import (
 )
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, FormatError, SettingsError, SourceError
+from pipeline.plan.plan import load_plan
 from pipeline.sharding import publish as upload
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import publish, write_shards
 from pipeline.workspace import name_folder, work_folder

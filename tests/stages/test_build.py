@@ -20,10 +20,11 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import checksum, load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
+from pipeline.plan.plan import load_plan
 from pipeline.plan.ranges import load_range
 from pipeline.plan.results import hashes_path
 from pipeline.records import tfrecord
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import build, publish, write_shards

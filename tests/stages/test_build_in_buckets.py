@@ -15,7 +15,7 @@ from pipeline.config import settings_from
 from pipeline.dataset.manifest import last_version, load
 from pipeline.dataset.verify import verify
 from pipeline.errors import SourceError
-from pipeline.sharding.plan_files import load_plan
+from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import build, write_shards

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
-from pipeline.sharding.plan_files import load_plan
+from pipeline.plan.plan import load_plan
 from pipeline.snapshot import extract as extracting
 from pipeline.snapshot.extract import join_listings, list_range, take_snapshot
 from pipeline.snapshot.part import rows_of

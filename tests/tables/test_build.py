@@ -17,8 +17,9 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
+from pipeline.plan.plan import load_plan
 from pipeline.records.tfrecord import read_records
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.part import PartLimits
 from pipeline.stages.build import build, build_dataframe
 from pipeline.tables.extract import list_table

@@ -11,9 +11,10 @@ import pytest
 from pipeline.config import Settings
 from pipeline.dataset.labels import proposed_labels
 from pipeline.errors import SettingsError
+from pipeline.plan.plan import Plan, load_plan
 from pipeline.plan.ranges import load_range
-from pipeline.sharding import plan_files
-from pipeline.sharding.plan_files import Plan, load_plan, make_plan
+from pipeline.sharding import planning
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PartLimits
@@ -26,7 +27,8 @@ PLAN = """
 import sys
 from pathlib import Path
 from pipeline.config import settings_from
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.plan.plan import load_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.part import PartLimits, blocks_of, write_parts
 from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot
@@ -117,7 +119,7 @@ def test_a_question_is_not_repeated_if_another_run_adds_labels_in_between(
 ):
     contradictory = changed(settings, on_imbalance="ask", max_imbalance=1.0)
     (Path(settings.source_uri) / "cats" / "000.jpg").unlink()
-    reserve, others = plan_files.reserve_labels, iter([["ant"], ["bee"]])
+    reserve, others = planning.reserve_labels, iter([["ant"], ["bee"]])
 
     def reserve_late(folder: Place, labels: list[str], build: str) -> bool:
         for names in others:
@@ -126,7 +128,7 @@ def test_a_question_is_not_repeated_if_another_run_adds_labels_in_between(
         return reserve(folder, labels, build)
 
     questions: list[str] = []
-    monkeypatch.setattr(plan_files, "reserve_labels", reserve_late)
+    monkeypatch.setattr(planning, "reserve_labels", reserve_late)
     made = load_plan(make_plan(contradictory, take_snapshot(settings), lambda sentence: not questions.append(sentence)))
     assert made.labels == ["ant", "bee", "cats", "dogs", "eels"]
     assert len(questions) == 1

@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cache
 from itertools import accumulate, chain
 from pathlib import Path
@@ -19,15 +19,23 @@ from pipeline.config import Settings, settings_in_fingerprint
 from pipeline.dataset.labels import labels_of_file, proposed_labels, reserve_labels
 from pipeline.dataset.manifest import SCHEMA_VERSION, is_committed, last_version, load, require_shards
 from pipeline.dataset.partitions import save_listed
-from pipeline.errors import SettingsError, SourceError, require_format
+from pipeline.errors import SourceError
 from pipeline.gate.decide import Ask, decide, findings, notices
 from pipeline.gate.facts import DUPLICATES, planned_facts, skipped_by_name
-from pipeline.plan import assign as plan
+from pipeline.plan.assign import (
+    empty_shards_advice,
+    near_duplicates_advice,
+    shard_counts,
+    shard_ranges,
+    shard_specs,
+    size_advice,
+)
 from pipeline.plan.expected_size import expected_bytes, log_size
 from pipeline.plan.kinds import ExampleKind, kind_of
 from pipeline.plan.merge import Piece, to_line
 from pipeline.plan.order import Order
-from pipeline.plan.ranges import PLAN_AGAIN, PLAN_FORMAT, WRITER_VERSION, RangePlan, ShardSpec, to_header
+from pipeline.plan.plan import Plan, save_plan
+from pipeline.plan.ranges import WRITER_VERSION, RangePlan, ShardSpec, to_header
 from pipeline.plan.sort import SplitRule
 from pipeline.records.format import RecordFormat
 from pipeline.snapshot.part import TRAIN
@@ -38,37 +46,6 @@ from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_
 MAX_NUMBER = 100
 """A label of more digits is not ordered as a number. Python refuses to convert thousands of digits."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to write for a version of a dataset, or that this version is complete."""
-
-    version: str
-    kind: str
-    """The kind of examples."""
-    dataset_name: str
-    dataset: str
-    """Folder in which the version is published."""
-    written: str
-    """Folder in which shards are written; the same folder if it is in the workspace."""
-    snapshot: str
-    labels: list[str]
-    records: RecordFormat
-    settings: dict[str, Any]
-    """The settings that decide the bytes."""
-    quality: dict[str, Any]
-    """The facts about all examples that are known before one is written."""
-    complete: bool
-    """Whether the dataset is committed already. If so, `ranges` is empty."""
-    ranges: list[str]
-    """Plan files, one for each task."""
-    in_label_map: bool
-    """Whether the ids of the labels come from the label map of the dataset name, and not from a user's file."""
-    listed_ns: int
-    """When the listing of the snapshot began, in Unix nanoseconds."""
-    table: dict[str, Any] = field(default_factory=dict)
-    """The field `table` of `dataset.json`. Empty for images."""
 
 
 def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
@@ -84,7 +61,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     snapshot = load_snapshot(snapshot_path)
     storage.sweep(snapshot_path.parent)  # A killed attempt may have been sorting a part.
     order = _order(snapshot, settings)
-    shards = plan.shard_counts(order.examples, settings.train_shards, settings.num_training_servers)
+    shards = shard_counts(order.examples, settings.train_shards, settings.num_training_servers)
     needed = _needed_labels(snapshot)
     if settings.label_map:
         labels = labels_of_file(Path(settings.label_map), needed)
@@ -98,7 +75,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     if _is_complete(settings, version):
         # Skipped files do not change the version.
         _warn({"unit": kind_of(snapshot).noun, "skipped_by_name": skipped_by_name(snapshot)})
-        return _save_plan(settings, whole_plan)
+        return save_plan(whole_plan, work_folder(settings, version))
     whole_plan = replace(whole_plan, table=kind_of(snapshot).facts(snapshot, order))
     quality = _pass_gate(settings, snapshot, order, whole_plan, ask)
     build = str(work_folder(settings, version))
@@ -106,9 +83,11 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     if whole_plan.in_label_map and not reserve_labels(name_folder(settings), labels, build):
         return make_plan(settings, snapshot_path, ask)
     _log_plan(snapshot, order, shards, version, settings)
-    specs = plan.shard_specs(order.examples, shards, whole_plan.records.ending)
+    specs = shard_specs(order.examples, shards, whole_plan.records.ending)
     ranges = list(_write_plan_files(settings, snapshot, whole_plan, order, specs))
-    return _save_plan(settings, replace(whole_plan, complete=False, quality=quality, ranges=ranges))
+    return save_plan(
+        replace(whole_plan, complete=False, quality=quality, ranges=ranges), work_folder(settings, version)
+    )
 
 
 def _needed_labels(snapshot: Snapshot) -> list[str]:
@@ -178,27 +157,6 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
     )
 
 
-def _save_plan(settings: Settings, whole_plan: Plan) -> Place:
-    path = work_folder(settings, whole_plan.version) / "plan.json"
-    with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps({"format": PLAN_FORMAT, **asdict(whole_plan)}, indent=1).encode())
-    storage.sync_folder(path.parent)
-    return path
-
-
-def load_plan(path: Place) -> Plan:
-    """Read the plan that `make_plan` wrote to `path`.
-
-    Raises SettingsError if the file is not a plan, and FormatError if another version of Tenfold wrote it.
-    """
-    try:
-        content = storage.read_json(path)
-        require_format(content.pop("format", None), PLAN_FORMAT, path, PLAN_AGAIN)
-        return Plan(**{**content, "records": RecordFormat(**content["records"])})
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SettingsError(f"{path} does not contain a plan: give the path that `shard` returned") from error
-
-
 def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_counts: dict[str, int]) -> str:
     """Return the fingerprint of everything that decides the bytes of a dataset, as 16 hexadecimal digits.
 
@@ -246,9 +204,9 @@ def _log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], versi
     log_size(total, snapshot, shards_folder(settings, version), rules.prepare)
     train_bytes = total * order.examples[TRAIN] // snapshot.listed
     for advice in (
-        plan.size_advice(train_bytes, settings.train_shards),
-        plan.empty_shards_advice(order.examples[TRAIN], settings.train_shards),
-        plan.near_duplicates_advice(snapshot.listed) if rules.perceptual_hash else "",
+        size_advice(train_bytes, settings.train_shards),
+        empty_shards_advice(order.examples[TRAIN], settings.train_shards),
+        near_duplicates_advice(snapshot.listed) if rules.perceptual_hash else "",
     ):
         if advice:
             _log.warning(advice)
@@ -258,7 +216,7 @@ def _write_plan_files(
     settings: Settings, snapshot: Snapshot, whole_plan: Plan, order: Order, specs: Sequence[ShardSpec]
 ) -> Iterator[str]:
     folder = work_folder(settings, whole_plan.version) / "plans"
-    kind, ranges = kind_of(snapshot), plan.shard_ranges(specs, settings.shards_per_task)
+    kind, ranges = kind_of(snapshot), shard_ranges(specs, settings.shards_per_task)
     for of_range, pieces in zip(ranges, _pieces(order, ranges), strict=True):
         header = RangePlan(
             version=whole_plan.version,
