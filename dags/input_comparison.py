@@ -10,9 +10,9 @@ from dags.document import document
 from dags.form import form, settings_of_comparison
 from dags.links import InputsLink
 from dags.notify import deadline
-from dags.places import COMPARISON_PLACE
 from dags.tasks import or_sample_images, settings_of_run
 from dags.wiring import on_training_workers
+from dags.xcom_keys import COMPARISON_PLACE
 from pipeline.config import settings_from
 
 FIRST = (

@@ -219,7 +219,7 @@ def test_a_permanent_error_fails_the_task_so_that_airflow_retries_it(
     settings: Settings, failing: Callable[[Fail], None], number: int, ending: str
 ):
     failing(lambda path: number if path.endswith(ending) else 0)
-    with pytest.raises(FileSystemError, match=rf"{ending} could not be used in 3 tries") as caught:
+    with pytest.raises(FileSystemError, match=rf"{ending} could not be used in 3 attempts") as caught:
         take_snapshot(settings)
     assert not isinstance(caught.value, BadInput)
 

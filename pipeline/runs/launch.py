@@ -75,7 +75,7 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     while True:
         try:
             return _tried(settings, dataset, run_id)
-        # This ends: each try takes at most half of the examples, and a failure with one example is BadInput.
+        # This ends: each attempt takes at most half of the examples, and a failure with one example is BadInput.
         except OutOfMemory as error:
             _log.warning("%s", error)
         except CacheDamaged as error:
