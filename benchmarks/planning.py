@@ -27,7 +27,7 @@ from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.plan.merge import merged_lines, read_pieces
 from pipeline.plan.plan import load_plan
-from pipeline.plan.ranges import read_range
+from pipeline.plan.range_plan import read_range
 from pipeline.plan.sort import SplitRule, sorted_part
 from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import join_listings

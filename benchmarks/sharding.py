@@ -41,7 +41,7 @@ from benchmarks.harness.rounds import ROOT, Contender, as_json, measure_whole, m
 from pipeline.allowed import open_unless_set
 from pipeline.config import settings_from
 from pipeline.plan.plan import load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import take_snapshot
 

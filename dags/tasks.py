@@ -107,7 +107,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
     some space and clear this task; complete shards stay).
     """
     from pipeline.plan.kinds import kind_of
-    from pipeline.plan.ranges import load_range
+    from pipeline.plan.range_plan import load_range
     from pipeline.sharding.write import write_range
     from pipeline.system.progress import progress
 
@@ -277,6 +277,6 @@ def or_sample_images(settings: Settings) -> Settings:
 
 def _name_after_range(plan_file: str) -> None:
     """Name a mapped task after its shards in Airflow's list."""
-    from pipeline.plan.ranges import describe_range, load_range
+    from pipeline.plan.range_plan import describe_range, load_range
 
     get_current_context()["shards"] = describe_range(load_range(place_of(plan_file)).shards)

@@ -35,7 +35,7 @@ from pipeline.plan.kinds import ExampleKind, kind_of
 from pipeline.plan.merge import Piece, to_line
 from pipeline.plan.order import Order
 from pipeline.plan.plan import Plan, save_plan
-from pipeline.plan.ranges import WRITER_VERSION, RangePlan, ShardSpec, to_header
+from pipeline.plan.range_plan import WRITER_VERSION, RangePlan, ShardSpec, to_header
 from pipeline.plan.sort import SplitRule
 from pipeline.records.format import RecordFormat
 from pipeline.snapshot.part import TRAIN

@@ -37,7 +37,7 @@ from pipeline.gate.facts import DUPLICATES, Quality, from_lines, written_facts
 from pipeline.gate.totals import Totals
 from pipeline.plan.kinds import kind_of
 from pipeline.plan.plan import Plan, load_plan
-from pipeline.plan.ranges import RangePlan, ShardSpec, load_range
+from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range
 from pipeline.plan.results import ShardResult, load_hashes, load_result, remove_torn
 from pipeline.records.record_index import index_of
 from pipeline.snapshot.part import TRAIN, VALIDATION

@@ -13,7 +13,7 @@ from pipeline.errors import SettingsError
 from pipeline.gate.decide import Ask, ask_terminal
 from pipeline.plan.kinds import kind_named
 from pipeline.plan.plan import Plan, load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.preflight import preflight_without_source
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable

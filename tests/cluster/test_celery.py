@@ -10,7 +10,7 @@ from pipeline.config import settings_from
 from pipeline.dataset.verify import verify
 from pipeline.monitor import read
 from pipeline.plan.plan import load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import load_result
 from pipeline.runs.run import training_folder
 from pipeline.sharding.planning import make_plan

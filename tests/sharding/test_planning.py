@@ -12,7 +12,7 @@ from pipeline.config import Settings
 from pipeline.dataset.labels import proposed_labels
 from pipeline.errors import SettingsError
 from pipeline.plan.plan import Plan, load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.sharding import planning
 from pipeline.sharding.planning import make_plan
 from pipeline.sharding.write import write_range

@@ -21,7 +21,7 @@ from pipeline.dataset.manifest import checksum, load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import hashes_path
 from pipeline.records import tfrecord
 from pipeline.sharding.planning import make_plan

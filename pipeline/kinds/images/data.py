@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import IMAGE_MODELS
 from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
 from pipeline.plan.examples import Examples
 from pipeline.plan.kinds import ExampleKind, Lister
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat, read_image
 from pipeline.storage import Place
 
@@ -26,7 +25,6 @@ class Images(ExampleKind):
     noun = "image"
     source = "the folder of raw images, or to a list of images"
     source_file = "list"
-    models = IMAGE_MODELS
     is_model_checked = True
     has_pictures = True
     has_files = True
@@ -34,9 +32,9 @@ class Images(ExampleKind):
     @property
     def lister(self) -> Lister:
         """Ranges of keys."""
-        from pipeline.snapshot import ranges  # Imports the sources. Only `extract` needs them.
+        from pipeline.snapshot import image_ranges  # Imports the sources. Only `extract` needs them.
 
-        return ranges
+        return image_ranges
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the labels, and of the size of stored pixels."""
