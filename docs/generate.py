@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.__main__ import EXAMPLES, command_line
+from pipeline.commands.parser import command_line
 from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy
 from pipeline.example_kinds import IMAGES, TABLE
 
@@ -154,12 +154,12 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
     usage = textwrap.fill(words, 100, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
     rows = [
         f"| `{', '.join(action.option_strings) or action.metavar or action.dest}` | {_cell(_help(parser, action))} |"
-        for action in parser._actions
+        for action in sorted(parser._actions, key=lambda action: bool(action.option_strings))
         if not isinstance(action, argparse._HelpAction)
     ]
     description = _markdown(parser.description or "")
     table = "\n".join(["| argument | meaning |", "|---|---|", *rows])
-    example = f"```bash\n.venv/bin/tenfold {name} {EXAMPLES[name]}\n```"
+    example = f"```bash\n.venv/bin/tenfold {name} {parser.get_default('command').example}\n```"
     return f"\n## {name}\n\n{description}\n\n{example}\n\n```text\n{usage}\n```\n\n{table}\n"
 
 
