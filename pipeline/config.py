@@ -521,6 +521,7 @@ class Settings(BaseModel):
         description="Also search for images that look alike (perceptual hash), not only for equal images.",
     )
 
+    # Each check of the data gate (pipeline/gate/checks.py) has two settings: an action, and right below it the limit.
     on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "fail",
         title="Action on rejected examples",

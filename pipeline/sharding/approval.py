@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import GateError
-from pipeline.gate.decide import Ask, actions, decide, findings
+from pipeline.gate.checks import actions, findings
+from pipeline.gate.decide import Ask, decide
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import quality_of
 from pipeline.storage import Place

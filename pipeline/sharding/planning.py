@@ -17,8 +17,10 @@ from pipeline.dataset.labels import labels_of_file, proposed_labels, reserve_lab
 from pipeline.dataset.manifest import is_committed, last_version, load, require_shards
 from pipeline.dataset.partitions import save_listed
 from pipeline.errors import SourceError
-from pipeline.gate.decide import Ask, decide, findings, notices
+from pipeline.gate.checks import findings
+from pipeline.gate.decide import Ask, decide
 from pipeline.gate.facts import DUPLICATES, planned_facts, skipped_by_name
+from pipeline.gate.notices import notices
 from pipeline.plan.assign import (
     shard_counts,
     shard_specs,

@@ -32,8 +32,10 @@ from pipeline.dataset.partitions import Partition, last_listed, partition_of, sa
 from pipeline.dataset.shard_lists import Shard
 from pipeline.dataset.tfds_metadata import tfds_files
 from pipeline.errors import ConflictError, DatasetError, SourceError
-from pipeline.gate.decide import Ask, decide, findings, notices
+from pipeline.gate.checks import findings
+from pipeline.gate.decide import Ask, decide
 from pipeline.gate.facts import DUPLICATES, Quality, from_lines, written_facts
+from pipeline.gate.notices import notices
 from pipeline.gate.totals import Totals
 from pipeline.plan.kinds import kind_of
 from pipeline.plan.plan import Plan, load_plan

@@ -42,8 +42,10 @@ from pipeline.dataset.manifest import (
     save,
 )
 from pipeline.errors import DatasetError
-from pipeline.gate.decide import Ask, decide, findings, notices
+from pipeline.gate.checks import findings
+from pipeline.gate.decide import Ask, decide
 from pipeline.gate.facts import DUPLICATES, Quality
+from pipeline.gate.notices import notices
 from pipeline.gate.shared_examples import Examples, shared_facts
 from pipeline.plan.kinds import kind_of
 from pipeline.snapshot.part import SPLITS, TRAIN
