@@ -321,7 +321,8 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     find_best_model(run).replace(run.model_path)
     storage.sync_folder(run.folder)  # Before `result.json` promises the model.
     _remove_models(run, but=set())
-    metrics = {**best.metrics, **metrics_of(run.folder)}
+    # First and last, because the record of the epoch decides the value of a metric that both have, and the order.
+    metrics = best.metrics | metrics_of(run.folder) | best.metrics
     verdict = diagnose_run(run.folder, os.cpu_count())
     # The folder of the archives, one for each attempt and one for the results, or a URL.
     comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
