@@ -13,6 +13,7 @@ import numpy as np
 import pandas
 
 from pipeline.evaluation.answers import Answers, Metric
+from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
 from pipeline.evaluation.estimates import (
     INTERVAL_PERCENT,
     RESAMPLES,
@@ -100,11 +101,9 @@ def compare(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answe
     why = why_unpaired(a, b, *answers)
     evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))
     speed, times = _speed(a, b)
-    best = Row("best validation accuracy of an epoch", _POINTS, _best(a.epochs), _best(b.epochs), metric="accuracy")
     return Comparison(
         verdict=" ".join(filter(None, [speed, *map(model_sentence, evaluated[:1])])),
-        # The epochs of a regression have no accuracy.
-        rows=[*times, _epoch_row(a.epochs, b.epochs), *([] if _is_regression(a, b) else [best]), *evaluated],
+        rows=[*times, _epoch_row(a.epochs, b.epochs), _best_row(a.epochs, b.epochs), *evaluated],
         differing=differing(a.files.run, b.files.run),
         note=f"{_note(_noun(a, b))} {why}".rstrip(),
     )
@@ -233,9 +232,11 @@ def _known(table: pandas.DataFrame, name: str) -> Array:
 # --- how good ---------------------------------------------------------------------------------------------------------
 
 
-def _best(epochs: pandas.DataFrame) -> float | None:
-    known = _known(epochs, "val_accuracy")
-    return 100 * float(known.max()) if len(known) else None
+def _best_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
+    metric = epoch_metric({*a, *b})
+    bests = [best_epoch(each) for each in (a, b)]
+    of_a, of_b = (best.value if best and best.metric is metric else None for best in bests)
+    return _metric_row(f"best validation {metric.title} of an epoch", metric, of_a, of_b)
 
 
 def _note(noun: str) -> str:
@@ -249,10 +250,6 @@ def _note(noun: str) -> str:
 def _noun(*runs: RecordedRun) -> str:
     """Return what the examples of the evaluations are."""
     return "row" if any(evaluated_class(run.evaluation).noun == "row" for run in runs) else "image"
-
-
-def _is_regression(*runs: RecordedRun) -> bool:
-    return any(run.evaluation.get("task") == "regression" for run in runs)
 
 
 def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Answers | None) -> str:

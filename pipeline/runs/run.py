@@ -47,6 +47,7 @@ from pipeline.errors import (
     error_to_json,
     require_format,
 )
+from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.evaluation.metrics import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
@@ -424,8 +425,8 @@ def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
     if newest is None or row is None:
         return ""
     epochs = load_run(newest.parent).settings.epochs
-    # A regression has no accuracy.
-    validated = f"accuracy {row['val_accuracy']:.1%}" if "val_accuracy" in row else f"loss {row['val_loss']:.3f}"
+    metric = epoch_metric(row)
+    validated = f"{metric.title} {metric.text(row[metric.validation_key])}"
     return f"epoch {row['step']:.0f}/{epochs}, loss {row['loss']:.3f}, validation {validated}"
 
 

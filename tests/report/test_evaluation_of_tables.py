@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from pipeline.config import settings_from
@@ -98,7 +99,7 @@ def test_the_report_of_a_regression_has_no_sections_about_images_or_classes(tmp_
         sink.write(Recorded("epochs", 1e9, epoch, {"loss": 1.0, "mae": 20.0, "val_loss": 1.0, "val_mae": error}))
     sink.close()
     text = text_of(Page(write_report(tmp_path, (), ())))
-    assert "best mean absolute error 12.25" in text
+    assert "best validation mean absolute error 12.25" in text
     assert "Loss and mean absolute error" in text
     assert "3 rows were rejected" in text
     assert "key_column" in text
@@ -214,6 +215,13 @@ def test_the_regression_with_the_lower_error_is_better(tmp_path: Path):
     text = text_of(Page(tmp_path / "compare.html"))
     assert f"mean absolute error {error['a']:.1f} {error['b']:.1f} {error['difference']:.1f} " in text
     assert "and of rows (the same for both models)" in text
+
+
+def test_the_best_epoch_of_a_regression_has_the_lowest_error():
+    a, b = (pandas.DataFrame({"step": [1, 2], "val_mae": errors}) for errors in ([20.0, 12.3], [15.0, 16.0]))
+    found = compare._best_row(a, b)
+    name = "best validation mean absolute error of an epoch"
+    assert (compare.cells(found), found.lower_is_better) == ((name, "12.30", "15.00", "2.700", "-"), True)
 
 
 @pytest.mark.long
