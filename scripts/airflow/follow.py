@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
+from pipeline.evaluation.best_epoch import headline
 from scripts.airflow.client import EVERY_DAG, FINISHED, Client, Json
 from scripts.airflow.errors import Failed, Interrupted
 from scripts.airflow.failure import error_text, log_path
@@ -203,18 +204,7 @@ def _comet(experiment: str) -> str:
 
 
 def _score(train: Json) -> str:
-    """Return the score of a model. If images have several labels, accuracy is the exact match, which says little.
-
-    A regression has no accuracy, but a mean absolute error in the unit of its label.
-    """
+    """Return the score of a model, and its epoch."""
     metrics = train.get("metrics") or {}
-    best, last = metrics.get("best_epoch"), train.get("epochs")
-    of_epoch = f" (the best epoch, {best} of {last})" if best and last else ""
-    mae = metrics.get("val_mae")
-    if isinstance(mae, int | float):
-        return f"{mae:.4g} mean absolute error{of_epoch}"
-    scores = ((name, metrics.get(f"val_{name}")) for name in ("mean_average_precision", "accuracy"))
-    return next(
-        (f"{value:.1%} {name.replace('_', ' ')}{of_epoch}" for name, value in scores if isinstance(value, int | float)),
-        "",
-    )
+    best, last, score = metrics.get("best_epoch"), train.get("epochs"), headline(metrics)
+    return f"{score} (the best epoch, {best} of {last})" if score and best and last else score
