@@ -162,7 +162,7 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     from pipeline.plan.plan import load_plan
     from pipeline.report import write_card
     from pipeline.sharding.approval import answers
-    from pipeline.sharding.publish import commit as commit_dataset
+    from pipeline.sharding.commit import commit as commit_dataset
     from pipeline.stages.build import summary
 
     dataset = commit_dataset(place_of(plan_file), settings_from(settings), write_card, answers(place_of(plan_file)))

@@ -18,7 +18,7 @@ from pipeline.plan.merge import merged_lines, read_pieces
 from pipeline.plan.plan import load_plan
 from pipeline.records import example, tfrecord
 from pipeline.report import write_card
-from pipeline.sharding import publish as publishing
+from pipeline.sharding import commit as committing
 from pipeline.sharding import window
 from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import copy_range
@@ -111,7 +111,7 @@ def make_list(folder: Path, images: Sequence[SourceImage]) -> Path:
 
 def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Commit a dataset with its card, as all callers do."""
-    return publishing.commit(plan_path, settings, write_card, ask)
+    return committing.commit(plan_path, settings, write_card, ask)
 
 
 def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:

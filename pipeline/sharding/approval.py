@@ -9,7 +9,7 @@ from pipeline.errors import GateError
 from pipeline.gate.checks import actions, findings
 from pipeline.gate.decide import Ask, decide
 from pipeline.plan.plan import load_plan
-from pipeline.sharding.publish import quality_of
+from pipeline.sharding.finished import quality_of
 from pipeline.storage import Place
 
 _APPROVED = "approved.json"

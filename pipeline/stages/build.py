@@ -17,8 +17,9 @@ from pipeline.plan.range_plan import load_range
 from pipeline.preflight import preflight_without_source
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
+from pipeline.sharding.commit import commit
 from pipeline.sharding.planning import make_plan
-from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
+from pipeline.sharding.publish import COPIERS, copy_range, copy_size
 from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract

@@ -22,7 +22,7 @@ from pipeline.dataset.labels import (
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, FormatError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
-from pipeline.sharding import publish as upload
+from pipeline.sharding import commit as committing
 from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import publish, write_shards
@@ -214,13 +214,13 @@ def test_a_release_during_a_commit_removes_no_label(
 ):
     make_images({"daisy": 6, "rose": 6})
     plan_path = write_shards(failed, take_snapshot(failed))
-    save, released = upload.save, []
+    save, released = committing.save, []
 
     def release_then_save(*arguments: Any) -> None:
         released.append((release_labels(failed), list(uses(failed))))
         save(*arguments)
 
-    monkeypatch.setattr(upload, "save", release_then_save)
+    monkeypatch.setattr(committing, "save", release_then_save)
     made = publish(plan_path, failed)
     [(labels, held)] = released
     assert labels == []
@@ -243,7 +243,7 @@ def test_a_commit_whose_claim_expired_raises_an_error(
     """A conflict between the commit and the release must not go unnoticed."""
     make_images({"daisy": 6, "rose": 6})
     plan_path = write_shards(failed, take_snapshot(failed))
-    save = upload.save
+    save = committing.save
 
     def release_then_save(*arguments: Any) -> None:
         with monkeypatch.context() as later:
@@ -251,7 +251,7 @@ def test_a_commit_whose_claim_expired_raises_an_error(
             assert release_labels(failed) == ["notes", "src", "daisy", "rose"]
         save(*arguments)
 
-    monkeypatch.setattr(upload, "save", release_then_save)
+    monkeypatch.setattr(committing, "save", release_then_save)
     with pytest.raises(DatasetError, match=r"remove the folder .*/images/[0-9a-f]{16}, which another build committed"):
         publish(plan_path, failed)
 
