@@ -41,18 +41,29 @@ class Finding:
     action: Action
 
 
-def findings(quality: Mapping[str, Any], settings: Settings) -> list[Finding]:
-    """Return all known facts that exceed their threshold in `settings`."""
+@dataclass(frozen=True)
+class GateOptions:
+    """The action and the threshold of each check, by the name of its setting."""
+
+    actions: Mapping[str, Action]
+    thresholds: Mapping[str, float]
+
+
+def gate_options(settings: Settings) -> GateOptions:
+    """Return the options of some settings. They are made once, where a stage begins."""
+    return GateOptions(
+        actions={check.action: getattr(settings, check.action) for check in CHECKS},
+        thresholds={check.threshold: getattr(settings, check.threshold) for check in CHECKS},
+    )
+
+
+def findings(quality: Mapping[str, Any], options: GateOptions) -> list[Finding]:
+    """Return all known facts that exceed their threshold."""
     return [
-        Finding(check.action, sentence, getattr(settings, check.action))
+        Finding(check.action, sentence, options.actions[check.action])
         for check in CHECKS
-        if (sentence := check.sentence(quality, getattr(settings, check.threshold)))
+        if (sentence := check.sentence(quality, options.thresholds[check.threshold]))
     ]
-
-
-def actions(settings: Settings) -> set[Action]:
-    """Return the actions that the settings choose for all thresholds."""
-    return {getattr(settings, check.action) for check in CHECKS}
 
 
 def _rejected(quality: Mapping[str, Any], threshold: float) -> str:

@@ -4,24 +4,23 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 
 from pipeline import storage
-from pipeline.config import Settings
 from pipeline.plan.assign import shard_ranges
 from pipeline.plan.kinds import kind_of
 from pipeline.plan.merge import Piece, to_line
+from pipeline.plan.options import PlanOptions
 from pipeline.plan.order import Order
 from pipeline.plan.plan import Plan
 from pipeline.plan.range_plan import RangePlan, ShardSpec, to_header
 from pipeline.plan.version import codecs_of
 from pipeline.snapshot.snapshot import Snapshot
-from pipeline.workspace import work_folder
 
 
 def write_plan_files(
-    settings: Settings, snapshot: Snapshot, whole_plan: Plan, order: Order, specs: Sequence[ShardSpec]
+    options: PlanOptions, snapshot: Snapshot, whole_plan: Plan, order: Order, specs: Sequence[ShardSpec]
 ) -> Iterator[str]:
     """Write the plan file of each range of shards, and yield its path."""
-    folder = work_folder(settings, whole_plan.version) / "plans"
-    kind, ranges = kind_of(snapshot), shard_ranges(specs, settings.shards_per_task)
+    folder = options.folders.work_of(whole_plan.version) / "plans"
+    kind, ranges = kind_of(snapshot), shard_ranges(specs, options.shards_per_task)
     for of_range, pieces in zip(ranges, _pieces(order, ranges), strict=True):
         header = RangePlan(
             version=whole_plan.version,
@@ -30,11 +29,11 @@ def write_plan_files(
             labels=whole_plan.labels,
             texts=snapshot.texts,
             records=whole_plan.records,
-            rules=kind.rules(settings),
+            rules=kind.rules(options.rules),
             shards=list(of_range),
             written=whole_plan.written,
             published=whole_plan.dataset,
-            codecs=codecs_of(kind, settings),
+            codecs=codecs_of(kind, options),
             table=kind.facts_of_writer(snapshot),
         )
         path = folder / f"{of_range[0].name}--{of_range[-1].name}.jsonl"

@@ -123,8 +123,8 @@ class ExampleKind(ABC):
         """Return the values that fit examples with these facts, by the name of the setting of a training."""
         return {}
 
-    def rules(self, settings: "Settings") -> Rules:
-        """Return the rules by which each example is checked and prepared."""
+    def rules(self, of_images: Rules) -> Rules:
+        """Return the rules by which each example is checked and prepared, from those for images."""
         return Rules()
 
     def fingerprinted(self, snapshot: "Snapshot") -> dict[str, Any]:

@@ -4,9 +4,9 @@ import hashlib
 import json
 from dataclasses import asdict
 
-from pipeline.config import Settings, settings_in_fingerprint
 from pipeline.dataset.manifest import SCHEMA_VERSION
 from pipeline.plan.kinds import ExampleKind, kind_of
+from pipeline.plan.options import PlanOptions, RecordOptions
 from pipeline.plan.range_plan import WRITER_VERSION
 from pipeline.records.format import RecordFormat
 from pipeline.snapshot.snapshot import Snapshot
@@ -15,7 +15,7 @@ MAX_NUMBER = 100
 """A label of more digits is not ordered as a number. Python refuses to convert thousands of digits."""
 
 
-def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_counts: dict[str, int]) -> str:
+def version_of(snapshot: Snapshot, options: PlanOptions, labels: list[str], shard_counts: dict[str, int]) -> str:
     """Return the fingerprint of everything that decides the bytes of a dataset, as 16 hexadecimal digits.
 
     The codecs are part of it, because they decide which examples are rejected, and encode the examples that are
@@ -26,32 +26,32 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
         "snapshot": snapshot.fingerprint,
         "labels": labels,
         "texts": snapshot.texts,
-        "records": asdict(record_format(settings, snapshot)),
+        "records": asdict(record_format(options.records, snapshot)),
         "shards": shard_counts,
-        "settings": settings_in_fingerprint(settings),
+        "settings": options.in_fingerprint,
         "writer": WRITER_VERSION,
         "schema": SCHEMA_VERSION,
-        "codecs": codecs_of(kind, settings),
+        "codecs": codecs_of(kind, options),
         **kind.fingerprinted(snapshot),
     }
     # The order of the settings in the code must not matter.
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def codecs_of(kind: ExampleKind, settings: Settings) -> dict[str, str]:
-    """Return the versions of all decoders and encoders that the settings use."""
-    return kind.codecs(gzip=settings.compression == "gzip", perceptual_hash=settings.near_duplicates)
+def codecs_of(kind: ExampleKind, options: PlanOptions) -> dict[str, str]:
+    """Return the versions of all decoders and encoders that a plan uses."""
+    return kind.codecs(gzip=options.records.compression == "gzip", perceptual_hash=options.rules.perceptual_hash)
 
 
-def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:
-    """Return the format of the records, from the settings and the content of the source."""
-    offset = settings.label_offset
+def record_format(options: RecordOptions, snapshot: Snapshot) -> RecordFormat:
+    """Return the format of the records, from the options and the content of the source."""
+    offset = options.label_offset
     return RecordFormat(
-        feature_keys=settings.feature_keys,
+        feature_keys=options.feature_keys,
         # In the records of ImageNet, 0 is by convention the background, and classes begin at 1.
         label_offset=int(snapshot.source_kind == "imagenet") if offset is None else offset,
-        pixels="raw" if settings.prepare == "raw" else "encoded",
-        compression=settings.compression,
+        pixels=options.pixels,
+        compression=options.compression,
         multi_label=snapshot.multi_label,
         boxes=snapshot.has_boxes,
         synsets=snapshot.source_kind == "imagenet" or bool(snapshot.texts),

@@ -4,12 +4,10 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version as installed_version
 from typing import Any
 
 from pipeline import storage
-from pipeline.config import Settings
 from pipeline.dataset.content_hashes import HASHES
 from pipeline.dataset.labels import claim_labels
 from pipeline.dataset.lists import JsonLines, ListWriter, file_facts, new_list
@@ -23,15 +21,16 @@ from pipeline.dataset.manifest import (
     load,
     save,
 )
-from pipeline.dataset.partitions import Partition, last_listed, partition_of, save_partition
+from pipeline.dataset.partitions import Partition, last_listed, save_partition
 from pipeline.dataset.tfds_metadata import tfds_files
 from pipeline.errors import DatasetError, SourceError
-from pipeline.gate.checks import findings
+from pipeline.gate.checks import GateOptions, findings
 from pipeline.gate.decide import Ask, decide
 from pipeline.gate.facts import DUPLICATES, from_lines
 from pipeline.gate.notices import notices
 from pipeline.gate.totals import Totals
 from pipeline.plan.kinds import kind_of
+from pipeline.plan.options import PlanOptions
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.sharding.finished import facts_of, hashes_of, totals_of
 from pipeline.sharding.publish import remove_copied
@@ -43,31 +42,36 @@ from pipeline.storage import Place, place_of
 _log = logging.getLogger(__name__)
 
 
-def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Dataset:
+def commit(
+    plan_path: Place, options: PlanOptions, gate: GateOptions, write_card: WriteCard, ask: Ask | None = None
+) -> Dataset:
     """Write `dataset.json` if every listed example is in one record or rejected, and return its content.
 
-    From then on, the partition of `settings` points to this version, unless it has a version of a newer listing. A
-    dataset that is committed already is not written again. `ask` asks a person if the settings of the data gate say so.
+    From then on, the partition of `options` points to this version, unless it has a version of a newer listing. A
+    dataset that is committed already is not written again. `ask` asks a person if `gate` says so.
 
-    Raises DatasetError if the counts do not add up, GateError if the dataset exceeds a threshold of `settings`.
+    Raises DatasetError if the counts do not add up, GateError if the dataset exceeds a threshold of `gate`.
     """
     plan = load_plan(plan_path)
     folder = place_of(plan.dataset)
     # The gate also decides about a committed version, because the settings of this run may allow less.
     if is_committed(folder):
-        decide(findings(load(folder).quality, settings), ask)
+        decide(findings(load(folder).quality, gate), ask)
     else:
-        _commit(plan, plan_path, settings, write_card, ask)
-    name = partition_of(settings)
+        _commit(plan, plan_path, gate, write_card, ask)
+
+    def listed_of(version: str) -> int:
+        return last_listed(options.folders.work_of(version), options.partition)
+
     # The source may have been listed again since the plan.
-    listed_ns = max(plan.listed_ns, last_listed(settings, plan.version))
-    save_partition(folder.parent, Partition(name, plan.version, listed_ns), partial(last_listed, settings))
+    listed_ns = max(plan.listed_ns, listed_of(plan.version))
+    save_partition(folder.parent, Partition(options.partition, plan.version, listed_ns), listed_of)
     # This comes last, because until the commit a retry copies these files again.
     remove_copied(plan)
     return load(folder)
 
 
-def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None) -> None:
+def _commit(plan: Plan, plan_path: Place, gate: GateOptions, write_card: WriteCard, ask: Ask | None) -> None:
     folder = place_of(plan.dataset)
     rejected_path = plan_path.parent / REJECTED
     # Saved before the gate, because the list explains why the gate stops a run.
@@ -80,8 +84,8 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
     _require_all(snapshot, totals)
     _require_examples(snapshot, totals, JsonLines(rejected_path))
     quality, near_duplicates = facts_of(plan, totals)
-    quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
-    _pass_gate(plan, quality, settings, ask)
+    quality["findings"] = [finding.sentence for finding in findings(quality, gate)]
+    _pass_gate(plan, quality, gate, ask)
     storage.copy_new(rejected_path, folder / REJECTED)
     with new_list(folder / DUPLICATES) as duplicates:
         duplicates.copy_lines(plan_path.parent / DUPLICATES)
@@ -132,13 +136,13 @@ def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
     return from_lines(lines)
 
 
-def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: Ask | None) -> None:
+def _pass_gate(plan: Plan, quality: Mapping[str, Any], gate: GateOptions, ask: Ask | None) -> None:
     """Run the gate again, without the warnings and questions that the plan already raised."""
     for notice in notices(quality):
         if notice not in notices(plan.quality):
             _log.warning(notice)
-    planned = findings(plan.quality, settings)
-    decide([each for each in findings(quality, settings) if each.action == "fail" or each not in planned], ask)
+    planned = findings(plan.quality, gate)
+    decide([each for each in findings(quality, gate) if each.action == "fail" or each not in planned], ask)
 
 
 def _require_all(snapshot: Snapshot, totals: Totals) -> None:

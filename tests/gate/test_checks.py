@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from pipeline.config import Action, Decides, OnlyFor, Settings, UsedBy, declared, settings_from
-from pipeline.gate.checks import CHECKS, Check, actions, findings
+from pipeline.gate.checks import CHECKS, Check, GateOptions, findings, gate_options
 
 CONTRADICTIONS = {
     "images": 4,
@@ -20,8 +20,8 @@ TABLE_CHANGES = {
 LEAKS = {"images": 3, "of": 100, "names": [["a/1.jpg", f"b/{n}.jpg"] for n in range(20)]}
 
 
-def settings(**values: Any) -> Settings:
-    return settings_from({"workspace": "workspace", **values})
+def options(**values: Any) -> GateOptions:
+    return gate_options(settings_from({"workspace": "workspace", **values}))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def settings(**values: Any) -> Settings:
 def test_a_value_above_its_threshold_becomes_one_sentence(
     quality: dict[str, Any], limits: dict[str, Any], sentence: str
 ):
-    (found,) = findings({"unit": "image", **quality}, settings(**limits))
+    (found,) = findings({"unit": "image", **quality}, options(**limits))
     assert found.sentence.startswith(sentence)
     assert "\n" not in found.sentence
 
@@ -113,7 +113,7 @@ def test_a_value_above_its_threshold_becomes_one_sentence(
     ],
 )
 def test_values_within_their_thresholds_or_unknown_are_ignored(quality: dict[str, Any]):
-    assert findings({"unit": "image", **quality}, settings()) == []
+    assert findings({"unit": "image", **quality}, options()) == []
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.action)
@@ -129,13 +129,13 @@ def test_each_check_reports_its_own_two_settings(check: Check):
         "table_changes": TABLE_CHANGES,
     }
     others = {each.action: "continue" for each in CHECKS}
-    chosen = settings(**{**others, check.action: "ask"})
+    chosen = options(**{**others, check.action: "ask"})
     found = findings(quality, chosen)
     assert [finding.setting for finding in found] == list(others)
     (asking,) = (finding for finding in found if finding.action == "ask")
     assert asking.setting == check.action
     assert f"more than {check.threshold}=" in asking.sentence
-    assert actions(chosen) == {"continue", "ask"}
+    assert set(chosen.actions.values()) == {"continue", "ask"}
 
 
 def test_each_action_of_the_form_belongs_to_a_check_and_its_limit_is_below():
@@ -153,6 +153,6 @@ def test_both_settings_of_a_check_are_in_the_same_forms(kind: Any):
 
 def test_image_names_are_escaped():
     leaks = {"images": 1, "of": 1, "names": [["a\n.jpg", "b\udcff.jpg"]]}
-    (found,) = findings({"unit": "image", "leaks": leaks}, settings())
+    (found,) = findings({"unit": "image", "leaks": leaks}, options())
     assert r"such as 'b\udcff.jpg' (as 'a\n.jpg')" in found.sentence
     found.sentence.encode()  # Otherwise, a log could not hold it.

@@ -15,7 +15,6 @@ from pipeline.records.format import RecordFormat, read_image
 from pipeline.storage import Place
 
 if TYPE_CHECKING:
-    from pipeline.config import Settings
     from pipeline.dataset.verify import Check
 
 
@@ -59,16 +58,9 @@ class Images(ExampleKind):
         [(key, _)] = images_at(folder, dataset, split, [position])
         return key
 
-    def rules(self, settings: "Settings") -> Rules:
-        """Return what the settings say."""
-        return Rules(
-            check=settings.check,
-            max_pixels=int(settings.max_megapixels * 1e6),
-            prepare=settings.prepare,
-            prepare_size=settings.prepare_size,
-            crop_to_box=settings.crop_to_box,
-            perceptual_hash=settings.near_duplicates,
-        )
+    def rules(self, of_images: Rules) -> Rules:
+        """Return the rules for images."""
+        return of_images
 
 
 def _problem_of_image(dataset: Dataset, record: bytes, counted: Counter[int]) -> str:
