@@ -62,7 +62,7 @@ def build(settings: dict[str, Any]) -> dict[str, str]:
 def measure(settings: dict[str, Any], built: list[dict[str, str]]) -> str:
     """Train from each contender in turn, on a slot of the pool `gpu`.
 
-    *Cost*: the GPU for contenders x rounds x epochs, and about ten seconds for each measurement. If other programs
+    *Cost*: the GPU for contenders x rounds x epochs, and a few seconds for each measurement. If other programs
     disturb a measurement, it is made again, up to twice.
 
     *A failure* keeps all complete measurements. If the machine is preempted, a retry continues on its own; otherwise,

@@ -23,7 +23,7 @@ COMPARISON, MEASUREMENTS, MEASUREMENT, RESULT, PAGE = (
     "result.json",
     "inputs.html",
 )
-COMPARISON_FORMAT = 1
+COMPARISON_FORMAT = 2
 """The format of all files of a comparison, which `comparison.json` states."""
 
 
@@ -55,18 +55,6 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Pace:
-    """A contender in front of steps of a fixed time."""
-
-    step_ms: float
-    """Mean time that a step waited in place of computing, by the clock: a process sleeps longer than it asks for."""
-    period_ms: float
-    """Mean time from one step to the next."""
-    wait_fraction: float
-    """Share of the time that the steps waited for data, 0 to 1."""
-
-
-@dataclass(frozen=True)
 class Measurement:
     """What was measured of a contender in one round."""
 
@@ -89,7 +77,6 @@ class Measurement:
     """Examples per second of the input alone, from the page cache."""
     step_alone_ms: float
     """Time of a step on one batch that is in memory."""
-    paces: Sequence[Pace]
     other_cores: float | None
     """Cores that other programs kept busy, in the training or beside the input alone, whichever is more."""
     disturbed: bool = False
@@ -153,7 +140,7 @@ def load_measurement(folder: Path) -> Measurement | Failure | None:
         return None
     if "why" in content:
         return Failure(**content)
-    return Measurement(**{**content, "paces": [Pace(**each) for each in content["paces"]]})
+    return Measurement(**content)
 
 
 def describe_progress(folder: Path) -> str:

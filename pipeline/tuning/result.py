@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from pipeline.tuning.measurement import (
     Comparison,
     Failure,
     Measurement,
-    Pace,
     load_measurement,
     turn_folder,
     turns,
@@ -35,9 +33,6 @@ NORMAL_975 = 1.96
 """The same of the normal distribution, for more degrees of freedom."""
 MIN_GAIN = 1.05
 """An input is worth a change if the whole interval of its gain is above this."""
-ARTICLE_FILES_S, ARTICLE_SHARDS_S = 271.0, 215.0
-"""Mean epoch times of the article that started this: raw files, and TFRecord (Heartbeat, TensorFlow data pipelines,
-part 2; Stanford Cars, InceptionResNetV2 at 299 pixels, 10 epochs)."""
 
 
 @dataclass(frozen=True)
@@ -51,24 +46,6 @@ class Estimate:
     def __str__(self) -> str:
         value, low, high = (three_digits(each) for each in (self.value, self.low, self.high))
         return f"{value} ({low} to {high})"
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """The shortest step with which the accelerator computes MIN_UTILIZATION of the time, as mean over the rounds in ms.
-
-    None for raw files that are read one after another, because each step waits until its batch is made.
-    """
-
-    predicted_ms: float | None
-    """From the rate of the input alone."""
-    observed_ms: float | None
-    """Interpolated between steps of several times, in front of which the input was measured; None if the utilization
-    did not cross MIN_UTILIZATION between two of them in each round."""
-    error: float | None
-    """Predicted over observed, less 1, as mean over the rounds."""
-    largest_error: float
-    """Largest difference between predicted and observed time from one step to the next, over the observed time."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +82,6 @@ class Row:
     """How many simulated accelerators the input can feed from memory, by name."""
     cold_accelerators: Mapping[str, float]
     """The same from the disk."""
-    crossing: Crossing
     other_cores: float | None
     """Cores that other programs kept busy, as mean over the measurements."""
     disturbed: int
@@ -171,7 +147,7 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
     if len(measured) < 2:
         reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
         raise BadInput(f"fewer than two contenders could be measured ({reasons}): set other contenders")
-    rows = [_row(each, measured[0], settings["batch_size"]) for each in measured]
+    rows = [_row(each, measured[0]) for each in measured]
     return Result(
         verdict=verdict(rows, bool(settings["simulated_step_ms"])),
         rows=rows,
@@ -207,7 +183,7 @@ def steady_ms(batches: pandas.DataFrame) -> NDArray[np.float64]:
     return times[steady] if steady.any() else times[later]
 
 
-def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
+def _row(each: _Measured, first: _Measured) -> Row:
     one = each.measurements
     later = [seconds for measurement in one for seconds in _later(measurement.epoch_s)]
     waits = [seconds for measurement in one for seconds in _later(measurement.epoch_wait_s)]
@@ -231,7 +207,6 @@ def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
         warm_per_s=warm,
         accelerators={name: warm / accelerator.per_s for name, accelerator in ACCELERATORS.items()},
         cold_accelerators={name: cold / accelerator.per_s for name, accelerator in ACCELERATORS.items()},
-        crossing=crossing(each.contender, one, batch_size),
         other_cores=_mean([measurement.other_cores for measurement in one]),
         disturbed=sum(measurement.disturbed for measurement in one),
         repeated=sum(measurement.repeated for measurement in one),
@@ -258,38 +233,6 @@ def geometric_mean(values: NDArray[np.float64]) -> Estimate:
     factor = T_975[count - 2] if count - 1 <= len(T_975) else NORMAL_975
     margin = factor * logs.std(ddof=1) / count**0.5
     return Estimate(mean, float(np.exp(logs.mean() - margin)), float(np.exp(logs.mean() + margin)))
-
-
-def crossing(contender: Contender, measurements: Sequence[Measurement], batch_size: int) -> Crossing:
-    """Return the shortest step with which the accelerator computes MIN_UTILIZATION of the time.
-
-    Each round has a prediction and an observation of its own, because a slow minute of the machine changes both.
-    """
-    overlaps = contender.parallel  # Without prefetched batches, a batch is made while the accelerator waits.
-    period_errors, crossings = [], []
-    for measurement in measurements:
-        making_ms = 1000 * batch_size / measurement.warm_per_s
-        for pace in measurement.paces:
-            period_ms = max(making_ms, pace.step_ms) if overlaps else making_ms + pace.step_ms
-            period_errors.append(abs(period_ms - pace.period_ms) / pace.period_ms)
-        crossings.append((MIN_UTILIZATION * making_ms, _observed_crossing(measurement.paces)))
-    if not overlaps:
-        return Crossing(None, None, None, max(period_errors))
-    predicted = float(np.mean([ms for ms, _ in crossings]))
-    pairs = [(ms, seen) for ms, seen in crossings if seen is not None]
-    if len(pairs) < len(crossings):
-        return Crossing(predicted, None, None, max(period_errors))
-    error = float(np.mean([ms / seen - 1 for ms, seen in pairs]))
-    return Crossing(predicted, float(np.mean([seen for _, seen in pairs])), error, max(period_errors))
-
-
-def _observed_crossing(paces: Sequence[Pace]) -> float | None:
-    """Return the step time at which the utilization rises to MIN_UTILIZATION, interpolated between two paces."""
-    points = sorted((pace.step_ms, 1 - pace.wait_fraction) for pace in paces)
-    for (low_ms, low), (high_ms, high) in pairwise(points):
-        if low < MIN_UTILIZATION <= high:
-            return low_ms + (high_ms - low_ms) * (MIN_UTILIZATION - low) / (high - low)
-    return None
 
 
 def verdict(rows: Sequence[Row], is_simulated: bool) -> str:

@@ -12,7 +12,6 @@ from pipeline.tuning.measurement import (
     Comparison,
     Failure,
     Measurement,
-    Pace,
     save_comparison,
     save_measurement,
     turn_folder,
@@ -38,11 +37,6 @@ def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, steps: in
         wait = period - step_ms
         _record(own, period, wait, settings.epochs, steps)
         epoch_s = steps * period / 1000
-        paces = []
-        for factor in (0.5, 0.8, 1.0, 1.25, 2.0):
-            paced = factor * making
-            paced_period = max(making, paced) if overlaps else making + paced
-            paces.append(Pace(paced, paced_period, (paced_period - paced) / paced_period))
         measured = Measurement(
             contender=turn.contender,
             round=turn.round,
@@ -54,7 +48,6 @@ def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, steps: in
             cold_per_s=500 * BATCH / making,
             warm_per_s=1000 * BATCH / making,
             step_alone_ms=step_ms,
-            paces=paces,
             other_cores=0.1,
         )
         save_measurement(own, measured)

@@ -33,15 +33,10 @@ from pipeline.training.step.optimizer import build_optimizer
 from pipeline.training.step.phases import build_steps
 from pipeline.training.step.strategy import on_devices, open_strategy, share_of_device
 from pipeline.tuning.contenders import Contender
-from pipeline.tuning.measurement import Measurement, Pace
+from pipeline.tuning.measurement import Measurement
 
-STEP_SHARE, PACE_SHARE = 0.5, 0.75
-"""The step alone, and each pace, are measured for these shares of `measure_seconds`."""
-PACES = (0.5, 0.8, 1.0, 1.25, 2.0)
-"""Step times of the simulated accelerator, as multiples of the time in which the input makes a batch. The utilization
-crosses 90% between two of the first four, also if the machine became a little slower or faster."""
-MIN_PACED_STEPS, MAX_PACED_S = 12, 20.0
-"""Each step time is measured for at least MIN_PACED_STEPS steps, but no longer than MAX_PACED_S seconds."""
+STEP_SHARE = 0.5
+"""The step alone is measured for this share of `measure_seconds`."""
 ALONE = "alone"
 """Folder of the record beside the inputs without a model, in the folder of a measurement."""
 MANY_EPOCHS = 1_000_000
@@ -72,7 +67,6 @@ class Alone:
     warm_per_s: float
     kept_fraction: float | None
     """Share of the files in the page cache after the epochs from memory: less than 1 if they do not fit."""
-    paces: Sequence[Pace]
 
 
 class Contest:
@@ -185,7 +179,6 @@ class Contest:
             cold_per_s=alone.cold_per_s,
             warm_per_s=alone.warm_per_s,
             step_alone_ms=step_alone_ms,
-            paces=alone.paces,
             other_cores=other_cores,
             disturbed=any((each.other_cores or 0.0) > OTHERS * (each.cores or 1.0) for each in loads),
             repeated=repeated,
@@ -229,7 +222,7 @@ class Contest:
         return 1000 * float(np.median(times))
 
     def _alone(self, source: Input) -> Alone:
-        """Measure an input without a model: its first epoch from the disk, later ones, and each pace."""
+        """Measure an input without a model: its first epoch from the disk, and later ones."""
         self._forget(source)
         with closing(source.batches(MANY_EPOCHS)) as batches:
             cold_s = self._epoch_s(batches, source.steps)
@@ -237,13 +230,10 @@ class Contest:
             while sum(warm_s) < self._settings.measure_seconds:
                 warm_s.append(self._epoch_s(batches, source.steps))
             kept = cached_fraction(source.paths)
-            period_s = sum(warm_s) / len(warm_s) / source.steps
-            paces = [self._pace(batches, factor * period_s) for factor in PACES]
         return Alone(
             cold_per_s=source.examples / cold_s,
             warm_per_s=source.examples * len(warm_s) / sum(warm_s),
             kept_fraction=kept,
-            paces=paces,
         )
 
     def _epoch_s(self, batches: Batches, steps: int) -> float:
@@ -252,26 +242,6 @@ class Contest:
             self._require_no_stop()
             next(batches)
         return time.perf_counter() - begin
-
-    def _pace(self, batches: Batches, step_s: float) -> Pace:
-        """Measure an input in front of steps that only wait."""
-        # Batches that are ready at the start are not counted.
-        for _ in range(self._settings.prefetch_batches + 2):
-            next(batches)
-            time.sleep(step_s)
-        min_s = PACE_SHARE * self._settings.measure_seconds
-        steps, waited_s, slept_s = 0, 0.0, 0.0
-        while (total_s := waited_s + slept_s) < min_s or steps < MIN_PACED_STEPS:
-            if steps and total_s > MAX_PACED_S:
-                break
-            self._require_no_stop()
-            begin = time.perf_counter()
-            next(batches)
-            waited = time.perf_counter()
-            time.sleep(step_s)
-            waited_s, slept_s = waited_s + waited - begin, slept_s + time.perf_counter() - waited
-            steps += 1
-        return Pace(1000 * slept_s / steps, 1000 * total_s / steps, waited_s / total_s)
 
     def _forget(self, source: Input) -> float | None:
         """Empty the page cache of the files of a contender, and return the share that the kernel kept, if it tells."""
