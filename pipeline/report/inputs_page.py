@@ -27,7 +27,7 @@ from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
 from pipeline.tuning.measurement import Comparison, Measurement, Turn, load_measurement, turn_folder, turns
-from pipeline.tuning.result import Estimate, Result, steady_ms
+from pipeline.tuning.result import Result, estimate_text, steady_ms
 
 _COLORS = (GRAY, VERMILION, BLUE, GREEN, PURPLE, ORANGE)
 _DASHES = ("solid", "6 3", "solid", "6 3", "2 2", "8 3 2 3")
@@ -74,8 +74,8 @@ def table(result: Result) -> Table:
     rows = [
         (
             row.title,
-            str(row.examples_per_s),
-            ratio_text(row.ratio),
+            estimate_text(row.examples_per_s),
+            estimate_text(row.ratio),
             percent(row.wait_fraction),
             f"{three_digits(row.first_epoch_s)} s",
             *_spread_cells(row.epoch_s, "s"),
@@ -95,11 +95,6 @@ def table(result: Result) -> Table:
         f"{three_digits(result.step_alone_ms)} ms."
     )
     return Table(head, rows, note)
-
-
-def ratio_text(ratio: Estimate | None) -> str:
-    """Return a ratio with its interval, or 1 for the first contender."""
-    return "1" if ratio is None else str(ratio)
 
 
 def _spread_cells(values: Spread, unit: str) -> tuple[str, ...]:

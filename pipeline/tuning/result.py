@@ -1,6 +1,6 @@
 """The result of a comparison of inputs: the table, the ratios to the first contender, and what is worth changing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pandas
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from pipeline.errors import BadInput
+from pipeline.evaluation.estimates import INTERVAL_PERCENT, Estimate
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, is_steady, mean_of, percent, spread, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, columns_of_gpus
@@ -23,29 +25,8 @@ from pipeline.tuning.measurement import (
     turns,
 )
 
-T_975 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-"""The 97.5th percentile of Student's t distribution for 1 to 30 degrees of freedom."""
-NORMAL_975 = 1.96
-"""The same of the normal distribution, for more degrees of freedom."""
 MIN_GAIN = 1.05
 """An input is worth a change if the whole interval of its gain is above this."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over the rounds, with its 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        value, low, high = (three_digits(each) for each in (self.value, self.low, self.high))
-        return f"{value} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -106,7 +87,11 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
-        return asdict(self)
+        content = asdict(self)
+        for row in content["rows"]:  # JSON has no named tuples.
+            row["examples_per_s"] = row["examples_per_s"]._asdict()
+            row["ratio"] = row["ratio"] and row["ratio"]._asdict()
+        return content
 
 
 @dataclass(frozen=True)
@@ -193,7 +178,7 @@ def _row(each: _Measured, first: _Measured) -> Row:
         name=each.contender.name,
         title=each.contender.title,
         first_epoch_s=float(np.mean([measurement.epoch_s[0] for measurement in one])),
-        cached_fraction=_largest([measurement.cached_fraction for measurement in one]),
+        cached_fraction=_if_all_known(max, [measurement.cached_fraction for measurement in one]),
         epoch_s=_spread(later),
         step_ms=_spread(each.steps_ms),
         examples_per_s=geometric_mean(each.rates()),
@@ -202,7 +187,7 @@ def _row(each: _Measured, first: _Measured) -> Row:
         cpu_pct=each.cpu_pct,
         gpu_pct=each.gpu_pct,
         ratio=None if each is first else ratio(each.rates(), first.rates()),
-        kept_fraction=_smallest([measurement.kept_fraction for measurement in one]),
+        kept_fraction=_if_all_known(min, [measurement.kept_fraction for measurement in one]),
         cold_per_s=cold,
         warm_per_s=warm,
         accelerators={name: warm / accelerator.per_s for name, accelerator in ACCELERATORS.items()},
@@ -224,15 +209,12 @@ def ratio(rates: NDArray[np.float64], base: NDArray[np.float64]) -> Estimate:
 def geometric_mean(values: NDArray[np.float64]) -> Estimate:
     """Return the geometric mean of one value for each round, with its 95% interval.
 
-    The interval is that of Student's t for the mean of the logarithms. It has no end if there is only one round.
+    The interval is that of Student's t for the mean of the logarithms.
     """
     logs, count = np.log(values), len(values)
-    mean = float(np.exp(logs.mean()))
-    if count < 2:
-        return Estimate(mean, 0.0, float("inf"))
-    factor = T_975[count - 2] if count - 1 <= len(T_975) else NORMAL_975
-    margin = factor * logs.std(ddof=1) / count**0.5
-    return Estimate(mean, float(np.exp(logs.mean() - margin)), float(np.exp(logs.mean() + margin)))
+    mean = logs.mean()
+    margin = stdtrit(count - 1, 0.5 + INTERVAL_PERCENT / 200) * logs.std(ddof=1) / count**0.5
+    return Estimate(*np.exp([mean, mean - margin, mean + margin]).tolist())
 
 
 def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
@@ -245,8 +227,8 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
         likely = max(open_rows, key=lambda row: row.examples_per_s.value)
         return (
             f"Not decided: with the {step}, {likely.title} may be faster than {first.title}, with a ratio of "
-            f"{likely.ratio} in images per second, but the interval is too wide to be sure. Set more rounds, and stop "
-            "other programs on the machine."
+            f"{estimate_text(likely.ratio)} in images per second, but the interval is too wide to be sure. Set more "
+            "rounds, and stop other programs on the machine."
         )
     if not gains:
         return (
@@ -279,7 +261,7 @@ def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
     ]
     if settings["epochs"] == 1:
         sentences.append("There is one epoch, so all rates are those of the first epoch, which reads from the disk.")
-    kept = _largest([row.cached_fraction for row in rows])
+    kept = _if_all_known(max, [row.cached_fraction for row in rows])
     if kept is None:
         sentences.append(
             "How much of the files stayed in the page cache before a first epoch could not be checked, because some "
@@ -312,6 +294,14 @@ def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
+def estimate_text(estimate: Estimate | None) -> str:
+    """Return an estimate with its interval, or 1 for the ratio of the first contender, which has none."""
+    if estimate is None:
+        return "1"
+    value, low, high = map(three_digits, estimate)
+    return f"{value} ({low} to {high})"
+
+
 def feeds(rows: Sequence[Row]) -> str:
     """Say how many accelerators each input can feed from this host."""
     accelerator = ACCELERATORS["h100"].title
@@ -341,14 +331,13 @@ def format_result(result: Mapping[str, Any]) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    of = Estimate(**row["ratio"]) if row["ratio"] else None
     return (
         row["title"],
         f"{three_digits(row['first_epoch_s'])} s",
         f"{three_digits(row['epoch_s']['mean'])} s",
         three_digits(row["examples_per_s"]["value"]),
         percent(row["wait_fraction"]),
-        str(of) if of else "1",
+        estimate_text(Estimate(**row["ratio"]) if row["ratio"] else None),
         *(f"{row['accelerators'][name]:.2g}" for name in ("h100", "a100")),
     )
 
@@ -364,16 +353,10 @@ def _spread(values: Any) -> Spread:
     return found
 
 
-def _largest(values: Sequence[float | None]) -> float | None:
-    """Return the largest value; None if one is not known."""
+def _if_all_known(function: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
+    """Return a function of the values; None if one is not known."""
     known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None
-
-
-def _smallest(values: Sequence[float | None]) -> float | None:
-    """Return the smallest value; None if one is not known."""
-    known = [value for value in values if value is not None]
-    return min(known) if len(known) == len(values) else None
+    return function(known) if len(known) == len(values) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
