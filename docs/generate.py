@@ -60,7 +60,7 @@ DAGS = {
     "image_dataset": (OnlyFor.IMAGES, UsedBy.BUILD),
     "tabular_dataset": (OnlyFor.TABLES, UsedBy.BUILD),
     "retrain": (ANY_KIND, UsedBy.TRAIN | UsedBy.RETRAIN),
-    "input_comparison": (OnlyFor.IMAGES, UsedBy.BUILD | UsedBy.TRAIN | UsedBy.COMPARE),
+    "input_comparison": (OnlyFor.IMAGES, UsedBy.BUILD | UsedBy.TRAIN),
 }
 """The kinds of examples and the stages of each DAG (dags/form.py)."""
 

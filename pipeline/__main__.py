@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import __version__
 from pipeline.allowed import open_unless_set, open_warning
-from pipeline.config import Settings, settings_of_command_line
+from pipeline.config import Settings, settings_of_command_line, validated
 from pipeline.errors import ERROR_FILE, DatasetError, Preempted, SettingsError, TenfoldError, error_to_json
 from pipeline.preflight import require_buckets
 from pipeline.runs.run import EXIT_PREEMPTED
@@ -25,6 +25,7 @@ from pipeline.storage import Place, is_bucket, place_of
 from pipeline.storage.local import FULL
 from pipeline.system.os_errors import cause_of
 from pipeline.system.progress import log_to_stderr
+from pipeline.tuning.options import ComparisonOptions
 
 if TYPE_CHECKING:
     from pipeline.dataset.manifest import Dataset
@@ -56,7 +57,7 @@ EXAMPLES = {
     "partition": "2026-01-31 4766e75c17183005 --set dataset_name=flowers",
     "labels": "--set dataset_name=flowers",
     "train": "--set dataset=workspace/datasets/flowers/4766e75c17183005 --set epochs=30",
-    "compare-inputs": "--set source_uri=/data/flowers --set contenders=files,shards,resized",
+    "compare-inputs": "--set source_uri=/data/flowers --contenders files,shards,resized",
     "verify": "workspace/datasets/flowers/4766e75c17183005",
     "index": "workspace/datasets/flowers/4766e75c17183005",
     "shuffle-quality": "workspace/datasets/flowers/4766e75c17183005",
@@ -306,8 +307,11 @@ def _compare_inputs(options: argparse.Namespace) -> dict[str, Any]:
     )
 
     settings = _settings(options)
-    require_measurable(settings)
-    comparison = comparison_of(settings, [build_input(own) for own in dataset_settings(settings).values()])
+    given = {name: getattr(options, name) for name in ComparisonOptions.model_fields}
+    compared = validated(ComparisonOptions, given, strict=False)
+    require_measurable(settings, compared)
+    built = [build_input(own) for own in dataset_settings(settings, compared.names).values()]
+    comparison = comparison_of(settings, compared, built)
     start = start_another_comparison if options.again else start_comparison
     folder = start(comparison, RUN_ID)
     measure(folder, sys.stderr.fileno())
@@ -595,6 +599,9 @@ def _add_stages(commands: Any) -> None:
 def _add_checks(commands: Any) -> None:
     inputs = "Train the same model from raw files and from shards in turn, and say what is worth changing on this host."
     comparison = _add(commands, "compare-inputs", _compare_inputs, inputs)
+    for name, field in ComparisonOptions.model_fields.items():
+        text = f"{field.description} (default: {field.default})"
+        comparison.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text)
     comparison.add_argument("--again", action="store_true", help="measure a complete comparison once more")
     comparison.set_defaults(format=_format_inputs)
     _add(commands, "verify", _verify, "Check every byte and record of a dataset.", _DATASET)

@@ -41,7 +41,7 @@ def render(folder: Path, comparison: Comparison, result: Result) -> str:
     names = [row.name for row in result.rows]
     found = [
         (turn, measured)
-        for turn in turns(comparison.settings["contenders"].split(","), comparison.settings["rounds"])
+        for turn in turns(comparison.options)
         if turn.contender in names and isinstance(measured := load_measurement(turn_folder(folder, turn)), Measurement)
     ]
     drawn = [utilization(folder, found), times(folder, found)]
@@ -60,7 +60,14 @@ def render(folder: Path, comparison: Comparison, result: Result) -> str:
         left_out=[f"{CONTENDERS[each.contender].title}: left out, because {each.why}." for each in result.left_out],
         notes=result.notes,
         figures=drawn,
-        facts=fact_tables({"Settings": settings, "Host": comparison.host, "Datasets": comparison.datasets}),
+        facts=fact_tables(
+            {
+                "Options": comparison.options.model_dump(),
+                "Settings": settings,
+                "Host": comparison.host,
+                "Datasets": comparison.datasets,
+            }
+        ),
     )
 
 

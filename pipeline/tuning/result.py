@@ -117,13 +117,11 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
     Raises:
         BadInput: If fewer than two contenders were measured.
     """
-    settings = comparison.settings
-    names = settings["contenders"].split(",")
-    order = turns(names, settings["rounds"])
-    found = [(turn, load_measurement(turn_folder(folder, turn))) for turn in order]
+    settings, options = comparison.settings, comparison.options
+    found = [(turn, load_measurement(turn_folder(folder, turn))) for turn in turns(options)]
     failures = {each.contender: each for _, each in found if isinstance(each, Failure)}
     measured = []
-    for name in names:
+    for name in options.names:
         own = [(turn, each) for turn, each in found if isinstance(each, Measurement) and each.contender == name]
         if own and name not in failures:
             measured.append(
@@ -140,8 +138,8 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
         step_alone_ms=float(np.median([one.step_alone_ms for each in measured for one in each.measurements])),
         batch_size=settings["batch_size"],
         epochs=settings["epochs"],
-        rounds=settings["rounds"],
-        notes=notes(rows, settings),
+        rounds=options.rounds,
+        notes=notes(rows, options.rounds, settings),
     )
 
 
@@ -248,11 +246,11 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
     )
 
 
-def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
+def notes(rows: Sequence[Row], rounds: int, settings: Mapping[str, Any]) -> list[str]:
     """Return what a reader must know to trust the table."""
     sentences = [
         "Contenders took turns in alternating order (a b c, then c b a), so that a slow minute of the machine meets "
-        f"all of them. All intervals are 95% intervals over {settings['rounds']} rounds.",
+        f"all of them. All intervals are 95% intervals over {rounds} rounds.",
         "Raw files are read in a different random order than shards, and TensorFlow chooses their crops. Number of "
         "examples, image size, batch size, kind of crop, flips, model and initial weights are the same for all.",
         "Raw files are decoded whole, then cropped and resized. From shards, only the crop is decoded, at the smallest "

@@ -17,6 +17,7 @@ from pipeline.tuning.measurement import (
     turn_folder,
     turns,
 )
+from pipeline.tuning.options import ComparisonOptions
 
 MAKING_MS = {"files": 80.0, "files_parallel": 40.0, "shards": 40.0, "resized": 16.0, "pixels": 8.0, "cached": 5.0}
 """Time in which each input makes a batch."""
@@ -26,10 +27,11 @@ BATCH = 32
 
 def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, steps: int = STEPS, **values: object) -> Path:
     """Write a comparison of two rounds and more, in which each step of the model takes `step_ms`. Returns `folder`."""
+    options = ComparisonOptions(**{name: values.pop(name) for name in ("contenders", "rounds") if name in values})
     settings = settings_from({"dataset_name": "flowers", "batch_size": BATCH, "epochs": 3, **values})
-    save_comparison(folder, Comparison(settings.model_dump(), {"keep": "/data"}, "/images", {"cores": 2}, 0.0))
+    save_comparison(folder, Comparison(settings.model_dump(), options, {"keep": "/data"}, "/images", {"cores": 2}, 0.0))
     random = np.random.default_rng(0)
-    for turn in turns(settings.contenders.split(","), settings.rounds):
+    for turn in turns(options):
         own = turn_folder(folder, turn)
         making = MAKING_MS[turn.contender] * (1 + noise * random.normal())
         overlaps = CONTENDERS[turn.contender].parallel

@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.errors import BadInput
 from pipeline.tuning.measurement import load_comparison, turns
+from pipeline.tuning.options import ComparisonOptions
 from pipeline.tuning.result import Result, format_result, load_result, ratio
 from tests.tuning.compared import BATCH, compared, left_out
 
@@ -17,10 +18,10 @@ def result_of(folder: Path) -> Result:
 
 
 def test_the_order_alternates():
-    order = turns(["a", "b", "c"], 3)
-    assert "".join(turn.contender for turn in order) == "abccbaabc"
-    assert [turn.round for turn in order] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert [turn.number for turn in order] == list(range(9))
+    order = turns(ComparisonOptions(contenders="files,shards", rounds=3))
+    assert [turn.contender for turn in order] == ["files", "shards", "shards", "files", "files", "shards"]
+    assert [turn.round for turn in order] == [0, 0, 1, 1, 2, 2]
+    assert [turn.number for turn in order] == list(range(6))
 
 
 def test_the_interval_of_a_ratio_is_that_of_student():

@@ -4,7 +4,7 @@ import gc
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config import Settings
+from pipeline.config import settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import Preempted
@@ -33,7 +33,7 @@ from pipeline.training.step.optimizer import build_optimizer
 from pipeline.training.step.phases import build_steps
 from pipeline.training.step.strategy import on_devices, open_strategy, share_of_device
 from pipeline.tuning.contenders import Contender
-from pipeline.tuning.measurement import Measurement
+from pipeline.tuning.measurement import Comparison, Measurement
 
 STEP_SHARE = 0.5
 """The step alone is measured for this share of `measure_seconds`."""
@@ -73,23 +73,19 @@ class Contest:
     """The model and its steps, which are traced once and then serve every contender.
 
     Args:
-        settings: Settings of the trainings.
-        folders: Folders of the datasets by the setting `prepare`.
-        source_root: Folder that the keys of the raw images are relative to.
+        comparison: What is compared.
         should_stop: Returns whether a stop is requested.
 
     Raises:
         BadInput: If the settings do not fit the model or the devices.
     """
 
-    def __init__(
-        self, settings: Settings, folders: Mapping[str, Path], source_root: str, should_stop: Callable[[], bool]
-    ) -> None:
-        self._settings, self._folders, self._source_root = settings, folders, source_root
-        self._should_stop = should_stop
+    def __init__(self, comparison: Comparison, should_stop: Callable[[], bool]) -> None:
+        self._comparison, self._should_stop = comparison, should_stop
+        self._settings = settings = settings_from(dict(comparison.settings))
         self._raw: RawFiles | None = None
         self._strategy = open_strategy(None)
-        dataset = datasets.load(next(iter(folders.values())))
+        dataset = datasets.load(Path(next(iter(comparison.datasets.values()))))
         steps = steps_per_epoch(dataset, settings.batch_size, 1)
         require_divisible(settings, share_of_device(settings.batch_size, self._strategy))
         keras.utils.set_random_seed(settings.seed)
@@ -111,7 +107,7 @@ class Contest:
 
     def folder_of(self, contender: Contender) -> Path:
         """Return the folder of the dataset that a contender needs."""
-        return self._folders[contender.prepare]
+        return Path(self._comparison.datasets[contender.prepare])
 
     def input_of(self, contender: Contender) -> Input:
         """Return a contender that can be read.
@@ -215,7 +211,7 @@ class Contest:
         stop = tf.constant(0.0)
         self._steps.train(images, labels, weights, mirrored, stop).numpy()
         times: list[float] = []
-        while sum(times) < STEP_SHARE * self._settings.measure_seconds or len(times) < 5:
+        while sum(times) < STEP_SHARE * self._comparison.options.measure_seconds or len(times) < 5:
             begin = time.perf_counter()
             self._steps.train(images, labels, weights, mirrored, stop).numpy()
             times.append(time.perf_counter() - begin)
@@ -227,7 +223,7 @@ class Contest:
         with closing(source.batches(MANY_EPOCHS)) as batches:
             cold_s = self._epoch_s(batches, source.steps)
             warm_s: list[float] = []
-            while sum(warm_s) < self._settings.measure_seconds:
+            while sum(warm_s) < self._comparison.options.measure_seconds:
                 warm_s.append(self._epoch_s(batches, source.steps))
             kept = cached_fraction(source.paths)
         return Alone(
@@ -254,7 +250,7 @@ class Contest:
 
     def _raw_files(self, folder: Path, dataset: Dataset) -> RawFiles:
         if self._raw is None:
-            self._raw = raw_files_of(folder, dataset, self._source_root)
+            self._raw = raw_files_of(folder, dataset, self._comparison.source_root)
         return self._raw
 
     def _on_devices(self, batches: tf.data.Dataset) -> Any:
