@@ -8,12 +8,13 @@ import argparse
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.__main__ import EXAMPLES, command_line
-from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy
+from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy, settings_from
+from pipeline.tuning.advice import ADVICE, Change
 
 REFERENCE = Path(__file__).parent / "reference"
 SCHEMA = REFERENCE / "dataset.schema.json"
@@ -38,6 +39,17 @@ last line of stdout is one JSON object.
 
 Every command takes settings: from a file with `--config FILE`, and one by one with `--set field=value`, which wins over
 the file.
+"""
+
+ADVICE_PAGE = """\
+# Advice
+
+A [verdict](../explanation/verdict.md) ends with the next change to make. For each limit that it names, this is the
+first change in the table whose condition holds. Numbers follow from the settings of the training. Here, they are those
+of the default settings.
+
+| limit | if | next |
+|---|---|---|
 """
 
 DATASET_JSON = """\
@@ -67,7 +79,12 @@ DAGS = {
 
 def generated_pages() -> dict[str, str]:
     """Return the text of each generated page by its file name."""
-    return {"settings.md": settings_page(), "commands.md": commands_page(), "dataset-json.md": dataset_json_page()}
+    return {
+        "settings.md": settings_page(),
+        "commands.md": commands_page(),
+        "dataset-json.md": dataset_json_page(),
+        "advice.md": advice_page(),
+    }
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -205,6 +222,26 @@ def _type(schema: dict[str, Any]) -> str:
         return " or ".join(f"`{json.dumps(choice)}`" for choice in schema["enum"])
     kind = schema.get("type", "any")
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
+
+
+def advice_page() -> str:
+    """Return the changes for each limit, from the first one that is considered to the last."""
+    rows = [_change(limit, change, changes) for limit, changes in ADVICE.items() for change in changes]
+    return ADVICE_PAGE + "".join(rows)
+
+
+def _change(limit: str, change: Change, changes: Sequence[Change]) -> str:
+    otherwise = "otherwise" if len(changes) > 1 else ""
+    conditions = ", and ".join(each.words for each in change.conditions) or otherwise
+    return f"| {limit} | {_code(conditions)} | {_code(change.described(settings_from({}))) or 'nothing'} |\n"
+
+
+def _code(text: str) -> str:
+    """Return text with names of settings and functions as code."""
+    return re.sub(r"[\w.]+=\w+|[a-z.]+(?:_[a-z]+)+", r"`\g<0>`", text)
 
 
 def _cell(text: str) -> str:

@@ -482,9 +482,9 @@ class Settings(BaseModel):
         "keep",
         title="Image preparation",
         json_schema_extra=SHARDS,
-        description="keep leaves images as they are. resize shrinks them once to prepare_size, which makes the input "
-        "2 to 3 times faster. raw also stores pixels (uint8), which makes the input about 4 times faster "
-        "but takes more disk space.",
+        description="keep leaves images as they are. resize shrinks them once to prepare_size, so that each "
+        "epoch decodes fewer pixels. raw also stores pixels (uint8), so that nothing is decoded; this takes more disk "
+        "space.",
     )
 
     prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
