@@ -56,9 +56,9 @@ from benchmarks.harness.machine import (
 )
 from benchmarks.harness.rounds import Contender, as_json, measure_whole, measure_work, rate_cells, sound, whole
 from pipeline.allowed import open_unless_set
-from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
+from pipeline.stages.build import build
 
 OUR_PACKAGES = ("tensorflow", "numpy")
 SIZES = {224: 256, 299: 320}

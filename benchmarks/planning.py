@@ -26,13 +26,14 @@ from pipeline.config import Settings, settings_from
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.plan.merge import merged_lines, read_pieces
-from pipeline.plan.ranges import read_range
+from pipeline.plan.plan import load_plan
+from pipeline.plan.range_plan import read_range
 from pipeline.plan.sort import SplitRule, sorted_part
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import join_listings
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts
-from pipeline.snapshot.raw_image import RawImage
+from pipeline.snapshot.raw_example import RawExample
 from pipeline.storage import place_of
 from pipeline.system.progress import log_to_stderr
 from pipeline.workspace import snapshots_folder
@@ -142,12 +143,12 @@ def list_range(path: str) -> int:
     return listing.listed
 
 
-def simulated(listing: Listing, numbers: range, count: int) -> Iterator[RawImage]:
+def simulated(listing: Listing, numbers: range, count: int) -> Iterator[RawExample]:
     """Yield rows of images that do not exist. No two of them have an equal size and CRC32C."""
     for number in numbers:
         label = f"c{number * CLASSES // count:03d}"
         key, crc32c = f"{label}/{number:010d}.jpg", (number * 2_654_435_761 & 0xFFFFFFFF) or 1
-        row_ = RawImage(key, [label], "", 110_000, crc32c, "", [], 1_700_000_000_000_000_000)
+        row_ = RawExample(key, [label], "", 110_000, crc32c, "", [], 1_700_000_000_000_000_000)
         listing.add(row_)
         yield row_
 
@@ -194,7 +195,7 @@ def merge(folder: Path, images: int) -> None:
 def merge_rows(path: str) -> int:
     """Merge the rows of one plan file."""
     with Path(path).open("rb") as file:
-        planned = read_range(file, Path(path)).images
+        planned = read_range(file, Path(path)).examples
         rows = sum(1 for _ in merged_lines(read_pieces(file)))
     if rows != planned:
         raise SystemExit(f"{path} has {rows:,} rows instead of {planned:,}")

@@ -40,8 +40,9 @@ from benchmarks.harness.machine import (
 from benchmarks.harness.rounds import ROOT, Contender, as_json, measure_whole, measure_work, rate_cells
 from pipeline.allowed import open_unless_set
 from pipeline.config import settings_from
-from pipeline.plan.ranges import load_range
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.plan.plan import load_plan
+from pipeline.plan.range_plan import load_range
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import take_snapshot
 
 PREPARED = 256
@@ -199,7 +200,7 @@ def our_contender(title: str, images: Images, parameters: dict[str, Any], proces
         writer="tenfold",
         python=Path(sys.executable),
         jobs=[job_file({"range": str(path)}) for path in ranges],
-        images=sum(load_range(path).images for path in ranges),
+        images=sum(load_range(path).examples for path in ranges),
         makes=[Path(plan.written), ranges[0].parent.parent / "results"],
     )
 

@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.harness.machine import HOME, job_file, logs, machine_line, new_folder, say, versions_in
 from benchmarks.harness.rounds import ROOT, Contender, as_json, measure_work
 from pipeline import storage
-from pipeline.snapshot.raw_image import RawImage, content_of, to_line
+from pipeline.snapshot.raw_example import RawExample, content_of, to_line
 from pipeline.storage import BucketPath
 
 PEERS_PYTHON = HOME / "storage" / "bin" / "python"
@@ -177,7 +177,9 @@ def make_files(folder: Path, size: Size) -> list[str]:
 def listing(server: Server, folder: Path) -> dict[str, bytes]:
     """Return what the bucket lists of each object, as a line of a snapshot; the bucket has then hashed all of them."""
     os.environ["STORAGE_EMULATOR_HOST"] = server.url
-    found = ((name, RawImage(name, ["0"], "", s.st_size, s.crc32c, "", [], s.generation, s.md5)) for name, s in stats())
+    found = (
+        (name, RawExample(name, ["0"], "", s.st_size, s.crc32c, "", [], s.generation, s.md5)) for name, s in stats()
+    )
     return {name: to_line(content_of(row), row) for name, row in found}
 
 

@@ -35,8 +35,8 @@ from benchmarks.harness.machine import (
 from benchmarks.harness.rounds import Contender, as_json, measure_whole, measure_work, whole
 from benchmarks.harness.tables import KEY, LABEL, feature_names, table_file
 from pipeline.allowed import open_unless_set
-from pipeline.build import build
 from pipeline.config import settings_from
+from pipeline.stages.build import build
 
 ROWS = 200_000
 """Rows of a table with NARROW columns. A wider table has fewer rows, so that all have as many cells."""

@@ -79,8 +79,7 @@ def _run_spark(arguments: list[str], environment: Mapping[str, str]) -> None:
         hook.submit(str(APPLICATION), env=environment, stdin=subprocess.DEVNULL)
     except FileNotFoundError as error:
         raise SettingsError(
-            "engine=spark needs the program spark-submit in the PATH of this worker: install Spark, or set "
-            "engine=local"
+            "engine=spark needs the program spark-submit in the PATH of this worker: install Spark, or set engine=local"
         ) from error
     except BaseException:  # For example, the time limit of the task.
         hook.on_kill()

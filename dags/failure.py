@@ -4,7 +4,7 @@ from typing import Any
 
 from airflow.sdk.log import redact
 
-from dags.places import FAILURE
+from dags.xcom_keys import FAILURE
 from pipeline.errors import TenfoldError
 
 MAX_CHARACTERS = 2000

@@ -7,7 +7,8 @@ from typing import Any
 from airflow.sdk import Param
 from pydantic import BaseModel
 
-from pipeline.config import OnlyFor, Settings, UsedBy, settings_for, settings_used_by
+from pipeline.config import Settings, UsedBy, settings_for, settings_used_by
+from pipeline.example_kinds import IMAGES, TABLE
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 """The dialect of the schemas. The check by the latest dialect takes a third of the import time of a DAG."""
@@ -28,22 +29,22 @@ def _schemas(model: type[BaseModel]) -> Mapping[str, Any]:
 
 def settings_of_all() -> list[str]:
     """Return the settings of a run that builds a dataset of images and trains on it."""
-    return settings_for(OnlyFor.IMAGES, settings_used_by(UsedBy.BUILD | UsedBy.TRAIN))
+    return settings_for(IMAGES, settings_used_by(UsedBy.BUILD | UsedBy.TRAIN))
 
 
 def settings_of_tables() -> list[str]:
     """Return the settings of a run that builds a dataset of a table and trains on it."""
-    return settings_for(OnlyFor.TABLES, settings_used_by(UsedBy.BUILD | UsedBy.TRAIN))
+    return settings_for(TABLE, settings_used_by(UsedBy.BUILD | UsedBy.TRAIN))
 
 
 def settings_of_dataset() -> list[str]:
     """Return the settings of a run that builds a dataset of images."""
-    return settings_for(OnlyFor.IMAGES, settings_used_by(UsedBy.BUILD))
+    return settings_for(IMAGES, settings_used_by(UsedBy.BUILD))
 
 
 def settings_of_tabular_dataset() -> list[str]:
     """Return the settings of a run that builds a dataset of a table."""
-    return settings_for(OnlyFor.TABLES, settings_used_by(UsedBy.BUILD))
+    return settings_for(TABLE, settings_used_by(UsedBy.BUILD))
 
 
 def settings_of_training() -> list[str]:

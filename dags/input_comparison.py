@@ -10,9 +10,9 @@ from dags.document import document
 from dags.form import form, settings_of_all
 from dags.links import InputsLink
 from dags.notify import deadline
-from dags.places import COMPARISON_PLACE
 from dags.tasks import or_sample_images, settings_of_run
 from dags.wiring import on_training_workers
+from dags.xcom_keys import COMPARISON_PLACE
 from pipeline.config import settings_from, validated
 from pipeline.tuning.options import ComparisonOptions
 
@@ -53,7 +53,7 @@ def build(settings: dict[str, Any]) -> dict[str, str]:
 
     *A failure* comes from the source or from the data gate; the message names it. Clear this task after the repair.
     """
-    from pipeline.build import build_input
+    from pipeline.stages.build import build_input
 
     get_current_context()["prepare"] = settings["prepare"]
     return build_input(settings_from(settings))

@@ -8,7 +8,8 @@ from typing import Any
 
 from airflow.sdk import get_current_context, task
 
-from dags.places import DATASET_PLACE, GPU_POOL, pool_command
+from dags.gpu_pool import GPU_POOL, pool_command
+from dags.xcom_keys import DATASET_PLACE
 from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError
 from pipeline.storage import place_of
@@ -27,8 +28,8 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
     with another value.
     """
-    from pipeline.extraction import divide, list_all
     from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.stages.extract import divide, list_all
 
     context = get_current_context()
     run = context["dag_run"]
@@ -58,7 +59,7 @@ def extract_range(range_file: str) -> None:
     *A failure*: an image cannot be read, or changed meanwhile. The message names it. Clear this task: the other ranges
     are kept.
     """
-    from pipeline.extraction import describe_range, list_range_file
+    from pipeline.stages.extract import describe_range, list_range_file
     from pipeline.system.progress import progress
 
     get_current_context()["keys"] = describe_range(range_file)
@@ -75,10 +76,11 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     *A failure* comes from the data gate (validation images that are also in training, classes out of balance): repair
     the source, or change the threshold that the message names.
     """
-    from pipeline.extraction import join
     from pipeline.gate.decide import ask_later
+    from pipeline.plan.plan import load_plan
     from pipeline.runs.launch import require_trainable
-    from pipeline.sharding.plan_files import load_plan, make_plan
+    from pipeline.sharding.planning import make_plan
+    from pipeline.stages.extract import join
 
     if ranges:
         snapshot = str(join(settings_from(settings), ranges))
@@ -106,7 +108,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
     some space and clear this task; complete shards stay).
     """
     from pipeline.plan.kinds import kind_of
-    from pipeline.plan.ranges import load_range
+    from pipeline.plan.range_plan import load_range
     from pipeline.sharding.write import write_range
     from pipeline.system.progress import progress
 
@@ -118,7 +120,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
         return
     _name_after_range(plan_file)
     range_plan = load_range(place_of(plan_file))
-    with progress("shard", range_plan.images, kind_of(range_plan).nouns) as advance:
+    with progress("shard", range_plan.examples, kind_of(range_plan).nouns) as advance:
         write_range(place_of(plan_file), advance)
 
 
@@ -135,8 +137,8 @@ def copy(plan_file: str, settings: dict[str, Any]) -> None:
     from pipeline.system.progress import progress
 
     if settings["engine"] != "local":
-        from pipeline.build import copy_planned
-        from pipeline.sharding.plan_files import load_plan
+        from pipeline.plan.plan import load_plan
+        from pipeline.stages.build import copy_planned
 
         get_current_context()["shards"] = "all"
         copy_planned(load_plan(place_of(plan_file)))
@@ -158,11 +160,11 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     count that does not add up, or from labels that a person released in the meantime. For the last two, clear
     `shard.plan` and all tasks after it.
     """
-    from pipeline.build import summary
+    from pipeline.plan.plan import load_plan
     from pipeline.report import write_card
     from pipeline.sharding.approval import answers
-    from pipeline.sharding.plan_files import load_plan
     from pipeline.sharding.publish import commit as commit_dataset
+    from pipeline.stages.build import summary
 
     dataset = commit_dataset(place_of(plan_file), settings_from(settings), write_card, answers(place_of(plan_file)))
     published = summary(load_plan(place_of(plan_file)), dataset)
@@ -281,6 +283,6 @@ def or_sample_images(settings: Settings) -> Settings:
 
 def _name_after_range(plan_file: str) -> None:
     """Name a mapped task after its shards in Airflow's list."""
-    from pipeline.plan.ranges import describe_range, load_range
+    from pipeline.plan.range_plan import describe_range, load_range
 
     get_current_context()["shards"] = describe_range(load_range(place_of(plan_file)).shards)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from airflow.sdk import Asset, task_group
 
 from dags.defaults import long_task_retries
+from dags.gpu_pool import GPU_POOL
 from dags.links import CardLink, ReportLink
 from dags.operators import APPROVE_DOC, TRAIN_DOC, ApproveOperator, TrainOperator
-from dags.places import GPU_POOL
 from dags.tasks import commit, copy, extract, extract_range, plan, promote, report, servers, write
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.__main__ import EXAMPLES, command_line
+from pipeline.commands.parser import command_line
 from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy, settings_from
+from pipeline.example_kinds import IMAGES, TABLE
 from pipeline.tuning.advice import ADVICE, Change
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -65,14 +66,13 @@ CHANGES = {
     Decides.TRAINING: "the identity of the training",
     Decides.DATASET | Decides.TRAINING: "the version of the dataset, and the identity of the training",
 }
-ANY_KIND = OnlyFor.IMAGES | OnlyFor.TABLES
 DAGS = {
-    "image_training": (OnlyFor.IMAGES, UsedBy.BUILD | UsedBy.TRAIN),
-    "tabular_training": (OnlyFor.TABLES, UsedBy.BUILD | UsedBy.TRAIN),
-    "image_dataset": (OnlyFor.IMAGES, UsedBy.BUILD),
-    "tabular_dataset": (OnlyFor.TABLES, UsedBy.BUILD),
-    "retrain": (ANY_KIND, UsedBy.TRAIN | UsedBy.RETRAIN),
-    "input_comparison": (OnlyFor.IMAGES, UsedBy.BUILD | UsedBy.TRAIN),
+    "image_training": ((IMAGES,), UsedBy.BUILD | UsedBy.TRAIN),
+    "tabular_training": ((TABLE,), UsedBy.BUILD | UsedBy.TRAIN),
+    "image_dataset": ((IMAGES,), UsedBy.BUILD),
+    "tabular_dataset": ((TABLE,), UsedBy.BUILD),
+    "retrain": ((IMAGES, TABLE), UsedBy.TRAIN | UsedBy.RETRAIN),
+    "input_comparison": ((IMAGES,), UsedBy.BUILD | UsedBy.TRAIN),
 }
 """The kinds of examples and the stages of each DAG (dags/form.py)."""
 
@@ -139,8 +139,8 @@ def _marker(metadata: list[Any], kind: type[Any]) -> Any:
 
 def _dags(metadata: list[Any]) -> list[str]:
     """Return the DAGs whose forms have a setting."""
-    stages, kind = _marker(metadata, UsedBy), _marker(metadata, OnlyFor) or ANY_KIND
-    return [dag for dag, (kinds, of_dag) in DAGS.items() if kind & kinds and stages & of_dag]
+    stages, only = _marker(metadata, UsedBy), _marker(metadata, OnlyFor)
+    return [dag for dag, (kinds, of_dag) in DAGS.items() if (not only or only.kind in kinds) and stages & of_dag]
 
 
 def _allowed_by(metadata: list[Any]) -> str:
@@ -171,12 +171,12 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
     usage = textwrap.fill(words, 100, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
     rows = [
         f"| `{', '.join(action.option_strings) or action.metavar or action.dest}` | {_cell(_help(parser, action))} |"
-        for action in parser._actions
+        for action in sorted(parser._actions, key=lambda action: bool(action.option_strings))
         if not isinstance(action, argparse._HelpAction)
     ]
     description = _markdown(parser.description or "")
     table = "\n".join(["| argument | meaning |", "|---|---|", *rows])
-    example = f"```bash\n.venv/bin/tenfold {name} {EXAMPLES[name]}\n```"
+    example = f"```bash\n.venv/bin/tenfold {name} {parser.get_default('command').example}\n```"
     return f"\n## {name}\n\n{description}\n\n{example}\n\n```text\n{usage}\n```\n\n{table}\n"
 
 

@@ -12,11 +12,12 @@ import pkgutil
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Flag, auto
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
@@ -24,6 +25,7 @@ from pydantic.config import JsonDict
 from pipeline import data_date as dates
 from pipeline.dataset_name import PATTERN, name_of_source, name_of_table
 from pipeline.errors import SettingsError
+from pipeline.example_kinds import APPLICATIONS, IMAGES, KINDS, TABLE
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
@@ -31,23 +33,7 @@ SHARDS_PER_SERVER = 10
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
 """Smallest input of a model, in pixels, if Keras requires more than our own minimum of 32."""
 
-APPLICATIONS = (
-    "MobileNetV2",
-    "MobileNetV3Small",
-    "MobileNetV3Large",
-    "EfficientNetV2B0",
-    "ResNet50",
-    "InceptionResNetV2",
-)
-"""The models of keras.applications that `model` may name."""
-
-IMAGE_MODELS = ("small_cnn", *APPLICATIONS)
-"""The values of `model` for images, apart from a user's own function."""
-
-TABLE_MODELS = ("mlp",)
-"""The values of `model` for the rows of a table, apart from a user's own function."""
-
-MODELS = (*IMAGE_MODELS, *TABLE_MODELS)
+MODELS = tuple(model for entry in KINDS.values() for model in entry.models)
 """The values of `model`, apart from a user's own function."""
 
 MAX_PLACE = 4096
@@ -80,6 +66,12 @@ def source_kinds() -> list[str]:
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 """A function of the user is written as package.module:function."""
+
+
+if TYPE_CHECKING:
+    _ExampleKind = str
+else:
+    _ExampleKind = Literal[tuple(KINDS)]
 
 
 class Decides(Flag):
@@ -127,16 +119,12 @@ class AllowedBy(Flag):
     """Packages whose functions may run, instead of places."""
 
 
-class OnlyFor(Flag):
-    """Marks a setting that only one kind of examples uses. The forms of the DAGs for the other kind leave it out."""
+@dataclass(frozen=True)
+class OnlyFor:
+    """Marks a setting that only one kind of examples uses. The forms of the DAGs for other kinds leave it out."""
 
-    IMAGES = auto()
-    TABLES = auto()
-
-    @classmethod
-    def of(cls, example_kind: str) -> "OnlyFor":
-        """Return the kind of a value of `example_kind`."""
-        return cls.TABLES if example_kind == "table" else cls.IMAGES
+    kind: str
+    """A value of `example_kind`."""
 
 
 _Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy, OnlyFor)
@@ -174,8 +162,8 @@ class Settings(BaseModel):
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
 
-    example_kind: Annotated[Literal["images", "table"], Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
-        "images",
+    example_kind: Annotated[_ExampleKind, Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
+        IMAGES,
         title="Kind of examples",
         description="images: the source is a folder or a list of images. table: each row of the source (CSV, "
         "Parquet or TFRecord) is an example. Settings that only the other kind uses have no effect. A DAG sets the "
@@ -304,7 +292,7 @@ class Settings(BaseModel):
         description="The date for {date}, {hour} and so on in the source, in UTC. Empty: the date of the run.",
     )
 
-    source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         "auto",
         title="Source format",
         max_length=MAX_TEXT,
@@ -312,7 +300,7 @@ class Settings(BaseModel):
         description="Format of the source: the name of a file in pipeline/sources. auto detects the format.",
     )
 
-    key_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    key_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         "",
         title="Key column",
         max_length=MAX_TEXT,
@@ -322,7 +310,7 @@ class Settings(BaseModel):
     )
 
     table_task: Annotated[
-        Literal["auto", "classification", "regression"], Decides.DATASET, UsedBy.BUILD, OnlyFor.TABLES
+        Literal["auto", "classification", "regression"], Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE)
     ] = Field(
         "auto",
         title="Task",
@@ -331,7 +319,7 @@ class Settings(BaseModel):
         "value or a whole number with at most 20 different values, else a number. 1.0 is a whole number, too.",
     )
 
-    path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         "",
         title="Path column",
         max_length=MAX_TEXT,
@@ -376,7 +364,7 @@ class Settings(BaseModel):
         description="Text encoding of a list or table in CSV or TSV.",
     )
 
-    group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         "",
         title="Group pattern",
         max_length=MAX_TEXT,
@@ -395,7 +383,7 @@ class Settings(BaseModel):
         "gets the next id, and ids never change.",
     )
 
-    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         False,
         title="Crop to bounding box",
         json_schema_extra=SOURCE,
@@ -448,7 +436,7 @@ class Settings(BaseModel):
         "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
-    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         50.0,
         title="Maximum image size (megapixels)",
         gt=0,
@@ -457,7 +445,7 @@ class Settings(BaseModel):
         description="An image with more megapixels is rejected when its header is read, before it can fill the memory.",
     )
 
-    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         256.0,
         title="Maximum file size (MB)",
         gt=0,
@@ -466,7 +454,7 @@ class Settings(BaseModel):
         description="Larger files are rejected without being read.",
     )
 
-    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = (
+    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = (
         Field(
             "strict",
             title="Image check",
@@ -477,7 +465,7 @@ class Settings(BaseModel):
     )
 
     prepare: Annotated[
-        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES
+        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)
     ] = Field(
         "keep",
         title="Image preparation",
@@ -487,7 +475,7 @@ class Settings(BaseModel):
         "space.",
     )
 
-    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         256,
         title="Prepared image size",
         ge=16,
@@ -496,7 +484,7 @@ class Settings(BaseModel):
         description="Shorter side of prepared images in pixels. Smaller images are not resized.",
     )
 
-    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         "model_garden",
         title="Feature keys",
         json_schema_extra=SHARDS,
@@ -504,7 +492,7 @@ class Settings(BaseModel):
         "image, height, width, channels, class (the id) and label (the name).",
     )
 
-    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD, OnlyFor.IMAGES] = Field(
+    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
         None,
         title="Label offset",
         ge=0,
@@ -521,7 +509,7 @@ class Settings(BaseModel):
         description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
     )
 
-    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor.IMAGES] = Field(
+    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
         False,
         title="Near-duplicate detection",
         json_schema_extra=GATE,
@@ -617,7 +605,7 @@ class Settings(BaseModel):
         "0.1 is a small drift, 0.25 a large one.",
     )
 
-    on_columns: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    on_columns: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         "fail",
         title="Action on changed columns",
         json_schema_extra=GATE,
@@ -625,7 +613,7 @@ class Settings(BaseModel):
         "limit below.",
     )
 
-    max_changed_columns: Annotated[int, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    max_changed_columns: Annotated[int, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         0,
         title="Maximum changed columns",
         ge=0,
@@ -633,7 +621,7 @@ class Settings(BaseModel):
         description="Number of columns of the previous version that may be missing or have another type.",
     )
 
-    on_new_values: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    on_new_values: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         "continue",
         title="Action on new values",
         json_schema_extra=GATE,
@@ -641,7 +629,7 @@ class Settings(BaseModel):
         "is above the limit below, in any column.",
     )
 
-    max_new_values_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    max_new_values_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         0.0,
         title="Maximum fraction of new values",
         ge=0,
@@ -650,14 +638,14 @@ class Settings(BaseModel):
         description="Share of the training rows that may have a text that the previous version did not have.",
     )
 
-    on_mean: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    on_mean: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         "continue",
         title="Action on drifted means",
         json_schema_extra=GATE,
         description="What happens if the mean of a column of numbers moved by more than the limit below.",
     )
 
-    max_mean_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor.TABLES] = Field(
+    max_mean_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
         0.25,
         title="Maximum drift of a mean",
         ge=0,
@@ -685,7 +673,7 @@ class Settings(BaseModel):
         description="Number of the newest partitions (dates) of a dataset name that a retraining uses as one dataset.",
     )
 
-    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         96,
         title="Image size",
         ge=32,
@@ -704,7 +692,7 @@ class Settings(BaseModel):
         "value makes another training on the same dataset.",
     )
 
-    weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES, OnlyFor.IMAGES] = Field(
+    weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES, OnlyFor(IMAGES)] = Field(
         "",
         title="Pretrained weights",
         max_length=MAX_PLACE,
@@ -723,7 +711,7 @@ class Settings(BaseModel):
         "350 bytes that TensorFlow needs beside its content.",
     )
 
-    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = (
+    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = (
         Field(
             "random",
             title="Training crop",
@@ -735,7 +723,7 @@ class Settings(BaseModel):
         )
     )
 
-    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         0.25,
         title="Minimum crop area",
         gt=0,
@@ -746,11 +734,11 @@ class Settings(BaseModel):
         ),
     )
 
-    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         True, title="Horizontal flip", json_schema_extra=TRAINING, description="Mirror half of the training images."
     )
 
-    color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         0.0,
         title="Color jitter",
         ge=0,
@@ -768,7 +756,7 @@ class Settings(BaseModel):
         "frequent classes not in every epoch. Not for images with several labels, and not for tables.",
     )
 
-    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         "auto",
         title="Image cache",
         json_schema_extra=TRAINING,
@@ -877,7 +865,7 @@ class Settings(BaseModel):
         "many small layers. The first step takes up to a few minutes longer.",
     )
 
-    freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor.IMAGES] = Field(
+    freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
         0,
         title="Frozen epochs",
         ge=0,
@@ -1232,15 +1220,15 @@ def settings_used_by(stages: UsedBy) -> list[str]:
     return [name for name, users in declared(UsedBy).items() if users & stages]
 
 
-def settings_for(kind: OnlyFor, names: Iterable[str]) -> list[str]:
+def settings_for(kind: str, names: Iterable[str]) -> list[str]:
     """Return those of some settings that a kind of examples uses."""
     only = declared(OnlyFor)
-    return [name for name in names if only.get(name, kind) == kind]
+    return [name for name in names if name not in only or only[name].kind == kind]
 
 
 def settings_in_fingerprint(settings: Settings) -> dict[str, Any]:
     """Return the settings whose values are in a dataset's fingerprint: those that its kind of examples uses."""
-    names = settings_for(OnlyFor.of(settings.example_kind), declared(InFingerprint))
+    names = settings_for(settings.example_kind, declared(InFingerprint))
     # With prepare=keep, prepare_size has no effect, and the same bytes must have the same version.
     return {name: getattr(settings, name) for name in names if name != "prepare_size" or settings.prepare != "keep"}
 

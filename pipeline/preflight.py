@@ -9,15 +9,10 @@ from pathlib import Path
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError, TenfoldError
+from pipeline.example_kinds import data_of
 from pipeline.storage import BucketPath, Place, is_inside, nearest, place_of
 from pipeline.storage.file_system import why_unsafe
 from pipeline.system.os_errors import retried
-
-_SOURCES = {
-    "images": "the folder of raw images, or to a list of images",
-    "table": "the table, a CSV, Parquet or TFRecord file, or a folder of such files",
-}
-"""What `source_uri` names, by the kind of the examples."""
 
 
 def preflight(settings: Settings) -> None:
@@ -30,14 +25,14 @@ def preflight(settings: Settings) -> None:
     # This comes first, because no check may show whether a file exists outside of the allowed places.
     require_allowed(settings)
     if not settings.source_uri:
-        raise SettingsError(f"source_uri is empty: set it to {_SOURCES[settings.example_kind]}")
+        raise SettingsError(f"source_uri is empty: set it to {data_of(settings.example_kind).source}")
     source, written = settings.source, _written(settings)
     require_buckets({"source_uri": source, **written})
-    noun, one = ("table", "table") if settings.example_kind == "table" else ("images", "list")
+    kind, one = settings.example_kind, data_of(settings.example_kind).source_file
     if not isinstance(source, BucketPath):
         _require("source_uri", lambda: source.is_dir() or source.is_file(), source, f"a folder or {one} that exists")
     elif not source.exists():  # A bucket has no empty folders.
-        raise SourceError(f"no {noun} under source_uri '{source}': the bucket has no object with this name or prefix")
+        raise SourceError(f"no {kind} under source_uri '{source}': the bucket has no object with this name or prefix")
     # The next run would list the files of such a workspace as part of the source.
     for field, place in written.items():
         if _lies_in(place, source):

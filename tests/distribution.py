@@ -30,7 +30,7 @@ LONGEST = (
     "tests/test_crashes.py",
     "tests/training/test_bucket.py",
     "tests/training/test_crashes.py",
-    "tests/test_build.py",
+    "tests/stages/test_build.py",
     "tests/input/test_cache.py",
     "tests/input/test_images.py",
 )

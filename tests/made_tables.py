@@ -51,6 +51,7 @@ def make_table(
         settings={},
         software={},
         table={**schema, "preprocessing": preprocessing},
+        kind="table",
     )
     save(folder, dataset, {"rejected.jsonl": b"", "duplicates.jsonl": b""})
     return folder

@@ -15,15 +15,16 @@ from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.gate.decide import Ask
 from pipeline.plan.merge import merged_lines, read_pieces
+from pipeline.plan.plan import load_plan
 from pipeline.records import example, tfrecord
 from pipeline.report import write_card
 from pipeline.sharding import publish as publishing
 from pipeline.sharding import window
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.snapshot.raw_image import RawImage, from_line
+from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.storage import Place, place_of
 from tests.conftest import jpeg
 
@@ -147,7 +148,7 @@ def planned(settings: Settings, ask: Ask | None = None) -> tuple[Place, list[Pla
     return plan_path, [place_of(path) for path in load_plan(plan_path).ranges]
 
 
-def rows_of_plan(path: Place) -> list[RawImage]:
+def rows_of_plan(path: Place) -> list[RawExample]:
     """Return the rows of a plan file, in the order of its shards."""
     with path.open("rb") as file:
         file.readline()

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.verify import verify
 from pipeline.monitor import read
 from pipeline.monitor.record import KINDS, RecordSink
 from pipeline.monitor.reporter import Reporter
+from pipeline.stages.build import build
 from tests.conftest import MakeImages
 from tests.crashes import recorded, restore, sampled, states
 from tests.published import files_of_version, temporary_files

@@ -27,8 +27,8 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SourceError, StorageError
+from pipeline.plan.plan import load_plan
 from pipeline.preflight import preflight
-from pipeline.sharding.plan_files import load_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot import extract

@@ -16,15 +16,15 @@ from pipeline.dataset.labels import proposed_labels
 from pipeline.dataset.manifest import last_version, load
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.errors import FormatError
-from pipeline.extraction import divide, load_range_file
-from pipeline.plan.ranges import load_range
+from pipeline.plan.plan import load_plan
+from pipeline.plan.range_plan import load_range
 from pipeline.runs.champion import load_pointer, promote
 from pipeline.runs.files import load_files
 from pipeline.runs.run import EXPORT_FORMAT, Run, load_about, load_run, save_run
-from pipeline.sharding.plan_files import load_plan
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.snapshot import load_snapshot
+from pipeline.stages.extract import divide, load_range_file
 from pipeline.training.state.checkpoint import Checkpoints, Position
 from pipeline.tuning.measurement import Comparison, load_comparison, save_comparison
 from pipeline.tuning.options import ComparisonOptions

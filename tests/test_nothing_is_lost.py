@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 
 from pipeline import storage
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
 from pipeline.gate.decide import notices
-from pipeline.snapshot import raw_image as raw
+from pipeline.snapshot import raw_example as raw
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.sources import Found, Listed, Skipped, folder
+from pipeline.stages.build import build
 from pipeline.system import os_errors
 from tests.conftest import MakeImages, jpeg
 from tests.published import changed
@@ -219,7 +219,7 @@ def test_a_permanent_error_fails_the_task_so_that_airflow_retries_it(
     settings: Settings, failing: Callable[[Fail], None], number: int, ending: str
 ):
     failing(lambda path: number if path.endswith(ending) else 0)
-    with pytest.raises(FileSystemError, match=rf"{ending} could not be used in 3 tries") as caught:
+    with pytest.raises(FileSystemError, match=rf"{ending} could not be used in 3 attempts") as caught:
         take_snapshot(settings)
     assert not isinstance(caught.value, BadInput)
 

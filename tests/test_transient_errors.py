@@ -19,11 +19,11 @@ from google.auth._exponential_backoff import ExponentialBackoff
 from google.oauth2 import _client
 from google.oauth2.credentials import Credentials
 
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
 from pipeline.monitor import read
+from pipeline.stages.build import build
 from pipeline.storage import gcs as requests_of
 from pipeline.storage import place_of
 from tests.conftest import MakeImages

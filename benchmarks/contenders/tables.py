@@ -38,8 +38,8 @@ def table_build(job: Job) -> None:
     from pipeline.allowed import open_unless_set
 
     open_unless_set()
-    from pipeline.build import build
     from pipeline.config import settings_from
+    from pipeline.stages.build import build
 
     build(settings_from(job["settings"]))
 
@@ -50,10 +50,10 @@ def table_stages(job: Job) -> dict[str, float]:
     from pipeline.allowed import open_unless_set
 
     open_unless_set()
-    from pipeline.build import publish, write_planned
     from pipeline.config import settings_from
-    from pipeline.extraction import extract
-    from pipeline.sharding.plan_files import make_plan
+    from pipeline.sharding.planning import make_plan
+    from pipeline.stages.build import publish, write_planned
+    from pipeline.stages.extract import extract
     from pipeline.tables.extract import columns_of
     from pipeline.tables.infer import infer_schema
     from pipeline.tables.source import read_table, table_files
@@ -445,7 +445,7 @@ def table_task(job: Job) -> None:
 
 
 def _extract(settings: Any, folder: Path) -> None:
-    from pipeline.extraction import divide, list_all
+    from pipeline.stages.extract import divide, list_all
 
     ranges = divide(settings)
     (folder / "ranges").write_text("\n".join(ranges))
@@ -454,7 +454,7 @@ def _extract(settings: Any, folder: Path) -> None:
 
 
 def _extract_range(settings: Any, folder: Path) -> None:
-    from pipeline.extraction import list_range_file
+    from pipeline.stages.extract import list_range_file
 
     for path in _ranges(folder)[:1]:
         list_range_file(path)
@@ -464,7 +464,7 @@ def _other_ranges(settings: Any, folder: Path) -> None:
     from pipeline.allowed import allowlists
     from pipeline.engines import engine_named
     from pipeline.engines.task import Task
-    from pipeline.extraction import join, list_range_file
+    from pipeline.stages.extract import join, list_range_file
 
     if ranges := _ranges(folder):
         engine_named(settings.engine)(Task(list_range_file, allowlists(settings)), ranges[1:], lambda *_: None)
@@ -476,13 +476,13 @@ def _ranges(folder: Path) -> list[str]:
 
 
 def _plan(settings: Any, folder: Path) -> None:
-    from pipeline.sharding.plan_files import make_plan
+    from pipeline.sharding.planning import make_plan
 
     (folder / "plan").write_text(str(make_plan(settings, Path((folder / "snapshot").read_text()))))
 
 
 def _write(settings: Any, folder: Path) -> None:
-    from pipeline.sharding.plan_files import load_plan
+    from pipeline.plan.plan import load_plan
     from pipeline.sharding.write import write_plan_file
 
     write_plan_file(load_plan(Path((folder / "plan").read_text())).ranges[0])

@@ -20,7 +20,7 @@ SHARDS_AT_ONCE = 4
 
 def tenfold_read(job: Job) -> None:
     """Images into memory, as a task reads them that writes shards."""
-    from pipeline.snapshot.raw_image import Origin, from_lines
+    from pipeline.snapshot.raw_example import Origin, from_lines
     from pipeline.snapshot.raw_reader import RawReader
 
     with open(job["rows"], "rb") as lines:
@@ -33,7 +33,7 @@ def tenfold_read(job: Job) -> None:
 def tenfold_fetch(job: Job) -> None:
     """Images into the cache of the workspace, as the task `extract` brings them."""
     from pipeline.snapshot.fetch import fetch_images
-    from pipeline.snapshot.raw_image import Origin, from_line
+    from pipeline.snapshot.raw_example import Origin, from_line
 
     origin = Origin(root=f"gs://{job['bucket']}", cache=job["folder"], remote=True)
     with open(job["rows"], "rb") as lines:

@@ -15,6 +15,7 @@ from pipeline.dataset.index_files import records_at
 from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, read_shard_lists, shard_to_json, write_shard_lists
 from pipeline.dataset_name import PATTERN
 from pipeline.errors import BadInput, ConflictError, DatasetError, require_format
+from pipeline.example_kinds import IMAGES, TABLE, data_of
 from pipeline.records import tfrecord
 from pipeline.records.format import RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
@@ -85,8 +86,10 @@ class Dataset:
     files: Sequence[Mapping[str, Any]] = ()
     """Further files, which TensorFlow Datasets reads, each with its size and CRC32C."""
     table: Mapping[str, Any] = field(default_factory=dict)
-    """The schema of a table (pipeline/tables/schema.py), and `preprocessing` by column (pipeline/sharding/
-    table_facts.py). Empty for images."""
+    """What the records do not say themselves. For a table, its schema (pipeline/tables/schema.py), and `preprocessing`
+    by column (pipeline/kinds/table/facts.py). Empty for images."""
+    kind: str = IMAGES
+    """The kind of examples: a value of `example_kind`."""
 
     def class_counts(self, split: str) -> list[int]:
         """Return the number of examples of each label in a split, ordered by id. A number may be 0."""
@@ -96,7 +99,7 @@ class Dataset:
     @property
     def unit(self) -> str:
         """What the examples are called in messages: "images" or "rows"."""
-        return "rows" if self.table else "images"
+        return str(data_of(self.kind).nouns)
 
     @property
     def lists(self) -> list[Mapping[str, Any]]:
@@ -368,6 +371,7 @@ def _parse(folder: Place, content: Any) -> Dataset:
     if content.pop("checksum", None) != checksum(content):
         raise ValueError("it was changed after the commit: its content does not match its checksum")
     del content["format"], content["schema_version"]
+    content.setdefault("kind", TABLE if "table" in content else IMAGES)  # Earlier commits did not write it.
     for name, fields in _REQUIRED_FIELDS.items():
         if missing := [field for field in fields if field not in content[name]]:
             raise ValueError(f"{name} lacks {missing[0]}")

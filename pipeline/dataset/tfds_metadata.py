@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from pipeline.dataset.manifest import Dataset
+from pipeline.example_kinds import IMAGES
 
 _FEATURES = "tensorflow_datasets.core.features"
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
@@ -25,7 +26,7 @@ def tfds_files(dataset: Dataset) -> dict[str, bytes]:
 
     Also empty for tables, because TFDS has no missing values.
     """
-    if dataset.records.compression != "none" or dataset.table:
+    if dataset.records.compression != "none" or dataset.kind != IMAGES:
         return {}
     names = class_names(dataset)
     lines = "".join(f"{name}\n" for name in names)

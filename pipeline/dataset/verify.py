@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from pipeline import storage
@@ -10,14 +9,12 @@ from pipeline.dataset.index_files import problem_of_index
 from pipeline.dataset.manifest import Dataset, Split, load
 from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError
+from pipeline.example_kinds import data_of
 from pipeline.records import tfrecord
-from pipeline.records.format import read_image
 from pipeline.storage import Place
 from pipeline.system.progress import progress
-from pipeline.tables.read import read_row, text_of
-from pipeline.tables.schema import Schema
 
-Check = Callable[[bytes, Dataset, Counter[int]], str]
+Check = Callable[[bytes, Counter[int]], str]
 """Returns what is wrong with a record, or an empty text, and counts its labels by id."""
 
 
@@ -27,17 +24,14 @@ def verify(folder: Place) -> dict[str, Any]:
     `records` counts those in shards without a problem. Raises DatasetError if there is no dataset at all.
     """
     dataset = load(folder)
-    check: Check = _problem_of_image
-    if dataset.table:
-        ids = {label: number for number, label in enumerate(dataset.labels)}
-        check = partial(_problem_of_row, Schema.from_json(dataset.table), ids)
+    check: Check = data_of(dataset.kind).check_of(dataset)
     problems: list[str] = []
     records = 0
     with progress("verify", sum(split.examples for split in dataset.splits.values()), "examples") as advance:
         for name, split in dataset.splits.items():
             counted, before = Counter[int](), len(problems)
             for shard in split.shards:
-                shard_problems = list(_problems_of_shard(folder / shard.name, shard, dataset, check, counted))
+                shard_problems = list(_problems_of_shard(folder / shard.name, shard, check, counted))
                 problems += shard_problems
                 records += shard.examples if not shard_problems else 0
                 advance(shard.examples)
@@ -68,9 +62,7 @@ def _shards(dataset: Dataset) -> Iterator[Shard]:
         yield from split.shards
 
 
-def _problems_of_shard(
-    path: Place, shard: Shard, dataset: Dataset, check: Check, counted: Counter[int]
-) -> Iterator[str]:
+def _problems_of_shard(path: Place, shard: Shard, check: Check, counted: Counter[int]) -> Iterator[str]:
     if not path.exists():
         yield f"{path} is missing"
         return
@@ -79,52 +71,20 @@ def _problems_of_shard(
     elif f"{storage.crc32c_of(path):08x}" != shard.crc32c:
         yield f"{path} does not have the CRC32C that was committed"
     # The records are read even if the CRC32C of the file is wrong, because they show the offset of the damage.
-    yield from _problems_of_records(path, shard, dataset, check, counted)
+    yield from _problems_of_records(path, shard, check, counted)
 
 
-def _problems_of_records(
-    path: Place, shard: Shard, dataset: Dataset, check: Check, counted: Counter[int]
-) -> Iterator[str]:
+def _problems_of_records(path: Place, shard: Shard, check: Check, counted: Counter[int]) -> Iterator[str]:
     number = 0
     try:
         for number, record in enumerate(tfrecord.read_records(path), start=1):
-            problem = check(record, dataset, counted)
+            problem = check(record, counted)
             if problem:
                 yield f"{path}: record {number} {problem}"
     except DatasetError as error:
         yield str(error)
     if number != shard.examples:
         yield f"{path} holds {number} readable records, but {shard.examples} were committed"
-
-
-def _problem_of_row(
-    schema: Schema, ids: Mapping[str, int], record: bytes, dataset: Dataset, counted: Counter[int]
-) -> str:
-    try:
-        row = read_row(record, schema)
-    except ValueError as error:
-        return str(error)
-    if schema.task == "classification":
-        label = text_of(row[schema.label.name][0], schema.label)
-        if label not in ids:
-            return f"has the unknown label {label!r}"
-        counted[ids[label]] += 1
-    return ""
-
-
-def _problem_of_image(record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
-    try:
-        image = read_image(record, dataset.records)
-    except ValueError as error:
-        return str(error)
-    counted.update(set(image.labels))
-    for label in image.labels:
-        if not 0 <= label < len(dataset.labels):
-            first = dataset.records.label_offset
-            return f"has label {label + first}, outside {first} to {len(dataset.labels) - 1 + first}"
-    if image.format == "RAW" and len(image.encoded) != image.height * image.width * 3:
-        return f"holds {len(image.encoded)} bytes, not {image.height} x {image.width} x 3 pixels"
-    return ""
 
 
 def _problems_of_split(name: str, split: Split, counted: Mapping[str, int]) -> Iterator[str]:

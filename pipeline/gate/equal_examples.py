@@ -1,8 +1,8 @@
-"""Find equal images among all parts of a snapshot, and what they mean: duplicates, leaks and contradictions.
+"""Find equal examples among all parts of a snapshot, and what they mean: duplicates, leaks and contradictions.
 
 The contents of a sorted part are hashes of the size and CRC32C of each row: see `pipeline/plan/sort.py`. Equal
-images have equal hashes, so they are in the same range of hashes in all parts. One range after another is searched.
-Only images with equal hashes are read. Memory does not grow with the number of images.
+examples have equal hashes, so they are in the same range of hashes in all parts. One range after another is searched.
+Only examples with equal hashes are read. Memory does not grow with the number of examples.
 """
 
 import heapq
@@ -23,7 +23,7 @@ from pipeline.plan.sort import read_contents
 from pipeline.records.example import entries_of
 from pipeline.records.frames import data_of
 from pipeline.snapshot.part import SPLITS, TRAIN
-from pipeline.snapshot.raw_image import RawImage
+from pipeline.snapshot.raw_example import RawExample
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
@@ -36,21 +36,21 @@ _log = logging.getLogger(__name__)
 _NUMBERED = np.dtype([("content", "<u8"), ("number", "<i8"), ("size", "<u4")])
 
 
-def equal_images(
+def equal_examples(
     order: Order,
     reader: RawReader,
     lines: IO[bytes],
     rows_per_range: int = ROWS_PER_RANGE,
     max_compared: int | None = None,
 ) -> dict[str, Any]:
-    """Write a line of `duplicates.jsonl` for each group of equal images, in the order of their first images.
+    """Write a line of `duplicates.jsonl` for each group of equal examples, in the order of their first examples.
 
     At most `max_compared` of each range are compared; None means all.
 
     Returns:
         The facts `duplicates`, `contradictions` and `leaks`, in the form of `quality` in `dataset.json`.
     """
-    facts = _Facts(order.images)
+    facts = _Facts(order.examples)
     with ExitStack() as stack:
         found = []
         for alike in _candidates(order, rows_per_range):
@@ -66,7 +66,7 @@ def equal_images(
 
 
 class _Numbered(NamedTuple):
-    """A line of `duplicates.jsonl`, and the number of its first image."""
+    """A line of `duplicates.jsonl`, and the number of its first example."""
 
     first: int
     line: bytes
@@ -78,12 +78,12 @@ class _Numbered(NamedTuple):
 
 
 class _Candidates(NamedTuple):
-    """Groups of images that agree in size and CRC32C."""
+    """Groups of examples that agree in size and CRC32C."""
 
     groups: list[Group]
-    """Numbers of the images in the snapshot."""
+    """Numbers of the examples in the snapshot."""
     sizes: Mapping[int, int]
-    """Size of each of these images by its number."""
+    """Size of each of these examples by its number."""
 
 
 def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
@@ -140,7 +140,7 @@ def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[
 
         def read(number: int) -> bytes:
             advance(1)
-            return content_of_row(order.placed(number).image, reader)
+            return content_of_row(order.placed(number).example, reader)
 
         groups = confirm(alike.groups, read, alike.sizes.__getitem__)
     images = ordered_map(order.placed, (int(number) for group in groups for number in group), READERS)
@@ -149,7 +149,7 @@ def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[
         file.write(b"%d\t%b\n" % (group[0], json.dumps(row).encode("ascii")))
 
 
-def content_of_row(row: RawImage, reader: RawReader) -> bytes:
+def content_of_row(row: RawExample, reader: RawReader) -> bytes:
     """Return what is compared: the columns of a row of a table without key and class, or the file of an image."""
     return entries_of(data_of(row.content))[: row.size] if row.content else reader.read(row)
 
@@ -164,10 +164,10 @@ def _row(images: Iterable[Placed]) -> dict[str, Any]:
 
 
 class _Facts:
-    """Sums over groups of equal images, and the first examples."""
+    """Sums over groups of equal examples, and the first examples."""
 
     def __init__(self, images: Mapping[str, int]) -> None:
-        """`images` is the number of all images by split."""
+        """`examples` is the number of all examples by split."""
         self._of = images
         self._images = self._groups = 0
         self._contradictory_images = self._contradictory_groups = self._leaked = 0

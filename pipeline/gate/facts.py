@@ -1,4 +1,4 @@
-"""Facts about all images together: `quality` in `dataset.json`, for the data gate and the dataset card.
+"""Facts about all examples together: `quality` in `dataset.json`, for the data gate and the dataset card.
 
 Some facts are known when the shards are planned, so that a leak is reported before hours of writing. The others are
 known when the shards are written.
@@ -18,7 +18,7 @@ from pipeline.gate.duplicates import (
     leak_facts,
     near_groups,
 )
-from pipeline.gate.equal_examples import equal_images
+from pipeline.gate.equal_examples import equal_examples
 from pipeline.gate.statistics import drift
 from pipeline.gate.totals import Totals
 from pipeline.plan.kinds import kind_of
@@ -28,14 +28,14 @@ from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 
 DUPLICATES = "duplicates.jsonl"
-"""This file beside `dataset.json` lists groups of equal and similar images."""
+"""This file beside `dataset.json` lists groups of equal and similar examples."""
 Quality = dict[str, Any]
 
 
 def planned_facts(
     snapshot: Snapshot, order: Order, duplicates: IO[bytes], *, labels: Sequence[str], before: Dataset | None
 ) -> Quality:
-    """Return the facts that are known before an image is written. Write the lines of `duplicates.jsonl`.
+    """Return the facts that are known before an example is written. Write the lines of `duplicates.jsonl`.
 
     `labels` are the labels of the version by id. `before` is the last version.
     """
@@ -44,7 +44,7 @@ def planned_facts(
         "unit": kind.noun,
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
-        **equal_images(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
+        **equal_examples(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
         "classes": _classes(snapshot, order, TRAIN),
         "classes_without_training": _missing(_classes(snapshot, order, TRAIN)),
         "classes_without_validation": _missing(_classes(snapshot, order, VALIDATION)),
@@ -57,7 +57,7 @@ def planned_facts(
         "classes_new": sorted(set(snapshot.classes) - known),
         "classes_gone": sorted(known - set(snapshot.classes)),
     }
-    # Labels that have an id but no image, neither in this version nor in the last one.
+    # Labels that have an id but no example, neither in this version nor in the last one.
     with_images = {*snapshot.classes, *snapshot.box_labels, *facts["classes_gone"]}
     facts["classes_unused"] = [label for label in labels if label not in with_images]
     return facts
@@ -100,9 +100,9 @@ def from_lines(lines: bytes) -> list[dict[str, Any]]:
 
 
 def _classes(snapshot: Snapshot, order: Order, split: str) -> dict[str, int]:
-    """Return the number of listed images of each label in a split.
+    """Return the number of listed examples of each label in a split.
 
-    Empty if images have several labels, because a sorted part counts only the first one.
+    Empty if examples have several labels, because a sorted part counts only the first one.
     """
     if snapshot.multi_label:
         return {}
@@ -114,10 +114,10 @@ def _missing(classes: Mapping[str, int]) -> list[str]:
 
 
 def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:
-    """Return the drift since the last version: only that of class shares if images were prepared in another way."""
+    """Return the drift since the last version: only that of class shares if examples were prepared in another way."""
     if before is None:
         return None
-    # These settings change the stored images themselves, so a difference says nothing about the source.
+    # These settings change the stored examples themselves, so a difference says nothing about the source.
     names = ("prepare", "prepare_size", "crop_to_box")
     is_comparable = all(settings.get(name) == before.settings.get(name) for name in names)
     compared = facts if is_comparable else {"classes": facts["classes"]}

@@ -1,7 +1,7 @@
-"""Find images that several versions of a window share, and those that are on both sides of the split.
+"""Find examples that several versions of a window share, and those that are on both sides of the split.
 
-Equal images have equal content hashes. Sorting the hashes groups the examples. A sixteenth of them is sorted at a time,
-so that 10 million examples take only tens of megabytes in addition to the hashes.
+Equal examples have equal content hashes. Sorting the hashes groups the examples. A sixteenth of them is sorted at a
+time, so that 10 million examples take only tens of megabytes in addition to the hashes.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class _Groups:
-    """Groups of equal images, in the order of their hashes. Each array except `members` has one element per group."""
+    """Groups of equal examples, in the order of their hashes. Each array except `members` has one element per group."""
 
     members: NDArray[np.intp]
     """Indexes of the examples, group after group, ascending within each."""
@@ -39,9 +39,9 @@ class _Groups:
     """Where in `members` each group starts."""
     sizes: NDArray[np.intp]
     held_back: NDArray[np.intp]
-    """How many images of the group are held back."""
+    """How many examples of the group are held back."""
     is_shared: NDArray[np.bool_]
-    """Whether several versions hold the image."""
+    """Whether several versions hold the example."""
 
     @property
     def is_leak(self) -> NDArray[np.bool_]:
@@ -49,7 +49,7 @@ class _Groups:
 
 
 def shared_facts(examples: Examples, name: Callable[[int], str]) -> dict[str, Any]:
-    """Return leaks, duplicates and shared images, in the form of `quality` in the `dataset.json` of a window.
+    """Return leaks, duplicates and shared examples, in the form of `quality` in the `dataset.json` of a window.
 
     `name` returns the name to show for the example at an index.
     """
@@ -74,7 +74,7 @@ def shared_facts(examples: Examples, name: Callable[[int], str]) -> dict[str, An
 
 
 def _parts(examples: Examples) -> Iterator[_Groups]:
-    # Equal images have equal first bytes, so no group is divided between two parts.
+    # Equal examples have equal first bytes, so no group is divided between two parts.
     first_bytes = examples.hashes.view(np.uint8)[:, 0] % _PARTS
     for part in range(_PARTS):
         members = np.flatnonzero(first_bytes == part)

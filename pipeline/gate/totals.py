@@ -52,14 +52,14 @@ class Totals:
     """The totals of all splits. The splits are in the order of SPLITS, and the shards in the order of the plan."""
 
     def __init__(self, add_rejected: Callable[[Mapping[str, str]], None]) -> None:
-        """Begin with no shard. `add_rejected` gets each rejected image. The totals only count them."""
+        """Begin with no shard. `add_rejected` gets each rejected example. The totals only count them."""
         self._add_rejected = add_rejected
         self.splits = {split: SplitTotals() for split in SPLITS}
         self.statistics = Statistics()
         self.rejected = self.misnamed = 0
         self.profiles: Counter[str] = Counter()
         self.perceptual_hashes: list[tuple[str, int, str]] = []
-        """Key, hash and split of each image. Empty if near-duplicates are not looked for."""
+        """Key, hash and split of each example. Empty if near-duplicates are not looked for."""
 
     def add(self, result: ShardResult) -> None:
         """Add the result of a shard."""

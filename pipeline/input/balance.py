@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
+from pipeline.example_kinds import TABLE
 from pipeline.input.decode import parse_label
 
 
@@ -16,7 +17,7 @@ def require_one_label(dataset: Dataset, place: str) -> None:
 
     Raises DatasetError.
     """
-    if dataset.table:
+    if dataset.kind == TABLE:
         raise DatasetError(
             f"{place} holds rows of a table, which cannot be balanced: set balanced=false and, for classes, "
             "class_weights=balanced"

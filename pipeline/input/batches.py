@@ -5,16 +5,12 @@ tables.py. Weights are float32 of (batch,): 1, or 0 for the padding that fills u
 batches are of one size, and all servers take equally many.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
-
 import tensorflow as tf
 
-from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_reader import ShardReader
-from pipeline.input import images, tables
 from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_counter import BatchCounter
+from pipeline.input.kinds import batch_kind_of
 from pipeline.input.options import BatchOptions
 from pipeline.input.order import (
     ONLY,
@@ -27,35 +23,6 @@ from pipeline.input.order import (
 )
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
-
-
-class TrainingExamples(Protocol):
-    """The training examples of a split."""
-
-    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        """Return the examples of an epoch, then its padding."""
-
-    def batches(self, examples: tf.data.Dataset, start: int, numbered: bool) -> tf.data.Dataset:
-        """Return batches of the examples of all epochs, the first of which gets the number `start`.
-
-        They have the form of `numbered_batches` if `numbered`, else that of `training_batches`.
-        """
-
-
-class Kind(NamedTuple):
-    """What differs from one kind of examples to another."""
-
-    training: Callable[[ServerSplit], TrainingExamples]
-    validation: Callable[[ServerSplit, tf.data.Dataset], tf.data.Dataset]
-    """Takes the numbered records of a split, and returns batches of (features, labels, weights)."""
-
-
-_IMAGES = Kind(images.training_images, images.validation_images)
-_ROWS = Kind(tables.TrainingRows, tables.validation_rows)
-
-
-def _kind_of(dataset: Dataset) -> Kind:
-    return _ROWS if dataset.table else _IMAGES
 
 
 def training_batches(
@@ -117,7 +84,7 @@ def _training(
     It is one dataset for all epochs: with one for each, every epoch would begin with empty buffers and new threads.
     """
     options = split.options
-    kind = _kind_of(split.dataset).training(split)
+    kind = batch_kind_of(split.dataset).training(split)
     epochs_begun, steps_done = divmod(start, max(split.share.steps, 1))
     # In the epoch that a training goes on with, the examples of the batches before `start` are skipped.
     examples = epochs_of(split.share, options.seed, epochs_begun + 1, epochs).flat_map(
@@ -152,7 +119,7 @@ def validation_batches(
     """
     split = open_split(dataset, options, "validation", server, reader)
     batches = (
-        _kind_of(split.dataset)
+        batch_kind_of(split.dataset)
         .validation(split, records_in_turn(split))
         .apply(tf.data.experimental.assert_cardinality(split.share.steps))
     )

@@ -136,7 +136,7 @@ def _remove_damaged(own: Path, error: tf.errors.OpError) -> None:
     if is_out_of_memory(error) or is_out_of_files(error):
         return
     for split in CACHED_SPLITS:
-        # Files without an index are half-written, not damaged: the next try removes them anyway.
+        # Files without an index are half-written, not damaged: the next attempt removes them anyway.
         if is_cached(_prefix(own, split)) and not _is_whole(_prefix(own, split)):
             remove_cache(_prefix(own, split))
             raise CacheDamaged(

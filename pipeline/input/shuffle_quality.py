@@ -19,9 +19,10 @@ from pipeline.config import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.errors import DatasetError, SettingsError
-from pipeline.input.examples import buffered_bytes, shuffle_elements
+from pipeline.example_kinds import IMAGES
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.order import order_of_training
+from pipeline.input.shard_pieces import buffered_bytes, shuffle_elements
 from pipeline.input.tables import schema_of, value_of_text
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
@@ -175,7 +176,7 @@ def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) 
         )
     # With random_resized, cache=auto keeps nothing, however much memory there is.
     keeps_nothing = settings.cache == "auto" and settings.crop == "random_resized"
-    if settings.cache != "off" and not keeps_nothing and not whole.table:
+    if settings.cache != "off" and not keeps_nothing and whole.kind == IMAGES:
         _log.info(
             "these are the orders with cache=off: if decoded images are kept, later epochs are shuffled completely "
             "with any buffer"
@@ -194,7 +195,7 @@ def _labels(folder: Place, dataset: Dataset) -> Numbers:
 
 def _label_of(dataset: Dataset) -> Callable[[bytes], int]:
     """Return the function that returns the label of a record. It raises ValueError if the record is no example."""
-    if not dataset.table:
+    if dataset.kind == IMAGES:
         return lambda record: read_image(record, dataset.records).labels[0]
     schema = schema_of(dataset)
     # A record holds the value of the label, not its id.

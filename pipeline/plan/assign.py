@@ -1,9 +1,9 @@
-"""Decide the split, the shard and the position of each image, with pure functions.
+"""Decide the split, the shard and the position of each example, with pure functions.
 
 The order is that of a salted hash of the key, and the split that of a salted hash of the group. Neither depends on a
-random generator or on the order of a listing. So the same images give the same shards everywhere, and an image stays in
-its split if images or classes are added. The rejected alternative, shuffling in the reader, mixes shards sorted by
-class badly even with a buffer of 8,192.
+random generator or on the order of a listing. So the same examples give the same shards everywhere, and an example
+stays in its split if examples or classes are added. The rejected alternative, shuffling in the reader, mixes shards
+sorted by class badly even with a buffer of 8,192.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.plan.ranges import ShardSpec
+from pipeline.plan.range_plan import ShardSpec
 from pipeline.snapshot.part import TEST, TRAIN, VALIDATION
 
 LARGEST_SHARD_BYTES = 1_000_000_000
@@ -26,9 +26,9 @@ MAX_TASKS = 1000
 This also holds for other engines, because each plan file names a piece of each part of the snapshot.
 """
 MAX_NEAR_IMAGES = 10_000_000
-"""Near-duplicates among more images are searched only with a warning."""
+"""Near-duplicates among more examples are searched only with a warning."""
 NEAR_BYTES = 300
-"""Memory of that search for each image."""
+"""Memory of that search for each example."""
 
 
 def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.uint64]:
@@ -45,31 +45,31 @@ def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.ui
     return result
 
 
-def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> dict[str, int]:
-    """Return the number of shards of each split that has images.
+def shard_counts(examples: Mapping[str, int], train_shards: int, servers: int) -> dict[str, int]:
+    """Return the number of shards of each split that has examples.
 
     Validation and test get shards of a similar size as training, but at least one for each training server.
     """
     counts = {TRAIN: train_shards}
     for split in (VALIDATION, TEST):
-        if images.get(split):
-            alike = -(-train_shards * images[split] // max(images[TRAIN], 1))
-            # There are no more shards than images, except that each training server needs one.
-            counts[split] = max(servers, min(alike, images[split]))
+        if examples.get(split):
+            alike = -(-train_shards * examples[split] // max(examples[TRAIN], 1))
+            # There are no more shards than examples, except that each training server needs one.
+            counts[split] = max(servers, min(alike, examples[split]))
     return counts
 
 
-def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: str) -> list[ShardSpec]:
+def shard_specs(examples: Mapping[str, int], counts: Mapping[str, int], ending: str) -> list[ShardSpec]:
     """Return all shards in order. Their names end in `ending` (".tfrecord").
 
-    The numbers of images of the shards of a split differ by at most one. A shard may be empty.
+    The numbers of examples of the shards of a split differ by at most one. A shard may be empty.
     """
     return [
         ShardSpec(
             name=_shard_name(split, index, shards) + ending,
             split=split,
             # The differences of rounded multiples distribute the remainder evenly.
-            images=images[split] * (index + 1) // shards - images[split] * index // shards,
+            examples=examples[split] * (index + 1) // shards - examples[split] * index // shards,
         )
         for split, shards in counts.items()
         for index in range(shards)

@@ -2,16 +2,21 @@
 
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
+from pipeline.config import Settings
 from pipeline.errors import SourceError
 from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.plan.assign import empty_shards_advice, near_duplicates_advice, size_advice
+from pipeline.plan.kinds import kind_of
 from pipeline.plan.order import Order
 from pipeline.snapshot.part import TRAIN
-from pipeline.snapshot.raw_image import RawImage, why_unread
+from pipeline.snapshot.raw_example import RawExample, why_unread
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 from pipeline.storage import Place, nearest
+from pipeline.workspace import shards_folder
 
 SAMPLES = 24
 """This many images are prepared to estimate the size of all."""
@@ -43,7 +48,7 @@ def log_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> Non
         _log.warning("%s has %.1f GB left, but the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
 
 
-def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:
+def _prepared_bytes(reader: RawReader, row: RawExample, rules: Rules) -> int:
     """Return the size of an image in its record, 0 if it cannot be used."""
     if why_unread(row, reader.origin):
         return 0
@@ -52,3 +57,24 @@ def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:
     except SourceError:  # This is only an estimate. Writing the shard reports the error.
         return 0
     return len(image.encoded) if isinstance(image, UsableImage) else 0
+
+
+def log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], version: str, settings: Settings) -> None:
+    """Log the numbers of examples and shards, their expected size, and advice about it."""
+    kind = kind_of(snapshot)
+    for split, shards in counts.items():
+        _log.info(
+            "version %s: writing %d %s %s into %d shards",
+            *(version, order.examples[split], split, kind.nouns, shards),
+        )
+    rules = kind.rules(settings)
+    total = expected_bytes(snapshot, order, rules)
+    log_size(total, snapshot, shards_folder(settings, version), rules.prepare)
+    train_bytes = total * order.examples[TRAIN] // snapshot.listed
+    for advice in (
+        size_advice(train_bytes, settings.train_shards),
+        empty_shards_advice(order.examples[TRAIN], settings.train_shards),
+        near_duplicates_advice(snapshot.listed) if rules.perceptual_hash else "",
+    ):
+        if advice:
+            _log.warning(advice)

@@ -1,28 +1,37 @@
-"""Kinds of examples: what planning, writing and publishing do in another way for images than for the rows of a table.
+"""What listing, planning, writing and publishing do in another way for images than for the rows of a table.
 
 This module is light to import, like all modules of a shard task. Only the kind of the plan is imported.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import import_module
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 from pipeline.dataset.manifest import Dataset
+from pipeline.example_kinds import data_of
 from pipeline.images.examine import Rules
 from pipeline.plan.examples import Examples
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
 
 if TYPE_CHECKING:  # They import NumPy and Pydantic.
     from pipeline.config import Settings
+    from pipeline.dataset.verify import Check
     from pipeline.plan.order import Order
+    from pipeline.snapshot.listing import Listing
     from pipeline.snapshot.snapshot import Snapshot
+    from pipeline.system.progress import Show
 
-KINDS = {"images": "pipeline.kinds.images.data", "table": "pipeline.kinds.table.data"}
-"""The module of each kind, by the value of `example_kind`. It has a class `Kind`."""
+
+class FittingValues(NamedTuple):
+    """The values of a setting that fit some examples."""
+
+    examples: str
+    """The examples in words."""
+    values: Sequence[Any]
+    why: str
+    """Why no other value fits."""
 
 
 class Conflict(NamedTuple):
@@ -34,6 +43,30 @@ class Conflict(NamedTuple):
     difference: str
 
 
+class Lister(Protocol):
+    """How the source of a kind of examples is listed. All functions get settings that were checked."""
+
+    def divide(self, settings: "Settings", folder: Place, max_ranges: int) -> list[Any]:
+        """Return the ranges of a large source, as JSON; at most one if it is small.
+
+        `folder` is where they may write a file for all ranges.
+        """
+
+    def list_all(self, settings: "Settings") -> Place:
+        """List the whole source in this process, and return the file of the snapshot."""
+
+    def list_range(self, settings: "Settings", content: Any, show: "Show") -> "Listing":
+        """List one range, which `divide` returned."""
+
+    def join(
+        self, settings: "Settings", started_ns: int, contents: Sequence[Any], listings: "Iterable[Listing]"
+    ) -> Place:
+        """Write the snapshot that consists of all ranges, in their order, and return its file. No row is read."""
+
+    def describe(self, content: Any) -> str:
+        """Return the start of a range in words. The result is empty for the first range."""
+
+
 class ExampleKind(ABC):
     """A kind of examples.
 
@@ -43,6 +76,14 @@ class ExampleKind(ABC):
 
     noun: ClassVar[str]
     """What one example is called in messages."""
+    source: ClassVar[str]
+    """What `source_uri` names, in words."""
+    source_file: ClassVar[str]
+    """What a source that is a file is called."""
+    is_model_checked: ClassVar[bool]
+    """Whether a user's own model can be built before the shards are planned."""
+    has_pictures: ClassVar[bool]
+    """Whether people look at an example."""
     has_files: ClassVar[bool]
     """Whether the rows of a plan name files of the source. Others carry their content."""
     max_compared: ClassVar[int | None] = None
@@ -52,6 +93,15 @@ class ExampleKind(ABC):
     def nouns(self) -> str:
         """What several examples are called in messages."""
         return f"{self.noun}s"
+
+    @property
+    @abstractmethod
+    def lister(self) -> Lister:
+        """How a source is listed."""
+
+    @abstractmethod
+    def check_of(self, dataset: Dataset) -> "Check":
+        """Return the check of a record of a dataset."""
 
     @abstractmethod
     def examples(self, range_plan: RangePlan) -> Examples:
@@ -68,6 +118,10 @@ class ExampleKind(ABC):
     @abstractmethod
     def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
         """Return the name of an example for people, by its position through all shards of a split."""
+
+    def fitting_values(self, facts: Mapping[str, Any]) -> Mapping[str, FittingValues]:
+        """Return the values that fit examples with these facts, by the name of the setting of a training."""
+        return {}
 
     def rules(self, settings: "Settings") -> Rules:
         """Return the rules by which each example is checked and prepared."""
@@ -98,17 +152,16 @@ class ExampleKind(ABC):
         return {}
 
 
-class _WithFacts(Protocol):
+class _OfKind(Protocol):
     @property
-    def table(self) -> Mapping[str, Any]: ...
+    def kind(self) -> str: ...
 
 
-def kind_of(content: _WithFacts) -> ExampleKind:
+def kind_of(content: _OfKind) -> ExampleKind:
     """Return the kind of a snapshot, a plan, a plan file or a dataset."""
-    return kind_named("table" if content.table else "images")
+    return kind_named(content.kind)
 
 
-@cache
 def kind_named(name: str) -> ExampleKind:
     """Return the kind of a value of `example_kind`."""
-    return cast(ExampleKind, import_module(KINDS[name]).Kind())
+    return cast(ExampleKind, data_of(name))

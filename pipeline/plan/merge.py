@@ -14,17 +14,17 @@ import google_crc32c
 
 from pipeline import storage
 from pipeline.errors import FileSystemError
-from pipeline.snapshot.raw_image import from_line, key_bytes
+from pipeline.snapshot.raw_example import from_line, key_bytes
 from pipeline.storage import Place, place_of
 
 ROWS_IN_MEMORY = 100_000
 """All pieces together hold about this many rows in memory, unless there are very many pieces."""
 ROW_BYTES = 300
-"""An image has about this many bytes in a row. A row of a table may have more. Then fewer rows are held."""
+"""An example has about this many bytes in a row. A row of a table may have more. Then fewer rows are held."""
 MIN_ROWS = 100
 """A piece reads at least this many rows at once, because each read from a bucket is a request.
 
-With ten billion images, there are 20,000 pieces, whose rows take 0.7 GB.
+With ten billion examples, there are 20,000 pieces, whose rows take 0.7 GB.
 """
 _INDEX = "QQI"
 """An element of `INDEX` in pipeline/plan/sort.py: order hash, end of the line, and checksum."""
@@ -93,7 +93,7 @@ def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) 
 
 
 def _fitting(rows: int, piece: Piece) -> int:
-    """Return a number of rows of a piece that take as much memory as `rows` images."""
+    """Return a number of rows of a piece that take as much memory as `rows` examples."""
     mean_bytes = (piece.end - piece.begin) // max(piece.rows, 1)
     return max(1, rows * ROW_BYTES // max(mean_bytes, ROW_BYTES))
 

@@ -1,7 +1,7 @@
-"""The order of all images of a dataset: sorted parts, cut into pieces for the tasks that write shards.
+"""The order of all examples of a dataset: sorted parts, cut into pieces for the tasks that write shards.
 
 The order of each split is the merge of its sections, one or more from each sorted part. A cut divides all sections of
-a split so that a given number of images is before it. Only the index is read for that, one section after another.
+a split so that a given number of examples is before it. Only the index is read for that, one section after another.
 """
 
 from collections import Counter
@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.plan.kinds import kind_of
 from pipeline.plan.merge import Line, Piece, merged_lines, read_sorted
 from pipeline.plan.sort import (
     KINDS,
@@ -26,7 +25,7 @@ from pipeline.plan.sort import (
     sorted_part,
 )
 from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION, Part
-from pipeline.snapshot.raw_image import RawImage, from_line
+from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.snapshot.snapshot import Snapshot
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
@@ -52,28 +51,28 @@ class _Section(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """An image and its split."""
+    """An example and its split."""
 
-    image: RawImage
+    example: RawExample
     split: int
     """Index in SPLITS."""
 
 
 class Order:
-    """The splits and the order of all images of a snapshot.
+    """The splits and the order of all examples of a snapshot.
 
     Parts that are not sorted yet are sorted in this process.
 
     Attributes:
         rule: The rule of the splits and the order.
         parts: The parts of the snapshot.
-        first_numbers: Number of the first image of each part.
-        compared: Number of rows in the contents of each part, which show equal images: see `SortedPart`.
-        images: Number of images of each split.
-        classes: Number of images of each split by their first label.
+        first_numbers: Number of the first example of each part.
+        compared: Number of rows in the contents of each part, which show equal examples: see `SortedPart`.
+        examples: Number of examples of each split.
+        classes: Number of examples of each split by their first label.
     """
 
-    def __init__(self, snapshot: Snapshot, rule: SplitRule) -> None:
+    def __init__(self, snapshot: Snapshot, rule: SplitRule, nouns: str = "examples") -> None:
         self.rule = rule
         self.parts = snapshot.parts
         self.first_numbers = np.cumsum([0, *(part.listed for part in self.parts[:-1])])
@@ -82,7 +81,7 @@ class Order:
         sections: list[tuple[str, _Section]] = []
         classes: dict[tuple[str, int | None], Counter[str]] = {}
         descriptions = ordered_map(partial(load_sorted_part, rule=rule), self.parts, READERS)
-        with progress("plan", snapshot.listed, kind_of(snapshot).nouns) as advance:
+        with progress("plan", snapshot.listed, nouns) as advance:
             for part, found in zip(self.parts, descriptions, strict=True):
                 described = found or sorted_part(part, rule)
                 self.compared.append(described.compared)
@@ -98,18 +97,18 @@ class Order:
         self._sections: dict[str, list[_Section]] = {split: [] for split in SPLITS}
         for kind, of_kind in sections:
             self._sections[self._split_of(kind, of_kind.lowest)].append(of_kind)
-        self.images = {split: sum(section.rows for section in members) for split, members in self._sections.items()}
+        self.examples = {split: sum(section.rows for section in members) for split, members in self._sections.items()}
         self.classes: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
         for (kind, lowest), counts in classes.items():
             self.classes[self._split_of(kind, lowest)].update(counts)
 
     def placed(self, number: int) -> "Placed":
-        """Return an image by its number in the snapshot. This reads only a few bytes."""
+        """Return an example by its number in the snapshot. This reads only a few bytes."""
         part = int(np.searchsorted(self.first_numbers, number, side="right")) - 1
         row = self.parts[part].row(number - int(self.first_numbers[part]))
         lowest = self._lowest[part]
         [kind] = kinds_of(row.columns, self.rule, lowest)
-        return Placed(row.image, SPLITS.index(self._split_of(KINDS[kind], lowest)))
+        return Placed(row.example, SPLITS.index(self._split_of(KINDS[kind], lowest)))
 
     def is_training(self, part: int) -> NDArray[np.bool_]:
         """Return which rows of a part are for training, in the order of the part."""
@@ -119,9 +118,9 @@ class Order:
         result: NDArray[np.bool_] = trained[kinds]
         return result
 
-    def first_rows(self, split: str, count: int) -> list[RawImage]:
+    def first_rows(self, split: str, count: int) -> list[RawExample]:
         """Return the first `count` rows of a split, or all if there are fewer."""
-        [pieces] = self.pieces(split, [0, min(count, self.images[split])])
+        [pieces] = self.pieces(split, [0, min(count, self.examples[split])])
         return [from_line(line) for line in islice(merged_lines(pieces), count)]
 
     def pieces(self, split: str, cuts: Sequence[int]) -> Iterator[list[Piece]]:
@@ -129,7 +128,7 @@ class Order:
 
         Args:
             split: The split that is cut.
-            cuts: Ascending numbers of images. Each cut is after this many images.
+            cuts: Ascending numbers of examples. Each cut is after this many examples.
         """
         sections = self._sections[split]
         positions = _positions(sections, self.rule, np.array(cuts, np.intp))
@@ -158,8 +157,8 @@ class Order:
     def _split_of(self, kind: str, lowest: int | None) -> str:
         """Return the split of the rows of a kind in a part with this lowest split hash.
 
-        If the source states validation images, images without a stated split are for training. Otherwise, a share of
-        the images that are not for testing is held back by the hash of their group, but at least one group.
+        If the source states validation examples, examples without a stated split are for training. Otherwise, a share
+        of the examples that are not for testing is held back by the hash of their group, but at least one group.
         """
         if kind in (TEST, VALIDATION):
             return kind

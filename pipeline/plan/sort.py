@@ -2,12 +2,12 @@
 
 The order of a dataset is that of a salted hash of the keys, within each split. So each part is sorted alone, and a task
 that writes shards merges a piece of each sorted part. Which split a row belongs to may depend on rows of other parts:
-for example, no image is held back by its hash if any part has an image that the source states as validation. Therefore,
-a part is sorted by kinds of rows, from which `pipeline/plan/order.py` decides the splits.
+for example, no example is held back by its hash if any part has an example that the source states as validation.
+Therefore, a part is sorted by kinds of rows, from which `pipeline/plan/order.py` decides the splits.
 
 A sorted part has four files beside the part. The lines are the rows in the new order. The index has the hash of each
-line and its end in the file. The contents are the size and CRC32C of each row, hashed and sorted, so that equal images
-of all parts can be found one range after another. The description is written last.
+line and its end in the file. The contents are the size and CRC32C of each row, hashed and sorted, so that equal
+examples of all parts can be found one range after another. The description is written last.
 """
 
 import hashlib
@@ -146,7 +146,7 @@ def _sort(part: Part, rule: SplitRule) -> SortedPart:
     lowest = int(split_hashes.min()) if len(split_hashes) else None
     kinds = kinds_of(columns, rule, lowest)
     hashes = salted(columns["key"], "order", rule.split_seed)
-    # Equal hashes keep the order of the part, which is that of the keys of images.
+    # Equal hashes keep the order of the part, which is that of the keys of examples.
     order = np.lexsort((hashes, kinds))
     _write_lines(part, rule, columns["offset"], hashes, kinds, order)
     compared = _write_contents(part, rule, columns)

@@ -1,7 +1,7 @@
 """How the training servers of a run find each other, and learn that one is gone: with files that all of them reach.
 
     cluster/NONCE.json       a process: its server, its address, a count that goes up while it lives, and how it ended
-    cluster/NONCE.gang.json  the processes that train together: written once, by the process of server 0 with this nonce
+    cluster/NONCE.members.json  the processes that train together: written once, by server 0 with this nonce
 
 A nonce identifies one process of one attempt, so that attempts cannot mix. A process is alive if another process sees
 its count go up, by the clock of the other process. Clocks of two machines are never compared. This package does not

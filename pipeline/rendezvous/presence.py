@@ -26,7 +26,7 @@ SILENT_S = 60.0
 """A server without a new count for this many seconds counts as dead. Network file systems show changes late."""
 DONE = "done"
 """A process that ended without an error states this kind of end."""
-CLUSTER_FILE = ".gang.json"
+MEMBERS_FILE = ".members.json"
 """The file that names the processes of a cluster has this suffix."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 """This file distinguishes machines with the same name."""
@@ -152,7 +152,7 @@ def _host() -> str:
 def report_end(folder: Place, pid: int, reason: Mapping[str, str]) -> None:
     """Report how a process of this machine ended that was killed, and could not report it itself."""
     for path in folder.glob("*.json"):
-        content = None if path.name.endswith(CLUSTER_FILE) else _read(path)
+        content = None if path.name.endswith(MEMBERS_FILE) else _read(path)
         if content and (content["host"], content["pid"], content["ended"]) == (_host(), pid, None):
             Presence(folder, replace(Member(**content), ended=dict(reason))).count()
 
@@ -197,7 +197,7 @@ class Lookout:
     def look(self) -> dict[str, Member]:
         """Return all processes by their nonces, the dead ones too, in the order in which they were first seen."""
         for path in self._folder.glob("*.json"):
-            content = None if path.name.endswith(CLUSTER_FILE) else _read(path)
+            content = None if path.name.endswith(MEMBERS_FILE) else _read(path)
             if content is None:
                 continue
             member = Member(**content)
@@ -218,7 +218,7 @@ class Lookout:
 
     def cluster(self, chief: str) -> list[str] | None:
         """Return the nonces that a process of server 0 has named, in the order of the servers; None if none yet."""
-        nonces: list[str] | None = _read(self._folder / f"{chief}{CLUSTER_FILE}")
+        nonces: list[str] | None = _read(self._folder / f"{chief}{MEMBERS_FILE}")
         return nonces
 
     def name_cluster(self, chief: str, nonces: list[str]) -> None:
@@ -227,7 +227,7 @@ class Lookout:
         A process that lives writes its own file again with its next count.
         """
         # The list is created once: a second list under this name would split the servers into two clusters.
-        with storage.write_new(self._folder / f"{chief}{CLUSTER_FILE}") as file:
+        with storage.write_new(self._folder / f"{chief}{MEMBERS_FILE}") as file:
             file.write(json.dumps(nonces).encode())
         # The cluster exists now. An error from here on must not look as if it did not: its members are no longer free,
         # so server 0 could never name them again.

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.dataset.manifest import CARD, Dataset
 from pipeline.errors import DatasetError
+from pipeline.plan.kinds import kind_of
 from pipeline.rendezvous.servers import SERVERS
 from pipeline.runs.files import PROMOTION, RESULT, RUN, read_or_empty
 from pipeline.storage import Place, move_whole, place_of, write_whole
@@ -38,7 +39,7 @@ def report_run(run: Place) -> Place:
         place = place_of(load_run(folder).dataset)
         dataset = load(place)
         positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
-        if dataset.table:  # There are no pictures.
+        if not kind_of(dataset).has_pictures:
             schema, rows = Schema.from_json(dataset.table), rows_at(place, dataset, "validation", positions)
             report = write_report(folder, wrong_rows=[texts_of(row, schema) for row in rows])
         else:
@@ -99,7 +100,7 @@ def write_card(
     from pipeline.report import card
 
     content = json.loads(to_json(dataset))
-    samples = [] if dataset.table else sample_images(folder, dataset, SAMPLES)
+    samples = sample_images(folder, dataset, SAMPLES) if kind_of(dataset).has_pictures else []
     card.write_card(folder / CARD, content, samples, rejected, duplicates, skipped)
 
 

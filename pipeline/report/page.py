@@ -7,9 +7,10 @@ from typing import Any
 from bokeh.resources import INLINE
 from PIL import ImageOps
 
-from pipeline.config import OnlyFor, settings_for, settings_from
+from pipeline.config import settings_for, settings_from
 from pipeline.errors import SettingsError
 from pipeline.evaluation.scales import four_digits
+from pipeline.example_kinds import IMAGES
 from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
 from pipeline.report import card, figures, utilization
@@ -173,4 +174,4 @@ def _used(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the settings that have an effect on this kind of examples."""
     if not settings:
         return settings
-    return {name: settings[name] for name in settings_for(OnlyFor.of(settings.get("example_kind", "")), settings)}
+    return {name: settings[name] for name in settings_for(settings.get("example_kind", IMAGES), settings)}

@@ -29,11 +29,11 @@ from pipeline.errors import (
     TrainingError,
     error_to_json,
 )
+from pipeline.plan.kinds import kind_of
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
 from pipeline.runs.champion import pointer_of
-from pipeline.runs.kind_settings import require_kind, settings_of_training
 from pipeline.runs.mirror import Mirror, claim
 from pipeline.runs.own_model import require_own_model
 from pipeline.runs.run import (
@@ -46,6 +46,7 @@ from pipeline.runs.run import (
     training_folder,
     training_place,
 )
+from pipeline.runs.training_settings import fitting_settings, settings_of_training
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath, Place, place_of
 from pipeline.system.process import environment_of_tensorflow
@@ -74,7 +75,7 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     while True:
         try:
             return _tried(settings, dataset, run_id)
-        # This ends: each try takes at most half of the examples, and a failure with one example is BadInput.
+        # This ends: each attempt takes at most half of the examples, and a failure with one example is BadInput.
         except OutOfMemory as error:
             _log.warning("%s", error)
         except CacheDamaged as error:
@@ -219,9 +220,9 @@ def require_trainable(settings: Settings, snapshot: Place) -> None:
         SettingsError: If a setting or the model does not fit.
     """
     content = load_snapshot(snapshot)
-    require_kind(settings, content.table, content.source_uri)
+    fitting_settings(settings, content.kind, content.table, content.source_uri)
     require_fit(settings, content.multi_label, content.source_uri)
-    require_own_model(settings, len(content.labels), is_table=bool(content.table))
+    require_own_model(settings, len(content.labels), can_build=kind_of(content).is_model_checked)
 
 
 def require_fit(settings: Settings, multi_label: bool, place: str) -> None:

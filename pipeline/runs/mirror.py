@@ -39,7 +39,7 @@ _OF_OTHERS = (f"{SERVERS}/", f"{CLUSTER}/")
 _CHECKPOINTS = "checkpoints/"
 _REPLACED = (_CHECKPOINTS, "model-")
 """A training removes these files when it has newer ones."""
-FETCH_TRIES = 5
+FETCH_ATTEMPTS = 5
 """A training that goes on may replace a file between listing and reading. The whole list is then tried again."""
 FETCHERS = 8
 """Files are fetched in this many threads, because a long record has hundreds of small segments."""
@@ -208,9 +208,9 @@ def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
     If a file is replaced meanwhile, such as the record of a training that goes on, all are listed again.
 
     Raises:
-        FileNotFoundError: If that happens in all of FETCH_TRIES tries.
+        FileNotFoundError: If that happens in all of FETCH_ATTEMPTS attempts.
     """
-    for tries_left in reversed(range(FETCH_TRIES)):
+    for tries_left in reversed(range(FETCH_ATTEMPTS)):
         try:
             _fetch_differing(folder, place, names)
             return

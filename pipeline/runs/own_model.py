@@ -23,11 +23,11 @@ _BOUND_IN_OTHER_WAYS = frozenset({"*", "__getattr__", "globals", "vars", "setatt
 _log = logging.getLogger(__name__)
 
 
-def require_own_model(settings: Settings, classes: int, is_table: bool = False) -> None:
+def require_own_model(settings: Settings, classes: int, can_build: bool = True) -> None:
     """Build the model that `settings.model` names if it is a function, in a separate process without a GPU.
 
-    Does nothing for other models. On workers without TensorFlow, which do not train, it only looks for the function.
-    It does the same for a table: its model needs facts that are not known before the rows are split.
+    Does nothing for other models. Only looks for the function on workers without TensorFlow, which do not train, and
+    with `can_build=False`, if the model needs facts that are not known yet.
 
     If the module or the function fails, it only warns: the worker that trains may have other packages, and a GPU.
 
@@ -37,7 +37,7 @@ def require_own_model(settings: Settings, classes: int, is_table: bool = False) 
     """
     if ":" not in settings.model:
         return
-    if is_table or not find_spec("tensorflow"):
+    if not can_build or not find_spec("tensorflow"):
         _require_function(settings.model)
         return
     _log.info("checking the model %s: building it in a separate process", settings.model)

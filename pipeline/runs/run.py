@@ -323,7 +323,7 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     _remove_models(run, but=set())
     metrics = {**best.metrics, **metrics_of(run.folder)}
     verdict = diagnose_run(run.folder, os.cpu_count())
-    # The folder of the archives, one for each try and one for the results, or a URL.
+    # The folder of the archives, one for each attempt and one for the results, or a URL.
     comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
     result = {
         "run": str(run.place),

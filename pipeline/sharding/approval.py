@@ -7,7 +7,7 @@ from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import GateError
 from pipeline.gate.decide import Ask, actions, decide, findings
-from pipeline.sharding.plan_files import load_plan
+from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import quality_of
 from pipeline.storage import Place
 
@@ -32,7 +32,7 @@ def questions(plan_path: Place, settings: Settings) -> list[str]:
 
 
 def approve(plan_path: Place, sentences: Iterable[str]) -> None:
-    """Save what a person approved, so that neither a cleared task nor a later run of the same images asks again."""
+    """Save what a person approved, so that neither a cleared task nor a later run of the same examples asks again."""
     with storage.write_whole(plan_path.parent / _APPROVED, synced=True) as file:
         file.write(json.dumps(sorted(_approved(plan_path).union(sentences)), indent=1).encode())
     storage.sync_folder(plan_path.parent)
@@ -51,7 +51,7 @@ def answers(plan_path: Place) -> Ask:
 
 
 def new_question_error(sentences: Iterable[str], approved: Iterable[str]) -> GateError:
-    """Return the error for new questions, which arise if the images are now compared with another version."""
+    """Return the error for new questions, which arise if the examples are now compared with another version."""
     before = "; ".join(sorted(approved))
     return GateError(
         f"nobody was asked about this: {'; '.join(sentences)}. "

@@ -36,10 +36,10 @@ from pipeline.gate.decide import Ask, decide, findings, notices
 from pipeline.gate.facts import DUPLICATES, Quality, from_lines, written_facts
 from pipeline.gate.totals import Totals
 from pipeline.plan.kinds import kind_of
-from pipeline.plan.ranges import RangePlan, ShardSpec, load_range
+from pipeline.plan.plan import Plan, load_plan
+from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range
 from pipeline.plan.results import ShardResult, load_hashes, load_result, remove_torn
 from pipeline.records.record_index import index_of
-from pipeline.sharding.plan_files import Plan, load_plan
 from pipeline.snapshot.part import TRAIN, VALIDATION
 from pipeline.snapshot.skipped import SKIPPED
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
@@ -148,7 +148,7 @@ def copy_size(plan_path: Place) -> tuple[int, int]:
 
 
 def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Dataset:
-    """Write `dataset.json` if every listed image is in one record or rejected, and return its content.
+    """Write `dataset.json` if every listed example is in one record or rejected, and return its content.
 
     From then on, the partition of `settings` points to this version, unless it has a version of a newer listing. A
     dataset that is committed already is not written again. `ask` asks a person if the settings of the data gate say so.
@@ -237,7 +237,7 @@ def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
 
 
 def quality_of(plan: Plan) -> Mapping[str, Any]:
-    """Return the facts about the images of a plan whose shards are written. Raises DatasetError if one was not."""
+    """Return the facts about the examples of a plan whose shards are written. Raises DatasetError if one was not."""
     folder = place_of(plan.dataset)
     if is_committed(folder):
         return load(folder).quality
@@ -245,7 +245,7 @@ def quality_of(plan: Plan) -> Mapping[str, Any]:
 
 
 def _totals(plan: Plan, add_rejected: Callable[[Mapping[str, str]], None]) -> Totals:
-    """Add the results of all shards. `add_rejected` gets each rejected image."""
+    """Add the results of all shards. `add_rejected` gets each rejected example."""
     totals = Totals(add_rejected)
     for result in ordered_map(_finished_shard, _shards(plan), PARALLEL_REQUESTS):
         totals.add(result)
@@ -291,15 +291,15 @@ def _finished_shards(plan_path: Place) -> tuple[RangePlan, list[ShardResult]]:
 
 
 def _finished_shard(planned: tuple[Place, ShardSpec]) -> ShardResult:
-    """Return the result of a shard. Raises DatasetError if it was not written, or lacks images of the plan."""
+    """Return the result of a shard. Raises DatasetError if it was not written, or lacks examples of the plan."""
     plan_path, spec = planned
     result = load_result(plan_path, spec.name)
     if result is None:
         raise DatasetError(f"{spec.name} was not written: run the shard stage of {plan_path} again")
-    if result.examples + len(result.rejected) != spec.images:
+    if result.examples + len(result.rejected) != spec.examples:
         raise DatasetError(
             f"{spec.name} has {result.examples} examples and {len(result.rejected)} rejected images, but "
-            f"{spec.images} images were planned"
+            f"{spec.examples} images were planned"
         )
     return result
 
@@ -316,7 +316,7 @@ def _copy(written: Place, target: Place) -> None:
 
 
 def _require_all(snapshot: Snapshot, totals: Totals) -> None:
-    # The invariant of a dataset: every listed image is in one record or is rejected with a reason.
+    # The invariant of a dataset: every listed example is in one record or is rejected with a reason.
     if totals.examples + totals.rejected != snapshot.listed:
         raise DatasetError(
             f"{snapshot.listed} images were listed, but {totals.examples} were written and {totals.rejected} rejected"
@@ -351,7 +351,7 @@ def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:
         "features": kind.features(plan.records, plan.table),
         "source": {
             "uri": snapshot.source_uri,
-            "kind": snapshot.kind,
+            "kind": snapshot.source_kind,
             "listed": snapshot.listed,
             "skipped": snapshot.skipped,
             "fingerprint": snapshot.fingerprint,
@@ -359,6 +359,7 @@ def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:
         "settings": plan.settings,
         "software": {**codecs, "google-crc32c": installed_version("google-crc32c")},
         "table": plan.table,
+        "kind": plan.kind,
     }
 
 

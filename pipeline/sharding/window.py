@@ -5,8 +5,8 @@ names of its shards are relative to this folder (`../../<version>/train-00003-of
 that joins folder and name finds them. The id is a hash of the versions. The same versions are the same window, which is
 written once.
 
-Each version has passed the data gate by itself. Here the gate checks all versions together: an image may be in training
-in one version and in validation in another. Content hashes find such images.
+Each version has passed the data gate by itself. Here the gate checks all versions together: an example may be in
+training in one version and in validation in another. Content hashes find such examples.
 
 The versions of a table may have different columns. The window has the union of them (pipeline/kinds/table/union.py).
 """
@@ -139,8 +139,8 @@ def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
     """Return the values that must be equal in two versions of a window.
 
     With other record formats or labels, one reader could not read both versions. With another seed or share of the
-    split, different images of one group (a person, a scene) could be on both sides. Content hashes find only equal
-    images.
+    split, different examples of one group (a person, a scene) could be on both sides. Content hashes find only equal
+    examples.
     """
     sides = [(name, dataset.settings[name]) for name in ("split_seed", "validation_fraction")]
     kind = ("the kind of examples", kind_of(dataset).nouns)
@@ -254,6 +254,7 @@ def _joined(
         software={},
         window=dict(partitions),
         table=table,
+        kind=longest.kind,
     )
 
 

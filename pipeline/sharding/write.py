@@ -16,21 +16,21 @@ from pipeline.errors import SettingsError
 from pipeline.plan.examples import Examples, Sums
 from pipeline.plan.kinds import kind_of
 from pipeline.plan.merge import merged_lines, read_pieces
-from pipeline.plan.ranges import RangePlan, ShardSpec, load_range, read_range
+from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range, read_range
 from pipeline.plan.results import WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.records.record_index import index_of
 from pipeline.records.tfrecord import Writer, writer_of
-from pipeline.snapshot.raw_image import from_lines, place_of_key
+from pipeline.snapshot.raw_example import from_lines, place_of_key
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import OneBehind
 from pipeline.system.progress import Advance
 
 
 def write_range(plan_path: Place, advance: Advance) -> None:
-    """Write the shards of one plan file that are not finished yet. Calls `advance` for every image.
+    """Write the shards of one plan file that are not finished yet. Calls `advance` for every example.
 
     Raises:
-        SourceError: If an image vanished or changed since the snapshot.
+        SourceError: If an example vanished or changed since the snapshot.
         ConflictError: If another file has the name of a shard.
         SettingsError: If the codecs of this machine differ from those of the machine that made the plan.
     """
@@ -40,8 +40,8 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         # An attempt that was killed may have left temporary files.
         storage.sweep(results_folder(plan_path))
         finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
-        advance(sum(spec.images for spec in finished))
-        # One stream for all shards: while a shard is uploaded, the images of the next one are downloaded.
+        advance(sum(spec.examples for spec in finished))
+        # One stream for all shards: while a shard is uploaded, the examples of the next one are downloaded.
         lines = _lines(merged_lines(read_pieces(file)), range_plan.shards, finished)
         examples = kind_of(range_plan).examples(range_plan)
         rows = examples.read(lines)
@@ -51,15 +51,15 @@ def write_range(plan_path: Place, advance: Advance) -> None:
                 if spec not in finished:
                     _remove_torn(plan_path, range_plan, spec)
                     path = place_of(range_plan.written) / spec.name
-                    shard = _write(path, spec, examples, islice(rows, spec.images), advance, behind.wait)
+                    shard = _write(path, spec, examples, islice(rows, spec.examples), advance, behind.wait)
                     behind.submit(partial(_complete, plan_path, shard))
 
 
 def write_plan_file(path: str) -> int:
-    """Do the same as `write_range`, as the task of an engine. Return the number of images."""
+    """Do the same as `write_range`, as the task of an engine. Return the number of examples."""
     plan_path = place_of(path)
     write_range(plan_path, lambda _count, _size=0: None)
-    return load_range(plan_path).images
+    return load_range(plan_path).examples
 
 
 def write_allowed_plan_file(path: str) -> int:
@@ -67,7 +67,7 @@ def write_allowed_plan_file(path: str) -> int:
 
     Raises:
         SettingsError: If the machine does not allow a folder that is written.
-        SourceError: If it does not allow an image.
+        SourceError: If it does not allow an example.
     """
     plan_path = place_of(path)
     with plan_path.open("rb") as file:
@@ -125,7 +125,7 @@ def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> No
 def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collection[ShardSpec]) -> Iterator[bytes]:
     """Yield the rows of the shards that are not finished."""
     for spec in specs:
-        lines = islice(rows, spec.images)
+        lines = islice(rows, spec.examples)
         if spec in finished:
             deque(lines, maxlen=0)  # Skip to the rows of the next shard.
         else:

@@ -18,13 +18,14 @@ import google_crc32c
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import BadInput, FileSystemError, SourceError
+from pipeline.example_kinds import IMAGES
 from pipeline.images.rejection import why_unread
 from pipeline.preflight import preflight
 from pipeline.snapshot.fetch import fetch_images
 from pipeline.snapshot.groups import with_groups
-from pipeline.snapshot.listing import RANGES, Listing, changed_source, listings_of, merged
+from pipeline.snapshot.listing import RANGES, Listing, changed_source, listings_of, merged, snapshot_of
 from pipeline.snapshot.part import PART_LIMITS, Part, PartLimits, blocks_of, rows_of, write_parts
-from pipeline.snapshot.raw_image import Origin, RawImage, key_bytes, read_raw
+from pipeline.snapshot.raw_example import Origin, RawExample, key_bytes, read_raw
 from pipeline.snapshot.skipped import suffix_counts
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, save_snapshot, skipped_path
 from pipeline.sources import MISSING, Found, Listed, Skipped
@@ -149,25 +150,14 @@ def _require_images(settings: Settings, listing: Listing) -> None:
 
 
 def _snapshot(settings: Settings, started_ns: int, listing: Listing) -> Snapshot:
-    return Snapshot(
+    return snapshot_of(
+        listing,
         source_uri=settings.source_uri,
         origin=_origin_of(settings, listing),
-        # With `auto`, the settings do not name the kind.
-        kind=find_source(settings.source, settings.source_kind).__name__.rpartition(".")[2],
-        parts=listing.parts,
+        kind=IMAGES,
+        # With `auto`, the settings do not name the kind of source.
+        source_kind=find_source(settings.source, settings.source_kind).__name__.rpartition(".")[2],
         started_ns=started_ns,
-        fingerprint=listing.fingerprint,
-        listed=listing.listed,
-        bytes=listing.bytes,
-        labels=list(dict.fromkeys([*listing.stated_labels, *listing.classes])),
-        stated_labels=listing.stated_labels,
-        texts=listing.texts,
-        classes=dict(sorted(listing.classes.items())),
-        multi_label=listing.multi_label,
-        has_boxes=listing.has_boxes,
-        box_labels=sorted(set(listing.box_labels) - {*listing.stated_labels, *listing.classes}),
-        skipped=listing.skipped.reasons_in_order(),
-        skipped_suffixes=listing.skipped.suffixes_in_order(),
     )
 
 
@@ -183,7 +173,7 @@ def _log_listing(settings: Settings, listing: Listing, skipped_names: Place) -> 
         _log.warning("%s names them", skipped_names)
 
 
-def _rows(settings: Settings, keys: KeyRange, listing: Listing, advance: Advance) -> Iterator[RawImage]:
+def _rows(settings: Settings, keys: KeyRange, listing: Listing, advance: Advance) -> Iterator[RawExample]:
     """Yield every image in a range with its checksum, in order, and add it to the sums of `listing`."""
     origin = origin_of(settings)
     images = _only_images(images_of(settings, keys), listing)
@@ -222,7 +212,7 @@ def _only_images(items: Iterable[Found], listing: Listing) -> Iterator[Listed]:
             listing.state(item)
 
 
-def _look_up(images: Iterable[Listed], known: Iterator[RawImage], listing: Listing) -> Iterator[_Pending]:
+def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing) -> Iterator[_Pending]:
     """Yield each image with its checksum from the last snapshot. Both are ordered by key, so no row stays in memory."""
     last = next(known, None)
     for image in images:
@@ -239,7 +229,7 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawImage], listing: Listi
         yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
 
 
-def _last_rows(settings: Settings, keys: KeyRange) -> Iterator[RawImage]:
+def _last_rows(settings: Settings, keys: KeyRange) -> Iterator[RawExample]:
     """Yield the rows of earlier listings in a range, except rows of files that changed shortly before their listing.
 
     They come from the last snapshot of this source, and from the ranges that a killed `extract` has listed since then.
@@ -274,14 +264,14 @@ def _first_key(part: Part) -> bytes:
     return key_bytes(part.first)
 
 
-def _rows_at_rest(parts: Iterable[Part], keys: KeyRange, started_ns: int) -> Iterator[RawImage]:
+def _rows_at_rest(parts: Iterable[Part], keys: KeyRange, started_ns: int) -> Iterator[RawExample]:
     for row in rows_of(part for part in parts if keys.overlaps(part.first, part.last)):
         # A file that changed shortly before the listing may have changed again afterwards, within the same tick.
         if row.size != MISSING and row.generation < started_ns - CLOCK_SLACK_NS:
             yield row
 
 
-def _row(origin: Origin, pending: _Pending) -> RawImage:
+def _row(origin: Origin, pending: _Pending) -> RawExample:
     image, crc32c = pending
     # The image is rejected without being read. 0 stands for no checksum.
     if why_unread(image.key, image.size, origin.max_file_bytes):
@@ -293,7 +283,7 @@ def _row(origin: Origin, pending: _Pending) -> RawImage:
             path = Path(origin.root) / image.key
             raise SourceError(f"{path} changed while it was being listed: run again when nothing changes the source")
         crc32c = google_crc32c.value(encoded)
-    return RawImage(
+    return RawExample(
         image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation, image.md5
     )
 

@@ -6,7 +6,7 @@ Copies are stored by content, so that a second run, another number of shards or 
 import logging
 from collections.abc import Iterable
 
-from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.raw_reader import READERS, RawReader
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Show, progress
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def fetch_images(
-    rows: Iterable[RawImage], origin: Origin, *, count: int, total_bytes: int, show: Show = progress
+    rows: Iterable[RawExample], origin: Origin, *, count: int, total_bytes: int, show: Show = progress
 ) -> int:
     """Fetch `count` images that are in a bucket into the cache. Returns how many were not there yet.
 

@@ -10,8 +10,9 @@ from pipeline import storage
 from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
-from pipeline.snapshot.raw_image import RawImage, key_bytes
+from pipeline.snapshot.raw_example import Origin, RawExample, key_bytes
 from pipeline.snapshot.skipped import SkippedFiles
+from pipeline.snapshot.snapshot import Snapshot
 from pipeline.sources import MISSING, Classes
 from pipeline.storage import Place
 
@@ -62,7 +63,7 @@ class Listing:
         """Take the labels whose order the source states, and their texts."""
         self.stated_labels, self.texts = list(classes.names), dict(classes.texts)
 
-    def add(self, row: RawImage) -> None:
+    def add(self, row: RawExample) -> None:
         """Add one row to the sums."""
         self.listed += 1
         self.first = self.first or row.key
@@ -129,6 +130,40 @@ def merged(listings: Iterable[Listing]) -> Listing:
     for listing in rest:
         total.merge(listing)
     return total
+
+
+def snapshot_of(
+    listing: Listing,
+    *,
+    source_uri: str,
+    origin: Origin,
+    kind: str,
+    source_kind: str,
+    started_ns: int,
+    table: dict[str, Any] | None = None,
+) -> Snapshot:
+    """Return the snapshot of a whole source. The arguments are the fields of the snapshot that a listing lacks."""
+    return Snapshot(
+        source_uri=source_uri,
+        origin=origin,
+        kind=kind,
+        source_kind=source_kind,
+        parts=listing.parts,
+        started_ns=started_ns,
+        fingerprint=listing.fingerprint,
+        listed=listing.listed,
+        bytes=listing.bytes,
+        labels=list(dict.fromkeys([*listing.stated_labels, *listing.classes])),
+        stated_labels=listing.stated_labels,
+        texts=listing.texts,
+        classes=dict(sorted(listing.classes.items())),
+        multi_label=listing.multi_label,
+        has_boxes=listing.has_boxes,
+        box_labels=sorted(set(listing.box_labels) - {*listing.stated_labels, *listing.classes}),
+        skipped=listing.skipped.reasons_in_order(),
+        skipped_suffixes=listing.skipped.suffixes_in_order(),
+        table=table or {},
+    )
 
 
 def save_listing(listing: Listing, path: Place) -> None:

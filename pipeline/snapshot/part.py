@@ -23,7 +23,7 @@ from xxhash import xxh3_128
 from pipeline import storage
 from pipeline.errors import FileSystemError
 from pipeline.snapshot.fingerprint import Fingerprint
-from pipeline.snapshot.raw_image import RawImage, content_of, from_line, from_lines, key_bytes, to_line
+from pipeline.snapshot.raw_example import RawExample, content_of, from_line, from_lines, key_bytes, to_line
 from pipeline.storage import Place, place_of
 
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
@@ -38,7 +38,7 @@ COLUMNS = np.dtype(
         ("label", "<i4"),  # index of the first label in the labels of the part
     ]
 )
-SNAPSHOT_FORMAT = 1
+SNAPSHOT_FORMAT = 2
 """The format of parts, and of the snapshots and listings that describe them."""
 EXTRACT_AGAIN = "run `extract` again (in Airflow: clear `extract` and all tasks after it)"
 """What to do about a snapshot or a listing that cannot be used."""
@@ -104,7 +104,7 @@ class Row:
     """One row, as its element of COLUMNS in an array of length 1, and parsed."""
 
     columns: NDArray[np.void]
-    image: RawImage
+    example: RawExample
 
 
 def load_array(place: Place, dtype: np.dtype[np.void], length: int) -> NDArray[np.void]:
@@ -120,7 +120,7 @@ def load_array(place: Place, dtype: np.dtype[np.void], length: int) -> NDArray[n
         ) from error
 
 
-def rows_of(parts: Iterable[Part]) -> Iterator[RawImage]:
+def rows_of(parts: Iterable[Part]) -> Iterator[RawExample]:
     """Yield the rows of parts in order."""
     for part in parts:
         for rows in from_lines(_lines_of(part)):
@@ -163,14 +163,14 @@ class Block:
         )
 
 
-def blocks_of(rows: Iterable[RawImage]) -> Iterator[Block]:
+def blocks_of(rows: Iterable[RawExample]) -> Iterator[Block]:
     """Yield rows as blocks."""
     rest = iter(rows)
     while some := list(islice(rest, ROWS_AT_ONCE)):
         yield block_of(some)
 
 
-def block_of(rows: Sequence[RawImage]) -> Block:
+def block_of(rows: Sequence[RawExample]) -> Block:
     """Return rows as a block."""
     contents = list(map(content_of, rows))
     return Block(

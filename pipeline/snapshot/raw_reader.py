@@ -14,7 +14,7 @@ import google_crc32c
 
 from pipeline import storage
 from pipeline.errors import SourceError
-from pipeline.snapshot.raw_image import Origin, RawImage, place_of_key, read_raw, why_unread
+from pipeline.snapshot.raw_example import Origin, RawExample, place_of_key, read_raw, why_unread
 from pipeline.storage import BucketPath
 from pipeline.system.parallel import ordered_map
 
@@ -24,7 +24,7 @@ BATCH_BYTES = 65_536
 """This many bytes of files are read at once. More would return to the system when freed, and be faulted in again."""
 _log = logging.getLogger(__name__)
 
-ReadImage = tuple[RawImage, bytes | None]
+ReadImage = tuple[RawExample, bytes | None]
 
 
 class RawReader:
@@ -34,7 +34,7 @@ class RawReader:
         self.origin = origin
         self._cache = Path(origin.cache) if origin.cache else None
 
-    def read(self, row: RawImage) -> bytes:
+    def read(self, row: RawExample) -> bytes:
         """Return the bytes of one image as it was when it was listed.
 
         Raises SourceError if it does not exist, or if a bucket has other bytes. For a local file, the caller must check
@@ -45,7 +45,7 @@ class RawReader:
             return read_raw(self.origin.root, row.key, row.size)
         return self._from_cache(place, row, self._cache) if self._cache else _fetch(place, row)
 
-    def read_all(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
+    def read_all(self, rows: Iterable[Sequence[RawExample]]) -> Iterator[ReadImage]:
         """Yield images with their bytes, or None for those that are missing or rejected without being read.
 
         Images of a bucket are read ahead: up to READERS of them are in memory.
@@ -60,7 +60,7 @@ class RawReader:
             lambda row: max(row.size, 0),
         )
 
-    def fetch_to_cache(self, row: RawImage) -> bool:
+    def fetch_to_cache(self, row: RawExample) -> bool:
         """Fetch an image of a bucket into the cache unless it is there. Returns whether it was fetched."""
         place = place_of_key(self.origin, row.key)
         if self._cache is None or why_unread(row, self.origin) or not isinstance(place, BucketPath):
@@ -72,7 +72,7 @@ class RawReader:
         self._from_cache(place, row, self._cache)
         return True
 
-    def _read_in_batches(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
+    def _read_in_batches(self, rows: Iterable[Sequence[RawExample]]) -> Iterator[ReadImage]:
         # Several at a time: alternating between reading and examining would cost 1 us per image in cache misses.
         origin = self.origin
         for chunk in rows:
@@ -84,7 +84,7 @@ class RawReader:
                     for row in chunk[start : start + several]
                 ]
 
-    def _from_cache(self, place: BucketPath, row: RawImage, cache: Path) -> bytes:
+    def _from_cache(self, place: BucketPath, row: RawExample, cache: Path) -> bytes:
         copy = _cache_path(cache, place, row)
         with suppress(FileNotFoundError):
             content = copy.read_bytes()
@@ -98,7 +98,7 @@ class RawReader:
         return fetched
 
 
-def _cache_path(cache: Path, place: BucketPath, row: RawImage) -> Path:
+def _cache_path(cache: Path, place: BucketPath, row: RawExample) -> Path:
     """Return the path of a copy, by its MD5; by its place and generation if the bucket has no MD5 of it.
 
     CRC32C would not do, because two of ten million images may share it.
@@ -107,7 +107,7 @@ def _cache_path(cache: Path, place: BucketPath, row: RawImage) -> Path:
     return cache / name[:2] / name
 
 
-def _fetch(place: BucketPath, row: RawImage) -> bytes:
+def _fetch(place: BucketPath, row: RawExample) -> bytes:
     """Read one generation of an object. Another generation would be another image."""
     try:
         content = place.read_bytes(row.generation)
@@ -121,5 +121,5 @@ def _fetch(place: BucketPath, row: RawImage) -> bytes:
     return content
 
 
-def _matches(content: bytes, row: RawImage) -> bool:
+def _matches(content: bytes, row: RawExample) -> bool:
     return len(content) == row.size and google_crc32c.value(content) == row.crc32c

@@ -7,7 +7,7 @@ from typing import Any
 from pipeline import storage
 from pipeline.errors import SettingsError, require_format
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
-from pipeline.snapshot.raw_image import Origin
+from pipeline.snapshot.raw_example import Origin
 from pipeline.storage import Place
 
 
@@ -19,6 +19,9 @@ class Snapshot:
     origin: Origin
     """The places where the images are read."""
     kind: str
+    """The kind of examples: a value of `example_kind`."""
+    source_kind: str
+    """The kind of source, such as `folder`."""
     parts: list[Part]
     """The parts in the order of their keys. The number of an image counts through all of them."""
     started_ns: int

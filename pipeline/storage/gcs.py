@@ -60,9 +60,9 @@ Each thread holds one part in memory.
 """
 PART_READERS = 4
 """This many parts of one object are fetched at the same time."""
-REPLACE_TRIES = 10
-"""An object that others replace at the same time is read or replaced in at most this many tries."""
-SESSION_TRIES = 3
+REPLACE_ATTEMPTS = 10
+"""An object that others replace at the same time is read or replaced in at most this many attempts."""
+SESSION_ATTEMPTS = 3
 """An upload whose session the server forgets is tried this many times."""
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _FIELDS_OF_NAMES = "items(name),prefixes,nextPageToken"
@@ -238,12 +238,14 @@ class Gcs:
         """
         if stat:
             return self._fetch_generation(path, file, stat)
-        for _ in range(REPLACE_TRIES):
+        for _ in range(REPLACE_ATTEMPTS):
             newest = self.stat(path)
             # A bucket keeps no old generation: if the object was replaced after `stat`, that generation is gone.
             with suppress(FileNotFoundError):
                 return self._fetch_generation(path, file, newest)
-        raise StorageError(f"other programs replaced {path} {REPLACE_TRIES} times while it was being read: run again")
+        raise StorageError(
+            f"other programs replaced {path} {REPLACE_ATTEMPTS} times while it was being read: run again"
+        )
 
     def _fetch_generation(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> ObjectStat:
         for _ in range(2):
@@ -311,7 +313,7 @@ class Gcs:
             generation = self.stat(path).generation
             with suppress(PreconditionFailed), self._request(path):
                 self._blob(path).delete(if_generation_match=generation, timeout=TIMEOUT_S, retry=self._retry(path))
-        # The second request may raise this, too: if the answer to its first try is lost, the retry finds nothing.
+        # The second request may raise this, too: if the answer to its first attempt is lost, the retry finds nothing.
         except FileNotFoundError:
             if not missing_ok:
                 raise
@@ -403,7 +405,7 @@ class Gcs:
 
     def _fetch_parts(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
         """Write an object into a file, several parts at once. Return the CRC32C of the whole."""
-        # The file gets its size first, because parts arrive in any order. A second try also overwrites the first one.
+        # The file gets its size first, because parts arrive in any order. A second attempt overwrites the first one.
         file.truncate(stat.st_size)
         descriptor = file.fileno()
 
@@ -421,8 +423,9 @@ class Gcs:
 
     def replace(self, path: BucketPath, file: IO[bytes]) -> None:
         """Replace an object. The last writer wins. A repeated request never replaces a newer object."""
-        # Without a precondition, a retry whose first try had succeeded could replace what another writer wrote since.
-        for _ in range(REPLACE_TRIES):
+        # Without a precondition, a retry whose first attempt had succeeded could replace what another writer wrote
+        # since.
+        for _ in range(REPLACE_ATTEMPTS):
             try:
                 self._upload(path, file, self._generation(path))
                 return
@@ -430,7 +433,7 @@ class Gcs:
                 if self._holds(path, file):
                     return
         raise StorageError(
-            f"other programs replaced {path} {REPLACE_TRIES} times while it was being written: run again"
+            f"other programs replaced {path} {REPLACE_ATTEMPTS} times while it was being written: run again"
         )
 
     def _generation(self, path: BucketPath) -> int:
@@ -441,7 +444,7 @@ class Gcs:
 
     def _upload(self, path: BucketPath, file: IO[bytes], generation: int) -> None:
         size = file.seek(0, os.SEEK_END)
-        for tries_left in reversed(range(SESSION_TRIES)):
+        for tries_left in reversed(range(SESSION_ATTEMPTS)):
             # In a resumable upload, a failure repeats one chunk instead of the whole file.
             blob = self._bucket(path).blob(path.key, chunk_size=PART_BYTES if size > PART_BYTES else None)
             try:
@@ -462,12 +465,12 @@ class Gcs:
             except FileNotFoundError as error:
                 if not tries_left:
                     raise StorageError(
-                        f"{path}: the bucket ended {SESSION_TRIES} upload sessions early: run again"
+                        f"{path}: the bucket ended {SESSION_ATTEMPTS} upload sessions early: run again"
                     ) from error
                 _log.warning("the bucket ended the upload session of %s early: starting the upload again", path)
 
     def _holds(self, path: BucketPath, file: IO[bytes]) -> bool:
-        """Whether the object has the content of the file. Another writer, or an earlier try of our own, wrote it."""
+        """Whether the object has the content of the file. Another writer wrote it, or an earlier attempt."""
         try:
             stat = self.stat(path)
         except FileNotFoundError:
@@ -614,7 +617,7 @@ def _retry_policy(
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether another try of the request may succeed after this error."""
+    """Whether another attempt of the request may succeed after this error."""
     if isinstance(error, GoogleAuthError):
         return _is_passing_login(error)
     # JSON that cannot be parsed is an answer that was cut. The client's own list of transient errors lacks it.

@@ -26,7 +26,7 @@ def default_credentials() -> Credentials:
     """Return the application default credentials.
 
     google-auth looks for a metadata server three times, which takes longer than a first error may. It reads the number
-    of tries when it first imports `google.auth.compute_engine`, which is in this call.
+    of attempts when it first imports `google.auth.compute_engine`, which is in this call.
 
     Raises:
         google.auth.exceptions.DefaultCredentialsError: There are none, or their file cannot be used.

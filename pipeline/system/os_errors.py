@@ -1,4 +1,4 @@
-"""Classify errors of the operating system: the file is absent, a permission is missing, or a later try may work.
+"""Classify errors of the operating system: the file is absent, a permission is missing, or a later attempt may work.
 
 An unknown error counts as transient. A stale handle or an input/output error of a network file system never means that
 a file does not exist.
@@ -18,7 +18,7 @@ Cause = Literal["absent", "forbidden", "content", "transient"]
 _log = logging.getLogger(__name__)
 
 PAUSES_S = (0.1, 0.5, 2.0)
-"""The tries of one call are these seconds apart. If all tries fail, Airflow retries the task minutes later."""
+"""The attempts of one call are these seconds apart. If all attempts fail, Airflow retries the task minutes later."""
 # A name that is too long, or a loop of links, cannot lead to a file either.
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -38,10 +38,10 @@ def cause_of(error: OSError) -> Cause:
 def retried(work: Callable[[], Result], what: object) -> Result:
     """Return the result of `work`. After a transient error, pause and call it again.
 
-    `what` is the file or folder to show if the error does not name one. Raises FileSystemError if all tries fail. Any
-    OSError that is not transient is raised unchanged.
+    `what` is the file or folder to show if the error does not name one. Raises FileSystemError if all attempts fail.
+    Any OSError that is not transient is raised unchanged.
     """
-    # None marks the last try, after which there is no pause.
+    # None marks the last attempt, after which there is no pause.
     for pause_s in (*PAUSES_S, None):
         try:
             return work()
@@ -51,9 +51,9 @@ def retried(work: Callable[[], Result], what: object) -> Result:
             if pause_s is None:
                 named, reason = error.filename or what, error.strerror or error
                 raise FileSystemError(
-                    f"{named} could not be used in {len(PAUSES_S) + 1} tries ({reason}): check the file system, and "
+                    f"{named} could not be used in {len(PAUSES_S) + 1} attempts ({reason}): check the file system, and "
                     "run again"
                 ) from error
             _log.warning("%s: trying again after %s", error.filename or what, error.strerror or error)
             time.sleep(pause_s)
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.snapshot.listing import Listing
+from pipeline.example_kinds import TABLE
+from pipeline.snapshot.listing import Listing, snapshot_of
 from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
-from pipeline.snapshot.raw_image import Origin
-from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
+from pipeline.snapshot.raw_example import Origin
+from pipeline.snapshot.snapshot import save_snapshot, skipped_path
 from pipeline.storage import Place
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
@@ -182,24 +183,13 @@ def _together(listings: Sequence[Listing]) -> Listing:
 
 
 def _save(settings: Settings, schema: Schema, started_ns: int, listing: Listing) -> Place:
-    snapshot = Snapshot(
+    snapshot = snapshot_of(
+        listing,
         source_uri=settings.source_uri,
         origin=Origin(root=str(settings.source)),
-        kind="table",
-        parts=listing.parts,
+        kind=TABLE,
+        source_kind="table",
         started_ns=started_ns,
-        fingerprint=listing.fingerprint,
-        listed=listing.listed,
-        bytes=listing.bytes,
-        labels=list(listing.classes),
-        stated_labels=[],
-        texts={},
-        classes=dict(sorted(listing.classes.items())),
-        multi_label=False,
-        has_boxes=False,
-        box_labels=[],
-        skipped={},
-        skipped_suffixes={},
         table=schema.to_json(),
     )
     _log.info("%d rows of %d columns", listing.listed, len(schema.columns))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.records.example import example_head
 from pipeline.records.frames import frames
 from pipeline.snapshot.part import SPLITS, Block, block_of, columns_of
-from pipeline.snapshot.raw_image import RawImage, identity, quoted
+from pipeline.snapshot.raw_example import RawExample, identity, quoted
 from pipeline.tables.convert import Converted, Rejection
 from pipeline.tables.encode import MAX_CELLS, encode_columns
 from pipeline.tables.row_values import Values, no_values, values_of
@@ -150,13 +150,13 @@ def _rejected(typed: pa.RecordBatch, places: Sequence[str], rejections: Sequence
     return Rows(block_of(rows), no_values(schema, len(rows)))
 
 
-def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> RawImage:
+def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> RawExample:
     """Return a row that does not fit the table. `place` says where it is, or what its key is.
 
     The place is not its key in the snapshot, so that the same rows in another order have the same version.
     """
     key = f"rejected {xxhash.xxh3_128_hexdigest(content + reason.encode())}"
-    return RawImage(key, ("",), "", 0, 0, "", (), 0, rejection=(reason, advice, place))
+    return RawExample(key, ("",), "", 0, 0, "", (), 0, rejection=(reason, advice, place))
 
 
 def _splits(typed: pa.RecordBatch, schema: Schema) -> list[str]:

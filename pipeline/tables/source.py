@@ -190,7 +190,7 @@ def read_table(
     Raises:
         SourceError: A file cannot be read, has other columns than the first file, or has columns without a name or with
             equal names; or the table has no row.
-        FileSystemError: The file system failed. A later try may work.
+        FileSystemError: The file system failed. A later attempt may work.
     """
     if is_of_records(files):
         batches = read_batches(files, _opened_records, MAX_BATCH_ROWS)

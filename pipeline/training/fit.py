@@ -36,7 +36,7 @@ def fit(training: Training, monitor: Monitor) -> None:
     Raises:
         Preempted: If a stop was requested. A checkpoint is written before.
         TrainingError: If the loss or the gradients are not finite.
-        OutOfMemory: If the next try takes fewer examples at once.
+        OutOfMemory: If the next attempt takes fewer examples at once.
     """
     run, settings, start = training.run, training.run.settings, training.start
     opened = open_inputs(
@@ -141,7 +141,7 @@ def _train_epoch(
     loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
     _log.info("%s: %s", title, format_values(values))
 
-    # The model before the checkpoint: a try that goes on from the checkpoint does not save the model again.
+    # The model before the checkpoint: an attempt that goes on from the checkpoint does not save the model again.
     with loop.standing_still():
         keeper.save_if_best(epoch, values)
     keeper.save(epoch)

@@ -22,6 +22,7 @@ from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
+from pipeline.training.model.kinds import kind_of
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ def _options(
     settings: Settings, dataset: Dataset, server: Server, cache_decision: bool | None
 ) -> AbstractContextManager[BatchOptions]:
     options = _options_of(settings, server)
-    if dataset.table:  # Nothing of a row is decoded that could be kept.
+    if not kind_of(dataset).keeps_decoded:
         return nullcontext(options)
     # Only `auto` depends on the memory that is free now. The other values decide by themselves.
     if settings.cache == "auto" and cache_decision is not None:

@@ -38,7 +38,7 @@ def run_job(
         Preempted: If a stop was requested. A checkpoint is written before.
         TrainingError: If the loss is not a finite number.
         ServerLost: If another server is gone.
-        OutOfMemory: If the next try takes fewer examples at once.
+        OutOfMemory: If the next attempt takes fewer examples at once.
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
     training = assemble(run, should_stop, cluster, heartbeat)

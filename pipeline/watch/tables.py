@@ -203,7 +203,7 @@ def _joined(tables: list[pandas.DataFrame], kind: str, span: Span) -> pandas.Dat
 
 
 def gaps(times: Array, widest: float = 5.0) -> list[int]:
-    """Return the rows after which nothing was measured for a while, as between two tries of a training.
+    """Return the rows after which nothing was measured for a while, as between two attempts of a training.
 
     Intervals grow wider with time. One that is four times as wide as the one before it is a gap.
     """

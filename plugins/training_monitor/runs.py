@@ -13,7 +13,8 @@ from airflow.utils.state import DagRunState, State, TaskInstanceState
 from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from dags.places import COMPARISON_PLACE, DATASET_PLACE, FAILURE, GPU_POOL, TRAINING_PLACE, pool_command
+from dags.gpu_pool import GPU_POOL, pool_command
+from dags.xcom_keys import COMPARISON_PLACE, DATASET_PLACE, FAILURE, TRAINING_PLACE
 from pipeline.storage import Place, place_of
 
 MAX_MESSAGE = 2000

@@ -9,10 +9,11 @@ import pytest
 from pipeline.config import settings_from
 from pipeline.dataset.verify import verify
 from pipeline.monitor import read
-from pipeline.plan.ranges import load_range
+from pipeline.plan.plan import load_plan
+from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import load_result
 from pipeline.runs.run import training_folder
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import place_of
 from scripts.airflow.client import Client, Json

@@ -16,6 +16,7 @@ from dags.form import (
     settings_of_training,
 )
 from pipeline.config import OnlyFor, Settings, declared, settings_from, settings_of_command_line
+from pipeline.example_kinds import TABLE
 from pipeline.tuning.options import ComparisonOptions
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
@@ -62,7 +63,7 @@ def test_the_environment_decides_where_training_runs(
 
 
 def test_every_setting_is_in_its_forms():
-    of_tables = {name for name, kind in declared(OnlyFor).items() if kind == OnlyFor.TABLES}
+    of_tables = {name for name, only in declared(OnlyFor).items() if only.kind == TABLE}
     settings = set(Settings.model_fields) - {"dataset", "example_kind"} - of_tables
     assert set(settings_of_all()) == settings - {"window"}
     assert set(settings_of_dataset()) | set(settings_of_training()) == settings

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dags.failure import MAX_CHARACTERS, store_failure
-from dags.places import FAILURE
+from dags.xcom_keys import FAILURE
 from pipeline.errors import SourceError
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from dags.places import FAILURE
+from dags.xcom_keys import FAILURE
 from pipeline.dataset.manifest import load
 from pipeline.monitor import read
 from pipeline.runs.launch import TrainingProcess, prepare_run

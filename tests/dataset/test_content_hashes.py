@@ -10,10 +10,11 @@ from pipeline.dataset.content_hashes import load_hashes
 from pipeline.dataset.manifest import load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError, SourceError
+from pipeline.plan.plan import load_plan
 from pipeline.plan.results import hashes_path, results_folder
 from pipeline.records import tfrecord
 from pipeline.records.format import read_image
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from pipeline.build import build
 from pipeline.config import settings_from
+from pipeline.stages.build import build
 from pipeline.tables.samples import write_sample_table
 from tests.conftest import jpeg
 from tests.published import CASES, IN_FOLDERS, make_folders, publish, publish_case

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import index_files
 from pipeline.dataset.index_files import index_name, write_index
 from pipeline.dataset.manifest import Dataset, images_at, load, rows_at
 from pipeline.dataset.verify import verify
+from pipeline.plan.plan import load_plan
 from pipeline.records import tfrecord
-from pipeline.sharding.plan_files import load_plan
 from pipeline.sharding.write import write_range
+from pipeline.stages.build import build
 from pipeline.storage import Place, local, place_of
 from pipeline.tables.samples import write_sample_table
 from tests.conftest import MakeImages

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.build import publish, write_shards
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import labels as label_maps
 from pipeline.dataset.labels import (
@@ -22,9 +21,11 @@ from pipeline.dataset.labels import (
 )
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, FormatError, SettingsError, SourceError
+from pipeline.plan.plan import load_plan
 from pipeline.sharding import publish as upload
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.build import publish, write_shards
 from pipeline.workspace import name_folder, work_folder
 from tests.conftest import MakeImages
 from tests.fake_gcs import FakeGcs

@@ -14,7 +14,8 @@ from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.partitions import Partition, last_listed, newest_partitions, save_listed, save_partition
 from pipeline.errors import DatasetError, GateError
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.plan.plan import load_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot

@@ -7,9 +7,9 @@ import sys
 from pyspark.sql import SparkSession
 
 from pipeline.allowed import open_unless_set
-from pipeline.build import build_dataframe
 from pipeline.config import settings_from
 from pipeline.engines import SPARK_ON_LOOPBACK
+from pipeline.stages.build import build_dataframe
 
 
 def main(table: str, partitions: str, workspace: str) -> None:

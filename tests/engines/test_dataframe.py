@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
+from pipeline.stages.build import build
 from pipeline.tables.samples import write_sample_table
 from tests.engines.environment import python_of
 

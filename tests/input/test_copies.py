@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
@@ -19,6 +18,7 @@ from pipeline.dataset.shard_reader import ShardReader
 from pipeline.errors import StorageError
 from pipeline.input import BatchOptions, Server, training_batches, validation_batches
 from pipeline.input.shares import epoch_order, order_of_need, share_of
+from pipeline.stages.build import build
 from pipeline.storage import BucketPath, Place
 from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs

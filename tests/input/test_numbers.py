@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
@@ -20,6 +19,7 @@ from pipeline.input.flip import flipped
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
+from pipeline.stages.build import build
 from pipeline.storage import BucketPath
 from tests.fake_gcs import FakeGcs
 

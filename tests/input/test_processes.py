@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build import build
 from pipeline.config import settings_from
+from pipeline.stages.build import build
 from tests.conftest import jpeg
 
 ROOT = Path(__file__).resolve().parents[2]

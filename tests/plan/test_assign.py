@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pipeline.plan import assign as plan
-from pipeline.plan.ranges import ShardSpec, describe_range
+from pipeline.plan.range_plan import ShardSpec, describe_range
 from pipeline.snapshot.part import hash_text, size_and_crc32c
 
 
@@ -47,7 +47,7 @@ def test_names_of_many_shards_are_those_that_tfds_expects(shards: int):
 
 @pytest.mark.parametrize(("images", "shards"), [(0, 10), (3, 10), (10, 10), (1_281_167, 1024)])
 def test_shards_hold_all_images(images: int, shards: int):
-    counts = [spec.images for spec in plan.shard_specs({"train": images}, {"train": shards}, ".tfrecord")]
+    counts = [spec.examples for spec in plan.shard_specs({"train": images}, {"train": shards}, ".tfrecord")]
     assert sum(counts) == images
     assert max(counts) - min(counts) <= 1
 

@@ -13,34 +13,35 @@ import numpy as np
 import pytest
 
 from pipeline.errors import FileSystemError
-from pipeline.gate.equal_examples import equal_images
+from pipeline.gate.equal_examples import equal_examples
 from pipeline.plan.assign import salted
 from pipeline.plan.merge import MIN_ROWS, merged_lines
 from pipeline.plan.order import ROWS_PER_BIN, Order
 from pipeline.plan.sort import SplitRule
 from pipeline.snapshot.part import COLUMNS, SPLITS, PartLimits, blocks_of, hash_text, size_and_crc32c, write_parts
-from pipeline.snapshot.raw_image import Origin, RawImage, from_line, key_bytes
+from pipeline.snapshot.raw_example import Origin, RawExample, from_line, key_bytes
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 
 RULE = SplitRule(split_seed=0, validation_fraction=0.2)
 
 
-def image(key: str, split: str = "", group: str = "", crc32c: int = 0, label: str = "a") -> RawImage:
-    return RawImage(key, [label], split, 10, crc32c or hash_text(key) % 2**32, group, [], 1)
+def image(key: str, split: str = "", group: str = "", crc32c: int = 0, label: str = "a") -> RawExample:
+    return RawExample(key, [label], split, 10, crc32c or hash_text(key) % 2**32, group, [], 1)
 
 
-def images(count: int, **fields: Any) -> list[RawImage]:
+def images(count: int, **fields: Any) -> list[RawExample]:
     return [image(f"a/{number:05d}", **fields) for number in range(count)]
 
 
-def snapshot_of(rows: Sequence[RawImage], folder: Path, limits: PartLimits) -> Snapshot:
+def snapshot_of(rows: Sequence[RawExample], folder: Path, limits: PartLimits) -> Snapshot:
     ordered = sorted(rows, key=lambda row: key_bytes(row.key))
     labels = sorted({row.labels[0] for row in rows})
     return Snapshot(
         source_uri="/nowhere",
         origin=Origin(str(folder)),
-        kind="folder",
+        kind="images",
+        source_kind="folder",
         parts=list(write_parts(blocks_of(ordered), folder, limits)),
         started_ns=0,
         fingerprint="f",
@@ -62,7 +63,7 @@ def hashed(number: int, purpose: str, seed: int) -> int:
     return int(salted(np.array([number], np.uint64), purpose, seed)[0])
 
 
-def slowly_ordered(rows: Sequence[RawImage], rule: SplitRule) -> dict[str, list[str]]:
+def slowly_ordered(rows: Sequence[RawExample], rule: SplitRule) -> dict[str, list[str]]:
     """Return the keys of each split in order: the definition, without parts and arrays."""
     groups = [hash_text(row.group) if row.group else size_and_crc32c(row.size, row.crc32c) for row in rows]
     sides = [hashed(group, "split", rule.split_seed) for group in groups]
@@ -89,7 +90,7 @@ def ordered(order: Order, split: str, cuts: Sequence[int]) -> list[list[str]]:
     return [[from_line(line).key for line in merged_lines(pieces)] for pieces in order.pieces(split, cuts)]
 
 
-CASES: dict[str, tuple[list[RawImage], SplitRule]] = {
+CASES: dict[str, tuple[list[RawExample], SplitRule]] = {
     "one image": (images(1), RULE),
     "few images, of which no hash is low": (images(3), SplitRule(0, 0.0001)),
     "another seed": (images(60), SplitRule(5, 0.5)),
@@ -119,10 +120,10 @@ def test_the_order_of_many_images(tmp_path: Path):
     assert_ordered(images(3 * ROWS_PER_BIN), RULE, PartLimits(1000), tmp_path)
 
 
-def assert_ordered(rows: list[RawImage], rule: SplitRule, limits: PartLimits, tmp_path: Path) -> None:
+def assert_ordered(rows: list[RawExample], rule: SplitRule, limits: PartLimits, tmp_path: Path) -> None:
     expected = slowly_ordered(rows, rule)
     order = Order(snapshot_of(rows, tmp_path, limits), rule)
-    assert order.images == {split: len(keys) for split, keys in expected.items()}
+    assert order.examples == {split: len(keys) for split, keys in expected.items()}
     for split, keys in expected.items():
         cuts = sorted(random.Random(0).choices(range(len(keys) + 1), k=5))
         cuts = [0, *cuts, len(keys)]
@@ -131,14 +132,14 @@ def assert_ordered(rows: list[RawImage], rule: SplitRule, limits: PartLimits, tm
         assert order.classes[split].total() == len(keys)
     split_of = {key: split for split, keys in expected.items() for key in keys}
     placed = [order.placed(number) for number in range(0, len(rows), 1 + len(rows) // 20)]
-    assert [SPLITS[each.split] for each in placed] == [split_of[each.image.key] for each in placed]
+    assert [SPLITS[each.split] for each in placed] == [split_of[each.example.key] for each in placed]
 
 
 def test_added_images_do_not_move_others_between_splits(tmp_path: Path):
     held_back = []
     for count in (400, 600):
         order = Order(snapshot_of(images(count), tmp_path, PartLimits(70)), RULE)
-        held_back.append(set(ordered(order, "validation", [0, order.images["validation"]])[0]))
+        held_back.append(set(ordered(order, "validation", [0, order.examples["validation"]])[0]))
     assert {key for key in held_back[1] if key < "a/00400"} == held_back[0]
     assert 60 <= len(held_back[0]) <= 100  # near 80 of 400
 
@@ -154,7 +155,7 @@ def test_a_piece_is_read_in_steps(tmp_path: Path):
     """More rows than a piece reads at once, from several parts."""
     rows = images(3 * MIN_ROWS)
     order = Order(snapshot_of(rows, tmp_path, PartLimits(MIN_ROWS * 2)), SplitRule(0, 0))
-    [pieces] = order.pieces("train", [0, order.images["train"]])
+    [pieces] = order.pieces("train", [0, order.examples["train"]])
     assert [from_line(line).key for line in merged_lines(pieces, rows_in_memory=2)] == slowly_ordered(
         rows, SplitRule(0, 0)
     )["train"]
@@ -182,7 +183,7 @@ def test_equal_hashes_are_ordered_by_the_bytes_of_their_keys(tmp_path: Path, par
 
 def split_in(order: Order, snapshot: Snapshot, key: str) -> str:
     placed = [order.placed(number) for number in range(snapshot.listed)]
-    return next(SPLITS[each.split] for each in placed if each.image.key == key)
+    return next(SPLITS[each.split] for each in placed if each.example.key == key)
 
 
 def test_a_lost_file_of_a_sorted_part_is_named(tmp_path: Path):
@@ -234,17 +235,17 @@ def test_equal_images_are_grouped_across_all_parts(tmp_path: Path, part_rows: in
     snapshot = snapshot_of(rows, tmp_path, PartLimits(part_rows))
     order = Order(snapshot, RULE)
     lines = io.BytesIO()
-    facts = equal_images(order, RawReader(snapshot.origin), lines, rows_per_range)
+    facts = equal_examples(order, RawReader(snapshot.origin), lines, rows_per_range)
     found = [json.loads(line) for line in lines.getvalue().splitlines()]
     contents = {row.key: int(row.key) % 15 for row in rows[:-1]}
     groups = [[key for key in contents if contents[key] == content] for content in range(15)]
     assert [[each["path"] for each in row["images"]] for row in found] == groups
-    split_of = {each.image.key: SPLITS[each.split] for each in map(order.placed, range(len(rows)))}
+    split_of = {each.example.key: SPLITS[each.split] for each in map(order.placed, range(len(rows)))}
     leaks = [group for group in groups if len({split_of[key] == "train" for key in group}) == 2]
     assert leaks
     assert facts["duplicates"] == {"images": 40, "groups": 15}
     assert facts["leaks"]["images"] == sum(split_of[key] != "train" for group in leaks for key in group)
-    assert facts["leaks"]["of"] == order.images["validation"] + order.images["test"]
+    assert facts["leaks"]["of"] == order.examples["validation"] + order.examples["test"]
     assert [pair[0] for pair in facts["leaks"]["names"]] == [
         next(key for key in group if split_of[key] == "train") for group in leaks
     ]

@@ -14,7 +14,8 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import delete, insert, update
 
-from dags.places import COMPARISON_PLACE, FAILURE, GPU_POOL, TRAINING_PLACE
+from dags.gpu_pool import GPU_POOL
+from dags.xcom_keys import COMPARISON_PLACE, FAILURE, TRAINING_PLACE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOTHING: Mapping[str, int] = MappingProxyType({})

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from dags.places import DATASET_PLACE, TRAINING_PLACE
+from dags.xcom_keys import DATASET_PLACE, TRAINING_PLACE
 from scripts.airflow.client import Client
 from scripts.airflow.embedded import Embedded, prepare
 from scripts.airflow.follow import wait_until_ready

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from dags.places import TRAINING_PLACE
+from dags.xcom_keys import TRAINING_PLACE
 from scripts.airflow.settings import ROOT, Layout
 from tests.fake_gcs import FakeGcs
 from tests.plugins.airflow_ui import DAG, Ui, address, started

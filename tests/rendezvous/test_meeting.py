@@ -112,7 +112,7 @@ def test_files_of_an_earlier_attempt_are_ignored_and_removed(start: Start, tmp_p
     with pytest.raises(TrainingError, match="but server 1 is missing"):
         alone.future.result()
     cluster_of(start, 2)
-    until(lambda: len(list(tmp_path.glob("*.gang.json"))) == 1)  # the old files are removed
+    until(lambda: len(list(tmp_path.glob("*.members.json"))) == 1)  # the old files are removed
 
 
 def test_an_error_of_one_server_reaches_the_others_with_its_type(start: Start):

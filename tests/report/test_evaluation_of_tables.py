@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load, rows_at
 from pipeline.evaluation.metrics import Answers, evaluation_of, save
@@ -21,6 +20,7 @@ from pipeline.report import compare, compare_runs, evaluation_section, report_ru
 from pipeline.report.compare import Row
 from pipeline.report.evaluation_section import MAX_CLASSES, MAX_COLUMNS
 from pipeline.runs.files import RUN_FORMAT
+from pipeline.stages.build import build
 from tests.report.rich import rich_run
 from tests.report.test_report import EVIL, Page, describe
 

@@ -7,8 +7,8 @@ import pytest
 from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError
 from pipeline.gate.decide import ask_later
+from pipeline.plan.plan import load_plan
 from pipeline.sharding.approval import answers, approve, questions
-from pipeline.sharding.plan_files import load_plan
 from pipeline.storage import Place
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, planned, publish, write_and_copy

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
@@ -16,6 +15,7 @@ from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.gate.decide import notices
 from pipeline.runs.launch import prepare_run, require_trainable
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.build import build
 from tests.conftest import MakeImages, jpeg
 from tests.images.drawn import encoded, scene
 from tests.images.icc import ADOBE_RGB, rgb_profile

@@ -19,13 +19,13 @@ from unittest import mock
 import pytest
 
 from pipeline.allowed import open_unless_set
-from pipeline.build import publish, write_shards
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.kinds.images import data as image_kind
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PART_LIMITS, PartLimits
 from pipeline.sources.detection import key_ranges
+from pipeline.stages.build import publish, write_shards
 from pipeline.storage import place_of
 from tests.fixed_images import CMYK, GRAY, GRAYSCALE, TRUECOLOR_ALPHA, jpeg, png
 

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
@@ -22,6 +21,7 @@ from pipeline.input.tables import mask_name
 from pipeline.kinds.table.facts import MIN_BUCKETS
 from pipeline.kinds.table.union import find_conflict, union_of
 from pipeline.records.tfrecord import read_records
+from pipeline.stages.build import build
 from pipeline.storage import Place
 from pipeline.tables.schema import MAX_DISTINCT, Column, Schema
 from pipeline.training.model.table_model import build_table_model

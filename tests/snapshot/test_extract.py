@@ -11,7 +11,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot import extract
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.snapshot.raw_image import from_lines
+from pipeline.snapshot.raw_example import from_lines
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from tests.conftest import MakeImages, jpeg
 from tests.waiting import until

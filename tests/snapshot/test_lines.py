@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from pipeline.snapshot.raw_image import (
-    RawImage,
+from pipeline.snapshot.raw_example import (
+    RawExample,
     content_of,
     from_line,
     from_lines,
@@ -18,12 +18,12 @@ from pipeline.snapshot.raw_image import (
 ODD = ("plain", 'a "quoted" one', "back\\slash", 'both\\"', '",["x"],', "two\nlines", "é", "\udc80", "")
 
 
-def row(key: str, label: str | None, content: bytes = b"", rejection: tuple[str, ...] = ()) -> RawImage:
+def row(key: str, label: str | None, content: bytes = b"", rejection: tuple[str, ...] = ()) -> RawExample:
     labels = [] if label is None else [label]
-    return RawImage(key, labels, "", 3, 4, "", [], 5, "", rejection, content)
+    return RawExample(key, labels, "", 3, 4, "", [], 5, "", rejection, content)
 
 
-def line_of(image: RawImage) -> bytes:
+def line_of(image: RawExample) -> bytes:
     return to_line(content_of(image), image)
 
 

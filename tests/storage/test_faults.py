@@ -16,7 +16,7 @@ from pipeline import storage
 from pipeline.config import settings_from
 from pipeline.errors import AccessError, ConflictError, StorageError, TenfoldError
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath
@@ -475,11 +475,11 @@ def test_an_empty_object_may_lack_its_size(gcs: FakeGcs, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def row(gcs: FakeGcs) -> RawImage:
+def row(gcs: FakeGcs) -> RawExample:
     """An image in the bucket, as it was listed."""
     gcs.put("bucket", PLACE.key, SMALL)
     stat = PLACE.stat()
-    return RawImage(PLACE.name, ["cats"], "", stat.st_size, stat.crc32c, "", (), stat.generation, stat.md5)
+    return RawExample(PLACE.name, ["cats"], "", stat.st_size, stat.crc32c, "", (), stat.generation, stat.md5)
 
 
 def cached(folder: Path) -> list[bytes]:
@@ -487,7 +487,7 @@ def cached(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_damaged_image_is_never_cached(gcs: FakeGcs, tmp_path: Path, row: RawImage, times: int):
+def test_a_damaged_image_is_never_cached(gcs: FakeGcs, tmp_path: Path, row: RawExample, times: int):
     reader = RawReader(Origin(str(PLACE.parent), cache=str(tmp_path), remote=True))
     damaged = gcs.fail("corrupt", on="download", times=times)
     if times == 1:
@@ -501,7 +501,7 @@ def test_a_damaged_image_is_never_cached(gcs: FakeGcs, tmp_path: Path, row: RawI
 
 
 @pytest.mark.parametrize("partial", [b"", SMALL[:3], SMALL[:-1] + b"!"], ids=["empty", "cut", "of the right size"])
-def test_a_partial_file_in_the_cache_is_replaced(gcs: FakeGcs, tmp_path: Path, row: RawImage, partial: bytes):
+def test_a_partial_file_in_the_cache_is_replaced(gcs: FakeGcs, tmp_path: Path, row: RawExample, partial: bytes):
     reader = RawReader(Origin(str(PLACE.parent), cache=str(tmp_path), remote=True))
     reader.fetch_to_cache(row)
     [copy] = [path for path in tmp_path.rglob("*") if path.is_file()]

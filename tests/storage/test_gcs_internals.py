@@ -97,7 +97,7 @@ except DefaultCredentialsError:
 
 
 def test_the_metadata_server_is_tried_once(tmp_path: Path):
-    """This runs in its own process, because google-auth reads the number of tries when it is imported."""
+    """This runs in its own process, because google-auth reads the number of attempts when it is imported."""
     tries: list[object] = []
 
     class HangUp(socketserver.BaseRequestHandler):

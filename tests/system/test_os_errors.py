@@ -52,7 +52,7 @@ def test_transient_errors_are_retried():
 
 
 def test_an_error_that_stays_raises_a_file_system_error():
-    with pytest.raises(FileSystemError, match=r"/a/b could not be used in 4 tries \(words\)"):
+    with pytest.raises(FileSystemError, match=r"/a/b could not be used in 4 attempts \(words\)"):
         retried(failing([errno.ESTALE] * 4), "/a/b")
 
 

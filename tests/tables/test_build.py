@@ -13,14 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from pipeline.build import build, build_dataframe
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
+from pipeline.plan.plan import load_plan
 from pipeline.records.tfrecord import read_records
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.part import PartLimits
+from pipeline.stages.build import build, build_dataframe
 from pipeline.tables.extract import list_table
 from pipeline.tables.samples import write_sample_table
 
@@ -369,7 +370,7 @@ def test_long_codes_are_keys_of_their_own(settings: Callable[..., Settings], tmp
 def test_many_equal_rows_are_compared_up_to_a_limit(
     settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("pipeline.kinds.table.data.Kind.max_compared", 50)
+    monkeypatch.setattr("pipeline.kinds.table.data.Rows.max_compared", 50)
     rows = [{"x": number % 8, "y": number % 2} for number in range(160)]
     result = build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y"))
     assert dataset_of(result).quality["duplicates"] == {"images": 40, "groups": 2}

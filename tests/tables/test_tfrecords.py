@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 from pyarrow import parquet
 
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
 from pipeline.errors import SourceError
 from pipeline.records.tfrecord import HEADER_BYTES
+from pipeline.stages.build import build
 from pipeline.storage import place_of
 from pipeline.tables import source, tfrecords
 from pipeline.tables.source import read_table, table_files

@@ -13,12 +13,12 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.records.tfrecord import read_records
 from pipeline.report import report_run
 from pipeline.runs.launch import prepare_run
+from pipeline.stages.build import build
 from pipeline.storage import read_json
 from pipeline.tables.read import read_row
 from pipeline.tables.samples import write_sample_table

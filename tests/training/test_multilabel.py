@@ -10,7 +10,6 @@ import tensorflow as tf
 from PIL import Image
 
 from pipeline import storage
-from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.evaluation.metrics import load_predictions
@@ -19,6 +18,7 @@ from pipeline.report import report_run
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.promotion import gate
 from pipeline.runs.run import Run, load_result
+from pipeline.stages.build import build
 from pipeline.training.job import run_job
 from pipeline.training.served.exported import evaluate_exported
 from pipeline.training.served.predict import format_predictions, predict

@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import (
@@ -38,6 +37,7 @@ from pipeline.runs.run import (
     take_failure,
     training_folder,
 )
+from pipeline.stages.build import build
 from pipeline.training import __main__ as process
 from pipeline.workspace import champion_folder
 from scripts.airflow.processes import alive

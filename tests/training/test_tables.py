@@ -26,16 +26,17 @@ from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.input import BatchOptions, validation_batches
 from pipeline.input.options import batch_options
 from pipeline.input.tables import schema_of
+from pipeline.kinds.table.tensors import argument_names, served_columns
 from pipeline.monitor import read
 from pipeline.runs.launch import load_trained_result, prepare_run
 from pipeline.runs.run import Run, describe_progress, load_result
 from pipeline.tables.schema import Column, Task
 from pipeline.training.evaluate import predicted
 from pipeline.training.job import run_job
-from pipeline.training.model.kinds import argument_names, build_model_of, kind_of, served_columns
+from pipeline.training.model.kinds import build_model_of, kind_of, task_of
 from pipeline.training.model.models import functional, with_probabilities
 from pipeline.training.model.table_model import inputs_of
-from pipeline.training.model.task import Regression, task_of
+from pipeline.training.model.task import Regression
 from pipeline.training.served.export import export
 from pipeline.training.served.exported import evaluate_exported
 from pipeline.training.served.predict import format_predictions, predict, predict_rows

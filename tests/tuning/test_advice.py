@@ -5,7 +5,8 @@ import re
 import pytest
 import yaml
 
-from pipeline.config import OnlyFor, Settings, settings_for, settings_from
+from pipeline.config import Settings, settings_for, settings_from
+from pipeline.example_kinds import TABLE
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
@@ -67,7 +68,7 @@ def test_advice_for_a_table_names_no_setting_of_images(limit: Limit, load: Load)
     advice = with_advice(Verdict((limit,), "It is so.", load), settings, {"split_seed": 0})
     names = re.findall(r"[a-z]+_[a-z_]+|xla|cache=|prepare=", advice)
     assert not {"cache=", "prepare=", "xla"} & set(names)
-    assert set(names) - set(OF_TENSORFLOW) <= set(settings_for(OnlyFor.TABLES, Settings.model_fields))
+    assert set(names) - set(OF_TENSORFLOW) <= set(settings_for(TABLE, Settings.model_fields))
     assert "image" not in advice
 
 

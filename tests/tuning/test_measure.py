@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.build import build_input
 from pipeline.config import Settings, settings_from
 from pipeline.errors import SourceError
+from pipeline.stages.build import build_input
 from pipeline.tuning.contenders import dataset_settings
 from pipeline.tuning.measure import comparison_of, start_another_comparison, start_comparison
 from pipeline.tuning.measurement import RESULT, Comparison, load_comparison

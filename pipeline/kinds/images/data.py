@@ -1,32 +1,50 @@
 """Images as a kind of examples."""
 
+from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
 from pipeline.plan.examples import Examples
-from pipeline.plan.kinds import ExampleKind
-from pipeline.plan.ranges import RangePlan
-from pipeline.records.format import RecordFormat
+from pipeline.plan.kinds import ExampleKind, Lister
+from pipeline.plan.range_plan import RangePlan
+from pipeline.records.format import RecordFormat, read_image
 from pipeline.storage import Place
 
 if TYPE_CHECKING:
     from pipeline.config import Settings
+    from pipeline.dataset.verify import Check
 
 
-class Kind(ExampleKind):
+class Images(ExampleKind):
     """Images. Their records describe themselves."""
 
     noun = "image"
+    source = "the folder of raw images, or to a list of images"
+    source_file = "list"
+    is_model_checked = True
+    has_pictures = True
     has_files = True
+
+    @property
+    def lister(self) -> Lister:
+        """Ranges of keys."""
+        from pipeline.snapshot import image_ranges  # Imports the sources. Only `extract` needs them.
+
+        return image_ranges
+
+    def check_of(self, dataset: Dataset) -> "Check":
+        """Return a check of the labels, and of the size of stored pixels."""
+        return partial(_problem_of_image, dataset)
 
     def examples(self, range_plan: RangePlan) -> Examples:
         """Return the images of a plan file."""
-        from pipeline.kinds.images.examples import ExamplesOfKind  # Imports the decoders. Only a writer needs them.
+        from pipeline.kinds.images.examples import ImageExamples  # Imports the decoders. Only a writer needs them.
 
-        return ExamplesOfKind(range_plan)
+        return ImageExamples(range_plan)
 
     def codecs(self, *, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
         """Return the versions of the decoders and encoders of images."""
@@ -51,3 +69,21 @@ class Kind(ExampleKind):
             crop_to_box=settings.crop_to_box,
             perceptual_hash=settings.near_duplicates,
         )
+
+
+def _problem_of_image(dataset: Dataset, record: bytes, counted: Counter[int]) -> str:
+    try:
+        image = read_image(record, dataset.records)
+    except ValueError as error:
+        return str(error)
+    counted.update(set(image.labels))
+    for label in image.labels:
+        if not 0 <= label < len(dataset.labels):
+            first = dataset.records.label_offset
+            return f"has label {label + first}, outside {first} to {len(dataset.labels) - 1 + first}"
+    if image.format == "RAW" and len(image.encoded) != image.height * image.width * 3:
+        return f"holds {len(image.encoded)} bytes, not {image.height} x {image.width} x 3 pixels"
+    return ""
+
+
+KIND = Images()

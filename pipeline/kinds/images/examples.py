@@ -12,10 +12,10 @@ from pipeline.gate.statistics import Statistics
 from pipeline.images.examine import Examiner, UsableImage, is_misnamed
 from pipeline.images.rejection import ABSENT, Rejection
 from pipeline.plan.examples import Sums
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import ImageEncoder
 from pipeline.records.tfrecord import Writer
-from pipeline.snapshot.raw_image import RawImage, from_lines, key_bytes, place_of_key, why_unread
+from pipeline.snapshot.raw_example import RawExample, from_lines, key_bytes, place_of_key, why_unread
 from pipeline.snapshot.raw_reader import RawReader, ReadImage
 from pipeline.sources import Box
 from pipeline.system.progress import Advance
@@ -58,7 +58,7 @@ class ImageSums(Sums):
         }
 
 
-class ExamplesOfKind:
+class ImageExamples:
     """The images of one plan file."""
 
     def __init__(self, range_plan: RangePlan) -> None:
@@ -84,7 +84,7 @@ class ExamplesOfKind:
             self._write(row, raw, records, sums)
             advance(1)
 
-    def _write(self, row: RawImage, raw: bytes | None, records: Writer, sums: ImageSums) -> None:
+    def _write(self, row: RawExample, raw: bytes | None, records: Writer, sums: ImageSums) -> None:
         if raw is None:
             sums.reject(row.key, why_unread(row, self._origin) or ABSENT)
             return

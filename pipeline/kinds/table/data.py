@@ -3,21 +3,24 @@
 Only a plan and a window need the facts, so the modules that compute them are imported there: they take 0.07 s.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dataset.manifest import Dataset, rows_at
-from pipeline.kinds.table.examples import ExamplesOfKind
+from pipeline.kinds.table.examples import RowExamples
 from pipeline.plan.examples import Examples
-from pipeline.plan.kinds import Conflict, ExampleKind
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.kinds import Conflict, ExampleKind, FittingValues, Lister
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
 from pipeline.tables.codecs import row_codec_versions
-from pipeline.tables.read import feature_kinds, text_of
+from pipeline.tables.read import feature_kinds, read_row, text_of
 from pipeline.tables.schema import Schema
 
 if TYPE_CHECKING:
+    from pipeline.dataset.verify import Check
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
@@ -25,17 +28,48 @@ COLUMN_FACTS = ("name", "type", "is_list", "role")
 """What decides the records. A column may have no value in any row, so the rows alone do not show it."""
 
 
-class Kind(ExampleKind):
+class Rows(ExampleKind):
     """The rows of a table."""
 
     noun = "row"
+    source = "the table, a CSV, Parquet or TFRecord file, or a folder of such files"
+    source_file = "table"
+    is_model_checked = False  # It needs the preprocessing, which is not known before the rows are split.
+    has_pictures = False
     has_files = False
     # A table of few values may consist of equal rows.
     max_compared = 500_000
 
+    @property
+    def lister(self) -> Lister:
+        """Ranges of files."""
+        from pipeline.tables import row_ranges  # Imports PyArrow. Only `extract` needs it.
+
+        return row_ranges
+
+    def check_of(self, dataset: Dataset) -> "Check":
+        """Return a check of the types, and of the label."""
+        ids = {label: number for number, label in enumerate(dataset.labels)}
+        return partial(_problem_of_row, Schema.from_json(dataset.table), ids)
+
+    def fitting_values(self, facts: Mapping[str, Any]) -> Mapping[str, FittingValues]:
+        """Return what rows, or a regression, cannot do without."""
+        cached = "rows are read from their shards in each epoch, because nothing of them is decoded"
+        weighted = "class_weights=balanced does the same for the loss"
+        fitting = {
+            "balanced": FittingValues("table", (False,), weighted),
+            "cache": FittingValues("table", ("auto", "off"), cached),
+            "weights": FittingValues("table", ("",), "its model starts from random weights"),
+        }
+        if facts["task"] == "regression":
+            without = {"balanced": False, "class_weights": "none", "label_smoothing": 0.0}
+            why = "a regression has no classes"
+            fitting |= {name: FittingValues("regression", (value,), why) for name, value in without.items()}
+        return fitting
+
     def examples(self, range_plan: RangePlan) -> Examples:
         """Return the rows of a plan file."""
-        return ExamplesOfKind(range_plan)
+        return RowExamples(range_plan)
 
     def codecs(self, *, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
         """Return the version of the encoding of rows."""
@@ -84,3 +118,19 @@ class Kind(ExampleKind):
         from pipeline.kinds.table.union import union_of
 
         return union_of([each.table for each in versions], training_examples)
+
+
+def _problem_of_row(schema: Schema, ids: Mapping[str, int], record: bytes, counted: Counter[int]) -> str:
+    try:
+        row = read_row(record, schema)
+    except ValueError as error:
+        return str(error)
+    if schema.task == "classification":
+        label = text_of(row[schema.label.name][0], schema.label)
+        if label not in ids:
+            return f"has the unknown label {label!r}"
+        counted[ids[label]] += 1
+    return ""
+
+
+KIND = Rows()

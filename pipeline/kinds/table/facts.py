@@ -67,7 +67,7 @@ def _preprocessing(
         vocabulary = sorted(counts, key=lambda text: (-counts[text], text))
         return {"vocabulary": vocabulary, "counts": [counts[text] for text in vocabulary]}
     if column.type == "string":
-        return {"hash_buckets": hash_buckets(sum(order.images.values()))}
+        return {"hash_buckets": hash_buckets(sum(order.examples.values()))}
     return {}
 
 

@@ -13,6 +13,7 @@ from pipeline.dataset.manifest import COMMIT, images_at, load, sample_images
 from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor import CometOptions
 from pipeline.monitor.comet import Session, error_text, finish_within
+from pipeline.plan.kinds import kind_of
 from pipeline.runs.files import read_required
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import crc32c_of, place_of
@@ -113,7 +114,7 @@ def confusion_matrix(confusions: Sequence[tuple[int, int, int]], classes: int) -
 def _log_images(experiment: Any, run: Run) -> None:
     folder = place_of(run.dataset)
     dataset = load(folder)
-    if dataset.table:  # Rows have no pictures.
+    if not kind_of(dataset).has_pictures:
         return
     wrong = [row["position"] for row in read_required(run.folder / EVALUATION)["most_wrong"][:MAX_IMAGES]]
     shown = {

@@ -10,7 +10,6 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.multilabel import THRESHOLD
-from pipeline.tables.schema import Schema
 from pipeline.training.model.losses import Loss, cross_entropy, sigmoid_cross_entropy, smoothed_sigmoid, training_loss
 
 
@@ -168,17 +167,3 @@ class Regression:
 
 
 ONE_LABEL = OneLabel()
-
-
-def task_of(dataset: Dataset) -> Task:
-    """Return the task of a dataset."""
-    if dataset.table:
-        return _regression_of(dataset) if dataset.table["task"] == "regression" else Classes()
-    return SeveralLabels() if dataset.records.multi_label else ONE_LABEL
-
-
-def _regression_of(dataset: Dataset) -> Regression:
-    label = Schema.from_json(dataset.table).label
-    facts = dataset.table["preprocessing"][label.name]
-    # If all labels are equal, any deviation will do but 0.
-    return Regression(facts["mean"], facts["deviation"] or 1.0)

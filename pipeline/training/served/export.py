@@ -23,8 +23,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.runs.run import ABOUT, EXPORT_FORMAT
 from pipeline.storage import write_whole
 from pipeline.storage.local import sync_tree
-from pipeline.training.model.kinds import kind_of
-from pipeline.training.model.task import task_of
+from pipeline.training.model.kinds import kind_of, task_of
 
 ENDPOINT = "serve"
 """Name of the endpoint. TensorFlow Serving finds it as the default signature, too."""

@@ -8,9 +8,8 @@ on the dataset use.
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.dataset import manifest as datasets
-from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError, TenfoldError
-from pipeline.evaluation.metrics import Answers, evaluated_task, joined, predictions_class, save_predictions
-from pipeline.records.format import RecordedImage, as_file, read_image
-from pipeline.records.tfrecord import read_records
+from pipeline.evaluation.metrics import Answers, joined, save_predictions
 from pipeline.runs.mirror import fetch
 from pipeline.runs.run import load_about, save_failure
 from pipeline.storage import Place, place_of
@@ -64,10 +60,10 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
     with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples, dataset.unit) as advance:
+        from pipeline.training.model.kinds import kind_of  # It imports TensorFlow, which `loaded` starts quietly.
+
         answers_of_batches = []
-        about = load_about(export)
-        batches = _of_rows(model, about, folder, dataset) if dataset.table else _of_images(model, folder, dataset)
-        for of_batch in batches:
+        for of_batch in kind_of(dataset).exported_answers(model, load_about(export), folder, dataset):
             answers_of_batches.append(of_batch)
             advance(len(of_batch.label))
     answers = joined(answers_of_batches)
@@ -96,50 +92,10 @@ def loaded(export: Place) -> Iterator[Any]:
         yield tf.saved_model.load(name)
 
 
-def _of_images(model: Any, folder: Place, dataset: Dataset) -> Iterator[Answers]:
-    for images in _batches(folder, dataset):
-        yield _answers(model, images, dataset)
-
-
-def _of_rows(model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset) -> Iterator[Answers]:
-    # These modules import TensorFlow.
-    from pipeline.input import BatchOptions, validation_batches
-    from pipeline.training.model.kinds import served_columns
-
-    answers_class = predictions_class(evaluated_task(dataset))
-    for features, labels, weights in validation_batches(folder, BatchOptions(image_size=1, batch_size=BATCH)):
-        real = weights.numpy() > 0
-        answer = model.serve(served_columns(features, dataset, about["columns"]))
-        if "value" in answer:
-            predictions = answer["value"].numpy()[:, np.newaxis]
-        else:
-            predictions = of_classes(answer["probabilities"].numpy(), about["labels"], dataset.names)
-        yield answers_class.of_batch(labels.numpy()[real], predictions[real])
-
-
 def of_classes(probabilities: NDArray[Any], known: Sequence[str], names: Sequence[str]) -> NDArray[Any]:
     """Return the probabilities of the classes `names`, of those of the classes `known`; 0 for others."""
     columns = {name: probabilities[:, number] for number, name in enumerate(known)}
     return np.stack([columns.get(name, np.zeros(len(probabilities), np.float32)) for name in names], axis=1)
-
-
-def _batches(folder: Place, dataset: Dataset) -> Iterator[list[RecordedImage]]:
-    images = (
-        read_image(record, dataset.records)
-        for shard in dataset.splits[SPLIT].shards
-        for record in read_records(folder / shard.name)
-    )
-    while batch := list(islice(images, BATCH)):
-        yield batch
-
-
-def _answers(model: Any, images: list[RecordedImage], dataset: Dataset) -> Answers:
-    import tensorflow as tf
-
-    answer = model.serve(tf.constant([as_file(image) for image in images]))
-    probabilities = with_all_classes(answer["probabilities"].numpy(), len(dataset.labels))
-    answers = predictions_class(evaluated_task(dataset))
-    return answers.of_batch(answers.of_ids([image.labels for image in images], len(dataset.labels)), probabilities)
 
 
 def with_all_classes(probabilities: NDArray[Any], classes: int) -> NDArray[Any]:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.errors import TenfoldError, TrainingError
 from pipeline.runs.launch import train
+from pipeline.stages.build import build
 from pipeline.training.failure import watchdog
 from pipeline.training.failure.watchdog import STACKS, Watchdog, watched
 from tests.conftest import MakeImages

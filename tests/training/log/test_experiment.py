@@ -12,7 +12,6 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load, sample_images
 from pipeline.evaluation.metrics import evaluation_of, save
@@ -22,6 +21,7 @@ from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Best, Run, load_result, load_run, save_best, save_result
+from pipeline.stages.build import build
 from pipeline.training.log.experiment import LOGGED, MAX_ASSET_BYTES, comet_options, confusion_matrix, image_name
 from tests.comet_server import METRICS, comet_server
 from tests.conftest import jpeg

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from pipeline import storage
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError
@@ -19,6 +18,7 @@ from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import gate
+from pipeline.stages.build import build
 from pipeline.storage import place_of
 from pipeline.training.model.models import build_model, with_probabilities
 from pipeline.training.served.export import export

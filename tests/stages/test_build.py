@@ -16,17 +16,18 @@ import pytest
 from PIL import Image
 
 from pipeline.__main__ import main
-from pipeline.build import build, publish, write_shards
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import checksum, load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
-from pipeline.plan.ranges import load_range
+from pipeline.plan.plan import load_plan
+from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import hashes_path
 from pipeline.records import tfrecord
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.build import build, publish, write_shards
 from pipeline.storage import place_of
 from pipeline.storage.local import this_host
 from scripts.airflow.processes import alive
@@ -231,7 +232,7 @@ def test_write_range_writes_only_missing_shards(settings: Settings):
     victim.unlink()
     counted: list[int] = []
     write_range(ranges[0], counted.append)
-    assert sum(counted) == load_range(ranges[0]).images
+    assert sum(counted) == load_range(ranges[0]).examples
     again = writes(written)
     assert {path for path in written if again[path] != written[path]} == {victim}
 

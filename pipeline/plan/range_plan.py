@@ -11,13 +11,14 @@ from typing import IO, Any
 from pipeline.errors import require_format
 from pipeline.images.examine import Rules
 from pipeline.records.format import RecordFormat
-from pipeline.snapshot.raw_image import Origin
+from pipeline.snapshot.raw_example import Origin
 from pipeline.storage import Place
 
 WRITER_VERSION = 3
-"""Increase this if the same images with the same codecs would give other bytes. All datasets then get new versions."""
+"""Increase this if the same examples with the same codecs would give other bytes. All datasets then get new
+versions."""
 
-PLAN_FORMAT = 3
+PLAN_FORMAT = 4
 """The format of plan files and of the whole plan, `plan.json`."""
 PLAN_AGAIN = "run the `shard` stage again, from its plan (in Airflow: clear `shard.plan` and all tasks after it)"
 """What to do about a plan that cannot be used."""
@@ -25,11 +26,11 @@ PLAN_AGAIN = "run the `shard` stage again, from its plan (in Airflow: clear `sha
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """One planned shard: its file name, its split, and its number of images."""
+    """One planned shard: its file name, its split, and its number of examples."""
 
     name: str
     split: str
-    images: int
+    examples: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class RangePlan:
     """The first line of a plan file."""
 
     version: str
+    kind: str
+    """The kind of examples."""
     origin: Origin
     labels: list[str]
     texts: dict[str, str]
@@ -53,9 +56,9 @@ class RangePlan:
     """The schema of a table. Empty for images."""
 
     @property
-    def images(self) -> int:
-        """Number of images in all shards."""
-        return sum(spec.images for spec in self.shards)
+    def examples(self) -> int:
+        """Number of examples in all shards."""
+        return sum(spec.examples for spec in self.shards)
 
 
 def to_header(range_plan: RangePlan) -> bytes:

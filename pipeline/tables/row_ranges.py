@@ -1,4 +1,4 @@
-"""Rows of a table in ranges of its files, for `pipeline/extraction.py`.
+"""Rows of a table in ranges of its files, for `pipeline/stages/extract.py`.
 
 `divide` reads the whole table for its schema, because what a column holds is known only after the last row. Then
 several tasks read the ranges again, and list their rows.

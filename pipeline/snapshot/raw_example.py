@@ -29,7 +29,7 @@ quoted = json.encoder.encode_basestring_ascii
 """Returns a text as JSON in ASCII, with its quotes."""
 
 
-class RawImage(NamedTuple):
+class RawExample(NamedTuple):
     """A row. `key` is relative to the root of the source, `split` and `group` may be empty, `size` is in bytes.
 
     `generation` is that of an object in a bucket, or the time of the last change of a file. Only objects have `md5`
@@ -74,13 +74,13 @@ def place_of_key(origin: Origin, key: str) -> Place:
     return place_of(origin.root, origin.user_project) / key
 
 
-def why_unread(row: RawImage, origin: Origin) -> Rejection | None:
+def why_unread(row: RawExample, origin: Origin) -> Rejection | None:
     """Return why an image is rejected without being read; None if it must be read."""
     # Fast path, since this runs for every image: an image with a checksum is always read.
     return None if row.crc32c else rejection.why_unread(row.key, row.size, origin.max_file_bytes)
 
 
-def content_of(row: RawImage) -> bytes:
+def content_of(row: RawExample) -> bytes:
     """Return the identity of an image: its row as JSON without generation, MD5 and the closing bracket."""
     # For so few values, starting a JSON encoder would take longer than the rest.
     labels = ",".join([quoted(label) for label in row.labels])
@@ -94,7 +94,7 @@ def identity(key: str, labels: str, split: str, size: int, crc32c: int, group: s
     return f'[{key},[{labels}],"{split}",{size},{crc32c},{group},{boxes}'.encode("ascii")
 
 
-def to_line(content: bytes, row: RawImage) -> bytes:
+def to_line(content: bytes, row: RawExample) -> bytes:
     """Return a row as one line with its newline, and the record of a row of a table after it.
 
     `content` is the result of `content_of`.
@@ -105,19 +105,19 @@ def to_line(content: bytes, row: RawImage) -> bytes:
     return b"%b]\n%b" % (before, row.content)
 
 
-def from_line(line: bytes) -> RawImage:
+def from_line(line: bytes) -> RawExample:
     """Return the row of one line."""
     # JSON has no newline of its own, so the first one ends it.
     head, _, content = line.partition(b"\n")
-    return RawImage(*json.loads(head))._replace(content=content)
+    return RawExample(*json.loads(head))._replace(content=content)
 
 
-def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawImage]]:
+def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawExample]]:
     """Yield the rows of many lines, several at a time, because parsing each separately takes twice as long."""
     rest = iter(lines)
     while some := [line.partition(b"\n") for line in islice(rest, ROWS_AT_ONCE)]:
         rows = json.loads(b"[%b]" % b",".join([head for head, _, _ in some]))
-        images = [RawImage(*row) for row in rows]
+        images = [RawExample(*row) for row in rows]
         for number, (_, _, content) in enumerate(some):
             if content:
                 images[number] = images[number]._replace(content=content)

@@ -10,17 +10,18 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
-from pipeline.extraction import extract
 from pipeline.gate.decide import Ask, ask_terminal
 from pipeline.plan.kinds import kind_named
-from pipeline.plan.ranges import load_range
+from pipeline.plan.plan import Plan, load_plan
+from pipeline.plan.range_plan import load_range
 from pipeline.preflight import preflight_without_source
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
-from pipeline.sharding.plan_files import Plan, load_plan, make_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
 from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
 from pipeline.snapshot.snapshot import load_snapshot
+from pipeline.stages.extract import extract
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance, progress
@@ -88,7 +89,7 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     ranges = load_plan(plan_path).ranges
     if not ranges:  # The dataset is complete.
         return
-    images = sum(load_range(place_of(path)).images for path in ranges)
+    images = sum(load_range(place_of(path)).examples for path in ranges)
     is_here = settings.engine == "local"
     engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
     # The person who starts this process is its administrator. A cluster may have another administrator.

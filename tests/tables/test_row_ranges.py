@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError, SourceError
-from pipeline.extraction import describe_range, divide, extract, join, list_range_file
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import load_snapshot
+from pipeline.stages.build import build
+from pipeline.stages.extract import describe_range, divide, extract, join, list_range_file
 from pipeline.storage import place_of
 from pipeline.tables.extract import list_table
 from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
@@ -197,7 +197,7 @@ def test_a_table_that_changes_is_refused(
         list_range_file(paths[0])
         os.utime(table, ns=(1, 1))
     else:
-        from pipeline.tables import ranges
+        from pipeline.tables import row_ranges as ranges
 
         real = ranges.extract.list_rows
 

@@ -1,4 +1,4 @@
-"""Images in ranges of their keys, for `pipeline/extraction.py`."""
+"""Images in ranges of their keys, for `pipeline/stages/extract.py`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -11,14 +11,14 @@ import pytest
 
 from pipeline import storage
 from pipeline.__main__ import main
-from pipeline.build import build, write_shards
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import last_version, load
 from pipeline.dataset.verify import verify
 from pipeline.errors import SourceError
-from pipeline.sharding.plan_files import load_plan
+from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.build import build, write_shards
 from pipeline.storage import Place, copy_new, place_of
 from tests.conftest import MakeImages, jpeg
 from tests.fake_gcs import FakeGcs
@@ -129,7 +129,7 @@ def test_a_damaged_local_copy_of_an_image_is_fetched_again(images: Path, tmp_pat
 def test_an_image_changed_after_listing_stops_the_run(
     images: Path, tmp_path: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ):
-    from pipeline import build as module
+    from pipeline.stages import build as module
 
     def change_then_write(*args: Any) -> Place:
         gcs.put("bucket", "raw/photos/cats/001.jpg", jpeg(4711))

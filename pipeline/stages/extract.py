@@ -6,10 +6,9 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any
 
 from pipeline import storage
 from pipeline.allowed import allowlists, require_allowed, require_output
@@ -17,6 +16,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError, require_format
+from pipeline.plan.kinds import kind_named
 from pipeline.plan.sort import SplitRule, sorted_part
 from pipeline.preflight import preflight
 from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing
@@ -27,30 +27,6 @@ from pipeline.workspace import place_hash, snapshots_folder
 
 MAX_RANGES = 1000
 """At most this many tasks list a source. Airflow maps a task at most 1,024 times."""
-KINDS = {"images": "pipeline.snapshot.ranges", "table": "pipeline.tables.ranges"}
-"""The module of each kind of examples, which has the functions of `Kind`. Only that of the settings is imported."""
-
-
-class Kind(Protocol):
-    """How the source of one kind of examples is listed. All functions get settings that were checked."""
-
-    def divide(self, settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
-        """Return the ranges of a large source, as JSON; at most one if it is small.
-
-        `folder` is where they may write a file for all ranges.
-        """
-
-    def list_all(self, settings: Settings) -> Place:
-        """List the whole source in this process, and return the file of the snapshot."""
-
-    def list_range(self, settings: Settings, content: Any, show: Show) -> Listing:
-        """List one range, which `divide` returned."""
-
-    def join(self, settings: Settings, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
-        """Write the snapshot that consists of all ranges, in their order, and return its file. No row is read."""
-
-    def describe(self, content: Any) -> str:
-        """Return the start of a range in words. The result is empty for the first range."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +70,7 @@ def divide(settings: Settings) -> list[str]:
     preflight(settings)
     started_ns = time.time_ns()
     folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
-    ranges = _kind(settings.example_kind).divide(settings, folder, MAX_RANGES)
+    ranges = kind_named(settings.example_kind).lister.divide(settings, folder, MAX_RANGES)
     if len(ranges) < 2:
         return []
     paths = [folder / f"{number:04d}.json" for number in range(1, len(ranges) + 1)]
@@ -113,11 +89,7 @@ def list_all(settings: Settings) -> Place:
     Raises:
         SourceError: If the source has no example of a class, or changes meanwhile.
     """
-    return _kind(settings.example_kind).list_all(settings)
-
-
-def _kind(name: str) -> Kind:
-    return cast(Kind, import_module(KINDS[name]))
+    return kind_named(settings.example_kind).lister.list_all(settings)
 
 
 def load_range_file(path: str) -> RangeFile:
@@ -142,7 +114,7 @@ def list_range_file(path: str, show: Show = no_progress) -> int:
     settings = settings_from(range_file.settings)
     require_allowed(settings)
     if not result.exists():
-        listing = _kind(settings.example_kind).list_range(settings, range_file.content, show)
+        listing = kind_named(settings.example_kind).lister.list_range(settings, range_file.content, show)
         for part in listing.parts:
             sorted_part(part, SplitRule.of(settings))
         save_listing(listing, result)
@@ -158,13 +130,15 @@ def join(settings: Settings, paths: Sequence[str]) -> Place:
     """
     range_files = list(map(load_range_file, paths))
     contents = [range_file.content for range_file in range_files]
-    return _kind(settings.example_kind).join(settings, range_files[0].started_ns, contents, map(_listing_of, paths))
+    return kind_named(settings.example_kind).lister.join(
+        settings, range_files[0].started_ns, contents, map(_listing_of, paths)
+    )
 
 
 def describe_range(path: str) -> str:
     """Return a range as text, for example `3 of 20, from 'cats/0917.jpg'`."""
     range_file = load_range_file(path)
-    start = _kind(range_file.settings["example_kind"]).describe(range_file.content)
+    start = kind_named(range_file.settings["example_kind"]).lister.describe(range_file.content)
     return f"{range_file.number} of {range_file.ranges}{', ' * bool(start)}{start}"
 
 

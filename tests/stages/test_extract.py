@@ -11,16 +11,16 @@ import google_crc32c
 import psutil
 import pytest
 
-from pipeline.build import write_shards
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
-from pipeline.extraction import describe_range, divide, extract, join, list_range_file
-from pipeline.sharding.plan_files import load_plan
+from pipeline.plan.plan import load_plan
 from pipeline.snapshot import extract as extracting
 from pipeline.snapshot.extract import join_listings, list_range, take_snapshot
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.sources.key_range import KeyRange
+from pipeline.stages.build import write_shards
+from pipeline.stages.extract import describe_range, divide, extract, join, list_range_file
 from tests.conftest import jpeg
 from tests.published import changed
 from tests.waiting import until

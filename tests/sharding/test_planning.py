@@ -11,9 +11,10 @@ import pytest
 from pipeline.config import Settings
 from pipeline.dataset.labels import proposed_labels
 from pipeline.errors import SettingsError
-from pipeline.plan.ranges import load_range
-from pipeline.sharding import plan_files
-from pipeline.sharding.plan_files import Plan, load_plan, make_plan
+from pipeline.plan.plan import Plan, load_plan
+from pipeline.plan.range_plan import load_range
+from pipeline.sharding import planning
+from pipeline.sharding.planning import make_plan
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PartLimits
@@ -26,19 +27,20 @@ PLAN = """
 import sys
 from pathlib import Path
 from pipeline.config import settings_from
-from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.plan.plan import load_plan
+from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.part import PartLimits, blocks_of, write_parts
-from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot
 
 root, count = Path(sys.argv[1]), int(sys.argv[2])
 rows = (
-    RawImage(f"c{number % 10}/{number:08d}.jpg", [f"c{number % 10}"], "", 1000, 0, "", [], 1)
+    RawExample(f"c{number % 10}/{number:08d}.jpg", [f"c{number % 10}"], "", 1000, 0, "", [], 1)
     for number in range(count)
 )
 labels = [f"c{number}" for number in range(10)]
 snapshot = Snapshot(
-    source_uri="/nowhere", origin=Origin("/nowhere"), kind="folder",
+    source_uri="/nowhere", origin=Origin("/nowhere"), kind="images", source_kind="folder",
     parts=list(write_parts(blocks_of(rows), root, PartLimits(10_000))), started_ns=0,
     fingerprint="f", listed=count, bytes=1000 * count, labels=labels, stated_labels=[], texts={},
     classes=dict.fromkeys(labels, count // 10), multi_label=False, has_boxes=False, box_labels=[],
@@ -64,9 +66,9 @@ def test_memory_of_planning_does_not_grow_with_the_images(tmp_path: Path):
         done = subprocess.run(arguments, capture_output=True, text=True, check=True)
         peak, *ranges = done.stdout.splitlines()
         assert len(ranges) == 13
-        assert sum(load_range(Path(path)).images for path in ranges) == count
+        assert sum(load_range(Path(path)).examples for path in ranges) == count
         for path in ranges:
-            assert len(rows_of_plan(Path(path))) == load_range(Path(path)).images
+            assert len(rows_of_plan(Path(path))) == load_range(Path(path)).examples
         peaks.append(float(peak))
     assert (peaks[1] - peaks[0]) * 2**20 < 40 * (IMAGES[1] - IMAGES[0])
 
@@ -117,7 +119,7 @@ def test_a_question_is_not_repeated_if_another_run_adds_labels_in_between(
 ):
     contradictory = changed(settings, on_imbalance="ask", max_imbalance=1.0)
     (Path(settings.source_uri) / "cats" / "000.jpg").unlink()
-    reserve, others = plan_files.reserve_labels, iter([["ant"], ["bee"]])
+    reserve, others = planning.reserve_labels, iter([["ant"], ["bee"]])
 
     def reserve_late(folder: Place, labels: list[str], build: str) -> bool:
         for names in others:
@@ -126,7 +128,7 @@ def test_a_question_is_not_repeated_if_another_run_adds_labels_in_between(
         return reserve(folder, labels, build)
 
     questions: list[str] = []
-    monkeypatch.setattr(plan_files, "reserve_labels", reserve_late)
+    monkeypatch.setattr(planning, "reserve_labels", reserve_late)
     made = load_plan(make_plan(contradictory, take_snapshot(settings), lambda sentence: not questions.append(sentence)))
     assert made.labels == ["ant", "bee", "cats", "dogs", "eels"]
     assert len(questions) == 1

@@ -1,0 +1,10 @@
+"""The XCom keys that the DAGs and the plugin share."""
+
+TRAINING_PLACE = "training_place"
+"""The folder of a training, from its start on."""
+DATASET_PLACE = "dataset_place"
+"""The folder of a published dataset."""
+COMPARISON_PLACE = "comparison_place"
+"""The folder of a comparison of inputs, from its start on."""
+FAILURE = "failure"
+"""The error message of a task that failed."""

@@ -1,0 +1,40 @@
+"""What differs between batches of images and of rows."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol, cast
+
+import tensorflow as tf
+
+from pipeline.dataset.manifest import Dataset
+from pipeline.example_kinds import tensors_of
+from pipeline.input.order import ServerSplit
+
+
+class TrainingExamples(Protocol):
+    """The training examples of a split."""
+
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        """Return the examples of an epoch, then its padding."""
+
+    def batches(self, examples: tf.data.Dataset, start: int, numbered: bool) -> tf.data.Dataset:
+        """Return batches of the examples of all epochs, the first of which gets the number `start`.
+
+        They have the form of `numbered_batches` if `numbered`, else that of `training_batches`.
+        """
+
+
+class BatchKind(ABC):
+    """A kind of examples, as far as the input pipeline needs it."""
+
+    @abstractmethod
+    def training(self, split: ServerSplit) -> TrainingExamples:
+        """Return the training examples of a split."""
+
+    @abstractmethod
+    def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
+        """Return batches of (features, labels, weights) of the numbered records of a split."""
+
+
+def batch_kind_of(dataset: Dataset) -> BatchKind:
+    """Return the kind of the examples of a dataset."""
+    return cast(BatchKind, tensors_of(dataset.kind))

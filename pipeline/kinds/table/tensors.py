@@ -1,0 +1,158 @@
+"""The rows of a table in a training: batches, model, and what an exported model takes."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from pipeline.config import Settings
+from pipeline.dataset.manifest import Dataset
+from pipeline.errors import DatasetError
+from pipeline.evaluation.metrics import Answers, evaluated_task, predictions_class
+from pipeline.input import BatchOptions, validation_batches
+from pipeline.input.kinds import TrainingExamples
+from pipeline.input.order import ServerSplit
+from pipeline.input.tables import DTYPES, TrainingRows, has_mask, mask_name, schema_of, validation_rows
+from pipeline.storage import Place
+from pipeline.tables.schema import Column, Schema
+from pipeline.training.model.kinds import TensorKind
+from pipeline.training.model.table_model import build_table_model
+from pipeline.training.model.task import Classes, Regression, Task
+from pipeline.training.served.exported import BATCH, of_classes
+
+
+class Rows(TensorKind):
+    """Rows of a table."""
+
+    keeps_decoded = False
+
+    def training(self, split: ServerSplit) -> TrainingExamples:
+        """Return the training rows."""
+        return TrainingRows(split)
+
+    def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
+        """Return batches of the validation rows."""
+        return validation_rows(split, records)
+
+    def task(self, dataset: Dataset) -> Task:
+        """Return the task of classes, or of a regression."""
+        if dataset.table["task"] != "regression":
+            return Classes()
+        label = Schema.from_json(dataset.table).label
+        facts = dataset.table["preprocessing"][label.name]
+        # If all labels are equal, any deviation will do but 0.
+        return Regression(facts["mean"], facts["deviation"] or 1.0)
+
+    def build_model(self, settings: Settings, dataset: Dataset) -> keras.Model:
+        """Build a model of a table."""
+        return build_table_model(settings, dataset)
+
+    def can_use_xla(self, dataset: Dataset) -> bool:
+        """Return whether no feature is a string, which XLA does not know."""
+        return all(column.type != "string" for column in schema_of(dataset).features)
+
+    def signature(self, settings: Settings, dataset: Dataset) -> Any:
+        """Return the spec of each column, by its name."""
+        columns = schema_of(dataset).features
+        names = argument_names([column.name for column in columns])
+        return {
+            column.name: tf.TensorSpec([None, None] if column.is_list else [None], _served_dtype(column), name)
+            for column, name in zip(columns, names, strict=True)
+        }
+
+    def features(self, settings: Settings, dataset: Dataset, served: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Return the columns and their masks: a NaN or "" is a missing value."""
+        features = {}
+        for column in schema_of(dataset).features:
+            value = served[column.name]
+            if has_mask(column):
+                is_missing = tf.equal(value, "") if value.dtype == tf.string else tf.math.is_nan(value)
+                features[mask_name(column.name)] = 1.0 - tf.cast(is_missing, tf.float32)
+                value = tf.where(is_missing, tf.zeros_like(value), value)
+            features[column.name] = value if value.dtype == tf.string else tf.cast(value, DTYPES[column.type])
+        return features
+
+    def about(self, settings: Settings, dataset: Dataset) -> dict[str, Any]:
+        """Return the task and the columns that the model takes."""
+        specs = self.signature(settings, dataset)
+        columns = [
+            {
+                "name": column.name,
+                "type": column.type,
+                "is_list": column.is_list,
+                "argument": specs[column.name].name,
+                "dtype": specs[column.name].dtype.name,
+                "can_be_missing": column.missing > 0,
+            }
+            for column in schema_of(dataset).features
+        ]
+        return {"task": dataset.table["task"], "columns": columns}
+
+    def exported_answers(
+        self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
+    ) -> Iterator[Answers]:
+        """Yield the answers to the columns that the model takes."""
+        answers_class = predictions_class(evaluated_task(dataset))
+        for features, labels, weights in validation_batches(folder, BatchOptions(image_size=1, batch_size=BATCH)):
+            real = weights.numpy() > 0
+            answer = model.serve(served_columns(features, dataset, about["columns"]))
+            if "value" in answer:
+                predictions = answer["value"].numpy()[:, np.newaxis]
+            else:
+                predictions = of_classes(answer["probabilities"].numpy(), about["labels"], dataset.names)
+            yield answers_class.of_batch(labels.numpy()[real], predictions[real])
+
+
+def served_columns(
+    features: Mapping[str, tf.Tensor], dataset: Dataset, columns: Sequence[Mapping[str, Any]]
+) -> dict[str, tf.Tensor]:
+    """Return the features of a batch of rows in the form that an exported model takes.
+
+    Args:
+        features: The features, as the input pipeline makes them.
+        dataset: Their dataset. The model may have been trained on another version of it.
+        columns: The `columns` of about.json of the model.
+
+    Raises:
+        DatasetError: If the dataset lacks a column, or has it in another form.
+    """
+    known = {column.name: column for column in schema_of(dataset).features}
+    served = {}
+    for taken in columns:
+        name, dtype, column = taken["name"], tf.as_dtype(taken["dtype"]), known.get(taken["name"])
+        if column is None or (column.type, column.is_list) != (taken["type"], taken["is_list"]):
+            raise DatasetError(
+                f"the exported model takes the {taken['type']} column {name!r}, which {dataset.name} does not have: "
+                "train a model on this version of the dataset"
+            )
+        value = tf.cast(features[name], dtype)
+        if mask_name(name) in features and dtype.is_floating:
+            value = tf.where(features[mask_name(name)] > 0, value, tf.cast(float("nan"), dtype))
+        served[name] = value
+    return served
+
+
+def argument_names(names: Sequence[str]) -> list[str]:
+    """Return a name for each column that a signature of a SavedModel may have: ASCII letters, digits and _, unique."""
+    found: dict[str, None] = {}
+    for name in names:
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        plain = plain if re.match("[A-Za-z]", plain) else f"column_{plain}"
+        numbered = (f"{plain}_{number}" for number in count(2))
+        # A column that has the plain name itself keeps it.
+        taken = {*found, *(other for other in names if other != name)}
+        found[plain if plain not in taken else next(each for each in numbered if each not in taken)] = None
+    return list(found)
+
+
+def _served_dtype(column: Column) -> tf.DType:
+    dtype = DTYPES[column.type]
+    # An integer has no NaN. float64 holds all days, and all microseconds up to the year 2255, exactly.
+    return tf.float64 if has_mask(column) and dtype == tf.int64 else dtype
+
+
+KIND = Rows()

@@ -1,0 +1,67 @@
+"""The settings of a training that depend on the kind of its examples."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.config import Settings
+from pipeline.dataset.manifest import Dataset
+from pipeline.errors import SettingsError
+from pipeline.example_kinds import IMAGES, KINDS
+from pipeline.plan.kinds import kind_named
+
+_DEFAULT = Settings.model_fields["model"].default
+
+
+def settings_of_training(settings: Settings, dataset: Dataset) -> Settings:
+    """Return the settings of a training on a dataset, with the model and the kind of its examples.
+
+    The kind of the examples is that of the dataset, because the command `train` does not need the setting.
+
+    Raises:
+        SettingsError: If a setting does not fit the kind of the examples.
+    """
+    return fitting_settings(settings, dataset.kind, dataset.table, dataset.name)
+
+
+def fitting_settings(settings: Settings, kind: str, facts: Mapping[str, Any], place: str) -> Settings:
+    """Return the settings of a training on examples of a kind. The default model means the first one of the kind.
+
+    Args:
+        settings: Settings of the training.
+        kind: Kind of the examples.
+        facts: Its facts about the examples: the schema of a table.
+        place: The source or the dataset, for messages.
+
+    Raises:
+        SettingsError: If the model or another setting does not fit.
+    """
+    if settings.model == _DEFAULT:
+        settings = settings.model_copy(update={"model": KINDS[kind].models[0]})
+    require_model(settings, kind, place)
+    for name, fitting in kind_named(kind).fitting_values(facts).items():
+        if (value := getattr(settings, name)) not in fitting.values:
+            values = " or ".join(_as_set(each) or "empty" for each in fitting.values)
+            raise SettingsError(
+                f"{name} must be {values} for a {fitting.examples}, as in {place}, got {_as_set(value)}: {fitting.why}"
+            )
+    return settings.model_copy(update={"example_kind": kind})
+
+
+def require_model(settings: Settings, kind: str, place: str) -> None:
+    """Refuse a model of another kind of examples.
+
+    Raises:
+        SettingsError: With the models that fit.
+    """
+    models = KINDS[kind].models
+    if ":" not in settings.model and settings.model not in models:
+        what = kind if kind == IMAGES else f"a {kind}"
+        raise SettingsError(
+            f"model must be {', '.join(models)} or package.module:function for {what}, as in {place}, got "
+            f"{settings.model!r}"
+        )
+
+
+def _as_set(value: Any) -> str:
+    """Return a value as a person sets it."""
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()

@@ -1,0 +1,1 @@
+"""The stages of a build, as one process runs them: extract, and plan, write, publish."""

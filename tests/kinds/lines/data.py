@@ -1,0 +1,101 @@
+"""Lines of text as a kind of examples: a label, a tab, and a text. It proves that a kind is one folder."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.verify import Check
+from pipeline.kinds.table.examples import RowExamples
+from pipeline.plan.examples import Examples
+from pipeline.plan.kinds import ExampleKind
+from pipeline.plan.range_plan import RangePlan
+from pipeline.records.example import decode, encode
+from pipeline.records.format import RecordFormat
+from pipeline.records.frames import frames
+from pipeline.snapshot.listing import Listing, snapshot_of
+from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts
+from pipeline.snapshot.raw_example import Origin, RawExample
+from pipeline.snapshot.snapshot import save_snapshot, skipped_path
+from pipeline.storage import Place
+from pipeline.system.progress import Show
+from pipeline.workspace import snapshots_folder
+
+
+class Lister:
+    """Lists a file in one range."""
+
+    def divide(self, settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
+        return []
+
+    def list_all(self, settings: Settings) -> Place:
+        folder, listing = snapshots_folder(settings), Listing("")
+        rows = list(map(row_of, enumerate(settings.source.read_bytes().decode().splitlines())))
+        for row in rows:
+            listing.add(row)
+        listing.parts += write_parts(blocks_of(rows), folder, PART_LIMITS)
+        snapshot = snapshot_of(
+            listing,
+            source_uri=settings.source_uri,
+            origin=Origin(str(settings.source.parent)),
+            kind="lines",
+            source_kind="lines",
+            started_ns=time.time_ns(),
+        )
+        path = folder / f"{snapshot.fingerprint}.json"
+        with storage.write_whole(skipped_path(path)):
+            pass
+        return save_snapshot(snapshot, path)
+
+    def list_range(self, settings: Settings, content: Any, show: Show) -> Listing:
+        raise NotImplementedError
+
+    def join(self, settings: Settings, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
+        raise NotImplementedError
+
+    def describe(self, content: Any) -> str:
+        raise NotImplementedError
+
+
+def row_of(numbered: tuple[int, str]) -> RawExample:
+    number, line = numbered
+    label, _, text = line.partition("\t")
+    [record] = frames([encode({"label": label.encode(), "text": text.encode()})])
+    return RawExample(f"line {number:06d}", [label], "", len(record), 0, "", [], 0, content=record)
+
+
+class Lines(ExampleKind):
+    """Lines of text."""
+
+    noun = "line"
+    source = "a text file"
+    source_file = "text"
+    is_model_checked = False
+    has_pictures = False
+    has_files = False
+    lister = Lister()
+
+    def check_of(self, dataset: Dataset) -> Check:
+        def problem_of(record: bytes, counted: Counter[int]) -> str:
+            counted[dataset.labels.index(decode(record)["label"][0].decode())] += 1
+            return ""
+
+        return problem_of
+
+    def examples(self, range_plan: RangePlan) -> Examples:
+        return RowExamples(range_plan)
+
+    def codecs(self, *, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
+        return {}
+
+    def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
+        return {"label": "bytes", "text": "bytes"}
+
+    def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
+        return f"line {position} of {split}"
+
+
+KIND = Lines()
