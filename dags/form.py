@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from airflow.sdk import Param
+from pydantic import BaseModel
 
 from pipeline.config import Settings, UsedBy, settings_for, settings_used_by
 from pipeline.example_kinds import IMAGES, TABLE
@@ -21,8 +22,8 @@ class _SharedSchema(dict[str, Any]):
 
 
 @cache
-def _schemas() -> Mapping[str, Any]:
-    schemas: Mapping[str, Any] = Settings.model_json_schema()["properties"]
+def _schemas(model: type[BaseModel]) -> Mapping[str, Any]:
+    schemas: Mapping[str, Any] = model.model_json_schema()["properties"]
     return schemas
 
 
@@ -51,31 +52,31 @@ def settings_of_training() -> list[str]:
     return settings_used_by(UsedBy.TRAIN | UsedBy.RETRAIN)
 
 
-def settings_of_comparison() -> list[str]:
-    """Return the settings of a run that compares inputs."""
-    return settings_for(IMAGES, settings_used_by(UsedBy.BUILD | UsedBy.TRAIN | UsedBy.COMPARE))
-
-
-def form(defaults: Settings, names: Iterable[str], first: Iterable[str]) -> dict[str, Param]:
+def form(
+    defaults: Settings, names: Iterable[str], first: Iterable[str], options: BaseModel | None = None
+) -> dict[str, Param]:
     """Return a parameter for each setting, with its default, title, description, range and section of the form.
 
     Args:
         defaults: The default values.
         names: The settings of the form.
         first: Settings that come first and are in no section, so that Airflow shows them unfolded.
+        options: Default values of the options that only this DAG has. They come after the first settings.
     """
     order = [*first, *(name for name in names if name not in set(first))]
-    return {name: _param(name, getattr(defaults, name), name in set(first)) for name in order}
+    settings = {name: _param("Setting", defaults, name, name in set(first)) for name in order}
+    own = {name: _param("Option", options, name, False) for name, _ in options} if options else {}
+    return {name: settings[name] for name in first} | own | settings
 
 
-def _param(name: str, default: Any, unfolded: bool) -> Param:
-    schema = _schemas()[name]
+def _param(kind: str, defaults: BaseModel, name: str, unfolded: bool) -> Param:
+    schema = _schemas(type(defaults))[name]
     described = _schema(schema)
     if unfolded:
         described.pop("section", None)
     # The name leads from the form to the command line and to the documentation, which do not show the title.
-    description = f"{' '.join(schema['description'].split())} Setting: `{name}`."
-    return Param(default, description=description, schema=_SharedSchema(described))
+    description = f"{' '.join(schema['description'].split())} {kind}: `{name}`."
+    return Param(getattr(defaults, name), description=description, schema=_SharedSchema(described))
 
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:

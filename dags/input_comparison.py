@@ -7,18 +7,16 @@ from airflow.sdk import dag, get_current_context, task
 
 from dags.defaults import form_defaults, long_task_retries, ownership, task_defaults
 from dags.document import document
-from dags.form import form, settings_of_comparison
+from dags.form import form, settings_of_all
 from dags.links import InputsLink
 from dags.notify import deadline
 from dags.tasks import or_sample_images, settings_of_run
 from dags.wiring import on_training_workers
 from dags.xcom_keys import COMPARISON_PLACE
-from pipeline.config import settings_from
+from pipeline.config import settings_from, validated
+from pipeline.tuning.options import ComparisonOptions
 
-FIRST = (
-    *("source_uri", "dataset_name", "contenders", "rounds"),
-    *("model", "image_size", "epochs", "batch_size", "accelerator", "simulated_step_ms"),
-)
+FIRST = ("source_uri", "dataset_name", "model", "image_size", "epochs", "batch_size", "simulated_step_ms")
 WITHOUT_EFFECT = frozenset(
     {"num_training_servers", "server_wait_minutes", "learning_rate", "learning_rate_scaling", "promote", "max_worse"}
     | {"cache", "prepare", "prepare_size", "engine"}
@@ -37,11 +35,14 @@ def choose() -> list[dict[str, Any]]:
     from pipeline.tuning.contenders import dataset_settings
     from pipeline.tuning.measure import require_measurable
 
-    run = get_current_context()["dag_run"]
-    settings = or_sample_images(settings_of_run()).dated(run.logical_date or run.run_after)
-    require_measurable(settings)
-    get_current_context()["ti"].xcom_push(key="settings", value=settings.model_dump())
-    return [own.model_dump() for own in dataset_settings(settings).values()]
+    context = get_current_context()
+    run, names = context["dag_run"], ComparisonOptions.model_fields
+    options = validated(ComparisonOptions, {name: context["params"][name] for name in names})
+    settings = or_sample_images(settings_of_run(options=names)).dated(run.logical_date or run.run_after)
+    require_measurable(settings, options)
+    context["ti"].xcom_push(key="settings", value=settings.model_dump())
+    context["ti"].xcom_push(key="options", value=options.model_dump())
+    return [own.model_dump() for own in dataset_settings(settings, options.names).values()]
 
 
 @task(map_index_template="{{ prepare }}", execution_timeout=timedelta(hours=12))
@@ -59,10 +60,10 @@ def build(settings: dict[str, Any]) -> dict[str, str]:
 
 
 @task(execution_timeout=timedelta(days=1))
-def measure(settings: dict[str, Any], built: list[dict[str, str]]) -> str:
+def measure(settings: dict[str, Any], options: dict[str, Any], built: list[dict[str, str]]) -> str:
     """Train from each contender in turn, on a slot of the pool `gpu`.
 
-    *Cost*: the GPU for contenders x rounds x epochs, and about ten seconds for each measurement. If other programs
+    *Cost*: the GPU for contenders x rounds x epochs, and a few seconds for each measurement. If other programs
     disturb a measurement, it is made again, up to twice.
 
     *A failure* keeps all complete measurements. If the machine is preempted, a retry continues on its own; otherwise,
@@ -72,7 +73,8 @@ def measure(settings: dict[str, Any], built: list[dict[str, str]]) -> str:
     from pipeline.tuning.measure import measure as measure_inputs
 
     context = get_current_context()
-    folder = start_comparison(comparison_of(settings_from(settings), list(built)), context["run_id"])
+    compared = validated(ComparisonOptions, options)
+    folder = start_comparison(comparison_of(settings_from(settings), compared, list(built)), context["run_id"])
     context["ti"].xcom_push(key=COMPARISON_PLACE, value=str(folder))  # The tab shows the progress from here on.
     measure_inputs(folder, output=1)  # 1 is the task's own stdout.
     return str(folder)
@@ -96,7 +98,12 @@ def page(folder: str) -> dict[str, Any]:
     schedule=None,
     **ownership(),
     max_active_runs=1,
-    params=form(form_defaults(), [each for each in settings_of_comparison() if each not in WITHOUT_EFFECT], FIRST),
+    params=form(
+        form_defaults(),
+        [each for each in settings_of_all() if each not in WITHOUT_EFFECT],
+        FIRST,
+        options=validated(ComparisonOptions, {}),
+    ),
     default_args=task_defaults(),
     deadline=deadline(default_hours=24),
     tags=["images", "comparison"],
@@ -116,7 +123,9 @@ def input_comparison() -> None:
     """
     chosen = choose()
     built = build.override(doc_md=build.function.__doc__).expand(settings=chosen)
-    measured = measure.override(**on_training_workers(priority=1), **long_task_retries())(chosen["settings"], built)
+    measured = measure.override(**on_training_workers(priority=1), **long_task_retries())(
+        chosen["settings"], chosen["options"], built
+    )
     shown = page(measured)
     shown.operator.operator_extra_links = (InputsLink(),)
 

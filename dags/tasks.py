@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -226,8 +227,12 @@ def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
     return gate(place_of(runs[0]), settings_from(settings), output=1)  # 1 is the task's own stdout.
 
 
-def settings_of_run(example_kind: str = "images") -> Settings:
+def settings_of_run(example_kind: str = "images", options: Collection[str] = ()) -> Settings:
     """Return the settings of this run's form. The DAG decides the kind of examples.
+
+    Args:
+        example_kind: Kind of examples.
+        options: Names in the form that are options of the DAG, and no settings.
 
     Raises:
         SettingsError: A name is no setting, or no setting of this DAG.
@@ -235,7 +240,8 @@ def settings_of_run(example_kind: str = "images") -> Settings:
     context = get_current_context()
     # Airflow accepts an unknown key of a REST call without an error, and leaves it out of `params`.
     conf = context["dag_run"].conf or {}
-    settings = settings_from({**context["params"], **conf, "example_kind": example_kind})
+    values = {**context["params"], **conf, "example_kind": example_kind}
+    settings = settings_from({name: value for name, value in values.items() if name not in options})
     form = context["dag"].params
     if foreign := sorted(name for name in conf if name not in form):
         raise SettingsError(

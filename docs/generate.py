@@ -8,15 +8,16 @@ import argparse
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 from pipeline.commands.parser import command_line
-from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy, declared
+from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy, declared, settings_from
 from pipeline.example_kinds import IMAGES, KINDS, TABLE
 from pipeline.gate.checks import CHECKS
+from pipeline.tuning.advice import ADVICE, Change
 
 REFERENCE = Path(__file__).parent / "reference"
 SCHEMA = REFERENCE / "dataset.schema.json"
@@ -43,6 +44,17 @@ Every command takes settings: from a file with `--config FILE`, and one by one w
 the file.
 """
 
+ADVICE_PAGE = """\
+# Advice
+
+A [verdict](../explanation/verdict.md) ends with the next change to make. For each limit that it names, this is the
+first change in the table whose condition holds. Numbers follow from the settings of the training. Here, they are those
+of the default settings.
+
+| limit | if | next |
+|---|---|---|
+"""
+
 DATASET_JSON = """\
 # dataset.json
 
@@ -67,7 +79,7 @@ DAGS = {
     "image_dataset": ((IMAGES,), UsedBy.BUILD),
     "tabular_dataset": ((TABLE,), UsedBy.BUILD),
     "retrain": ((IMAGES, TABLE), UsedBy.TRAIN | UsedBy.RETRAIN),
-    "input_comparison": ((IMAGES,), UsedBy.BUILD | UsedBy.TRAIN | UsedBy.COMPARE),
+    "input_comparison": ((IMAGES,), UsedBy.BUILD | UsedBy.TRAIN),
 }
 """The kinds of examples and the stages of each DAG (dags/form.py)."""
 
@@ -79,6 +91,7 @@ def generated_pages() -> dict[str, str]:
         "gate.md": gate_page(),
         "commands.md": commands_page(),
         "dataset-json.md": dataset_json_page(),
+        "advice.md": advice_page(),
     }
 
 
@@ -243,6 +256,26 @@ def _type(schema: dict[str, Any]) -> str:
         return " or ".join(f"`{json.dumps(choice)}`" for choice in schema["enum"])
     kind = schema.get("type", "any")
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
+
+
+def advice_page() -> str:
+    """Return the changes for each limit, from the first one that is considered to the last."""
+    rows = [_change(limit, change, changes) for limit, changes in ADVICE.items() for change in changes]
+    return ADVICE_PAGE + "".join(rows)
+
+
+def _change(limit: str, change: Change, changes: Sequence[Change]) -> str:
+    otherwise = "otherwise" if len(changes) > 1 else ""
+    conditions = ", and ".join(each.words for each in change.conditions) or otherwise
+    return f"| {limit} | {_coded(conditions)} | {_coded(change.described(settings_from({}))) or 'nothing'} |\n"
+
+
+def _coded(text: str) -> str:
+    """Return text with names of settings and functions as code."""
+    return re.sub(r"[\w.]+=\w+|[a-z.]+(?:_[a-z]+)+", r"`\g<0>`", text)
 
 
 def _cell(text: str) -> str:

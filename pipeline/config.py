@@ -45,9 +45,6 @@ MAX_TEXT = 1000
 MAX_SHOWN = 200
 """An error message repeats at most this many characters of a value."""
 
-CONTENDERS = ("files", "files_parallel", "shards", "resized", "pixels", "cached")
-"""The values that `contenders` may list. pipeline/tuning/contenders.py says what each is."""
-
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
@@ -99,8 +96,6 @@ class UsedBy(Flag):
     """The stages of training, promotion and monitoring."""
     RETRAIN = auto()
     """The stage that chooses the published versions to train on."""
-    COMPARE = auto()
-    """The comparison of inputs."""
 
 
 class InFingerprint:
@@ -133,6 +128,7 @@ class OnlyFor:
 
 
 _Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy, OnlyFor)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 # Sections of the form. The settings that people set first are in no section, so that Airflow shows them unfolded.
 PLACES: JsonDict = {"section": "Places"}
@@ -142,7 +138,6 @@ GATE: JsonDict = {"section": "Data gate"}
 TRAINING: JsonDict = {"section": "Training"}
 PROMOTION: JsonDict = {"section": "Champion gate"}
 MONITORING: JsonDict = {"section": "Monitoring"}
-COMPARISON: JsonDict = {"section": "Input comparison"}
 
 
 class Settings(BaseModel):
@@ -475,9 +470,9 @@ class Settings(BaseModel):
         "keep",
         title="Image preparation",
         json_schema_extra=SHARDS,
-        description="keep leaves images as they are. resize shrinks them once to prepare_size, which makes the input "
-        "2 to 3 times faster. raw also stores pixels (uint8), which makes the input about 4 times faster "
-        "but takes more disk space.",
+        description="keep leaves images as they are. resize shrinks them once to prepare_size, so that each "
+        "epoch decodes fewer pixels. raw also stores pixels (uint8), so that nothing is decoded; this takes more disk "
+        "space.",
     )
 
     prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
@@ -992,46 +987,6 @@ class Settings(BaseModel):
         "For tables, it is a share of the champion's error: 0.01 is one percent.",
     )
 
-    contenders: Annotated[str, Decides.NOTHING, UsedBy.COMPARE] = Field(
-        ",".join(CONTENDERS),
-        title="Contenders",
-        max_length=MAX_TEXT,
-        examples=["files,shards,resized"],
-        json_schema_extra=COMPARISON,
-        description="Inputs to compare, separated by commas: files (raw files, one after another), files_parallel (raw "
-        "files in parallel), shards (images as they are), resized (prepared JPEG), pixels (prepared pixels) "
-        "and cached (shards, decoded images kept in memory).",
-    )
-
-    rounds: Annotated[int, Decides.NOTHING, UsedBy.COMPARE] = Field(
-        3,
-        title="Rounds",
-        ge=2,
-        le=50,
-        json_schema_extra=COMPARISON,
-        description="How many times each contender is measured, in alternating order. More rounds make the intervals "
-        "narrower.",
-    )
-
-    measure_seconds: Annotated[float, Decides.NOTHING, UsedBy.COMPARE] = Field(
-        2.0,
-        title="Measuring time without a model (seconds)",
-        ge=0.1,
-        le=600,
-        allow_inf_nan=False,
-        json_schema_extra=COMPARISON,
-        description="How long each input is read from memory without a model, at least. Longer times give more exact "
-        "rates.",
-    )
-
-    accelerator: Annotated[Literal["own", "h100", "a100"], Decides.NOTHING, UsedBy.COMPARE] = Field(
-        "own",
-        title="Accelerator",
-        json_schema_extra=COMPARISON,
-        description="own trains on the devices of this machine. h100 and a100 simulate ResNet-50 on one such GPU, as "
-        "MLPerf Storage does: each step waits 224 ms (h100) or 435 ms (a100) per 400 images of the batch.",
-    )
-
     sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         5.0,
         title="Samples per second",
@@ -1082,17 +1037,6 @@ class Settings(BaseModel):
             return codecs.lookup(value).name
         except LookupError:
             raise ValueError("must be the name of an encoding, such as utf-8, latin-1 or cp1252") from None
-
-    @field_validator("contenders")
-    @classmethod
-    def _check_contenders(cls, value: str) -> str:
-        names = [name.strip() for name in value.split(",")]
-        if unknown := [name for name in names if name not in CONTENDERS]:
-            raise ValueError(f"must list {', '.join(CONTENDERS)}, separated by commas: {unknown[0]!r} is none of them")
-        if len(set(names)) < max(2, len(names)):
-            raise ValueError("must list at least two contenders, each once")
-        # In one order: the first one is the base of all ratios, and of two equal ones the cheaper comes first.
-        return ",".join(sorted(names, key=CONTENDERS.index))
 
     @field_validator("weights")
     @classmethod
@@ -1306,10 +1250,13 @@ def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings
     Raises:
         SettingsError: With one sentence for each field that is unknown, of the wrong type or out of range.
     """
+    return validated(Settings, values, strict=strict)
+
+
+def validated(model: type[_Model], values: Mapping[str, Any], *, strict: bool = True) -> _Model:
+    """Return settings, or the options of one command, as `settings_from` does."""
     try:
-        return Settings.model_validate(
-            {name: value for name, value in values.items() if value is not None}, strict=strict
-        )
+        return model.model_validate({name: value for name, value in values.items() if value is not None}, strict=strict)
     except ValidationError as error:
         raise SettingsError("; ".join(_sentence(problem) for problem in error.errors())) from error
 

@@ -27,6 +27,7 @@ from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import divide, load_range_file
 from pipeline.training.state.checkpoint import Checkpoints, Position
 from pipeline.tuning.measurement import Comparison, load_comparison, save_comparison
+from pipeline.tuning.options import ComparisonOptions
 from pipeline.workspace import name_folder
 from tests.published import IN_FOLDERS, make_folders, planned, publish
 
@@ -59,7 +60,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     export.mkdir()
     (export / "about.json").write_text(json.dumps({"format": EXPORT_FORMAT, "labels": []}))
     promote(load_pointer(pointer := folder / "champion.json"), str(run.folder), str(export), "1", {}, "by hand")
-    save_comparison(folder / "compared", Comparison({}, {}, "", {}, 0.0))
+    save_comparison(folder / "compared", Comparison({}, ComparisonOptions(), {}, "", {}, 0.0))
     plan_again, extract_again = "run the `shard` stage again", "run `extract` again"
     train_again, compare_again = "train again", f"remove {folder / 'compared'} and compare the inputs again"
     name_again, date_again = f"move the folder {names} away", "build its partition again"

@@ -35,9 +35,8 @@ def test_a_folder_name_is_a_single_visible_path_component(run_id: str):
 
 def test_shards_are_written_in_place_if_the_dataset_is_published_in_the_workspace(tmp_path: Path):
     elsewhere = {"workspace": str(tmp_path / "work"), "publish_uri": str(tmp_path / "published")}
-    inside = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
-    outside = settings_from({**elsewhere, "dataset_name": "images"})
-    inside, outside = workspace.build_folders(inside), workspace.build_folders(outside)
+    inside = workspace.build_folders(settings_from({"workspace": str(tmp_path), "dataset_name": "images"}))
+    outside = workspace.build_folders(settings_from({**elsewhere, "dataset_name": "images"}))
     assert inside.shards_of("1") == inside.published("1")
     assert outside.shards_of("1").is_relative_to(tmp_path / "work")
     assert outside.published("1") == tmp_path / "published" / "images" / "1"

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from pipeline.commands.command import RUN_ID, Result, argument, command
 from pipeline.commands.options import reachable, settings_of
+from pipeline.config import validated
 from pipeline.errors import SettingsError
 from pipeline.storage import Place, is_bucket
+from pipeline.tuning.options import ComparisonOptions
 
 _RUN_FOLDER = "folder of the run, local or gs://"
 
@@ -63,7 +65,11 @@ def _format_inputs(result: Result) -> str:
 
 @command(
     "compare-inputs",
-    "--set source_uri=/data/flowers --set contenders=files,shards,resized",
+    "--set source_uri=/data/flowers --contenders files,shards,resized",
+    *(
+        argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"{each.description} (default: {each.default})")
+        for name, each in ComparisonOptions.model_fields.items()
+    ),
     argument("--again", action="store_true", help="measure a complete comparison once more"),
     printer=_format_inputs,
     extra="training",
@@ -83,8 +89,11 @@ def compare_inputs(options: argparse.Namespace) -> Result:
     )
 
     settings = settings_of(options)
-    require_measurable(settings)
-    comparison = comparison_of(settings, [build_input(own) for own in dataset_settings(settings).values()])
+    given = {name: getattr(options, name) for name in ComparisonOptions.model_fields}
+    compared = validated(ComparisonOptions, given, strict=False)
+    require_measurable(settings, compared)
+    built = [build_input(own) for own in dataset_settings(settings, compared.names).values()]
+    comparison = comparison_of(settings, compared, built)
     start = start_another_comparison if options.again else start_comparison
     folder = start(comparison, RUN_ID)
     measure(folder, sys.stderr.fileno())

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bokeh.models import HoverTool, Span
+from bokeh.models import HoverTool
 
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, percent, three_digits
@@ -21,14 +21,13 @@ from pipeline.report.drawing import (
     Figure,
     add_legend,
     binned,
-    mark,
     new_plot,
 )
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
-from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, MIN_UTILIZATION
+from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
 from pipeline.tuning.measurement import Comparison, Measurement, Turn, load_measurement, turn_folder, turns
-from pipeline.tuning.result import ARTICLE_FILES_S, ARTICLE_SHARDS_S, Estimate, Result, Row, steady_ms
+from pipeline.tuning.result import Result, estimate_text, steady_ms
 
 _COLORS = (GRAY, VERMILION, BLUE, GREEN, PURPLE, ORANGE)
 _DASHES = ("solid", "6 3", "solid", "6 3", "2 2", "8 3 2 3")
@@ -42,10 +41,10 @@ def render(folder: Path, comparison: Comparison, result: Result) -> str:
     names = [row.name for row in result.rows]
     found = [
         (turn, measured)
-        for turn in turns(comparison.settings["contenders"].split(","), comparison.settings["rounds"])
+        for turn in turns(comparison.options)
         if turn.contender in names and isinstance(measured := load_measurement(turn_folder(folder, turn)), Measurement)
     ]
-    drawn = [utilization(folder, found), times(folder, found), waits(found, result)]
+    drawn = [utilization(folder, found), times(folder, found)]
     settings = comparison.settings
     return page_of(
         "inputs.html.j2",
@@ -55,14 +54,20 @@ def render(folder: Path, comparison: Comparison, result: Result) -> str:
         verdict=result.verdict,
         table=table(result),
         alone=alone(result),
-        article=beside_article(result),
         what=Table(
             ("input", "what an image goes through"), [(row.title, CONTENDERS[row.name].what) for row in result.rows]
         ),
         left_out=[f"{CONTENDERS[each.contender].title}: left out, because {each.why}." for each in result.left_out],
         notes=result.notes,
         figures=drawn,
-        facts=fact_tables({"Settings": settings, "Host": comparison.host, "Datasets": comparison.datasets}),
+        facts=fact_tables(
+            {
+                "Options": comparison.options.model_dump(),
+                "Settings": settings,
+                "Host": comparison.host,
+                "Datasets": comparison.datasets,
+            }
+        ),
     )
 
 
@@ -76,8 +81,8 @@ def table(result: Result) -> Table:
     rows = [
         (
             row.title,
-            str(row.examples_per_s),
-            ratio_text(row.ratio),
+            estimate_text(row.examples_per_s),
+            estimate_text(row.ratio),
             percent(row.wait_fraction),
             f"{three_digits(row.first_epoch_s)} s",
             *_spread_cells(row.epoch_s, "s"),
@@ -99,11 +104,6 @@ def table(result: Result) -> Table:
     return Table(head, rows, note)
 
 
-def ratio_text(ratio: Estimate | None) -> str:
-    """Return a ratio with its interval, or 1 for the first contender."""
-    return "1" if ratio is None else str(ratio)
-
-
 def _spread_cells(values: Spread, unit: str) -> tuple[str, ...]:
     return tuple(f"{three_digits(each)} {unit}" for each in (values.mean, values.median, values.std, values.p95))
 
@@ -116,8 +116,6 @@ def alone(result: Result) -> Table:
         "rate from the disk",
         "rate from memory",
         *(f"{each}s fed from {place}" for each in titles for place in ("the disk", "memory")),
-        "predicted crossing",
-        "observed crossing",
     )
     rows = [
         (
@@ -125,44 +123,12 @@ def alone(result: Result) -> Table:
             f"{three_digits(row.cold_per_s)} images/s",
             f"{three_digits(row.warm_per_s)} images/s",
             *(f"{fed[name]:.2g}" for name in ACCELERATORS for fed in (row.cold_accelerators, row.accelerators)),
-            *(_ms(each) for each in (row.crossing.predicted_ms, row.crossing.observed_ms)),
         )
         for row in result.rows
     ]
     rates = ", ".join(f"{each.title} {each.per_s:,.0f}" for each in ACCELERATORS.values())
-    note = (
-        f"Accelerators train ResNet-50 as MLPerf Storage simulates it, at these images per second: {rates}. The "
-        f"crossing is the shortest compute time of a step of {result.batch_size} images with which the accelerator "
-        f"computes at least {percent(MIN_UTILIZATION)} of the time: predicted from the rate in memory, and observed "
-        "with steps that only wait. It is not given for raw files that are read one after another, because each step "
-        "waits until its whole batch is made."
-    )
+    note = f"Accelerators train ResNet-50 as MLPerf Storage simulates it, at these images per second: {rates}."
     return Table(head, rows, note)
-
-
-def beside_article(result: Result) -> Table | None:
-    """Return the ratio of shards to raw files beside the article's; None if one of them was not measured."""
-    by_name = {row.name: row for row in result.rows}
-    if not {"files", "shards"} <= set(by_name):
-        return None
-    files, shards = by_name["files"], by_name["shards"]
-    means = [f"{three_digits(row.epoch_s.mean)} s" for row in (files, shards)]
-    article = f"{ARTICLE_FILES_S / ARTICLE_SHARDS_S:.2f}"
-    rows = [
-        ("here", *means, ratio_text(shards.ratio)),
-        ("the article", f"{ARTICLE_FILES_S:.0f} s", f"{ARTICLE_SHARDS_S:.0f} s", article),
-    ]
-    note = (
-        "The article (Heartbeat, TensorFlow data pipelines, part 2) trained InceptionResNetV2 at 299 pixels on "
-        "Stanford Cars with a GPU. Its ratio differs from this one because it decoded whole images to float32 in one "
-        "thread in both cases, because it counts first epochs, and because the time of its steps hid another part of "
-        "the input's time."
-    )
-    return Table(("measured", "raw files, mean epoch", "shards, mean epoch", "ratio (95% interval)"), rows, note)
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{three_digits(value)} ms"
 
 
 def utilization(folder: Path, found: Found) -> Figure:
@@ -235,49 +201,3 @@ def _epochs(values: Mapping[str, Any]) -> Any:
     plot.x_range.start = 0
     plot.add_tools(HoverTool(tooltips=[("epoch of", "$name"), ("time", "@x{0.00} s")]))
     return plot
-
-
-def waits(found: Found, result: Result) -> Figure:
-    """Draw the share of data wait against the time of a step: predicted as lines, measured as dots."""
-    longest = max(pace.step_ms for _, measured in found for pace in measured.paces)
-    steps_ms = np.linspace(longest / 200, longest, 200)
-    plot = new_plot(
-        "Data wait against the compute time of a step",
-        f"compute time of a step of {result.batch_size} images (ms)",
-        height=340,
-    )
-    shown = []
-    for row in result.rows:
-        color, dash = _LOOKS[row.name]
-        line = plot.line(
-            steps_ms, 100 * predicted_wait(row, steps_ms, result.batch_size), color=color, line_dash=dash, line_width=2
-        )
-        paces = [pace for turn, measured in found if turn.contender == row.name for pace in measured.paces]
-        dots = plot.scatter(
-            [pace.step_ms for pace in paces], [100 * pace.wait_fraction for pace in paces], color=color, size=6
-        )
-        shown.append((row.title, [line, dots]))
-    for accelerator in ACCELERATORS.values():
-        step_ms = accelerator.step_ms(result.batch_size)
-        if step_ms <= longest:
-            mark(plot, step_ms, "2 4")
-    plot.add_layout(Span(location=100 * (1 - MIN_UTILIZATION), dimension="width", line_color=GRAY, line_dash="2 4"))
-    plot.y_range.start, plot.x_range.start = 0, 0
-    plot.yaxis.axis_label = "% of the time waiting for data"
-    add_legend(plot, shown)
-    error = max(row.crossing.largest_error for row in result.rows)
-    sentence = (
-        "Lines are predicted from the rates of the inputs alone, dots are measured with steps that only wait. The "
-        f"predicted and the measured time from one step to the next differ by at most {percent(error)}. The crossing "
-        "of an input is the point at which its line meets the dotted horizontal line. Dotted vertical lines are the "
-        "steps of an H100 and an A100, if they are short enough to be shown."
-    )
-    return Figure("waits", "What this host can feed", sentence, (plot,), is_stacked=True)
-
-
-def predicted_wait(row: Row, steps_ms: Any, batch_size: int) -> Any:
-    """Return the share of the time that steps of these times wait for an input, 0 to 1."""
-    making_ms = 1000 * batch_size / row.warm_per_s
-    if not CONTENDERS[row.name].parallel:
-        return making_ms / (making_ms + steps_ms)
-    return np.maximum(0.0, 1 - steps_ms / making_ms)

@@ -1,6 +1,10 @@
-"""What to change if something other than the accelerator limits a training, by the names of the settings."""
+"""What to change if something other than the accelerator limits a training, by the names of the settings.
 
-from collections.abc import Callable, Mapping
+`ADVICE` is the only place of each advice. docs/reference/advice.md is generated from it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import Settings
@@ -10,6 +14,29 @@ from pipeline.tuning.contenders import PREPARED_PER_CROP
 
 _OF_THE_DATASET = ("prepare", "prepare_size")
 """These settings are read from the dataset, because a training may have other values than its dataset was made with."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition of a change."""
+
+    words: str
+    holds: Callable[[Verdict, Settings], bool]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change, and all conditions under which it is the next one to make."""
+
+    text: str
+    """What to do; empty if there is nothing to do. {prepare_size} and {prefetch_batches} follow from the settings."""
+    conditions: Sequence[Condition] = ()
+
+    def described(self, settings: Settings) -> str:
+        """Return what to do with these settings."""
+        return self.text.format(
+            prepare_size=round(settings.image_size * PREPARED_PER_CROP), prefetch_batches=4 * settings.prefetch_batches
+        )
 
 
 def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
@@ -24,8 +51,7 @@ def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> 
     """
     prepared = {name: dataset[name] for name in _OF_THE_DATASET if name in dataset}
     effective = settings.model_copy(update=prepared)
-    entries = [_ADVICE[limit] for limit in verdict.limits]
-    texts = [each if isinstance(each, str) else each(verdict, effective) for each in entries]
+    texts = [_next_change(limit, verdict, effective).described(effective) for limit in verdict.limits]
     # Two limits can have the same advice, which is then given once.
     pieces = dict.fromkeys(filter(None, texts))
     return f"Next: {'; or '.join(pieces)}." if pieces else ""
@@ -36,107 +62,102 @@ def with_advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]
     return f"{verdict.sentence} {advice(verdict, settings, dataset)}".strip()
 
 
-def _decoding(verdict: Verdict, settings: Settings) -> str:
-    if settings.example_kind == "table":
-        # A step of a small model takes less time than the input needs for its rows.
-        return "use more cores for each accelerator, or a larger batch_size"
-    if settings.prepare == "keep":
-        size = round(settings.image_size * PREPARED_PER_CROP)
-        return (
-            f"resize the images once when the dataset is built (prepare=resize, prepare_size={size}), which makes the "
-            "input of photographs 2 to 3 times faster"
-        )
-    if _decodes_each_epoch(settings):
-        return "keep decoded images for the epochs after the first (cache=memory, or cache=disk)"
-    if settings.prepare == "resize":
-        return (
-            "store pixels when the dataset is built (prepare=raw), so that nothing is decoded; this takes more disk "
-            "space"
-        )
-    return "use more cores for each accelerator, or a smaller image_size"
+def _next_change(limit: Limit, verdict: Verdict, settings: Settings) -> Change:
+    return next(each for each in ADVICE[limit] if all(one.holds(verdict, settings) for one in each.conditions))
 
 
 def _decodes_each_epoch(settings: Settings) -> bool:
     # The conditions under which `pipeline/input/cache.py` keeps images at all.
     can_keep = settings.crop != "random_resized" and not settings.balanced and settings.epochs > 1
-    return can_keep and settings.cache in ("off", "auto")
+    return can_keep and settings.cache in ("off", "auto") and settings.example_kind == "images"
 
 
-def _reading(verdict: Verdict, settings: Settings) -> str:
-    if settings.read_shards == "direct":
-        return "copy the shards to this machine once (read_shards=cache)"
-    if settings.example_kind == "images" and _decodes_each_epoch(settings):
-        return "keep decoded images for the epochs after the first (cache=memory), or put local_folder on a faster disk"
-    return "put local_folder (or the workspace, if it is not a bucket) on a faster disk"
+_TABLE = Condition("the examples are rows of a table", lambda _, settings: settings.example_kind == "table")
+_KEPT = Condition("prepare=keep", lambda _, settings: settings.prepare == "keep")
+_RESIZED = Condition("prepare=resize", lambda _, settings: settings.prepare == "resize")
+_DECODED_AGAIN = Condition(
+    "cache=auto or cache=off, with several epochs, balanced=false, and another crop than crop=random_resized",
+    lambda _, settings: _decodes_each_epoch(settings),
+)
+_CACHED = Condition("cache=memory", lambda _, settings: settings.cache == "memory")
+_DIRECT = Condition("read_shards=direct", lambda _, settings: settings.read_shards == "direct")
+_CALLBACKS = Condition("callbacks are set", lambda _, settings: bool(settings.callbacks))
+_SIMULATED = Condition("simulated_step_ms is set", lambda _, settings: bool(settings.simulated_step_ms))
+_FLOAT32 = Condition("precision=float32", lambda _, settings: settings.precision == "float32")
+_NO_GPU = Condition("there is no GPU", lambda verdict, _: verdict.load.gpu is None)
+_IDLE_GPU = Condition(
+    f"the GPU is less than {IDLE_GPU:.0f}% busy",
+    lambda verdict, _: verdict.load.gpu is not None and verdict.load.gpu < IDLE_GPU,
+)
 
-
-def _buffer(verdict: Verdict, settings: Settings) -> str:
-    return f"keep more batches ready (prefetch_batches={4 * settings.prefetch_batches})"
-
-
-def _host(verdict: Verdict, settings: Settings) -> str:
-    if settings.callbacks:
-        return "let your callbacks do less with each batch"
-    return "use a larger batch_size, for fewer steps, or write fewer checkpoints (checkpoint_minutes, checkpoint_steps)"
-
-
-def _compute(verdict: Verdict, settings: Settings) -> str:
-    if settings.simulated_step_ms:
-        return ""
-    if verdict.load.gpu is None:
-        if settings.example_kind == "table":
-            return "use a GPU, a larger batch_size or a smaller model"
-        return "use a GPU, a smaller image_size or a smaller model"
-    if verdict.load.gpu < IDLE_GPU and settings.example_kind == "table":
+ADVICE: Mapping[Limit, Sequence[Change]] = {
+    Limit.UNKNOWN: [Change("")],
+    Limit.COMPUTE: [
+        Change("", [_SIMULATED]),
+        Change("use a GPU, a larger batch_size or a smaller model", [_NO_GPU, _TABLE]),
+        Change("use a GPU, a smaller image_size or a smaller model", [_NO_GPU]),
         # XLA does not know strings, which most tables have.
-        return "give the GPU more work in each step (a larger batch_size)"
-    if verdict.load.gpu < IDLE_GPU:
-        return "give the GPU more work in each step (a larger batch_size), or set xla=true"
-    if settings.precision == "float32":
-        return "set precision=mixed_bfloat16, which is faster on GPUs from 2020 on"
-    return ""
-
-
-def _callbacks(verdict: Verdict, settings: Settings) -> str:
-    if settings.callbacks:
-        return "let your callbacks do less after each epoch"
-    return (
-        "look at the log: without callbacks of yours, hardly any time should pass here (a slow local_folder, perhaps)"
-    )
-
-
-def _validation(verdict: Verdict, settings: Settings) -> str:
-    examples = "rows" if settings.example_kind == "table" else "images"
-    return f"use fewer validation {examples} (validation_fraction), or a larger batch_size"
-
-
-def _memory(verdict: Verdict, settings: Settings) -> str:
-    if settings.cache == "memory":
-        return "give the container more memory, or keep decoded images on a disk (cache=disk)"
-    return "give the container more memory, or use less (shuffle_megabytes, prefetch_batches)"
-
-
-_ADVICE: Mapping[Limit, str | Callable[[Verdict, Settings], str]] = {
-    Limit.UNKNOWN: "",
-    Limit.COMPUTE: _compute,
-    Limit.DECODING: _decoding,
-    Limit.ONE_CORE: ("look for Python code in the input (a py_function, a generator), which runs on one core only"),
-    Limit.READING: _reading,
-    Limit.BUFFER: _buffer,
-    Limit.HOST: _host,
-    Limit.CHECKPOINTS: (
-        "write fewer checkpoints (checkpoint_minutes, checkpoint_steps), or put local_folder on a faster disk"
-    ),
-    Limit.VALIDATION: _validation,
-    Limit.CALLBACKS: _callbacks,
-    Limit.OTHER_PROGRAMS: (
-        "stop the other programs, or give this training cores of its own, before you change anything else"
-    ),
-    Limit.CPU_QUOTA: "raise the CPU limit of the container",
-    Limit.MEMORY: _memory,
-    Limit.PYTHON: "replace the Python code in the model (tf.py_function, tf.numpy_function) with TensorFlow operations",
+        Change("give the GPU more work in each step (a larger batch_size)", [_IDLE_GPU, _TABLE]),
+        Change("give the GPU more work in each step (a larger batch_size), or set xla=true", [_IDLE_GPU]),
+        Change("set precision=mixed_bfloat16, which is faster on GPUs from 2020 on", [_FLOAT32]),
+        Change(""),
+    ],
+    Limit.DECODING: [
+        # A step of a small model takes less time than the input needs for its rows.
+        Change("use more cores for each accelerator, or a larger batch_size", [_TABLE]),
+        Change(
+            "resize the images once when the dataset is built (prepare=resize, prepare_size={prepare_size}), so that "
+            "each epoch decodes fewer pixels",
+            [_KEPT],
+        ),
+        Change("keep decoded images for the epochs after the first (cache=memory, or cache=disk)", [_DECODED_AGAIN]),
+        Change(
+            "store pixels when the dataset is built (prepare=raw), so that nothing is decoded; this takes more disk "
+            "space",
+            [_RESIZED],
+        ),
+        Change("use more cores for each accelerator, or a smaller image_size"),
+    ],
+    Limit.ONE_CORE: [
+        Change("look for Python code in the input (a py_function, a generator), which runs on one core only")
+    ],
+    Limit.READING: [
+        Change("copy the shards to this machine once (read_shards=cache)", [_DIRECT]),
+        Change(
+            "keep decoded images for the epochs after the first (cache=memory), or put local_folder on a faster disk",
+            [_DECODED_AGAIN],
+        ),
+        Change("put local_folder (or the workspace, if it is not a bucket) on a faster disk"),
+    ],
+    Limit.BUFFER: [Change("keep more batches ready (prefetch_batches={prefetch_batches})")],
+    Limit.HOST: [
+        Change("let your callbacks do less with each batch", [_CALLBACKS]),
+        Change(
+            "use a larger batch_size, for fewer steps, or write fewer checkpoints (checkpoint_minutes, "
+            "checkpoint_steps)"
+        ),
+    ],
+    Limit.CHECKPOINTS: [
+        Change("write fewer checkpoints (checkpoint_minutes, checkpoint_steps), or put local_folder on a faster disk")
+    ],
+    Limit.VALIDATION: [Change("use fewer validation examples (validation_fraction), or a larger batch_size")],
+    Limit.CALLBACKS: [
+        Change("let your callbacks do less after each epoch", [_CALLBACKS]),
+        Change(
+            "look at the log: without callbacks of yours, hardly any time should pass here (a slow local_folder, "
+            "perhaps)"
+        ),
+    ],
+    Limit.OTHER_PROGRAMS: [
+        Change("stop the other programs, or give this training cores of its own, before you change anything else")
+    ],
+    Limit.CPU_QUOTA: [Change("raise the CPU limit of the container")],
+    Limit.MEMORY: [
+        Change("give the container more memory, or keep decoded images on a disk (cache=disk)", [_CACHED]),
+        Change("give the container more memory, or use less (shuffle_megabytes, prefetch_batches)"),
+    ],
+    Limit.PYTHON: [
+        Change("replace the Python code in the model (tf.py_function, tf.numpy_function) with TensorFlow operations")
+    ],
 }
-"""The advice on each limit, or the function that returns it. It is empty if there is nothing to do.
-
-The tables of docs/explanation/verdict.md have the same advice in the column "Next".
-"""
+"""The changes for each limit. The first one whose conditions hold is the next one to make; the last one has none."""

@@ -1,6 +1,6 @@
 """The inputs that a comparison measures, from raw files that are read one after another to the fastest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pipeline.config import Settings
@@ -36,7 +36,7 @@ MLPERF_BATCH = 400
 MIN_UTILIZATION = 0.9
 """MLPerf Storage accepts a storage system if its accelerators compute at least this share of the time."""
 ACCELERATORS = {"h100": Accelerator("H100", 224.0), "a100": Accelerator("A100", 435.0)}
-"""Accelerators by the setting `accelerator`."""
+"""Accelerators by the option `accelerator`."""
 
 
 @dataclass(frozen=True)
@@ -101,23 +101,18 @@ CONTENDERS = {
         ),
     )
 }
-"""All contenders by name. pipeline/config.py lists the same names."""
+"""All contenders by name, the cheaper ones first."""
 
 
-def contenders_of(settings: Settings) -> Sequence[Contender]:
-    """Return the contenders that the settings name, in their order."""
-    return [CONTENDERS[name] for name in settings.contenders.split(",")]
-
-
-def dataset_settings(settings: Settings) -> dict[str, Settings]:
-    """Return the settings of each dataset that the contenders need, by the setting `prepare`.
+def dataset_settings(settings: Settings, contenders: Iterable[str]) -> dict[str, Settings]:
+    """Return the settings of each dataset that the contenders of these names need, by the setting `prepare`.
 
     All of them have dataset names of their own (`flowers-inputs-resize`), so that the versions, partitions and label
     map of the user's dataset stay as they are.
     """
     size = round(settings.image_size * PREPARED_PER_CROP)
     datasets = {}
-    for prepare in dict.fromkeys(each.prepare for each in contenders_of(settings)):
+    for prepare in dict.fromkeys(CONTENDERS[name].prepare for name in contenders):
         name = f"{settings.dataset_name[:80]}-inputs-{prepare}"
         sizes = {} if prepare == "keep" else {"prepare_size": size}
         changed = {"prepare": prepare, "dataset_name": name, **sizes}
@@ -125,7 +120,7 @@ def dataset_settings(settings: Settings) -> dict[str, Settings]:
     return datasets
 
 
-def require_comparable(settings: Settings) -> None:
+def require_comparable(settings: Settings, accelerator: str) -> None:
     """Refuse settings that not all contenders can follow.
 
     Raises:
@@ -136,9 +131,9 @@ def require_comparable(settings: Settings) -> None:
             "example_kind must be images for a comparison of inputs, got table: the comparison is about reading and "
             "decoding image files. The verdict of a training says whether its input is fast enough"
         )
-    if settings.accelerator != "own" and settings.simulated_step_ms:
+    if accelerator != "own" and settings.simulated_step_ms:
         raise SettingsError(
-            f"simulated_step_ms must be 0 with accelerator={settings.accelerator}, which sets the time of a step, got "
+            f"simulated_step_ms must be 0 with accelerator {accelerator}, which sets the time of a step, got "
             f"{settings.simulated_step_ms:g}"
         )
     if settings.crop == "random_resized":

@@ -49,7 +49,11 @@ def _log(folder: Path, comparison: Comparison, result: Result) -> None:
         project=settings.comet_project,
         identity=f"inputs/{folder}/{comparison.created}",
         name=f"{settings.dataset_name} inputs",
-        parameters={**comparison.settings, **{f"dataset_{name}": place for name, place in comparison.datasets.items()}},
+        parameters={
+            **comparison.settings,
+            **comparison.options.model_dump(),
+            **{f"dataset_{name}": place for name, place in comparison.datasets.items()},
+        },
     )
     session = Session(folder / "comet", options)
     session.experiment.log_parameters(dict(options.parameters))

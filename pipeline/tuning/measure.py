@@ -28,6 +28,7 @@ from pipeline.system.cores import usable_cores
 from pipeline.system.process import environment_of_tensorflow
 from pipeline.tuning.contenders import ACCELERATORS, require_comparable
 from pipeline.tuning.measurement import COMPARISON, RESULT, Comparison, save_comparison
+from pipeline.tuning.options import ComparisonOptions
 from pipeline.workspace import run_folder
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -36,14 +37,14 @@ GRACE_S = 30.0
 """Seconds that the process has to end when a stop is requested."""
 
 
-def require_measurable(settings: Settings) -> None:
+def require_measurable(settings: Settings, options: ComparisonOptions) -> None:
     """Refuse settings that a comparison cannot follow, before anything is built.
 
     Raises:
         SettingsError: A setting does not suit a comparison, or the administrator does not allow its value.
     """
     require_allowed(settings)
-    require_comparable(settings)
+    require_comparable(settings, options.accelerator)
     require_weights(settings)
     for name in ("workspace", "publish_uri"):
         if is_bucket(value := getattr(settings, name)):
@@ -53,19 +54,12 @@ def require_measurable(settings: Settings) -> None:
             )
 
 
-def training_settings(settings: Settings) -> Settings:
-    """Return the settings of the trainings, with the step time of the simulated accelerator."""
-    accelerator = ACCELERATORS.get(settings.accelerator)
-    if accelerator is None:
-        return settings
-    return settings.model_copy(update={"simulated_step_ms": accelerator.step_ms(settings.batch_size)})
-
-
-def comparison_of(settings: Settings, built: Sequence[Mapping[str, str]]) -> Comparison:
+def comparison_of(settings: Settings, options: ComparisonOptions, built: Sequence[Mapping[str, str]]) -> Comparison:
     """Return what is compared on this machine.
 
     Args:
-        settings: Settings of the comparison.
+        settings: Settings of the trainings. A simulated accelerator sets the time of a step.
+        options: Options of the comparison.
         built: What `build_input` returned for each dataset that the contenders need.
 
     Raises:
@@ -82,8 +76,11 @@ def comparison_of(settings: Settings, built: Sequence[Mapping[str, str]]) -> Com
             f"some images of {settings.source_uri} can be copied, but not decoded, so the datasets of the comparison "
             "differ: set check=strict, which rejects these images everywhere"
         )
+    if accelerator := ACCELERATORS.get(options.accelerator):
+        settings = settings.model_copy(update={"simulated_step_ms": accelerator.step_ms(settings.batch_size)})
     return Comparison(
-        settings=training_settings(settings).model_dump(),
+        settings=settings.model_dump(),
+        options=options,
         datasets=datasets,
         source_root=built[0]["source_root"],
         host=host_facts(),
@@ -117,7 +114,7 @@ def _equal_comparisons(comparison: Comparison, run_id: str) -> Iterator[Path]:
     versions = {prepare: load(place_of(place)).version for prepare, place in comparison.datasets.items()}
     # Not the name of the host: each pod has another one.
     machine = {name: value for name, value in comparison.host.items() if name not in ("name", "system")}
-    decisive = [versions, comparison.settings, comparison.source_root, machine]
+    decisive = [versions, comparison.settings, comparison.options.model_dump(), comparison.source_root, machine]
     digest = hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=6).hexdigest()
     first = Path(str(run_folder(settings_from(dict(comparison.settings)), run_id))) / f"inputs-{digest}"
     yield first

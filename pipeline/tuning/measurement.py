@@ -15,6 +15,7 @@ from typing import Any
 
 from pipeline.errors import require_format
 from pipeline.storage import write_whole
+from pipeline.tuning.options import ComparisonOptions
 
 COMPARISON, MEASUREMENTS, MEASUREMENT, RESULT, PAGE = (
     "comparison.json",
@@ -23,7 +24,7 @@ COMPARISON, MEASUREMENTS, MEASUREMENT, RESULT, PAGE = (
     "result.json",
     "inputs.html",
 )
-COMPARISON_FORMAT = 1
+COMPARISON_FORMAT = 2
 """The format of all files of a comparison, which `comparison.json` states."""
 
 
@@ -33,6 +34,7 @@ class Comparison:
 
     settings: Mapping[str, Any]
     """Settings of the trainings."""
+    options: ComparisonOptions
     datasets: Mapping[str, str]
     """Place of the dataset for each setting `prepare`."""
     source_root: str
@@ -52,18 +54,6 @@ class Turn:
     round: int
     """From 0."""
     contender: str
-
-
-@dataclass(frozen=True)
-class Pace:
-    """A contender in front of steps of a fixed time."""
-
-    step_ms: float
-    """Mean time that a step waited in place of computing, by the clock: a process sleeps longer than it asks for."""
-    period_ms: float
-    """Mean time from one step to the next."""
-    wait_fraction: float
-    """Share of the time that the steps waited for data, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +79,6 @@ class Measurement:
     """Examples per second of the input alone, from the page cache."""
     step_alone_ms: float
     """Time of a step on one batch that is in memory."""
-    paces: Sequence[Pace]
     other_cores: float | None
     """Cores that other programs kept busy, in the training or beside the input alone, whichever is more."""
     disturbed: bool = False
@@ -106,15 +95,15 @@ class Failure:
     why: str
 
 
-def turns(contenders: Sequence[str], rounds: int) -> list[Turn]:
+def turns(options: ComparisonOptions) -> list[Turn]:
     """Return the order of all measurements: a b c, then c b a, and so on.
 
     A slow minute of the machine then meets each contender alike, and no contender always comes after the same one.
     """
     order = [
         (number, name)
-        for number in range(rounds)
-        for name in (contenders if number % 2 == 0 else list(reversed(contenders)))
+        for number in range(options.rounds)
+        for name in (options.names if number % 2 == 0 else reversed(options.names))
     ]
     return [Turn(place, number, name) for place, (number, name) in enumerate(order)]
 
@@ -126,7 +115,8 @@ def turn_folder(folder: Path, turn: Turn) -> Path:
 
 def save_comparison(folder: Path, comparison: Comparison) -> None:
     """Write what is compared."""
-    _save(folder / COMPARISON, {"format": COMPARISON_FORMAT, **asdict(comparison)})
+    content = {"format": COMPARISON_FORMAT, **asdict(comparison), "options": comparison.options.model_dump()}
+    _save(folder / COMPARISON, content)
 
 
 def load_comparison(folder: Path) -> Comparison:
@@ -137,7 +127,7 @@ def load_comparison(folder: Path) -> Comparison:
     content = json.loads((folder / COMPARISON).read_bytes())
     mend = f"remove {folder} and compare the inputs again"
     require_format(content.pop("format", None), COMPARISON_FORMAT, folder / COMPARISON, mend)
-    return Comparison(**content)
+    return Comparison(**{**content, "options": ComparisonOptions.model_validate(content["options"])})
 
 
 def save_measurement(folder: Path, measured: Measurement | Failure) -> None:
@@ -153,15 +143,14 @@ def load_measurement(folder: Path) -> Measurement | Failure | None:
         return None
     if "why" in content:
         return Failure(**content)
-    return Measurement(**{**content, "paces": [Pace(**each) for each in content["paces"]]})
+    return Measurement(**content)
 
 
 def describe_progress(folder: Path) -> str:
     """Return the verdict of a comparison, or how many of its measurements are complete."""
     if (folder / RESULT).exists():
         return str(json.loads((folder / RESULT).read_bytes())["verdict"])
-    settings = load_comparison(folder).settings
-    total = len(settings["contenders"].split(",")) * settings["rounds"]
+    total = len(turns(load_comparison(folder).options))
     done = sum(1 for _ in folder.glob(f"{MEASUREMENTS}/*/{MEASUREMENT}"))
     return f"{done} of {total} measurements of the comparison of inputs are complete."
 

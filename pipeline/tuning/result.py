@@ -1,16 +1,17 @@
 """The result of a comparison of inputs: the table, the ratios to the first contender, and what is worth changing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from pipeline.errors import BadInput
+from pipeline.evaluation.estimates import INTERVAL_PERCENT, Estimate
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, is_steady, mean_of, percent, spread, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, columns_of_gpus
@@ -19,56 +20,13 @@ from pipeline.tuning.measurement import (
     Comparison,
     Failure,
     Measurement,
-    Pace,
     load_measurement,
     turn_folder,
     turns,
 )
 
-T_975 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-"""The 97.5th percentile of Student's t distribution for 1 to 30 degrees of freedom."""
-NORMAL_975 = 1.96
-"""The same of the normal distribution, for more degrees of freedom."""
 MIN_GAIN = 1.05
 """An input is worth a change if the whole interval of its gain is above this."""
-ARTICLE_FILES_S, ARTICLE_SHARDS_S = 271.0, 215.0
-"""Mean epoch times of the article that started this: raw files, and TFRecord (Heartbeat, TensorFlow data pipelines,
-part 2; Stanford Cars, InceptionResNetV2 at 299 pixels, 10 epochs)."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over the rounds, with its 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        value, low, high = (three_digits(each) for each in (self.value, self.low, self.high))
-        return f"{value} ({low} to {high})"
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """The shortest step with which the accelerator computes MIN_UTILIZATION of the time, as mean over the rounds in ms.
-
-    None for raw files that are read one after another, because each step waits until its batch is made.
-    """
-
-    predicted_ms: float | None
-    """From the rate of the input alone."""
-    observed_ms: float | None
-    """Interpolated between steps of several times, in front of which the input was measured; None if the utilization
-    did not cross MIN_UTILIZATION between two of them in each round."""
-    error: float | None
-    """Predicted over observed, less 1, as mean over the rounds."""
-    largest_error: float
-    """Largest difference between predicted and observed time from one step to the next, over the observed time."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +63,6 @@ class Row:
     """How many simulated accelerators the input can feed from memory, by name."""
     cold_accelerators: Mapping[str, float]
     """The same from the disk."""
-    crossing: Crossing
     other_cores: float | None
     """Cores that other programs kept busy, as mean over the measurements."""
     disturbed: int
@@ -130,7 +87,11 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
-        return asdict(self)
+        content = asdict(self)
+        for row in content["rows"]:  # JSON has no named tuples.
+            row["examples_per_s"] = row["examples_per_s"]._asdict()
+            row["ratio"] = row["ratio"] and row["ratio"]._asdict()
+        return content
 
 
 @dataclass(frozen=True)
@@ -156,13 +117,11 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
     Raises:
         BadInput: If fewer than two contenders were measured.
     """
-    settings = comparison.settings
-    names = settings["contenders"].split(",")
-    order = turns(names, settings["rounds"])
-    found = [(turn, load_measurement(turn_folder(folder, turn))) for turn in order]
+    settings, options = comparison.settings, comparison.options
+    found = [(turn, load_measurement(turn_folder(folder, turn))) for turn in turns(options)]
     failures = {each.contender: each for _, each in found if isinstance(each, Failure)}
     measured = []
-    for name in names:
+    for name in options.names:
         own = [(turn, each) for turn, each in found if isinstance(each, Measurement) and each.contender == name]
         if own and name not in failures:
             measured.append(
@@ -171,7 +130,7 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
     if len(measured) < 2:
         reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
         raise BadInput(f"fewer than two contenders could be measured ({reasons}): set other contenders")
-    rows = [_row(each, measured[0], settings["batch_size"]) for each in measured]
+    rows = [_row(each, measured[0]) for each in measured]
     return Result(
         verdict=verdict(rows, bool(settings["simulated_step_ms"])),
         rows=rows,
@@ -179,8 +138,8 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
         step_alone_ms=float(np.median([one.step_alone_ms for each in measured for one in each.measurements])),
         batch_size=settings["batch_size"],
         epochs=settings["epochs"],
-        rounds=settings["rounds"],
-        notes=notes(rows, settings),
+        rounds=options.rounds,
+        notes=notes(rows, options.rounds, settings),
     )
 
 
@@ -207,7 +166,7 @@ def steady_ms(batches: pandas.DataFrame) -> NDArray[np.float64]:
     return times[steady] if steady.any() else times[later]
 
 
-def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
+def _row(each: _Measured, first: _Measured) -> Row:
     one = each.measurements
     later = [seconds for measurement in one for seconds in _later(measurement.epoch_s)]
     waits = [seconds for measurement in one for seconds in _later(measurement.epoch_wait_s)]
@@ -217,7 +176,7 @@ def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
         name=each.contender.name,
         title=each.contender.title,
         first_epoch_s=float(np.mean([measurement.epoch_s[0] for measurement in one])),
-        cached_fraction=_largest([measurement.cached_fraction for measurement in one]),
+        cached_fraction=_if_all_known(max, [measurement.cached_fraction for measurement in one]),
         epoch_s=_spread(later),
         step_ms=_spread(each.steps_ms),
         examples_per_s=geometric_mean(each.rates()),
@@ -226,12 +185,11 @@ def _row(each: _Measured, first: _Measured, batch_size: int) -> Row:
         cpu_pct=each.cpu_pct,
         gpu_pct=each.gpu_pct,
         ratio=None if each is first else ratio(each.rates(), first.rates()),
-        kept_fraction=_smallest([measurement.kept_fraction for measurement in one]),
+        kept_fraction=_if_all_known(min, [measurement.kept_fraction for measurement in one]),
         cold_per_s=cold,
         warm_per_s=warm,
         accelerators={name: warm / accelerator.per_s for name, accelerator in ACCELERATORS.items()},
         cold_accelerators={name: cold / accelerator.per_s for name, accelerator in ACCELERATORS.items()},
-        crossing=crossing(each.contender, one, batch_size),
         other_cores=_mean([measurement.other_cores for measurement in one]),
         disturbed=sum(measurement.disturbed for measurement in one),
         repeated=sum(measurement.repeated for measurement in one),
@@ -249,47 +207,12 @@ def ratio(rates: NDArray[np.float64], base: NDArray[np.float64]) -> Estimate:
 def geometric_mean(values: NDArray[np.float64]) -> Estimate:
     """Return the geometric mean of one value for each round, with its 95% interval.
 
-    The interval is that of Student's t for the mean of the logarithms. It has no end if there is only one round.
+    The interval is that of Student's t for the mean of the logarithms.
     """
     logs, count = np.log(values), len(values)
-    mean = float(np.exp(logs.mean()))
-    if count < 2:
-        return Estimate(mean, 0.0, float("inf"))
-    factor = T_975[count - 2] if count - 1 <= len(T_975) else NORMAL_975
-    margin = factor * logs.std(ddof=1) / count**0.5
-    return Estimate(mean, float(np.exp(logs.mean() - margin)), float(np.exp(logs.mean() + margin)))
-
-
-def crossing(contender: Contender, measurements: Sequence[Measurement], batch_size: int) -> Crossing:
-    """Return the shortest step with which the accelerator computes MIN_UTILIZATION of the time.
-
-    Each round has a prediction and an observation of its own, because a slow minute of the machine changes both.
-    """
-    overlaps = contender.parallel  # Without prefetched batches, a batch is made while the accelerator waits.
-    period_errors, crossings = [], []
-    for measurement in measurements:
-        making_ms = 1000 * batch_size / measurement.warm_per_s
-        for pace in measurement.paces:
-            period_ms = max(making_ms, pace.step_ms) if overlaps else making_ms + pace.step_ms
-            period_errors.append(abs(period_ms - pace.period_ms) / pace.period_ms)
-        crossings.append((MIN_UTILIZATION * making_ms, _observed_crossing(measurement.paces)))
-    if not overlaps:
-        return Crossing(None, None, None, max(period_errors))
-    predicted = float(np.mean([ms for ms, _ in crossings]))
-    pairs = [(ms, seen) for ms, seen in crossings if seen is not None]
-    if len(pairs) < len(crossings):
-        return Crossing(predicted, None, None, max(period_errors))
-    error = float(np.mean([ms / seen - 1 for ms, seen in pairs]))
-    return Crossing(predicted, float(np.mean([seen for _, seen in pairs])), error, max(period_errors))
-
-
-def _observed_crossing(paces: Sequence[Pace]) -> float | None:
-    """Return the step time at which the utilization rises to MIN_UTILIZATION, interpolated between two paces."""
-    points = sorted((pace.step_ms, 1 - pace.wait_fraction) for pace in paces)
-    for (low_ms, low), (high_ms, high) in pairwise(points):
-        if low < MIN_UTILIZATION <= high:
-            return low_ms + (high_ms - low_ms) * (MIN_UTILIZATION - low) / (high - low)
-    return None
+    mean = logs.mean()
+    margin = stdtrit(count - 1, 0.5 + INTERVAL_PERCENT / 200) * logs.std(ddof=1) / count**0.5
+    return Estimate(*np.exp([mean, mean - margin, mean + margin]).tolist())
 
 
 def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
@@ -302,8 +225,8 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
         likely = max(open_rows, key=lambda row: row.examples_per_s.value)
         return (
             f"Not decided: with the {step}, {likely.title} may be faster than {first.title}, with a ratio of "
-            f"{likely.ratio} in images per second, but the interval is too wide to be sure. Set more rounds, and stop "
-            "other programs on the machine."
+            f"{estimate_text(likely.ratio)} in images per second, but the interval is too wide to be sure. Set more "
+            "rounds, and stop other programs on the machine."
         )
     if not gains:
         return (
@@ -323,11 +246,11 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
     )
 
 
-def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
+def notes(rows: Sequence[Row], rounds: int, settings: Mapping[str, Any]) -> list[str]:
     """Return what a reader must know to trust the table."""
     sentences = [
         "Contenders took turns in alternating order (a b c, then c b a), so that a slow minute of the machine meets "
-        f"all of them. All intervals are 95% intervals over {settings['rounds']} rounds.",
+        f"all of them. All intervals are 95% intervals over {rounds} rounds.",
         "Raw files are read in a different random order than shards, and TensorFlow chooses their crops. Number of "
         "examples, image size, batch size, kind of crop, flips, model and initial weights are the same for all.",
         "Raw files are decoded whole, then cropped and resized. From shards, only the crop is decoded, at the smallest "
@@ -336,7 +259,7 @@ def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
     ]
     if settings["epochs"] == 1:
         sentences.append("There is one epoch, so all rates are those of the first epoch, which reads from the disk.")
-    kept = _largest([row.cached_fraction for row in rows])
+    kept = _if_all_known(max, [row.cached_fraction for row in rows])
     if kept is None:
         sentences.append(
             "How much of the files stayed in the page cache before a first epoch could not be checked, because some "
@@ -369,6 +292,14 @@ def notes(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
+def estimate_text(estimate: Estimate | None) -> str:
+    """Return an estimate with its interval, or 1 for the ratio of the first contender, which has none."""
+    if estimate is None:
+        return "1"
+    value, low, high = map(three_digits, estimate)
+    return f"{value} ({low} to {high})"
+
+
 def feeds(rows: Sequence[Row]) -> str:
     """Say how many accelerators each input can feed from this host."""
     accelerator = ACCELERATORS["h100"].title
@@ -398,14 +329,13 @@ def format_result(result: Mapping[str, Any]) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    of = Estimate(**row["ratio"]) if row["ratio"] else None
     return (
         row["title"],
         f"{three_digits(row['first_epoch_s'])} s",
         f"{three_digits(row['epoch_s']['mean'])} s",
         three_digits(row["examples_per_s"]["value"]),
         percent(row["wait_fraction"]),
-        str(of) if of else "1",
+        estimate_text(Estimate(**row["ratio"]) if row["ratio"] else None),
         *(f"{row['accelerators'][name]:.2g}" for name in ("h100", "a100")),
     )
 
@@ -421,16 +351,10 @@ def _spread(values: Any) -> Spread:
     return found
 
 
-def _largest(values: Sequence[float | None]) -> float | None:
-    """Return the largest value; None if one is not known."""
+def _if_all_known(function: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
+    """Return a function of the values; None if one is not known."""
     known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None
-
-
-def _smallest(values: Sequence[float | None]) -> float | None:
-    """Return the smallest value; None if one is not known."""
-    known = [value for value in values if value is not None]
-    return min(known) if len(known) == len(values) else None
+    return function(known) if len(known) == len(values) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -40,9 +40,8 @@ def test_an_approval_covers_only_the_question_that_was_read(settings: Settings):
     with pytest.raises(GateError, match=f"differ from those of version {other}.*trigger this DAG again"):
         resume(plan, settings, sentences, "Approve")
     assert [answers(plan)(each) for each in sentences] == [True]
-    assert (
-        len(questions_about(plan, settings)) == 1
-    )  # the question about the other version, which the person has not read
+    # The question about the other version, which the person has not read.
+    assert len(questions_about(plan, settings)) == 1
 
 
 def test_the_error_of_a_rejection_contains_the_question(settings: Settings):

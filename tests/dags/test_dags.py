@@ -10,7 +10,6 @@ import pytest
 from dags.form import (
     form,
     settings_of_all,
-    settings_of_comparison,
     settings_of_dataset,
     settings_of_tables,
     settings_of_tabular_dataset,
@@ -18,6 +17,7 @@ from dags.form import (
 )
 from pipeline.config import OnlyFor, Settings, declared, settings_from, settings_of_command_line
 from pipeline.example_kinds import TABLE
+from pipeline.tuning.options import ComparisonOptions
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
 
@@ -65,10 +65,8 @@ def test_the_environment_decides_where_training_runs(
 def test_every_setting_is_in_its_forms():
     of_tables = {name for name, only in declared(OnlyFor).items() if only.kind == TABLE}
     settings = set(Settings.model_fields) - {"dataset", "example_kind"} - of_tables
-    of_comparison = {"contenders", "rounds", "measure_seconds", "accelerator"}
-    assert set(settings_of_all()) == settings - {"window"} - of_comparison
-    assert set(settings_of_comparison()) == settings - {"window"}
-    assert set(settings_of_dataset()) | set(settings_of_training()) == settings - of_comparison
+    assert set(settings_of_all()) == settings - {"window"}
+    assert set(settings_of_dataset()) | set(settings_of_training()) == settings
     assert of_tables <= set(settings_of_tabular_dataset()) < set(settings_of_tables())
     assert set(settings_of_tabular_dataset()).isdisjoint({"model", "epochs", "window", "prepare", "source_kind"})
     assert set(settings_of_tables()).isdisjoint({"image_size", "check", "path_column", "flip"})
@@ -78,6 +76,13 @@ def test_every_setting_is_in_its_forms():
     assert set(settings_of_dataset()).isdisjoint({"model", "epochs", "weights", "sample_hz", "window", "seed"})
     of_dataset = {"source_uri", "check", "on_drift", "num_shards", "data_date", "split_seed"}
     assert set(settings_of_training()).isdisjoint(of_dataset)
+
+
+def test_only_the_form_of_a_comparison_has_its_options(dags: dict[str, Any]):
+    options = ComparisonOptions.model_fields.keys()
+    assert {dag_id for dag_id in ALL if options & set(dags[dag_id].params)} == {"input_comparison"}
+    form = dags["input_comparison"].params
+    assert {name: form[name] for name in options} == ComparisonOptions().model_dump()
 
 
 @pytest.mark.parametrize("dag_id", ALL)

@@ -16,6 +16,7 @@ import pytest
 
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
+from pipeline.runs.files import RUN_FORMAT
 from pipeline.storage import place_of
 from pipeline.watch.summary import GONE, READERS, UNANSWERED, Summaries, Summary, Training, summary
 from tests.fake_gcs import FakeGcs, Fault
@@ -70,7 +71,7 @@ def test_a_complete_training_is_read_again_only_if_its_result_changes(training: 
     shutil.rmtree(training / "record")
     (training / "run.json").unlink()
     assert summary(Training(training, is_over=True)) == before
-    (training / "run.json").write_text('{"format": 1, "settings": {"model": "another"}}')
+    (training / "run.json").write_text(json.dumps({"format": RUN_FORMAT, "settings": {"model": "another"}}))
     os.utime(training / "result.json", (2e9, 2e9))
     assert summary(Training(training, is_over=True)).model == "another"
     (training / "run.json").unlink()
@@ -140,7 +141,7 @@ def test_a_training_without_steps_is_starting(training: Path) -> None:
     [
         ("run.json", "{", "it cannot be read: run.json is not valid JSON"),
         ("run.json", "[1]", "it cannot be read"),
-        ("run.json", '{"format": 1, "settings": 7}', "it cannot be read"),
+        ("run.json", json.dumps({"format": RUN_FORMAT, "settings": 7}), "it cannot be read"),
         ("run.json", '{"settings": {}}', "it cannot be read"),
         ("best.json", '{"a": 1}', "it cannot be read"),
     ],
@@ -170,7 +171,7 @@ def test_a_training_of_another_version_is_read_once(gcs: FakeGcs, ended_as: str)
 
 def test_invalid_values_are_left_out_of_a_summary(training: Path) -> None:
     settings = {"epochs": 8, "model": "\ud800" + 400 * "m", "dataset_name": MARKUP}
-    about = {"format": 1, "settings": settings, "steps_per_epoch": 60}
+    about = {"format": RUN_FORMAT, "settings": settings, "steps_per_epoch": 60}
     (training / "run.json").write_text(json.dumps(about))
     (training / "result.json").write_text('{"metrics": {"val_accuracy": NaN}, "limit": 3, "wait_fraction": "much"}')
     found = summary(Training(training, is_over=True))
@@ -426,7 +427,9 @@ def test_a_comparison_of_another_version_shows_what_to_do(client: Client, runs: 
     assert f"older version of Tenfold: remove {folder} and compare" in answer.json()["status"]["words"]
 
 
-@pytest.mark.parametrize("content", ['{"format": 0}', '{"format": 1, "settings": {"epochs": "many"}}'])
+@pytest.mark.parametrize(
+    "content", ['{"format": 0}', json.dumps({"format": RUN_FORMAT, "settings": {"epochs": "many"}})]
+)
 def test_a_training_that_cannot_be_read_keeps_its_links(
     client: Client, runs: None, training: Path, content: str
 ) -> None:
@@ -707,8 +710,8 @@ def test_the_page_of_a_run_preloads_its_first_request(client: Client, runs: None
 
 
 INVALID = [
-    '{"format": 1, "settings": {"model": "\\ud800"}}',
-    '{"format": 1, "settings": {"epochs": NaN}}',
+    json.dumps({"format": RUN_FORMAT, "settings": {"model": "\ud800"}}),
+    json.dumps({"format": RUN_FORMAT, "settings": {"epochs": float("nan")}}),
     "[]",
     "{",
     "{}",

@@ -22,6 +22,7 @@ from pipeline.monitor.row import Row as Recorded
 from pipeline.report import compare, compare_runs, evaluation_section, report_run, write_report
 from pipeline.report.compare import Row
 from pipeline.report.evaluation_section import MAX_CLASSES, MAX_COLUMNS
+from pipeline.runs.files import RUN_FORMAT
 from pipeline.stages.build import build
 from tests.report.rich import rich_run
 from tests.report.test_report import EVIL, Page, describe
@@ -159,10 +160,9 @@ def test_the_values_of_the_most_wrong_rows_are_read_from_the_shards(tmp_path: Pa
     predictions = RegressionPredictions.of_batch(labels, labels + np.arange(count))
     run = tmp_path / "run"
     describe(run)
-    described = {"format": 1, "run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
-    (run / "run.json").write_text(
-        json.dumps({**described, "folder": str(run), "host": {}, "software": {}, "steps_per_epoch": 1})
-    )
+    described = {"run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
+    described |= {"format": RUN_FORMAT, "folder": str(run), "host": {}, "software": {}, "steps_per_epoch": 1}
+    (run / "run.json").write_text(json.dumps(described))
     save(run, predictions, evaluation_of(predictions, (), seed=0))
     number = int(labels[-1])
     expected = (

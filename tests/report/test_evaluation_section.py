@@ -13,6 +13,7 @@ from pipeline.report import evaluation_section as section
 from pipeline.report import report_run, write_report
 from pipeline.report.components import thumbnail, whole
 from pipeline.report.evaluation_section import MAX_CLASSES, MAX_PAIRS
+from pipeline.runs.files import RUN_FORMAT
 from tests.published import publish_case
 from tests.report.evaluated import ROWS, evaluated, predictions
 from tests.report.test_report import EVIL, Page, describe, jpeg
@@ -119,10 +120,9 @@ def test_the_most_confident_mistakes_are_read_from_the_shards(tmp_path: Path):
     held_back = dataset.splits["validation"].examples
     evaluated(run, ["a", "b", "c"], [(0, 1, 0.9 - n / 100) for n in range(held_back)])
     settings = {"source_uri": "x"}
-    described = {"format": 1, "run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
-    (run / "run.json").write_text(
-        json.dumps({**described, "folder": str(run), "host": {}, "software": {}, "steps_per_epoch": 1})
-    )
+    described = {"run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
+    described |= {"format": RUN_FORMAT, "folder": str(run), "host": {}, "software": {}, "steps_per_epoch": 1}
+    (run / "run.json").write_text(json.dumps(described))
     page = Page(report_run(run))
     wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "predicted as" in attributes["alt"]]
     images = images_at(folder, dataset, "validation", range(held_back))

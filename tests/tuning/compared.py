@@ -12,12 +12,12 @@ from pipeline.tuning.measurement import (
     Comparison,
     Failure,
     Measurement,
-    Pace,
     save_comparison,
     save_measurement,
     turn_folder,
     turns,
 )
+from pipeline.tuning.options import ComparisonOptions
 
 MAKING_MS = {"files": 80.0, "files_parallel": 40.0, "shards": 40.0, "resized": 16.0, "pixels": 8.0, "cached": 5.0}
 """Time in which each input makes a batch."""
@@ -27,10 +27,11 @@ BATCH = 32
 
 def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, steps: int = STEPS, **values: object) -> Path:
     """Write a comparison of two rounds and more, in which each step of the model takes `step_ms`. Returns `folder`."""
+    options = ComparisonOptions(**{name: values.pop(name) for name in ("contenders", "rounds") if name in values})
     settings = settings_from({"dataset_name": "flowers", "batch_size": BATCH, "epochs": 3, **values})
-    save_comparison(folder, Comparison(settings.model_dump(), {"keep": "/data"}, "/images", {"cores": 2}, 0.0))
+    save_comparison(folder, Comparison(settings.model_dump(), options, {"keep": "/data"}, "/images", {"cores": 2}, 0.0))
     random = np.random.default_rng(0)
-    for turn in turns(settings.contenders.split(","), settings.rounds):
+    for turn in turns(options):
         own = turn_folder(folder, turn)
         making = MAKING_MS[turn.contender] * (1 + noise * random.normal())
         overlaps = CONTENDERS[turn.contender].parallel
@@ -38,11 +39,6 @@ def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, steps: in
         wait = period - step_ms
         _record(own, period, wait, settings.epochs, steps)
         epoch_s = steps * period / 1000
-        paces = []
-        for factor in (0.5, 0.8, 1.0, 1.25, 2.0):
-            paced = factor * making
-            paced_period = max(making, paced) if overlaps else making + paced
-            paces.append(Pace(paced, paced_period, (paced_period - paced) / paced_period))
         measured = Measurement(
             contender=turn.contender,
             round=turn.round,
@@ -54,7 +50,6 @@ def compared(folder: Path, step_ms: float = 10.0, noise: float = 0.02, steps: in
             cold_per_s=500 * BATCH / making,
             warm_per_s=1000 * BATCH / making,
             step_alone_ms=step_ms,
-            paces=paces,
             other_cores=0.1,
         )
         save_measurement(own, measured)

@@ -10,7 +10,7 @@ from pipeline.example_kinds import TABLE
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
-from pipeline.tuning.advice import with_advice
+from pipeline.tuning.advice import ADVICE, with_advice
 
 OF_TENSORFLOW = ("py_function", "numpy_function", "mixed_bfloat")
 GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
@@ -95,3 +95,12 @@ def test_advice_depends_on_how_the_dataset_was_prepared():
 def test_each_limit_has_its_advice():
     verdict = Verdict((Limit.DECODING, Limit.OTHER_PROGRAMS), "It is so.", Load())
     assert re.search("prepare=resize.*; or stop the other programs", with_advice(verdict, settings_from({}), {}))
+
+
+def test_every_limit_has_changes_of_which_the_last_one_has_no_condition():
+    assert list(ADVICE) == list(Limit)
+    assert not any(changes[-1].conditions for changes in ADVICE.values())
+
+
+def test_no_advice_promises_a_factor_that_nobody_measured():
+    assert not any(re.search(r"\btimes\b|\d ?x\b", each.text) for changes in ADVICE.values() for each in changes)

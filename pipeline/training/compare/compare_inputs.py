@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import Settings, settings_from
+from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, Preempted, SourceError, TenfoldError
 from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
@@ -71,13 +71,10 @@ def _measure_all(folder: Path, stop: threading.Event) -> None:
         from pipeline.training.compare.contest import Contest
 
     comparison = load_comparison(folder)
-    settings = settings_from(dict(comparison.settings))
-    folders = {prepare: Path(place) for prepare, place in comparison.datasets.items()}
-    contest = Contest(settings, folders, comparison.source_root, stop.is_set)
-    contenders = settings.contenders.split(",")
-    order = turns(contenders, settings.rounds)
+    contest = Contest(comparison, stop.is_set)
+    contenders, order = comparison.options.names, turns(comparison.options)
     # Before the first measurement: decoded images of an earlier one may still take memory in this process.
-    failures = {name: why for name in contenders if (why := why_not(name, comparison, settings))}
+    failures = {name: why for name in contenders if (why := why_not(name, comparison))}
     _require_two(contenders, failures)
     with progress("measure", len(order), "measurements") as advance:
         for turn in order:
@@ -106,11 +103,12 @@ def _require_two(contenders: Sequence[str], failures: Mapping[str, Failure]) -> 
         raise BadInput(f"fewer than two contenders can be measured ({reasons}): set other contenders")
 
 
-def why_not(contender: str, comparison: Comparison, settings: Settings) -> Failure | None:
+def why_not(contender: str, comparison: Comparison) -> Failure | None:
     """Return why a contender cannot take part; None if it can."""
     from pipeline.input.cache import GIGABYTE, cached_bytes, usable_memory
     from pipeline.input.options import batch_options
 
+    settings = settings_from(dict(comparison.settings))
     dataset = load(Path(comparison.datasets[CONTENDERS[contender].prepare]))
     if CONTENDERS[contender].reads_files:
         if dataset.records.multi_label:

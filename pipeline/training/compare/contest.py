@@ -4,7 +4,7 @@ import gc
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config import Settings
+from pipeline.config import settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import Preempted
@@ -33,15 +33,10 @@ from pipeline.training.step.optimizer import build_optimizer
 from pipeline.training.step.phases import build_steps
 from pipeline.training.step.strategy import on_devices, open_strategy, share_of_device
 from pipeline.tuning.contenders import Contender
-from pipeline.tuning.measurement import Measurement, Pace
+from pipeline.tuning.measurement import Comparison, Measurement
 
-STEP_SHARE, PACE_SHARE = 0.5, 0.75
-"""The step alone, and each pace, are measured for these shares of `measure_seconds`."""
-PACES = (0.5, 0.8, 1.0, 1.25, 2.0)
-"""Step times of the simulated accelerator, as multiples of the time in which the input makes a batch. The utilization
-crosses 90% between two of the first four, also if the machine became a little slower or faster."""
-MIN_PACED_STEPS, MAX_PACED_S = 12, 20.0
-"""Each step time is measured for at least MIN_PACED_STEPS steps, but no longer than MAX_PACED_S seconds."""
+STEP_SHARE = 0.5
+"""The step alone is measured for this share of `measure_seconds`."""
 ALONE = "alone"
 """Folder of the record beside the inputs without a model, in the folder of a measurement."""
 MANY_EPOCHS = 1_000_000
@@ -72,30 +67,25 @@ class Alone:
     warm_per_s: float
     kept_fraction: float | None
     """Share of the files in the page cache after the epochs from memory: less than 1 if they do not fit."""
-    paces: Sequence[Pace]
 
 
 class Contest:
     """The model and its steps, which are traced once and then serve every contender.
 
     Args:
-        settings: Settings of the trainings.
-        folders: Folders of the datasets by the setting `prepare`.
-        source_root: Folder that the keys of the raw images are relative to.
+        comparison: What is compared.
         should_stop: Returns whether a stop is requested.
 
     Raises:
         BadInput: If the settings do not fit the model or the devices.
     """
 
-    def __init__(
-        self, settings: Settings, folders: Mapping[str, Path], source_root: str, should_stop: Callable[[], bool]
-    ) -> None:
-        self._settings, self._folders, self._source_root = settings, folders, source_root
-        self._should_stop = should_stop
+    def __init__(self, comparison: Comparison, should_stop: Callable[[], bool]) -> None:
+        self._comparison, self._should_stop = comparison, should_stop
+        self._settings = settings = settings_from(dict(comparison.settings))
         self._raw: RawFiles | None = None
         self._strategy = open_strategy(None)
-        dataset = datasets.load(next(iter(folders.values())))
+        dataset = datasets.load(Path(next(iter(comparison.datasets.values()))))
         steps = steps_per_epoch(dataset, settings.batch_size, 1)
         require_divisible(settings, share_of_device(settings.batch_size, self._strategy))
         keras.utils.set_random_seed(settings.seed)
@@ -117,7 +107,7 @@ class Contest:
 
     def folder_of(self, contender: Contender) -> Path:
         """Return the folder of the dataset that a contender needs."""
-        return self._folders[contender.prepare]
+        return Path(self._comparison.datasets[contender.prepare])
 
     def input_of(self, contender: Contender) -> Input:
         """Return a contender that can be read.
@@ -185,7 +175,6 @@ class Contest:
             cold_per_s=alone.cold_per_s,
             warm_per_s=alone.warm_per_s,
             step_alone_ms=step_alone_ms,
-            paces=alone.paces,
             other_cores=other_cores,
             disturbed=any((each.other_cores or 0.0) > OTHERS * (each.cores or 1.0) for each in loads),
             repeated=repeated,
@@ -222,28 +211,25 @@ class Contest:
         stop = tf.constant(0.0)
         self._steps.train(images, labels, weights, mirrored, stop).numpy()
         times: list[float] = []
-        while sum(times) < STEP_SHARE * self._settings.measure_seconds or len(times) < 5:
+        while sum(times) < STEP_SHARE * self._comparison.options.measure_seconds or len(times) < 5:
             begin = time.perf_counter()
             self._steps.train(images, labels, weights, mirrored, stop).numpy()
             times.append(time.perf_counter() - begin)
         return 1000 * float(np.median(times))
 
     def _alone(self, source: Input) -> Alone:
-        """Measure an input without a model: its first epoch from the disk, later ones, and each pace."""
+        """Measure an input without a model: its first epoch from the disk, and later ones."""
         self._forget(source)
         with closing(source.batches(MANY_EPOCHS)) as batches:
             cold_s = self._epoch_s(batches, source.steps)
             warm_s: list[float] = []
-            while sum(warm_s) < self._settings.measure_seconds:
+            while sum(warm_s) < self._comparison.options.measure_seconds:
                 warm_s.append(self._epoch_s(batches, source.steps))
             kept = cached_fraction(source.paths)
-            period_s = sum(warm_s) / len(warm_s) / source.steps
-            paces = [self._pace(batches, factor * period_s) for factor in PACES]
         return Alone(
             cold_per_s=source.examples / cold_s,
             warm_per_s=source.examples * len(warm_s) / sum(warm_s),
             kept_fraction=kept,
-            paces=paces,
         )
 
     def _epoch_s(self, batches: Batches, steps: int) -> float:
@@ -252,26 +238,6 @@ class Contest:
             self._require_no_stop()
             next(batches)
         return time.perf_counter() - begin
-
-    def _pace(self, batches: Batches, step_s: float) -> Pace:
-        """Measure an input in front of steps that only wait."""
-        # Batches that are ready at the start are not counted.
-        for _ in range(self._settings.prefetch_batches + 2):
-            next(batches)
-            time.sleep(step_s)
-        min_s = PACE_SHARE * self._settings.measure_seconds
-        steps, waited_s, slept_s = 0, 0.0, 0.0
-        while (total_s := waited_s + slept_s) < min_s or steps < MIN_PACED_STEPS:
-            if steps and total_s > MAX_PACED_S:
-                break
-            self._require_no_stop()
-            begin = time.perf_counter()
-            next(batches)
-            waited = time.perf_counter()
-            time.sleep(step_s)
-            waited_s, slept_s = waited_s + waited - begin, slept_s + time.perf_counter() - waited
-            steps += 1
-        return Pace(1000 * slept_s / steps, 1000 * total_s / steps, waited_s / total_s)
 
     def _forget(self, source: Input) -> float | None:
         """Empty the page cache of the files of a contender, and return the share that the kernel kept, if it tells."""
@@ -284,7 +250,7 @@ class Contest:
 
     def _raw_files(self, folder: Path, dataset: Dataset) -> RawFiles:
         if self._raw is None:
-            self._raw = raw_files_of(folder, dataset, self._source_root)
+            self._raw = raw_files_of(folder, dataset, self._comparison.source_root)
         return self._raw
 
     def _on_devices(self, batches: tf.data.Dataset) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.dataset.manifest import load
 from pipeline.system.process import environment_of_tensorflow
+from pipeline.tuning.contenders import CONTENDERS
 from pipeline.tuning.measurement import Failure, save_measurement
 from tests.conftest import MakeImages
 from tests.waiting import until
@@ -19,14 +20,14 @@ from tests.waiting import until
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
-def command(source: Path, workspace: Path, *settings: str) -> list[str]:
+def command(source: Path, workspace: Path, *settings: str, contenders: str = ",".join(CONTENDERS)) -> list[str]:
     given = [
-        *(f"source_uri={source}", f"workspace={workspace}", "epochs=2", "rounds=2", "image_size=32", "batch_size=8"),
-        "measure_seconds=0.1",
+        *(f"source_uri={source}", f"workspace={workspace}", "epochs=2", "image_size=32", "batch_size=8"),
         *settings,
     ]
     sets = [part for setting in given for part in ("--set", setting)]
-    return [sys.executable, "-m", "pipeline", "compare-inputs", *sets, "--json"]
+    options = ["--contenders", contenders, "--rounds", "2", "--measure-seconds", "0.1"]
+    return [sys.executable, "-m", "pipeline", "compare-inputs", *sets, *options, "--json"]
 
 
 def run(arguments: Sequence[str]) -> tuple[dict, str]:
@@ -60,7 +61,7 @@ def test_every_contender_trains_on_the_same_examples(source: Path, tmp_path: Pat
 
 
 def test_a_stopped_comparison_keeps_what_is_measured(source: Path, tmp_path: Path):
-    arguments = command(source, tmp_path / "workspace", "contenders=files,shards", "simulated_step_ms=5")
+    arguments = command(source, tmp_path / "workspace", "simulated_step_ms=5", contenders="files,shards")
     with subprocess.Popen(arguments, env=environment_of_tensorflow(), stderr=subprocess.PIPE, text=True) as process:
         pattern = "runs/manual/inputs-*/measurements/*/measurement.json"
         until(lambda: list((tmp_path / "workspace").glob(pattern)) or process.poll() is not None, 600)
@@ -82,14 +83,14 @@ def test_images_that_tensorflow_cannot_read_leave_only_raw_files_out(source: Pat
 
     for number in range(10):
         Image.new("RGB", (40, 30), (20 * number, 0, 0)).save(source / "cats" / f"odd-{number}.tiff")
-    result, _ = run(command(source, tmp_path / "workspace", "contenders=files,shards,resized"))
+    result, _ = run(command(source, tmp_path / "workspace", contenders="files,shards,resized"))
     assert [each["contender"] for each in result["left_out"]] == ["files"]
     assert "TensorFlow cannot read a raw image" in result["left_out"][0]["why"]
     assert [row["name"] for row in result["rows"]] == ["shards", "resized"]
 
 
 def test_a_failure_is_tried_again_and_a_complete_comparison_only_on_request(source: Path, tmp_path: Path):
-    arguments = command(source, tmp_path / "workspace", "contenders=files,shards")
+    arguments = command(source, tmp_path / "workspace", contenders="files,shards")
     first, _ = run(arguments)
     folder = Path(first["comparison"])
     failed = sorted(folder.glob("measurements/*-files"))
@@ -106,7 +107,7 @@ def test_a_comparison_that_only_one_contender_can_take_part_in_is_refused(source
     rows = [f"{path.relative_to(source)},{path.parent.name}|all" for path in source.glob("*/*")]
     listing = source / "list.csv"
     listing.write_text("\n".join(["path,label", *rows]))
-    arguments = command(listing, tmp_path / "workspace", "contenders=files,shards")
+    arguments = command(listing, tmp_path / "workspace", contenders="files,shards")
     done = subprocess.run(arguments, env=environment_of_tensorflow(), capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "fewer than two contenders can be measured (raw files: the images have several labels" in done.stderr
