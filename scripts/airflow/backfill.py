@@ -1,27 +1,20 @@
-"""Start a backfill, show it date by date, and return its outcome."""
+"""A backfill: start it, find its runs, and cancel it."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 
 import httpx
 
 from scripts.airflow.client import ACTIVE, FINISHED, Client, Json
 from scripts.airflow.dates import Backfill
-from scripts.airflow.errors import Interrupted, Refused
-from scripts.airflow.follow import GIVE_UP_LIMIT_S, give_up
+from scripts.airflow.errors import Refused
+from scripts.airflow.follow import Job
 from scripts.airflow.patience import BUSY
-from scripts.airflow.progress import Display, Stage, say
-from scripts.airflow.remote import Running
-from scripts.airflow.signals import Signals
-from scripts.airflow.times import time_of
-from scripts.airflow.watch import POLL_S, RunStatus, naming, starting, watch
+from scripts.airflow.progress import Stage, say, time_of
 
-_LAST_LOOKS = 4
-"""After a cancellation, runs are listed this many times, because a scheduler may still start one."""
-_RANGE = ("from_date", "to_date")
 _BUSY: Mapping[int, str] = {**BUSY, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -43,100 +36,91 @@ class Outcome:
         return [run for run in self.runs if run["state"] == "failed"]
 
 
-def run_backfill(airflow: Running, client: Client, request: Backfill, display: Display, signals: Signals) -> Outcome:
-    """Start a backfill, or find it under way, and show it until all its runs have ended.
+class Dates(Job):
+    """The runs of a backfill. Airflow does not say which runs belong to a backfill: it queues them after its start."""
 
-    Raises:
-        Refused: If another backfill is under way.
-    """
-    what = f"the backfill of {client.dag_id} from {request.first} to {request.last}"
-    with naming(airflow, what, f"/dags/{client.dag_id}/backfills"):
-        return _run(airflow, client, request, display, signals)
+    def __init__(self, client: Client, request: Backfill) -> None:
+        what = f"the backfill of {client.dag_id} from {request.first} to {request.last}"
+        super().__init__(client, what, f"/dags/{client.dag_id}/backfills")
+        self._request = request
+        self._since = _NEVER
 
-
-def _run(airflow: Running, client: Client, request: Backfill, display: Display, signals: Signals) -> Outcome:
-    try:
-        backfill = _start(client, request)
-        since = _created_at(backfill)
-        watch(airflow, lambda: _status(_outcome(client, request, since).runs), display, signals)
-    except Interrupted:
-        _cancel(client, request)
-        raise
-    # Airflow closes finished backfills only twice a minute, and refuses another one until then.
-    client.close_backfill(backfill["id"])
-    return _outcome(client, request, since)
-
-
-def _start(client: Client, request: Backfill) -> Json:
-    with starting(f"the backfill of {client.dag_id}"):
+    def start(self) -> None:
+        """Start it, or find it under way. Raises Refused if another backfill is under way."""
         # If an answer is lost, the backfill may have been created anyway. So each try looks for it first.
-        return client.patience.until_answered(lambda: _under_way(client, request) or _create(client, request), _BUSY)
+        backfill = self.client.patience.until_answered(self._find_or_create, _BUSY)
+        self._since = datetime.fromisoformat(backfill["created_at"])
 
+    def runs(self) -> list[Json]:
+        """Return the runs that it made or started again."""
+        return self.outcome().runs
 
-def _create(client: Client, request: Backfill) -> Json:
-    for backfill in client.open_backfills():
-        if _is_same(backfill, request, client.dag_id):
-            # It has ended, or its runs could not be created. Airflow closes neither at once, and creates no other until
-            # then.
-            client.close_backfill(backfill["id"])
-    return client.create_backfill(request.body(client.dag_id))
+    def stages(self, runs: Sequence[Json]) -> list[Stage]:
+        """Return one line for each date that has begun."""
+        return [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
 
+    def close(self) -> None:
+        """Close it after its last run: Airflow does so only twice a minute, and refuses another backfill until then."""
+        for backfill in self._open():
+            self.client.close_backfill(backfill["id"])
 
-def _under_way(client: Client, request: Backfill) -> Json | None:
-    """Return this backfill if it is running. Raises Refused if another backfill is running."""
-    for backfill in client.open_backfills():
-        runs = _runs_between(client, *(datetime.fromisoformat(backfill[name]) for name in _RANGE))
-        if not any(run["state"] in ACTIVE for run in runs if _was_queued_since(run, _created_at(backfill))):
-            continue  # None of its runs is active.
-        if not _is_same(backfill, request, client.dag_id):
+    def cancel(self) -> None:
+        """Cancel it, and mark its active runs as failed."""
+        for backfill in self._open():
+            self.client.close_backfill(backfill["id"])
+            say("The backfill is cancelled")
+            self._since = datetime.fromisoformat(backfill["created_at"])
+            super().cancel()
+
+    def outcome(self) -> Outcome:
+        """Return the runs of all its dates, and the dates without a run."""
+        scheduled = self._runs_in(self._request.body())
+        runs = [run for run in scheduled if _was_queued_since(run, self._since)]
+        seen = {_moment_of(run).date() for run in scheduled}
+        missing = [day for day in self._request.days if day not in seen]
+        return Outcome(self._since, runs, [run for run in scheduled if run not in runs], missing)
+
+    def _find_or_create(self) -> Json:
+        for backfill in self.client.open_backfills():
+            since = datetime.fromisoformat(backfill["created_at"])
+            queued = [run for run in self._runs_in(backfill) if _was_queued_since(run, since)]
+            if not any(run["state"] in ACTIVE for run in queued):
+                continue
+            if self._is_this(backfill):
+                say("This backfill is already running: following it")
+                return backfill
             raise Refused(
-                f"another backfill of {client.dag_id} is running, from {backfill['from_date']} to "
+                f"another backfill of {self.client.dag_id} is running, from {backfill['from_date']} to "
                 f"{backfill['to_date']}: wait until it ends, or cancel it in Airflow's UI"
             )
-        say("This backfill is already running: following it")
-        return backfill
-    return None
+        # An earlier one has ended, or its runs could not be created. Airflow does not close it at once, and creates no
+        # other until then.
+        self.close()
+        return self.client.create_backfill(self._request.body())
 
+    def _open(self) -> list[Json]:
+        return [backfill for backfill in self.client.open_backfills() if self._is_this(backfill)]
 
-def _is_same(backfill: Json, request: Backfill, dag_id: str) -> bool:
-    body = request.body(dag_id)
-    times = all(time_of(backfill[name]) == time_of(body[name]) for name in _RANGE)
-    return times and all(backfill[name] == body[name] for name in ("dag_run_conf", "reprocess_behavior"))
+    def _is_this(self, backfill: Json) -> bool:
+        body = self._request.body()
+        times = all(time_of(backfill[name]) == time_of(body[name]) for name in ("from_date", "to_date"))
+        return times and all(backfill[name] == body[name] for name in ("dag_run_conf", "reprocess_behavior"))
 
-
-def _outcome(client: Client, request: Backfill, since: datetime) -> Outcome:
-    # A manual run has the time of its trigger as its date, and stands for no day.
-    scheduled = [run for run in _runs_between(client, request.begin, request.end) if run["run_type"] != "manual"]
-    runs = [run for run in scheduled if _was_queued_since(run, since)]
-    seen = {_moment_of(run).date() for run in scheduled}
-    missing = [day for day in request.days if day not in seen]
-    return Outcome(since, runs, [run for run in scheduled if run not in runs], missing)
-
-
-def _runs_between(client: Client, first: datetime, last: datetime) -> list[Json]:
-    return client.runs({"logical_date_gte": first.isoformat(), "logical_date_lte": last.isoformat()})
-
-
-def _created_at(backfill: Json) -> datetime:
-    return datetime.fromisoformat(backfill["created_at"])
+    def _runs_in(self, backfill: Json) -> list[Json]:
+        """Return the runs of the dates of a backfill. A manual run has its trigger as date, and stands for no day."""
+        runs = self.client.runs({"logical_date_gte": backfill["from_date"], "logical_date_lte": backfill["to_date"]})
+        return [run for run in runs if run["run_type"] != "manual"]
 
 
 def _was_queued_since(run: Json, since: datetime) -> bool:
-    # Airflow does not say which backfill a run belongs to. But each backfill queues its runs, also earlier ones again.
     queued = time_of(run["queued_at"])
     return queued is not None and queued >= since
 
 
-def _status(runs: list[Json]) -> RunStatus:
-    started = [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
-    return RunStatus(started, all(run["state"] in FINISHED for run in runs))
-
-
 def _text(run: Json) -> str:
-    begin, end = time_of(run["start_date"]), time_of(run["end_date"])
-    if run["state"] not in FINISHED or begin is None or end is None:
+    if run["state"] not in FINISHED or run["duration"] is None:
         return str(run["state"])
-    return f"{'done' if run['state'] == 'success' else 'failed'}, {(end - begin).total_seconds():.0f} s"
+    return f"{'done' if run['state'] == 'success' else 'failed'}, {run['duration']:.0f} s"
 
 
 def date_of(run: Json) -> str:
@@ -147,25 +131,3 @@ def date_of(run: Json) -> str:
 
 def _moment_of(run: Json) -> datetime:
     return datetime.fromisoformat(run["logical_date"])
-
-
-def _cancel(client: Client, request: Backfill) -> None:
-    """Cancel the backfill, and mark its active runs as failed."""
-    hurried = client.hurried(GIVE_UP_LIMIT_S)
-    try:
-        for backfill in hurried.open_backfills():
-            if _is_same(backfill, request, client.dag_id):
-                _cancel_one(hurried, request, backfill)
-    except httpx.HTTPError as error:
-        say(f"The backfill could not be cancelled ({error}): cancel it in Airflow's UI")
-
-
-def _cancel_one(client: Client, request: Backfill, backfill: Json) -> None:
-    client.close_backfill(backfill["id"])
-    say("The backfill is cancelled")
-    for look in range(_LAST_LOOKS):
-        # A scheduler that read a run before it was marked as failed may still set it to running. One look misses that.
-        time.sleep(POLL_S if look else 0)
-        for run in _outcome(client, request, _created_at(backfill)).runs:
-            if run["state"] in ACTIVE:
-                give_up(client, run["dag_run_id"])

@@ -122,10 +122,6 @@ class Client:
             self.run(run_id)  # An earlier call created it, but its answer was lost.
         return run_id
 
-    def active_runs(self) -> list[Json]:
-        """Return the runs that have not ended."""
-        return self.runs({"state": ACTIVE})
-
     def runs(self, filters: Json) -> list[Json]:
         """Return runs in the order of their dates, with `dag_run_id`, `state`, `logical_date` and more."""
         return self._all(f"{self._dag}/dagRuns", {**filters, "order_by": ["logical_date", "id"]}, "dag_runs")

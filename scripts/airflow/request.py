@@ -10,93 +10,87 @@ from pipeline.data_date import PLACEHOLDERS, before_placeholder, is_dated, unkno
 from pipeline.errors import TenfoldError
 from pipeline.preflight import preflight
 from pipeline.sources.listing import recognises
+from scripts.airflow.checks import default_settings
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
 
 Conf = dict[str, Any]
-_EXAMPLE = """a JSON object like '{"epochs": 3}'"""
+_PLACES = {
+    "SOURCE": "folder of images or a list (.csv, .jsonl, .parquet)",
+    "TABLE": "file or folder (CSV, Parquet or TFRecord)",
+}
 
 
-def read_params(text: str) -> Conf:
-    """Return PARAMS as a dictionary. Raises Refused if it is no JSON object."""
+def read_request(source: str, table: str, label: str, params: str, kind: str) -> Conf:
+    """Return the settings of a run. Without `source_uri`, they mean the sample images.
+
+    Args:
+        source: SOURCE, a folder of images or a list.
+        table: TABLE, in place of it.
+        label: LABEL, the column of a table that the model learns.
+        params: PARAMS, other settings as JSON.
+        kind: The kind of examples; empty for a DAG whose first task checks its settings.
+
+    Raises:
+        Refused: The first task would refuse them, or Airflow would.
+    """
+    conf = _read_params(params)
+    if source and table:
+        raise Refused("SOURCE and TABLE are both given: give only one of them")
+    name = "TABLE" if table else "SOURCE"
+    conf = _with(name, "source_uri", _read_place(name, table or source), conf)
+    if kind == "table":
+        conf = _with("LABEL", "label_column", label, conf)
+        if not (conf.get("label_column") or default_settings(os.environ.get("TENFOLD_SETTINGS", "")).label_column):
+            raise Refused("LABEL is missing: name the column of the table that the model learns, such as LABEL=churn")
+    return check_settings(conf, kind) if kind else conf
+
+
+def _read_params(text: str) -> Conf:
+    problem = f"PARAMS must be a JSON object like '{{\"epochs\": 3}}', got {text!r}"
     try:
         params = json.loads(text or "{}")
     except json.JSONDecodeError as error:
-        raise Refused(f"PARAMS must be {_EXAMPLE}, got {text!r}: {error.msg} at character {error.pos + 1}") from error
+        raise Refused(f"{problem}: {error.msg} at character {error.pos + 1}") from error
     if not isinstance(params, dict):
-        raise Refused(f"PARAMS must be {_EXAMPLE}, got {text!r}")
+        raise Refused(problem)
     return params
 
 
-def read_source(text: str) -> str:
-    """Return SOURCE as an absolute path, or the address of a bucket. Raises Refused if there is no such place."""
+def _with(name: str, setting: str, value: str, conf: Conf) -> Conf:
+    """Return the settings with the value of a variable of `make`, if there is one."""
+    if value and setting in conf:
+        raise Refused(
+            f"{name}={value!r} and {setting}={conf[setting]!r} in PARAMS are both given: give only one of them"
+        )
+    return {setting: value, **conf} if value else conf
+
+
+def _read_place(name: str, text: str) -> str:
+    """Return SOURCE or TABLE as an absolute path, or as the address of a bucket. Refuses a path that does not exist."""
     if not text or "://" in text:
         return text
-    path, known = _path_of("SOURCE", text)
-    if not known.is_dir() and not recognises(known):
-        problem = "is neither" if known.exists() else "does not exist"
-        raise Refused(
-            f"SOURCE must be a folder of images or a list (.csv, .jsonl, .parquet), got {text!r}: {known} {problem}"
-        )
-    return path
-
-
-def read_table(text: str) -> str:
-    """Return TABLE as an absolute path, or the address of a bucket. Raises Refused if there is no such place."""
-    if not text or "://" in text:
-        return text
-    path, known = _path_of("TABLE", text)
-    if not known.exists():
-        raise Refused(
-            f"TABLE must be a file or folder (CSV, Parquet or TFRecord), got {text!r}: {known} does not exist"
-        )
-    return path
-
-
-def _path_of(name: str, text: str) -> tuple[str, Path]:
-    """Return a path as an absolute one, and the part of it that must exist."""
     if unknown := unknown_placeholder(text):
         raise Refused(
             f"{name} must have no placeholders except {PLACEHOLDERS}, got {text!r}: {unknown} is not one of them"
         )
     path = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - resolve() would replace the person's own links
     # The data date is not known yet, so only the folder above the placeholder can be checked.
-    return path, Path(before_placeholder(path) + "x").parent if is_dated(path) else Path(path)
+    known = Path(before_placeholder(path) + "x").parent if is_dated(path) else Path(path)
+    is_right = known.exists() and (name == "TABLE" or known.is_dir() or recognises(known))
+    if not is_right:
+        wanted = f"a {_PLACES[name]}, got {text!r}: {known} {'is neither' if known.exists() else 'does not exist'}"
+        raise Refused(f"{name} must be {wanted}")
+    return path
 
 
-def read_request(source: str, params: str) -> Conf:
-    """Return the settings of the run. Without `source_uri`, they mean the sample images."""
-    return _with_source("SOURCE", read_source(source), read_params(params))
-
-
-def read_table_request(table: str, label: str, params: str) -> Conf:
-    """Return the settings of a run on a table."""
-    conf = _with_source("TABLE", read_table(table), read_params(params))
-    if label and "label_column" in conf:
-        raise Refused(
-            f"LABEL={label!r} and label_column={conf['label_column']!r} in PARAMS are both given: give only one of them"
-        )
-    conf = {"label_column": label, **conf} if label else conf
-    if not conf.get("label_column"):
-        raise Refused(f"LABEL is missing: name the column that the model learns, such as TABLE={table} LABEL=churn")
-    return conf
-
-
-def _with_source(name: str, uri: str, conf: Conf) -> Conf:
-    if uri and "source_uri" in conf:
-        raise Refused(
-            f"{name}={uri!r} and source_uri={conf['source_uri']!r} in PARAMS are both given: give only one of them"
-        )
-    return {"source_uri": uri, **conf} if uri else conf
-
-
-def check_settings(conf: Conf, example_kind: str = "images") -> Conf:
+def check_settings(conf: Conf, kind: str = "images") -> Conf:
     """Return the settings with absolute paths: a task runs in another folder than the person does.
 
     Raises Refused for whatever the first task would refuse, before Airflow is started.
     """
     try:
-        settings = settings_from({**conf, "example_kind": example_kind})
+        settings = settings_from({**conf, "example_kind": kind})
         if settings.source_uri and not is_dated(settings.source_uri):
             preflight(settings)
     except TenfoldError as error:

@@ -3,30 +3,45 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from scripts.airflow.client import ACTIVE, Client, Json
-from scripts.airflow.errors import Interrupted
-from scripts.airflow.failure import skip_reason
-from scripts.airflow.follow import (
-    ANY_TIME,
-    GIVE_UP_LIMIT_S,
-    PLACES,
-    failure_of,
-    give_up,
-    results,
-    training_note,
-    wait_until_ready,
-)
-from scripts.airflow.progress import Display, Stage, stages_of
-from scripts.airflow.remote import Running
+from scripts.airflow.client import Client, Json
+from scripts.airflow.follow import PLACES, Job, stages_of_run
+from scripts.airflow.progress import Stage
+from scripts.airflow.ready import ANY_TIME, wait_until_ready
+from scripts.airflow.remote import Airflow
+from scripts.airflow.results import failure_of, results, skip_reason
 from scripts.airflow.signals import Signals
-from scripts.airflow.watch import RunStatus, watch
 
 MAKER, TABULAR_MAKER = "image_dataset", "tabular_dataset"
 """The DAGs that make a dataset of each date."""
 TRAINER, CHOICE = "retrain", "choose"
 
 
-def trainer_of(airflow: Running, client: Client, signals: Signals) -> Client | None:
+class Retraining(Job):
+    """The runs of `retrain` since a backfill began. Airflow starts them."""
+
+    def __init__(self, trainer: Client, since: datetime) -> None:
+        super().__init__(trainer, f"each run of {TRAINER} since the backfill began", f"/dags/{TRAINER}/runs")
+        self._since = since
+
+    def awaits_runs(self) -> bool:
+        """Return whether a dataset was updated that no run has seen."""
+        return self.client.has_events()
+
+    def runs(self) -> list[Json]:
+        """Return the runs so far."""
+        return self.client.runs({"run_after_gte": self._since.isoformat()})
+
+    def stages(self, runs: Sequence[Json]) -> list[Stage]:
+        """Return the tasks of the newest run that has begun."""
+        started = [run["dag_run_id"] for run in runs if run["state"] != "queued"]
+        if not started:
+            return []
+        settings, training = (self.client.xcom(started[-1], CHOICE, key) for key in ("settings", "training"))
+        places = {name: settings[name] for name in PLACES} if settings else {}
+        return stages_of_run(self.client, started[-1], places, training if settings else "")
+
+
+def trainer_of(airflow: Airflow, client: Client, signals: Signals) -> Client | None:
     """Return the DAG that trains on what this one makes, ready to run; None if there is none.
 
     It must be unpaused before the first dataset exists, because Airflow drops events for a paused DAG.
@@ -36,39 +51,6 @@ def trainer_of(airflow: Running, client: Client, signals: Signals) -> Client | N
     trainer = client.of(TRAINER)
     wait_until_ready(airflow, trainer, ANY_TIME, signals)
     return trainer
-
-
-def follow_training(
-    airflow: Running, trainer: Client, since: datetime, display: Display, signals: Signals
-) -> list[Json]:
-    """Show the runs since then until no further one is to come, and return them."""
-    try:
-        watch(airflow, lambda: _status(trainer, since), display, signals)
-    except Interrupted:
-        for run in _runs(trainer.hurried(GIVE_UP_LIMIT_S), since):
-            if run["state"] in ACTIVE:
-                give_up(trainer, run["dag_run_id"])
-        raise
-    return _runs(trainer, since)
-
-
-def _runs(trainer: Client, since: datetime) -> list[Json]:
-    return trainer.runs({"run_after_gte": since.isoformat()})
-
-
-def _status(trainer: Client, since: datetime) -> RunStatus:
-    # Events first: an event that becomes a run between the two looks would otherwise be in neither.
-    to_come = trainer.has_events()
-    runs = _runs(trainer, since)
-    started = [run["dag_run_id"] for run in runs if run["state"] != "queued"]
-    stages = _stages(trainer, started[-1]) if started else []
-    return RunStatus(stages, not to_come and not any(run["state"] in ACTIVE for run in runs))
-
-
-def _stages(trainer: Client, run_id: str) -> list[Stage]:
-    settings, training = (trainer.xcom(run_id, CHOICE, key) for key in ("settings", "training"))
-    note = training_note({name: settings[name] for name in PLACES}, training) if settings and training else ""
-    return stages_of(trainer.task_instances(run_id), {"train": note})
 
 
 def training_report(trainer: Client, runs: Sequence[Json]) -> list[str]:

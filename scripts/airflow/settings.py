@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from scripts.airflow.errors import Refused
 from scripts.airflow.keys import USER, Keys
@@ -38,11 +39,6 @@ class Layout:
     def database(self) -> Path:
         """The SQLite database of Airflow."""
         return self.home / "airflow.db"
-
-    @property
-    def migrated(self) -> Path:
-        """The note of the last migration of the database."""
-        return self.home / "migrated.json"
 
     @property
     def samples(self) -> Path:
@@ -87,9 +83,20 @@ def url_of(port: int) -> str:
     return f"http://{HOST}:{port}"
 
 
-def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of Airflow's processes and of the tasks."""
-    return {
+def environment(
+    layout: Layout,
+    keys: Keys,
+    port: int,
+    inherited: Mapping[str, str],
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Return the environment of Airflow's processes and of the tasks. `others` replace settings."""
+    hosts = {
+        # Tasks call the API server on this machine. A proxy of the network would take these calls, and fail.
+        name: ",".join(filter(None, [HOST, "localhost", inherited.get(name, "")]))
+        for name in ("NO_PROXY", "no_proxy")
+    }
+    environ = {
         # The settings of another Airflow on this machine would point ours at its database.
         **{name: value for name, value in inherited.items() if not name.startswith(("AIRFLOW__", "AIRFLOW_HOME"))},
         **_airflow(layout, port),
@@ -99,17 +106,12 @@ def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, s
         "TENFOLD_SAMPLES": str(layout.samples),
         "TENFOLD_GPUS": str(layout.gpus),
         "TF_CPP_MIN_LOG_LEVEL": "2",
-        # Tasks call the API server on this machine. A proxy of the network would take these calls, and fail.
-        "NO_PROXY": ",".join(filter(None, [HOST, "localhost", inherited.get("NO_PROXY", "")])),
-        "no_proxy": ",".join(filter(None, [HOST, "localhost", inherited.get("no_proxy", "")])),
+        **hosts,
+        **others,
     }
-
-
-def for_database(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with the way to connect to its database if that is SQLite."""
-    is_sqlite = environ[DATABASE].startswith("sqlite")
-    arguments = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "scripts.airflow.sqlite.CONNECT_ARGS"}
-    return {**environ, **(arguments if is_sqlite else {})}
+    if environ[DATABASE].startswith("sqlite"):
+        environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = "scripts.airflow.database.CONNECT_ARGS"
+    return environ
 
 
 def folders(layout: Layout) -> dict[str, str]:

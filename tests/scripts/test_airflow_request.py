@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.airflow.checks import check_schedule
 from scripts.airflow.errors import Refused
 from scripts.airflow.request import check_settings, or_sample_images, read_request
-from scripts.airflow.schedules import check_schedule
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from scripts.airflow.schedules import check_schedule
     ],
 )
 def test_read_request(source: str, params: str, conf: dict[str, object]) -> None:
-    assert read_request(source, params) == conf
+    assert read_request(source, "", "", params, "") == conf
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_read_request(source: str, params: str, conf: dict[str, object]) -> None
 )
 def test_the_error_for_params_that_are_no_object_shows_the_params(params: str, what: str) -> None:
     with pytest.raises(Refused, match=what) as refusal:
-        read_request("", params)
+        read_request("", "", "", params, "")
     assert repr(params) in str(refusal.value)
 
 
@@ -116,7 +116,7 @@ def test_a_notifier_can_be_in_any_folder_that_airflow_imports_from(folder: str, 
 
 
 def test_a_notifier_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.airflow.notifiers.LIMIT_S", 1.0)
+    monkeypatch.setattr("scripts.airflow.checks.NOTIFIERS_LIMIT_S", 1.0)
     (tmp_path / "slow.py").write_text("import time\n\ndef notifier():\n    time.sleep(60)\n")
     with pytest.raises(Refused, match=r"TENFOLD_NOTIFIERS: slow.notifier took longer than 1 s to create"):
         check_schedule({"TENFOLD_NOTIFIERS": "slow.notifier", "PYTHONPATH": str(tmp_path)})
@@ -132,13 +132,13 @@ def test_compose_refuses_the_same_settings(environ: dict[str, str], code: int) -
 
 def test_a_source_given_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="give only one of them"):
-        read_request(str(tmp_path), '{"source_uri": "/images"}')
+        read_request(str(tmp_path), "", "", '{"source_uri": "/images"}', "")
 
 
 def test_a_source_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").touch()
     with pytest.raises(Refused, match=r"a\.jpg is neither"):
-        read_request(str(tmp_path / "a.jpg"), "")
+        read_request(str(tmp_path / "a.jpg"), "", "", "", "")
 
 
 @pytest.mark.parametrize(
@@ -157,18 +157,18 @@ def test_settings_that_the_first_task_would_refuse_are_refused(conf: dict[str, o
 def test_source_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my images").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert read_request("my images", "") == {"source_uri": str(tmp_path / "my images")}
+    assert read_request("my images", "", "", "", "") == {"source_uri": str(tmp_path / "my images")}
 
 
 @pytest.mark.parametrize("missing", ["none", "none/{date}", "none/{date}/more"])
 def test_a_missing_source_is_refused(missing: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"SOURCE .*none.* does not exist"):
-        read_request(str(tmp_path / missing), "")
+        read_request(str(tmp_path / missing), "", "", "", "")
 
 
 @pytest.mark.parametrize("dated", ["{date}", "day-{date}/images"])
 def test_dated_source_needs_only_the_folder_above_the_date(dated: str, tmp_path: Path) -> None:
-    assert read_request(str(tmp_path / dated), "") == {"source_uri": str(tmp_path / dated)}
+    assert read_request(str(tmp_path / dated), "", "", "", "") == {"source_uri": str(tmp_path / dated)}
 
 
 def test_existing_samples_are_used_only_without_a_source(tmp_path: Path) -> None:
@@ -187,4 +187,4 @@ def test_existing_samples_are_used_only_without_a_source(tmp_path: Path) -> None
 
 def test_the_source_can_be_a_list(tmp_path: Path) -> None:
     (tmp_path / "images.csv").write_text("path,label\n")
-    assert read_request(str(tmp_path / "images.csv"), "") == {"source_uri": str(tmp_path / "images.csv")}
+    assert read_request(str(tmp_path / "images.csv"), "", "", "", "") == {"source_uri": str(tmp_path / "images.csv")}

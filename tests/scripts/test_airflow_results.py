@@ -1,0 +1,135 @@
+from datetime import date, datetime
+from typing import Any
+
+import pytest
+
+from scripts.airflow.backfill import Outcome
+from scripts.airflow.results import aligned, error_text, log_path, rejected, row_of, score, skip_reason, summary
+
+
+def stack(kind: str, value: str, is_cause: bool = False) -> dict[str, Any]:
+    return {"exc_type": kind, "exc_value": value, "exc_notes": [], "is_cause": is_cause, "frames": [{"lineno": 1}]}
+
+
+def line(event: str, level: str = "info", **more: Any) -> dict[str, Any]:
+    return {"event": event, "level": level, **more}
+
+
+HEAD = [{"event": "::group::Log message source details"}, {"event": "/logs/attempt=1.log"}, {"event": "::endgroup::"}]
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        ([], "(no log)"),
+        (["only text"], "only text"),
+        ([line("::group::Pre Execute"), line("a"), line("b")], "a\nb"),
+        ([line(str(number)) for number in range(9)], "4\n5\n6\n7\n8"),
+        ([line("fine"), line("disk full", "error"), line("bye")], "disk full"),
+        ([line("Task failed", "error", error_detail=[stack("ValueError", "epochs must be 1, got 0")])],
+         "ValueError: epochs must be 1, got 0"),
+        ([line("Task failed", "error", error_detail=[stack("KeyboardInterrupt", "")])], "KeyboardInterrupt"),
+        ([line("f", "error", error_detail=[stack("Failed", "no shard"), stack("OSError", "disk full", is_cause=True)])],
+         "Failed: no shard\ncaused by OSError: disk full"),
+        ([line("f", "error", error_detail=[stack("Failed", "no shard"), stack("KeyError", "x")])], "Failed: no shard"),
+        ([line("f", "error", error_detail=[stack("Failed", "same"), stack("BadInput", "same", is_cause=True)])],
+         "Failed: same"),
+    ],
+)  # fmt: skip
+def test_error_text(entries: list[Any], text: str) -> None:
+    assert error_text(entries) == text
+
+
+def test_log_path() -> None:
+    assert log_path([*HEAD, line("reads /data/other.log")]) == "/logs/attempt=1.log"
+    assert log_path([line("killed before it wrote any")]) == ""
+
+
+def test_skip_reason() -> None:
+    skips = [line("Skipping task.", reason="trained before"), line("Skipping task.", reason="left to the next")]
+    assert skip_reason([*HEAD, *skips, line("bye", reason="none")]) == "left to the next"
+    assert skip_reason(HEAD) == ""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "text"),
+    [
+        (
+            {"dataset": "/d", "rejected": 8, "examples": {"train": 100, "validation": 38}},
+            "8 of 146 examples, see /d/rejected.jsonl",
+        ),
+        ({"dataset": "/d", "rejected": 0, "examples": {"train": 100}}, ""),
+        ({}, ""),
+    ],
+)
+def test_rejected_examples_are_summarized(dataset: dict[str, Any], text: str) -> None:
+    assert rejected(dataset) == text
+
+
+@pytest.mark.parametrize(
+    ("metrics", "text"),
+    [
+        ({"best_epoch": 8, "val_accuracy": 0.958}, "95.8% accuracy (the best epoch, 8 of 10)"),
+        ({"best_epoch": 2, "val_mae": 1234.567, "val_r2": 0.9}, "1235 mean absolute error (the best epoch, 2 of 10)"),
+        ({"best_epoch": 2, "val_accuracy": 0.1, "val_mean_average_precision": 0.5}, "50.0% mean average precision"),
+        ({}, ""),
+    ],
+)
+def test_the_score_is_that_of_the_task(metrics: dict[str, Any], text: str) -> None:
+    shown = score({"metrics": metrics, "epochs": 10})
+    assert shown.startswith(text)
+    assert bool(shown) == bool(text)
+
+
+SINCE = datetime.fromisoformat("2026-02-01T12:00:00Z")
+MADE = {"version": "abc", "examples": {"train": 20, "validation": 4}, "already_complete": False}
+
+
+def run(state: str, queued: str = "2026-02-01T12:00:01Z", ended: str | None = "2026-02-01T12:00:05Z") -> Any:
+    return {"logical_date": "2026-01-01T00:00:00Z", "state": state, "queued_at": queued, "end_date": ended}
+
+
+@pytest.mark.parametrize(
+    ("one", "made", "row"),
+    [
+        (run("success"), MADE, ("2026-01-01", "24", "abc", "new")),
+        (run("success"), {**MADE, "already_complete": True}, ("2026-01-01", "24", "abc", "already complete")),
+        (run("failed"), {}, ("2026-01-01", "", "", "failed")),
+        (run("success") | {"logical_date": "2026-01-01T07:00:00Z"}, {}, ("2026-01-01T07:00", "", "", "new")),
+    ],
+)
+def test_the_row_of_a_date_that_was_run(one: Any, made: dict[str, Any], row: tuple[str, ...]) -> None:
+    assert row_of(one, made, Outcome(SINCE, [one], [], [])) == row
+
+
+@pytest.mark.parametrize(
+    ("ended", "word"),
+    [
+        ("2026-01-31T00:00:00Z", "skipped: already made"),
+        ("2026-02-01T12:00:05Z", "skipped: already running"),
+        (None, "skipped: already running"),
+    ],
+)
+def test_the_row_of_a_date_that_was_skipped(ended: str | None, word: str) -> None:
+    one = run("success", "2026-01-30T00:00:00Z", ended)
+    assert row_of(one, MADE, Outcome(SINCE, [], [one], [])) == ("2026-01-01", "24", "abc", word)
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    rows = [("date", "examples", "version", "outcome"), ("2026-01-01", "5", "ab", "new")]
+    assert aligned(rows) == ["date        examples  version  outcome", "2026-01-01         5  ab       new"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (Outcome(SINCE, [run("success")], [], []), "1 of 1 dates run"),
+        (
+            Outcome(SINCE, [run("success"), run("failed")], [run("success")], [date(2026, 1, 9)]),
+            "2 of 4 dates run, 1 of them failed (run the same command to repeat the failed dates), 1 skipped (set "
+            "REPROCESS=all to run them again), 1 without a run, because the schedule of the DAG leaves them out",
+        ),
+    ],
+)
+def test_summary(outcome: Outcome, text: str) -> None:
+    assert summary(outcome) == text
