@@ -31,7 +31,7 @@ from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.errors import Failed
-from scripts.airflow.follow import Run, follow
+from scripts.airflow.follow import SingleRun, follow
 from scripts.airflow.progress import Lines, time_of
 from scripts.airflow.record import exclusive_home
 from scripts.airflow.results import failure_of
@@ -175,7 +175,7 @@ def measure_airflow(source: Path, measured: Measured) -> None:
         airflow, client = stack.enter_context(own_airflow(layout, DAG, signals))
         measured.start.append(time.perf_counter() - begin)
         for name in RUNS:
-            job = Run(client, settings_of(source), new_run_id(), {})
+            job = SingleRun(client, settings_of(source), new_run_id(), {})
             follow(airflow, job, Lines(sys.stderr), signals)
             keep(client, job.run_id, name, measured)
 

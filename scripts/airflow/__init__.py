@@ -1,7 +1,6 @@
 """Embedded Airflow on one machine: `python -m scripts.airflow run | backfill | up | down | status | check`.
 
-request.py   what to train on: SOURCE or TABLE, LABEL and PARAMS, checked before anything starts
-dates.py     which dates to backfill: FROM, TO and REPROCESS, checked likewise
+request.py   what a person asks for, checked before anything starts
 checks.py    check the administrator's settings before Airflow starts, here and in containers
 settings.py  where Airflow lives and every setting it gets, as environment variables
 keys.py      the generated log-in and secrets
@@ -15,9 +14,8 @@ client.py    Airflow's REST API, as far as it is needed here
 patience.py  repeat calls while Airflow does not answer
 progress.py  states of tasks -> stages -> lines
 follow.py    follow a job, such as one run, until its runs have ended
-backfill.py  the job of a backfill
-retraining.py  the job of the one training that follows a backfill
-results.py   what came of a run or of a backfill, or why it failed
+backfill.py  the jobs of a backfill and of the training after it, and the table of its dates
+results.py   what came of a run, or why it failed
 commands.py  the commands
 signals.py   Ctrl-C and SIGTERM at moments of our choosing
 """

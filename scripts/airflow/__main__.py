@@ -10,12 +10,11 @@ import httpx
 
 from pipeline.allowed import open_unless_set
 from scripts.airflow import commands
+from scripts.airflow.backfill import MAKER, TABULAR_MAKER, TRAINER
 from scripts.airflow.checks import check_schedule
-from scripts.airflow.dates import Backfill, read_backfill
 from scripts.airflow.errors import Failed, Interrupted, Refused
 from scripts.airflow.remote import remote_from
-from scripts.airflow.request import Conf, read_request
-from scripts.airflow.retraining import MAKER, TABULAR_MAKER, TRAINER
+from scripts.airflow.request import Backfill, Conf, read_backfill, read_request
 from scripts.airflow.settings import Layout, folders, layout_from
 from scripts.airflow.signals import Signals
 
@@ -47,21 +46,18 @@ def command_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m scripts.airflow", description=__doc__)
     parser.add_argument("command", choices=["run", "backfill", "up", "down", "status", "check"])
-    parser.add_argument(
-        "--source", default="", help="folder of images with one sub-folder for each class (default: sample images)"
-    )
-    parser.add_argument("--table", default="", help="instead of images: a table (CSV, Parquet, TFRecord), or a folder")
-    parser.add_argument("--label", default="", help="the column of the table that the model learns")
-    parser.add_argument("--params", default="", help="other settings of the run, as a JSON object")
-    parser.add_argument("--from", dest="first", default="", help="backfill: the first date, such as 2026-01-01")
-    parser.add_argument("--to", dest="last", default="", help="backfill: the last date")
-    parser.add_argument("--reprocess", default="", help="backfill: the dates that run again, failed (default) or all")
-    parser.add_argument(
-        "--dag",
-        default="",
-        help=f"the DAG to run (default: {DAG}, or {TABULAR} for a table; backfill: {MAKER}, or {TABULAR_MAKER})",
-    )
-    parser.add_argument("--dags", default="", help="the folder of DAGs (default: dags)")
+    for name, text in {
+        "source": "folder of images with one sub-folder for each class (default: sample images)",
+        "table": "instead of images: a table (CSV, Parquet, TFRecord), or a folder",
+        "label": "the column of the table that the model learns",
+        "params": "other settings of the run, as a JSON object",
+        "from": "backfill: the first date, such as 2026-01-01",
+        "to": "backfill: the last date",
+        "reprocess": "backfill: the dates that run again, failed (default) or all",
+        "dag": f"the DAG to run (default: {DAG}, or {TABULAR} for a table; backfill: {MAKER}, or {TABULAR_MAKER})",
+        "dags": "the folder of DAGs (default: dags)",
+    }.items():
+        parser.add_argument(f"--{name}", default="", help=text)
     return parser
 
 
@@ -93,7 +89,8 @@ def backfill_of(args: argparse.Namespace, layout: Layout) -> Backfill:
     if dag_id == TRAINER or not (layout.dags / f"{dag_id}.py").exists():
         raise Refused(f"DAG must be {', '.join(KINDS)}, got {dag_id!r}")
     today = datetime.now(UTC).date()  # In UTC, as the dates of the runs.
-    request = read_backfill(dag_id, args.first, args.last, args.reprocess, _conf(args, dag_id), today)
+    first, last = getattr(args, "from"), args.to
+    request = read_backfill(dag_id, first, last, args.reprocess, _conf(args, dag_id), today)
     return replace(request, max_active_runs=AT_ONCE_ELSEWHERE) if remote_from(os.environ, layout) else request
 
 

@@ -1,4 +1,4 @@
-"""A backfill: start it, find its runs, and cancel it."""
+"""A backfill: its runs, the training that follows it, and what came of both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,22 @@ from datetime import UTC, date, datetime
 
 import httpx
 
-from scripts.airflow.client import ACTIVE, FINISHED, Client, Json
-from scripts.airflow.dates import Backfill
+from scripts.airflow.client import ACTIVE, Client, Json
 from scripts.airflow.errors import Refused
-from scripts.airflow.follow import Job
+from scripts.airflow.follow import PLACES, Job, stages_of_run
 from scripts.airflow.patience import BUSY
 from scripts.airflow.progress import Stage, say, time_of
+from scripts.airflow.ready import ANY_TIME, wait_until_ready
+from scripts.airflow.remote import Airflow
+from scripts.airflow.request import Backfill
+from scripts.airflow.results import COMMIT, failure_of, results, skip_reason, task_result
+from scripts.airflow.signals import Signals
 
+MAKER, TABULAR_MAKER = "image_dataset", "tabular_dataset"
+"""The DAGs that make a dataset of each date."""
+TRAINER, CHOICE = "retrain", "choose"
+"""The DAG that trains once on new datasets, and its task that chooses them."""
+_HEAD = ("date", "examples", "version", "outcome")
 _BUSY: Mapping[int, str] = {**BUSY, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -36,7 +45,7 @@ class Outcome:
         return [run for run in self.runs if run["state"] == "failed"]
 
 
-class Dates(Job):
+class BackfillRuns(Job):
     """The runs of a backfill. Airflow does not say which runs belong to a backfill: it queues them after its start."""
 
     def __init__(self, client: Client, request: Backfill) -> None:
@@ -112,15 +121,39 @@ class Dates(Job):
         return [run for run in runs if run["run_type"] != "manual"]
 
 
+class RetrainRuns(Job):
+    """The runs of `retrain` since a backfill began. Airflow starts them."""
+
+    def __init__(self, trainer: Client, since: datetime) -> None:
+        super().__init__(trainer, f"each run of {TRAINER} since the backfill began", f"/dags/{TRAINER}/runs")
+        self._since = since
+
+    def awaits_runs(self) -> bool:
+        """Return whether a dataset was updated that no run has seen."""
+        return self.client.has_events()
+
+    def runs(self) -> list[Json]:
+        """Return the runs so far."""
+        return self.client.runs({"run_after_gte": self._since.isoformat()})
+
+    def stages(self, runs: Sequence[Json]) -> list[Stage]:
+        """Return the tasks of the newest run that has begun."""
+        started = [run["dag_run_id"] for run in runs if run["state"] != "queued"]
+        if not started:
+            return []
+        settings, training = (self.client.xcom(started[-1], CHOICE, key) for key in ("settings", "training"))
+        places = {name: settings[name] for name in PLACES} if settings else {}
+        return stages_of_run(self.client, started[-1], places, training if settings else "")
+
+
 def _was_queued_since(run: Json, since: datetime) -> bool:
     queued = time_of(run["queued_at"])
     return queued is not None and queued >= since
 
 
 def _text(run: Json) -> str:
-    if run["state"] not in FINISHED or run["duration"] is None:
-        return str(run["state"])
-    return f"{'done' if run['state'] == 'success' else 'failed'}, {run['duration']:.0f} s"
+    word = "done" if run["state"] == "success" else run["state"]
+    return word if run["duration"] is None else f"{word}, {run['duration']:.0f} s"
 
 
 def date_of(run: Json) -> str:
@@ -131,3 +164,69 @@ def date_of(run: Json) -> str:
 
 def _moment_of(run: Json) -> datetime:
     return datetime.fromisoformat(run["logical_date"])
+
+
+def report_of_dates(client: Client, outcome: Outcome) -> list[str]:
+    """Return the table of a backfill with a line for each date, a summary, and the error of each failed run."""
+    rows = sorted(
+        row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome)
+        for run in (*outcome.runs, *outcome.skipped)
+    )
+    failures = [f"{date_of(run)}: {failure_of(client, run['dag_run_id'])}" for run in outcome.failed]
+    return [*aligned([_HEAD, *rows]), summary(outcome), *failures]
+
+
+def row_of(run: Json, made: Json, outcome: Outcome) -> tuple[str, ...]:
+    """Return date, examples, version and outcome of a run, of which the task `upload.commit` returned `made`."""
+    if run in outcome.skipped:
+        ended = time_of(run["end_date"])
+        word = "skipped: already made" if ended and ended < outcome.since else "skipped: already running"
+    elif run["state"] == "failed":
+        word = "failed"
+    else:
+        word = "already complete" if made.get("already_complete") else "new"
+    return date_of(run), str(sum(made["examples"].values())) if made else "", made.get("version", ""), word
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines with columns of equal width; numbers stand on the right."""
+    date, examples, version, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [f"{row[0]:<{date}}  {row[1]:>{examples}}  {row[2]:<{version}}  {row[3]}" for row in rows]
+
+
+def summary(outcome: Outcome) -> str:
+    """Return how many dates were run, failed and were skipped."""
+    run, failed = len(outcome.runs), len(outcome.failed)
+    skipped, missing = len(outcome.skipped), len(outcome.missing)
+    parts = {
+        f"{run} of {run + skipped + missing} dates run": True,
+        f"{failed} of them failed (run the same command to repeat the failed dates)": failed,
+        f"{skipped} skipped (set REPROCESS=all to run them again)": skipped,
+        f"{missing} without a run, because the schedule of the DAG leaves them out": missing,
+    }
+    return ", ".join(text for text, is_shown in parts.items() if is_shown)
+
+
+def trainer_of(airflow: Airflow, client: Client, signals: Signals) -> Client | None:
+    """Return the DAG that trains on what this one makes, ready to run; None if there is none.
+
+    It must be unpaused before the first dataset exists, because Airflow drops events for a paused DAG.
+    """
+    if client.dag_id not in (MAKER, TABULAR_MAKER) or not (airflow.layout.dags / f"{TRAINER}.py").exists():
+        return None
+    trainer = client.of(TRAINER)
+    wait_until_ready(airflow, trainer, ANY_TIME, signals)
+    return trainer
+
+
+def training_report(trainer: Client, runs: Sequence[Json]) -> list[str]:
+    """Return the results of the training, or why there was none. Runs that another run serves have no lines."""
+    lines, run_id = [], ""
+    for run in runs:
+        run_id = run["dag_run_id"]
+        failed = run["state"] == "failed"
+        lines += [f"{TRAINER}: {failure_of(trainer, run_id)}"] if failed else results(trainer, run_id)
+    if lines or not run_id:
+        return lines or ["No training: no dataset was updated"]
+    choices = [task for task in trainer.task_instances(run_id) if task["task_id"] == CHOICE]
+    return [f"No training: {'; '.join(skip_reason(trainer.log(run_id, task)) for task in choices)}"]

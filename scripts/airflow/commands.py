@@ -8,21 +8,19 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 from pipeline.allowed import open_warning
-from scripts.airflow.backfill import Dates
+from scripts.airflow.backfill import BackfillRuns, RetrainRuns, report_of_dates, trainer_of, training_report
 from scripts.airflow.client import Client, new_run_id
-from scripts.airflow.dates import Backfill
 from scripts.airflow.embedded import Embedded, prepare, recorded_airflow, sweep, usable_airflow
 from scripts.airflow.errors import Failed
-from scripts.airflow.follow import Run, follow, naming
+from scripts.airflow.follow import SingleRun, follow, naming
 from scripts.airflow.keys import USER
 from scripts.airflow.patience import Patience
 from scripts.airflow.progress import clock, display_for, say
 from scripts.airflow.ready import ANY_TIME, end_forgotten_runs, require_slots, wait_until_ready
 from scripts.airflow.record import exclusive_home
 from scripts.airflow.remote import Airflow, remote_from
-from scripts.airflow.request import Conf, draw_samples_once, or_sample_images
-from scripts.airflow.results import failure_of, report_of_dates, results
-from scripts.airflow.retraining import Retraining, trainer_of, training_report
+from scripts.airflow.request import Backfill, Conf, draw_samples_once, or_sample_images
+from scripts.airflow.results import failure_of, results
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 
@@ -48,7 +46,7 @@ def run_once(airflow: Airflow, client: Client, conf: Conf, signals: Signals) -> 
     """Run the DAG in this Airflow, and return its results. Raises Failed with the error of the task that failed."""
     require_slots(client, conf)
     say(f"Running {client.dag_id} with {conf}")
-    job = Run(client, conf, new_run_id(), {"workspace": str(airflow.layout.workspace)})
+    job = SingleRun(client, conf, new_run_id(), {"workspace": str(airflow.layout.workspace)})
     with naming(airflow, job):
         [ended] = follow(airflow, job, display_for(sys.stdout), signals)
         if ended["state"] == "failed":
@@ -62,7 +60,7 @@ def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
     with _airflow(layout, request.dag_id, signals) as (airflow, client):
         trainer = trainer_of(airflow, client, signals)
         say(f"Backfilling {client.dag_id} from {request.first} to {request.last} with {request.conf}")
-        dates = Dates(client, request)
+        dates = BackfillRuns(client, request)
         with naming(airflow, dates):
             follow(airflow, dates, display_for(sys.stdout), signals)
             dates.close()
@@ -70,7 +68,7 @@ def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
         say("\n".join(["", *report_of_dates(client, outcome)]))
         failed = bool(outcome.failed)
         if trainer:
-            retraining = Retraining(trainer, outcome.since)
+            retraining = RetrainRuns(trainer, outcome.since)
             with naming(airflow, retraining):
                 runs = follow(airflow, retraining, display_for(sys.stdout), signals)
                 say("\n".join(["", *training_report(trainer, runs)]))

@@ -27,13 +27,7 @@ _LAST_LOOKS = 4
 
 
 class Job(ABC):
-    """The runs of a DAG that a command started.
-
-    Args:
-        client: Airflow's REST API for the DAG.
-        what: What was started, such as "the run r of image_training".
-        page: Path of the page of Airflow's UI that shows it.
-    """
+    """The runs of a DAG that a command started. Errors name it as `what`, and refer to `page` of Airflow's UI."""
 
     def __init__(self, client: Client, what: str, page: str) -> None:
         self.client = client
@@ -66,7 +60,7 @@ class Job(ABC):
                     give_up(self.client, run["dag_run_id"])
 
 
-class Run(Job):
+class SingleRun(Job):
     """One run."""
 
     def __init__(self, client: Client, conf: Json, run_id: str, places: Json) -> None:
@@ -108,7 +102,7 @@ def follow(airflow: Airflow, job: Job, display: Display, signals: Signals) -> li
         try:
             job.cancel()
         except httpx.HTTPError as error:
-            say(f"{job.what} could not be cancelled ({error}): cancel it in Airflow's UI")
+            say(f"Could not cancel {job.what} ({error}): cancel it in Airflow's UI")
         raise
 
 
@@ -146,11 +140,7 @@ def _watch(airflow: Airflow, job: Job, display: Display, signals: Signals) -> li
 
 @contextmanager
 def naming(airflow: Airflow, job: Job) -> Iterator[None]:
-    """Name the job in the error if Airflow does not answer in this block, because the job may go on.
-
-    Raises:
-        Failed: Airflow did not answer or refused, however often it was asked.
-    """
+    """Raise Failed, which names the job, if Airflow does not answer or refuses in this block: the job may go on."""
     try:
         yield
     except httpx.HTTPError as error:

@@ -3,13 +3,13 @@
 import time
 from datetime import UTC, datetime
 
+from dags.gpu_pool import GPU_POOL
 from scripts.airflow.client import ACTIVE, EVERY_DAG, Client, Json
 from scripts.airflow.errors import Failed
 from scripts.airflow.progress import say, time_of
 from scripts.airflow.remote import Airflow
 from scripts.airflow.signals import Signals
 
-GPU_POOL = "gpu"
 ANY_TIME = datetime.min.replace(tzinfo=UTC)
 """Earlier than any parse of a DAG."""
 STALL_S = 180.0

@@ -1,7 +1,12 @@
-"""What to train on: SOURCE or TABLE, LABEL and PARAMS, checked before anything starts."""
+"""What a person asks for, checked before anything starts.
+
+For each run: SOURCE or TABLE, LABEL and PARAMS. For a backfill: FROM, TO and REPROCESS.
+"""
 
 import json
 import os
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,9 @@ from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
 
 Conf = dict[str, Any]
+MAX_DATES = 1000
+"""Limit for the dates of one backfill, whose runs Airflow creates in one call."""
+_REPROCESS = {"": "failed", "failed": "failed", "all": "completed"}
 _PLACES = {
     "SOURCE": "folder of images or a list (.csv, .jsonl, .parquet)",
     "TABLE": "file or folder (CSV, Parquet or TFRecord)",
@@ -22,19 +30,17 @@ _PLACES = {
 
 
 def read_request(source: str, table: str, label: str, params: str, kind: str) -> Conf:
-    """Return the settings of a run. Without `source_uri`, they mean the sample images.
+    """Return the settings of SOURCE, TABLE, LABEL and PARAMS. Without `source_uri`, they mean the sample images.
 
-    Args:
-        source: SOURCE, a folder of images or a list.
-        table: TABLE, in place of it.
-        label: LABEL, the column of a table that the model learns.
-        params: PARAMS, other settings as JSON.
-        kind: The kind of examples; empty for a DAG whose first task checks its settings.
-
-    Raises:
-        Refused: The first task would refuse them, or Airflow would.
+    `kind` is the kind of examples; empty for a DAG whose settings only its first task can check.
     """
-    conf = _read_params(params)
+    problem = f"PARAMS must be a JSON object like '{{\"epochs\": 3}}', got {params!r}"
+    try:
+        conf = json.loads(params or "{}")
+    except json.JSONDecodeError as error:
+        raise Refused(f"{problem}: {error.msg} at character {error.pos + 1}") from error
+    if not isinstance(conf, dict):
+        raise Refused(problem)
     if source and table:
         raise Refused("SOURCE and TABLE are both given: give only one of them")
     name = "TABLE" if table else "SOURCE"
@@ -44,17 +50,6 @@ def read_request(source: str, table: str, label: str, params: str, kind: str) ->
         if not (conf.get("label_column") or default_settings(os.environ.get("TENFOLD_SETTINGS", "")).label_column):
             raise Refused("LABEL is missing: name the column of the table that the model learns, such as LABEL=churn")
     return check_settings(conf, kind) if kind else conf
-
-
-def _read_params(text: str) -> Conf:
-    problem = f"PARAMS must be a JSON object like '{{\"epochs\": 3}}', got {text!r}"
-    try:
-        params = json.loads(text or "{}")
-    except json.JSONDecodeError as error:
-        raise Refused(f"{problem}: {error.msg} at character {error.pos + 1}") from error
-    if not isinstance(params, dict):
-        raise Refused(problem)
-    return params
 
 
 def _with(name: str, setting: str, value: str, conf: Conf) -> Conf:
@@ -77,10 +72,9 @@ def _read_place(name: str, text: str) -> str:
     path = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - resolve() would replace the person's own links
     # The data date is not known yet, so only the folder above the placeholder can be checked.
     known = Path(before_placeholder(path) + "x").parent if is_dated(path) else Path(path)
-    is_right = known.exists() and (name == "TABLE" or known.is_dir() or recognises(known))
-    if not is_right:
-        wanted = f"a {_PLACES[name]}, got {text!r}: {known} {'is neither' if known.exists() else 'does not exist'}"
-        raise Refused(f"{name} must be {wanted}")
+    if not known.exists() or (name == "SOURCE" and not known.is_dir() and not recognises(known)):
+        problem = "is neither" if known.exists() else "does not exist"
+        raise Refused(f"{name} must be a {_PLACES[name]}, got {text!r}: {known} {problem}")
     return path
 
 
@@ -117,3 +111,76 @@ def draw_samples_once(samples: Path) -> None:
 
         say(f"Drawing sample images into {samples}")
         draw_samples(samples)
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """One dataset for each date from `first` to `last`, both included."""
+
+    dag_id: str
+    first: date
+    last: date
+    reprocess: str
+    """Which dates run again: "failed", or "completed" for all that are not under way."""
+    conf: Conf
+    max_active_runs: int = 2
+    """Runs at the same time. SQLite has one writer: more of them mostly wait for each other's lock."""
+
+    @property
+    def days(self) -> list[date]:
+        """All dates."""
+        return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
+
+    def body(self) -> dict[str, Any]:
+        """Return the body of the request to Airflow."""
+        return {
+            "dag_id": self.dag_id,
+            "from_date": datetime.combine(self.first, time.min, UTC).isoformat(),
+            # Midnight of the last date would leave out the later hours of that day.
+            "to_date": datetime.combine(self.last, time.max, UTC).isoformat(),
+            "dag_run_conf": self.conf,
+            "reprocess_behavior": self.reprocess,
+            "max_active_runs": self.max_active_runs,
+        }
+
+
+def read_backfill(dag_id: str, first: str, last: str, reprocess: str, conf: Conf, today: date) -> Backfill:
+    """Return the backfill of FROM, TO, REPROCESS and the settings. Raises Refused if it has no run, or too many."""
+    begin, end = _date("FROM", first), _date("TO", last)
+    if begin > end:
+        raise Refused(f"FROM={begin} is after TO={end}: give the earlier date first")
+    if end >= today:
+        raise Refused(f"TO must be before today ({today} in UTC), because the data of today is not complete, got {end}")
+    if reprocess not in _REPROCESS:
+        raise Refused(f"REPROCESS must be failed or all, got {reprocess!r}")
+    request = Backfill(dag_id, begin, end, _REPROCESS[reprocess], conf)
+    if (count := len(request.days)) > MAX_DATES:
+        raise Refused(f"FROM={begin} to TO={end} are {count} dates: give at most {MAX_DATES} at a time")
+    _require_dated(conf)
+    return request
+
+
+def _date(name: str, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Refused(f"{name} must be a date such as 2026-01-31, got {text!r}") from None
+
+
+def _require_dated(conf: Conf) -> None:
+    """Raise Refused if all dates would have the same images or rows."""
+    if conf.get("data_date"):
+        raise Refused(
+            f"PARAMS must not set data_date, got {conf['data_date']!r}: remove it, because each run uses its own date"
+        )
+    source = conf.get("source_uri") or default_settings(os.environ.get("TENFOLD_SETTINGS", "")).source_uri
+    if not source:
+        raise Refused(
+            "SOURCE is missing: give the images or the table of a date, with {date} for the date, such as "
+            "SOURCE=/data/{date}"
+        )
+    if not is_dated(source):
+        raise Refused(
+            f"SOURCE={source} is the same for every date: replace the part that depends on the date with one of "
+            f"{PLACEHOLDERS}, such as SOURCE={source}/{{date}}"
+        )

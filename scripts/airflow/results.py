@@ -1,18 +1,15 @@
-"""What came of a run or of a backfill: its results, or the error of its first failed task."""
+"""What came of a run: its results, or the error of its first failed task."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.airflow.backfill import Outcome, date_of
 from scripts.airflow.client import Client, Json
-from scripts.airflow.progress import time_of
 
 COMMIT = "upload.commit"
 """The task that returns the published dataset."""
 _LAST_LINES = 5
 """Lines that are shown of a log without an exception."""
-_HEAD = ("date", "examples", "version", "outcome")
 
 
 def results(client: Client, run_id: str) -> list[str]:
@@ -71,47 +68,6 @@ def score(train: Json) -> str:
             title = "mean absolute error" if name == "mae" else name.replace("_", " ")
             return f"{form.format(value)} {title}{of_epoch}"
     return ""
-
-
-def report_of_dates(client: Client, outcome: Outcome) -> list[str]:
-    """Return the table of a backfill with a line for each date, a summary, and the error of each failed run."""
-    rows = sorted(
-        row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome)
-        for run in (*outcome.runs, *outcome.skipped)
-    )
-    failures = [f"{date_of(run)}: {failure_of(client, run['dag_run_id'])}" for run in outcome.failed]
-    return [*aligned([_HEAD, *rows]), summary(outcome), *failures]
-
-
-def row_of(run: Json, made: Json, outcome: Outcome) -> tuple[str, ...]:
-    """Return date, examples, version and outcome of a run, of which the task `upload.commit` returned `made`."""
-    if run in outcome.skipped:
-        ended = time_of(run["end_date"])
-        word = "skipped: already made" if ended and ended < outcome.since else "skipped: already running"
-    elif run["state"] == "failed":
-        word = "failed"
-    else:
-        word = "already complete" if made.get("already_complete") else "new"
-    return date_of(run), str(sum(made["examples"].values())) if made else "", made.get("version", ""), word
-
-
-def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows as lines with columns of equal width; numbers stand on the right."""
-    date, examples, version, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return [f"{row[0]:<{date}}  {row[1]:>{examples}}  {row[2]:<{version}}  {row[3]}" for row in rows]
-
-
-def summary(outcome: Outcome) -> str:
-    """Return how many dates were run, failed and were skipped."""
-    run, failed = len(outcome.runs), len(outcome.failed)
-    skipped, missing = len(outcome.skipped), len(outcome.missing)
-    parts = {
-        f"{run} of {run + skipped + missing} dates run": True,
-        f"{failed} of them failed (run the same command to repeat the failed dates)": failed,
-        f"{skipped} skipped (set REPROCESS=all to run them again)": skipped,
-        f"{missing} without a run, because the schedule of the DAG leaves them out": missing,
-    }
-    return ", ".join(text for text, is_shown in parts.items() if is_shown)
 
 
 def failure_of(client: Client, run_id: str) -> str:

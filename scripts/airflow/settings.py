@@ -56,24 +56,17 @@ def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
 
     Raises Refused if TENFOLD_GPUS is not a number of GPUs, or TENFOLD_PORT is not a port.
     """
-    return Layout(
-        home=Path(environ.get("TENFOLD_HOME") or ROOT / ".airflow").absolute(),
-        workspace=Path(environ.get("TENFOLD_WORKSPACE") or ROOT / "workspace").absolute(),
-        dags=Path(dags or ROOT / "dags").absolute(),
-        gpus=_gpus(environ.get("TENFOLD_GPUS") or "1"),
-        port=_port(environ.get("TENFOLD_PORT", "")),
-    )
-
-
-def _gpus(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise Refused(f"TENFOLD_GPUS must be the number of trainings that can run at once, at least 1, got {text!r}")
-    return int(text)
-
-
-def _port(text: str) -> int:
+    gpus, port = environ.get("TENFOLD_GPUS") or "1", environ.get("TENFOLD_PORT")
+    if not gpus.isdecimal() or int(gpus) < 1:
+        raise Refused(f"TENFOLD_GPUS must be the number of trainings that can run at once, at least 1, got {gpus!r}")
     try:
-        return port_of(text) if text else 0
+        return Layout(
+            home=Path(environ.get("TENFOLD_HOME") or ROOT / ".airflow").absolute(),
+            workspace=Path(environ.get("TENFOLD_WORKSPACE") or ROOT / "workspace").absolute(),
+            dags=Path(dags or ROOT / "dags").absolute(),
+            gpus=int(gpus),
+            port=port_of(port) if port else 0,
+        )
     except ValueError as error:
         raise Refused(str(error)) from error
 
@@ -99,8 +92,7 @@ def environment(
     environ = {
         # The settings of another Airflow on this machine would point ours at its database.
         **{name: value for name, value in inherited.items() if not name.startswith(("AIRFLOW__", "AIRFLOW_HOME"))},
-        **_airflow(layout, port),
-        **_secrets(layout, keys),
+        **_airflow(layout, keys, port),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])),
         "TENFOLD_WORKSPACE": str(layout.workspace),
         "TENFOLD_SAMPLES": str(layout.samples),
@@ -119,7 +111,7 @@ def folders(layout: Layout) -> dict[str, str]:
     return {HOME: str(layout.home), DAGS: str(layout.dags), PLUGINS: str(ROOT / "plugins")}
 
 
-def _airflow(layout: Layout, port: int) -> dict[str, str]:
+def _airflow(layout: Layout, keys: Keys, port: int) -> dict[str, str]:
     return {
         **folders(layout),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -141,11 +133,6 @@ def _airflow(layout: Layout, port: int) -> dict[str, str]:
         # A supervisor notices the end of its task at its next heartbeat. With the default, each task holds its slot for
         # up to 5 s longer, and the message of a failure comes that late.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
-    }
-
-
-def _secrets(layout: Layout, keys: Keys) -> dict[str, str]:
-    return {
         "AIRFLOW__CORE__FERNET_KEY": keys.fernet,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(layout.passwords),

@@ -136,7 +136,7 @@ def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
 
 
 def _ended(client: Client, run_id: str) -> str:
-    return _wait(lambda: client.state(run_id), is_expected=FINISHED.__contains__)
+    return _wait(lambda: client.run(run_id)["state"], is_expected=FINISHED.__contains__)
 
 
 def _wait(look: Callable[[], T], is_expected: Callable[[T], object] = bool) -> T:

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.airflow import follow as following
 from scripts.airflow.client import Client
-from scripts.airflow.follow import Run, follow
+from scripts.airflow.follow import SingleRun, follow
 from scripts.airflow.progress import Lines
 from scripts.airflow.signals import Signals
 from tests.scripts.answering import Alive, Answering, PausedTime
@@ -52,7 +52,7 @@ def watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", PausedTime().patience())
     try:
         with Signals() as signals:
-            follow(Alive(), Run(client, {}, "r", {"workspace": "/tmp"}), Lines(io.StringIO()), signals)  # type: ignore[arg-type]
+            follow(Alive(), SingleRun(client, {}, "r", {"workspace": "/tmp"}), Lines(io.StringIO()), signals)  # type: ignore[arg-type]
     finally:
         client.close()
 

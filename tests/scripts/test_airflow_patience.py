@@ -16,7 +16,7 @@ import pytest
 from scripts.airflow.client import Client
 from scripts.airflow.commands import run_once
 from scripts.airflow.errors import Failed, Interrupted
-from scripts.airflow.follow import Run, follow
+from scripts.airflow.follow import SingleRun, follow
 from scripts.airflow.patience import Patience
 from scripts.airflow.progress import Lines
 from scripts.airflow.remote import Airflow
@@ -135,7 +135,7 @@ def client_of(server: Server, pause: Callable[[float], None] | None = None) -> C
 def test_a_read_is_repeated(server: Server, fault: str | int, capsys: pytest.CaptureFixture[str]):
     server.runs, server.faults = ["r"], [fault, fault]
     with closing(client_of(server)) as client:
-        assert client.state("r") in ("running", "success")
+        assert client.run("r")["state"] in ("running", "success")
     assert server.faults == []
     assert capsys.readouterr().out.count("trying again for up to 30 s") == 1
 
@@ -151,7 +151,7 @@ def test_a_single_slow_answer_is_accepted(server: Server):
 def test_a_refusal_is_not_repeated(server: Server, fault: int):
     server.runs, server.faults = ["r"], [fault, fault]
     with closing(client_of(server)) as client, pytest.raises(Exception, match=str(fault)):
-        client.state("r")
+        client.run("r")["state"]
     assert server.faults == [fault]
 
 
@@ -243,7 +243,7 @@ def test_a_refused_trigger_raises_an_error(server: Server, tmp_path: Path):
     with closing(client_of(server)) as client:
         server.faults = [422]
         with pytest.raises(Failed, match="Airflow refused to start the run manual__"):
-            follow(remote(server, tmp_path), Run(client, {}, "manual__r", {}), Lines(io.StringIO()), Signals())
+            follow(remote(server, tmp_path), SingleRun(client, {}, "manual__r", {}), Lines(io.StringIO()), Signals())
 
 
 class Pressed(Signals):
@@ -261,7 +261,7 @@ def test_an_interruption_during_a_trigger_leaves_no_run(
     patience = Patience(pause=Pressed().pause)
     client = Client(f"http://127.0.0.1:{server.server_port}", "p", "dag", patience)
     with closing(client), pytest.raises(Interrupted):
-        follow(remote(server, tmp_path), Run(client, {}, "r", {}), Lines(io.StringIO()), Signals())
+        follow(remote(server, tmp_path), SingleRun(client, {}, "r", {}), Lines(io.StringIO()), Signals())
     assert message in capsys.readouterr().out
 
 
@@ -270,4 +270,4 @@ def test_an_interruption_ends_the_wait_for_an_answer(server: Server):
     patience = Patience(pause=Pressed().pause)
     client = Client(f"http://127.0.0.1:{server.server_port}", "p", "dag", patience)
     with closing(client), pytest.raises(Interrupted):
-        client.state("r")
+        client.run("r")["state"]
