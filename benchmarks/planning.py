@@ -27,13 +27,13 @@ from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.plan.merge import merged_lines, read_pieces
 from pipeline.plan.plan import load_plan
-from pipeline.plan.ranges import read_range
+from pipeline.plan.range_plan import read_range
 from pipeline.plan.sort import SplitRule, sorted_part
-from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import join_listings
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts
 from pipeline.snapshot.raw_example import RawExample
+from pipeline.stages.build import plan_shards
 from pipeline.storage import place_of
 from pipeline.system.progress import log_to_stderr
 from pipeline.workspace import snapshots_folder
@@ -162,7 +162,7 @@ def sort_listing(path: str) -> int:
     """Sort the parts of one listing."""
     listing = load_listing(Path(path))
     for part in listing.parts:
-        sorted_part(part, SplitRule.of(settings_from({})))
+        sorted_part(part, SplitRule(0, 0.2))
     return listing.listed
 
 
@@ -175,7 +175,7 @@ def join(folder: Path, images: int) -> None:
 
 def plan(folder: Path, images: int) -> None:
     """Plan the dataset."""
-    path = make_plan(settings_of(folder, images), Path((folder / "snapshot").read_text()))
+    path = plan_shards(settings_of(folder, images), Path((folder / "snapshot").read_text()))
     (folder / "plan").write_text(str(path))
 
 

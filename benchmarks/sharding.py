@@ -41,9 +41,9 @@ from benchmarks.harness.rounds import ROOT, Contender, as_json, measure_whole, m
 from pipeline.allowed import open_unless_set
 from pipeline.config import settings_from
 from pipeline.plan.plan import load_plan
-from pipeline.plan.ranges import load_range
-from pipeline.sharding.planning import make_plan
+from pipeline.plan.range_plan import load_range
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.build import plan_shards
 
 PREPARED = 256
 LINEAR = (1_000, 5_000, 20_000, 50_000)
@@ -193,7 +193,7 @@ def our_contenders(images: Images) -> list[Contender]:
 def our_contender(title: str, images: Images, parameters: dict[str, Any], processes: int) -> Contender:
     """Plan the shards, so that as many tasks as there are processes write the training shards."""
     settings, snapshot = snapshot_of(images, parameters | {"shards_per_task": -(-images.shards // processes)})
-    plan = load_plan(make_plan(settings, snapshot))
+    plan = load_plan(plan_shards(settings, snapshot))
     ranges = [Path(path) for path in plan.ranges[: -(-images.shards // settings.shards_per_task)]]
     return Contender(
         title=title,

@@ -93,9 +93,9 @@ class ApproveOperator(HITLOperator):
         return settings_from(self.settings)
 
     def _questions(self) -> list[str]:
-        from pipeline.sharding.approval import questions
+        from pipeline.stages.build import questions_about
 
-        return questions(place_of(self.plan_file), self._settings)
+        return questions_about(place_of(self.plan_file), self._settings)
 
 
 class TrainOperator(BaseOperator):

@@ -192,15 +192,14 @@ def _concern(maker: str, form: Mapping[str, Any] | None, settings: Settings) -> 
 def _newest(settings: Settings) -> dict[str, Any]:
     """Return what `train` needs. Skips the run if the same partitions were trained with the same settings before."""
     from pipeline.dataset.partitions import newest_partitions
-    from pipeline.report import write_card
     from pipeline.runs.choices import Choice, save_choice
     from pipeline.runs.launch import load_trained_result
-    from pipeline.sharding.window import dataset_of
+    from pipeline.stages.build import newest_dataset
 
     # The time before the look: a dataset that is published during the look may be missed, so its event is not served.
     begin, training = time.time(), _training(settings)
     partitions = newest_partitions(settings, settings.window)
-    dataset = dataset_of(settings, partitions, write_card)
+    dataset = newest_dataset(settings, partitions)
     event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
     if event_times:  # A person who triggers a run may choose other settings than the other runs have.
         save_choice(settings, training, Choice(get_current_context()["run_id"], begin, max(event_times), partitions))

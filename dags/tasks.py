@@ -78,7 +78,7 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     from pipeline.gate.decide import ask_later
     from pipeline.plan.plan import load_plan
     from pipeline.runs.launch import require_trainable
-    from pipeline.sharding.planning import make_plan
+    from pipeline.stages.build import plan_shards
     from pipeline.stages.extract import join
 
     if ranges:
@@ -88,7 +88,7 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     is_mapped = settings["engine"] == "local"
     # Another engine balances its own tasks, so these may be small.
     of_plan = settings if is_mapped else {**settings, "shards_per_task": 1}
-    path = make_plan(settings_from(of_plan), place_of(snapshot), ask_later)
+    path = plan_shards(settings_from(of_plan), place_of(snapshot), ask_later)
     # In an XCom of its own, because Airflow maps over the returned value.
     get_current_context()["ti"].xcom_push(key="plan", value=str(path))
     # Ranges and not shards: Airflow maps at most 1,024 tasks, and ImageNet has 1,152 shards.
@@ -107,7 +107,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
     some space and clear this task; complete shards stay).
     """
     from pipeline.plan.kinds import kind_of
-    from pipeline.plan.ranges import load_range
+    from pipeline.plan.range_plan import load_range
     from pipeline.sharding.write import write_range
     from pipeline.system.progress import progress
 
@@ -160,12 +160,10 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     `shard.plan` and all tasks after it.
     """
     from pipeline.plan.plan import load_plan
-    from pipeline.report import write_card
     from pipeline.sharding.approval import answers
-    from pipeline.sharding.publish import commit as commit_dataset
-    from pipeline.stages.build import summary
+    from pipeline.stages.build import commit_planned, summary
 
-    dataset = commit_dataset(place_of(plan_file), settings_from(settings), write_card, answers(place_of(plan_file)))
+    dataset = commit_planned(place_of(plan_file), settings_from(settings), answers(place_of(plan_file)))
     published = summary(load_plan(place_of(plan_file)), dataset)
     context = get_current_context()
     context["ti"].xcom_push(key=DATASET_PLACE, value=published["dataset"])
@@ -277,6 +275,6 @@ def or_sample_images(settings: Settings) -> Settings:
 
 def _name_after_range(plan_file: str) -> None:
     """Name a mapped task after its shards in Airflow's list."""
-    from pipeline.plan.ranges import describe_range, load_range
+    from pipeline.plan.range_plan import describe_range, load_range
 
     get_current_context()["shards"] = describe_range(load_range(place_of(plan_file)).shards)

@@ -1,4 +1,4 @@
-"""Write the pages of the reference that are generated from the code: `python -m docs.generate`.
+"""Write the pages and tables of the reference that are generated from the code: `python -m docs.generate`.
 
 A test fails if a page contradicts the code. The pages are committed, because readers of the repository follow links to
 them.
@@ -9,12 +9,14 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
-from pipeline.__main__ import EXAMPLES, command_line
-from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy
-from pipeline.example_kinds import IMAGES, TABLE
+from pipeline.commands.parser import command_line
+from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy, declared
+from pipeline.example_kinds import IMAGES, KINDS, TABLE
+from pipeline.gate.checks import CHECKS
 
 REFERENCE = Path(__file__).parent / "reference"
 SCHEMA = REFERENCE / "dataset.schema.json"
@@ -48,6 +50,11 @@ DATASET_JSON = """\
 [dataset.schema.json](dataset.schema.json), and a test compares it with the files that Tenfold writes.
 """
 
+CHECKS_HEAD = """\
+| what is limited | threshold | action | examples |
+|---|---|---|---|
+"""
+
 CHANGES = {
     Decides.NOTHING: "nothing that exists",
     Decides.DATASET: "the version of the dataset",
@@ -67,7 +74,12 @@ DAGS = {
 
 def generated_pages() -> dict[str, str]:
     """Return the text of each generated page by its file name."""
-    return {"settings.md": settings_page(), "commands.md": commands_page(), "dataset-json.md": dataset_json_page()}
+    return {
+        "settings.md": settings_page(),
+        "gate.md": gate_page(),
+        "commands.md": commands_page(),
+        "dataset-json.md": dataset_json_page(),
+    }
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -81,12 +93,38 @@ def settings_page() -> str:
     return SETTINGS + "".join(f"\n## {section}\n\n" + "\n".join(entries) for section, entries in sections.items())
 
 
+def gate_page() -> str:
+    """Return the page of the data gate, which is written by hand, with a row for each check in its table."""
+    before, head, after = (REFERENCE / "gate.md").read_text("utf-8").partition(CHECKS_HEAD)
+    rows = [
+        f"| {Settings.model_fields[check.threshold].description} | {_with_default(check.threshold)} "
+        f"| {_with_default(check.action)} | {_examples(check.threshold)} |\n"
+        for check in CHECKS
+    ]
+    rest = dropwhile(lambda line: line.startswith("|"), after.splitlines(keepends=True))
+    return "".join([before, head, *rows, *rest])
+
+
+def _with_default(name: str) -> str:
+    return f"[`{name}`](settings.md#{name}) {_code(Settings.model_fields[name].default)}"
+
+
+def _examples(name: str) -> str:
+    """Return the kinds of examples that use a setting."""
+    only = declared(OnlyFor).get(name)
+    return only.kind if only else ", ".join(KINDS)
+
+
+def _code(value: Any) -> str:
+    return f"`{json.dumps(value).strip(chr(34))}`"
+
+
 def _setting(name: str, schema: dict[str, Any]) -> str:
     field = Settings.model_fields[name]
     default = field.get_default(call_default_factory=True)
     facts = {
         "In the form": schema["title"] if _dags(field.metadata) else "",
-        "Default": "empty" if default in (None, "") else f"`{json.dumps(default).strip(chr(34))}`",
+        "Default": "empty" if default in (None, "") else _code(default),
         "Values": _values(schema),
         "Another value changes": CHANGES[_marker(field.metadata, Decides)],
         "DAGs": ", ".join(f"`{dag}`" for dag in _dags(field.metadata)) or "none, only the command line",
@@ -154,12 +192,12 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
     usage = textwrap.fill(words, 100, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
     rows = [
         f"| `{', '.join(action.option_strings) or action.metavar or action.dest}` | {_cell(_help(parser, action))} |"
-        for action in parser._actions
+        for action in sorted(parser._actions, key=lambda action: bool(action.option_strings))
         if not isinstance(action, argparse._HelpAction)
     ]
     description = _markdown(parser.description or "")
     table = "\n".join(["| argument | meaning |", "|---|---|", *rows])
-    example = f"```bash\n.venv/bin/tenfold {name} {EXAMPLES[name]}\n```"
+    example = f"```bash\n.venv/bin/tenfold {name} {parser.get_default('command').example}\n```"
     return f"\n## {name}\n\n{description}\n\n{example}\n\n```text\n{usage}\n```\n\n{table}\n"
 
 

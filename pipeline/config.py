@@ -25,7 +25,7 @@ from pydantic.config import JsonDict
 from pipeline import data_date as dates
 from pipeline.dataset_name import PATTERN, name_of_source, name_of_table
 from pipeline.errors import SettingsError
-from pipeline.example_kinds import IMAGES, KINDS, TABLE
+from pipeline.example_kinds import APPLICATIONS, IMAGES, KINDS, TABLE
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
@@ -33,23 +33,7 @@ SHARDS_PER_SERVER = 10
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
 """Smallest input of a model, in pixels, if Keras requires more than our own minimum of 32."""
 
-APPLICATIONS = (
-    "MobileNetV2",
-    "MobileNetV3Small",
-    "MobileNetV3Large",
-    "EfficientNetV2B0",
-    "ResNet50",
-    "InceptionResNetV2",
-)
-"""The models of keras.applications that `model` may name."""
-
-IMAGE_MODELS = ("small_cnn", *APPLICATIONS)
-"""The values of `model` for images, apart from a user's own function."""
-
-TABLE_MODELS = ("mlp",)
-"""The values of `model` for the rows of a table, apart from a user's own function."""
-
-MODELS = (*IMAGE_MODELS, *TABLE_MODELS)
+MODELS = tuple(model for entry in KINDS.values() for model in entry.models)
 """The values of `model`, apart from a user's own function."""
 
 MAX_PLACE = 4096
@@ -537,6 +521,7 @@ class Settings(BaseModel):
         description="Also search for images that look alike (perceptual hash), not only for equal images.",
     )
 
+    # Each check of the data gate (pipeline/gate/checks.py) has two settings: an action, and right below it the limit.
     on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "fail",
         title="Action on rejected examples",

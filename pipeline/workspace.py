@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from pipeline import storage
@@ -17,12 +18,6 @@ MAX_LISTED = 10
 def snapshots_folder(settings: Settings) -> Place:
     """Return the folder of the snapshots of a dataset's sources."""
     return _work_of_name(settings) / "snapshots"
-
-
-def work_folder(settings: Settings, version: str) -> Place:
-    """Return the folder for the plans and shard results of a version, from one source to one published place."""
-    place = place_hash(f"{settings.source_uri}\0{settings.datasets_folder}")
-    return _work_of_name(settings) / f"{version}-{place}"
 
 
 def _work_of_name(settings: Settings) -> Place:
@@ -77,17 +72,40 @@ def _name(settings: Settings) -> str:
     return settings.dataset_name
 
 
-def dataset_folder(settings: Settings, version: str) -> Place:
-    """Return the folder of a published version."""
-    return name_folder(settings) / version
+@dataclass(frozen=True)
+class BuildFolders:
+    """The folders of the versions of a dataset name that are built from one source."""
+
+    name: Place
+    """Folder of all published versions, and of the label map."""
+    work: Place
+    """Folder of the plans and shard results of the name."""
+    source: str
+    """A short hash of the source and of the published place."""
+    workspace: Place
+
+    def published(self, version: str) -> Place:
+        """Return the folder of a published version."""
+        return self.name / version
+
+    def work_of(self, version: str) -> Place:
+        """Return the folder for the plans and shard results of a version, from one source to one published place."""
+        return self.work / f"{version}-{self.source}"
+
+    def shards_of(self, version: str) -> Place:
+        """Return the folder in which shards are written: the final one if datasets are published in the workspace."""
+        published = self.published(version)
+        return published if is_inside(published, self.workspace) else self.work_of(version) / "shards"
 
 
-def shards_folder(settings: Settings, version: str) -> Place:
-    """Return the folder in which shards are written: the final one if datasets are published in the workspace."""
-    published = dataset_folder(settings, version)
-    if is_inside(published, place_of(settings.workspace)):
-        return published
-    return work_folder(settings, version) / "shards"
+def build_folders(settings: Settings) -> BuildFolders:
+    """Return the folders of the versions that these settings build."""
+    return BuildFolders(
+        name=name_folder(settings),
+        work=_work_of_name(settings),
+        source=place_hash(f"{settings.source_uri}\0{settings.datasets_folder}"),
+        workspace=place_of(settings.workspace),
+    )
 
 
 def run_folder(settings: Settings, run_id: str) -> Place:

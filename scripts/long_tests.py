@@ -52,7 +52,7 @@ GROUPS = {
     "engines": Group(("tests/engines/", "tests/dags/test_engines.py"), environments=("env-engines",)),
     "faults": Group(("tests/test_", "tests/stages/", "tests/storage/")),
     "input": Group(("tests/input/",)),
-    "monitor": Group(("tests/monitor/", "tests/tuning/")),
+    "monitor": Group(("tests/commands/", "tests/monitor/", "tests/tuning/")),
     "pages": Group(("tests/plugins/", "tests/report/", "tests/watch/")),
     "training": Group(("tests/training/", "tests/runs/", "tests/evaluation/")),
     "tutorials": Group(("tests/docs/",)),
@@ -60,6 +60,7 @@ GROUPS = {
 TESTED_BY = {
     "dags/": ("airflow", "cluster", "dags", "engines", "tutorials"),
     "plugins/": ("cluster", "pages"),
+    "pipeline/commands/monitor.py": ("monitor",),
     "pipeline/dataset/": ("data", "faults", "input", "training"),
     "pipeline/engines/": ("engines",),
     "pipeline/evaluation/": ("pages", "training"),

@@ -8,7 +8,8 @@ room        a folder directly below the package with all that is in it, or a fil
             a `__main__.py` is a command, and counts as a room of its own
 arrow       one room imports from another; however many imports there are, a pair of rooms is one arrow
 circle      rooms that reach each other by arrows
-fan-out     modules of the same package that a module imports, on average
+upward      arrows that do not go to a lower layer of the import-linter contract in pyproject.toml; - without a contract
+fan-out     modules of the same package that a module imports, on average; `most imports` is the largest number
 once        private functions and methods (_name) that their module mentions once only, besides their definition
 comments    lines that hold a comment, of all lines that are not blank
 """
@@ -19,6 +20,7 @@ import io
 import statistics
 import sys
 import tokenize
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,16 +68,19 @@ def row_of(folder: Path) -> dict[str, str]:
     return {
         "package": folder.name,
         "files": str(len(modules)),
+        "lines": str(sum(len(module.lines) for module in modules.values())),
         "at the root": str(
             sum("." not in name or (not module.is_package and name.count(".") == 1) for name, module in modules.items())
         ),
         "rooms": str(len({room_of(name) for name in modules})),
         "arrows": str(sum(len(targets) for targets in arrows.values())),
         "circles": str(sum(len(each) > 1 for each in circles(arrows))),
+        "upward": upward(arrows, folder),
         "functions": str(len(lengths)),
         "median lines": f"{statistics.median(lengths):.0f}",
         "longest": str(lengths[-1]),
         "fan-out": f"{statistics.mean(len(targets) for targets in imports.values()):.1f}",
+        "most imports": str(max(len(targets) for targets in imports.values())),
         "private": str(private),
         "once": f"{once / private:.0%}" if private else "-",
         "comments": f"{comment_share(modules):.1%}",
@@ -126,7 +131,7 @@ def _base(module: Module, node: ast.ImportFrom) -> str:
 
 def room_of(name: str) -> str:
     """Return the room of a module."""
-    return name if name.endswith(".__main__") else ".".join(name.split(".")[:2])
+    return name if name.endswith(".__main__") else _folder_of(name)
 
 
 def arrows_of(imports: Graph) -> Graph:
@@ -155,6 +160,25 @@ def _reached(start: str, graph: Graph) -> set[str]:
         reached |= new
         ahead += new
     return reached
+
+
+def upward(arrows: Graph, folder: Path) -> str:
+    """Return the number of arrows that do not go to a lower layer; "-" if no contract declares the layers."""
+    file = folder.parent / "pyproject.toml"
+    linter = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("importlinter", {}) if file.exists() else {}
+    contracts = [each for each in linter.get("contracts", []) if each.get("containers") == [folder.name]]
+    if not contracts:
+        return "-"
+    layers = contracts[0]["layers"]
+    depths = {f"{folder.name}.{room}": depth for depth, layer in enumerate(layers) for room in layer.split(" | ")}
+    # The command of a room is in the layer of that room.
+    pairs = [(_folder_of(room), _folder_of(target)) for room, targets in arrows.items() for target in targets]
+    declared = [(room, target) for room, target in pairs if {room, target} <= depths.keys() and room != target]
+    return str(sum(depths[room] >= depths[target] for room, target in declared))
+
+
+def _folder_of(name: str) -> str:
+    return ".".join(name.split(".")[:2])
 
 
 def function_lengths(modules: Mapping[str, Module]) -> Iterator[int]:

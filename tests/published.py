@@ -17,14 +17,12 @@ from pipeline.gate.decide import Ask
 from pipeline.plan.merge import merged_lines, read_pieces
 from pipeline.plan.plan import load_plan
 from pipeline.records import example, tfrecord
-from pipeline.report import write_card
-from pipeline.sharding import publish as publishing
-from pipeline.sharding import window
-from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.raw_example import RawExample, from_line
+from pipeline.stages.build import commit_planned, plan_shards
+from pipeline.stages.build import newest_dataset as newest_of
 from pipeline.storage import Place, place_of
 from tests.conftest import jpeg
 
@@ -111,12 +109,12 @@ def make_list(folder: Path, images: Sequence[SourceImage]) -> Path:
 
 def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Commit a dataset with its card, as all callers do."""
-    return publishing.commit(plan_path, settings, write_card, ask)
+    return commit_planned(plan_path, settings, ask)
 
 
 def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:
     """Return the newest dataset, with its card, as all callers do."""
-    return window.dataset_of(settings, newest_partitions(settings, settings.window), write_card, ask)
+    return newest_of(settings, newest_partitions(settings, settings.window), ask)
 
 
 # --- build ------------------------------------------------------------------------------------------------------------
@@ -144,7 +142,7 @@ def no_progress(_count: int, _size: int = 0) -> None:
 
 def planned(settings: Settings, ask: Ask | None = None) -> tuple[Place, list[Place]]:
     """List the source and plan the shards. Return the plan, and its plan files."""
-    plan_path = make_plan(settings, take_snapshot(settings), ask)
+    plan_path = plan_shards(settings, take_snapshot(settings), ask)
     return plan_path, [place_of(path) for path in load_plan(plan_path).ranges]
 
 

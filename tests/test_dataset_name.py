@@ -9,7 +9,7 @@ from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset_name import PATTERN, name_of_source
 from pipeline.errors import SettingsError
-from pipeline.workspace import name_folder, with_dataset_name, work_folder
+from pipeline.workspace import build_folders, name_folder, with_dataset_name
 from tests.conftest import MakeImages
 from tests.fake_gcs import FakeGcs
 from tests.published import publish
@@ -88,6 +88,6 @@ def test_settings_without_a_source_use_the_only_dataset_in_a_bucket(gcs: FakeGcs
 def test_a_folder_without_a_dataset_name_is_refused(tmp_path: Path):
     """The folder would be the parent folder of all datasets."""
     nameless = settings_from({"workspace": str(tmp_path)})
-    for folder in (name_folder, lambda settings: work_folder(settings, "0" * 16)):
+    for folder in (name_folder, build_folders):
         with pytest.raises(SettingsError, match="dataset_name is empty"):
             folder(nameless)

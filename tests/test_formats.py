@@ -17,7 +17,7 @@ from pipeline.dataset.manifest import last_version, load
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.errors import FormatError
 from pipeline.plan.plan import load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.runs.champion import load_pointer, promote
 from pipeline.runs.files import load_files
 from pipeline.runs.run import EXPORT_FORMAT, Run, load_about, load_run, save_run

@@ -17,7 +17,7 @@ from pipeline import storage
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
-from pipeline.gate.decide import notices
+from pipeline.gate.notices import notices
 from pipeline.snapshot import raw_example as raw
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import load_snapshot

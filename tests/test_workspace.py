@@ -37,13 +37,14 @@ def test_shards_are_written_in_place_if_the_dataset_is_published_in_the_workspac
     elsewhere = {"workspace": str(tmp_path / "work"), "publish_uri": str(tmp_path / "published")}
     inside = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     outside = settings_from({**elsewhere, "dataset_name": "images"})
-    assert workspace.shards_folder(inside, "1") == workspace.dataset_folder(inside, "1")
-    assert workspace.shards_folder(outside, "1").is_relative_to(tmp_path / "work")
-    assert workspace.dataset_folder(outside, "1") == tmp_path / "published" / "images" / "1"
+    inside, outside = workspace.build_folders(inside), workspace.build_folders(outside)
+    assert inside.shards_of("1") == inside.published("1")
+    assert outside.shards_of("1").is_relative_to(tmp_path / "work")
+    assert outside.published("1") == tmp_path / "published" / "images" / "1"
 
 
 def test_two_publish_locations_have_separate_work_folders(tmp_path: Path):
     places = [{"publish_uri": str(tmp_path / name)} for name in "ab"]
     known = {"workspace": str(tmp_path), "dataset_name": "images"}
-    folders = {workspace.work_folder(settings_from({**known, **place}), "1") for place in places}
+    folders = {workspace.build_folders(settings_from({**known, **place})).work_of("1") for place in places}
     assert len(folders) == 2

@@ -51,8 +51,7 @@ def table_stages(job: Job) -> dict[str, float]:
 
     open_unless_set()
     from pipeline.config import settings_from
-    from pipeline.sharding.planning import make_plan
-    from pipeline.stages.build import publish, write_planned
+    from pipeline.stages.build import plan_shards, publish, write_planned
     from pipeline.stages.extract import extract
     from pipeline.tables.extract import columns_of
     from pipeline.tables.infer import infer_schema
@@ -64,7 +63,7 @@ def table_stages(job: Job) -> dict[str, float]:
     seconds["schema"], _ = _timed(lambda: infer_schema(read_table(table_files(settings.source)), columns_of(settings)))
     seconds["extract"], snapshot = _timed(lambda: extract(settings))
     one_each = settings.model_copy(update={"shards_per_task": 1})
-    seconds["plan"], plan = _timed(lambda: make_plan(one_each, snapshot))
+    seconds["plan"], plan = _timed(lambda: plan_shards(one_each, snapshot))
     seconds["write"], _ = _timed(lambda: write_planned(plan, settings))
     seconds["publish"], _ = _timed(lambda: publish(plan, settings))
     return seconds
@@ -476,9 +475,9 @@ def _ranges(folder: Path) -> list[str]:
 
 
 def _plan(settings: Any, folder: Path) -> None:
-    from pipeline.sharding.planning import make_plan
+    from pipeline.stages.build import plan_shards
 
-    (folder / "plan").write_text(str(make_plan(settings, Path((folder / "snapshot").read_text()))))
+    (folder / "plan").write_text(str(plan_shards(settings, Path((folder / "snapshot").read_text()))))
 
 
 def _write(settings: Any, folder: Path) -> None:

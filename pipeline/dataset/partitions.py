@@ -24,7 +24,7 @@ from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
 from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsError, require_format
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
-from pipeline.workspace import name_folder, work_folder
+from pipeline.workspace import name_folder
 
 LATEST = "latest"
 PARTITION_FORMAT = 1
@@ -51,21 +51,21 @@ class Partition:
     """When the listing of the source began, or when a person moved the partition, in Unix nanoseconds."""
 
 
-def save_listed(settings: Settings, version: str, listed_ns: int) -> None:
-    """Store when the source of these settings was last found to hold a version. Each date has its own file."""
+def save_listed(work: Place, partition: str, listed_ns: int) -> None:
+    """Store when the source of a partition was last found to hold the version with the folder `work`."""
     # An old snapshot can be planned again. It must not hide a newer listing that found the same version.
-    newest = max(listed_ns, last_listed(settings, version))
-    with storage.write_whole(_listed(settings, version), synced=True) as file:
+    newest = max(listed_ns, last_listed(work, partition))
+    with storage.write_whole(_listed(work, partition), synced=True) as file:
         file.write(json.dumps({"listed_ns": newest}).encode())
 
 
-def last_listed(settings: Settings, version: str) -> int:
-    """Return when the newest listing began that found a version in the source of these settings; 0 if unknown."""
-    content = _content(_listed(settings, version))
+def last_listed(work: Place, partition: str) -> int:
+    """Return when the newest listing began that found this version in the source of a partition; 0 if unknown."""
+    content = _content(_listed(work, partition))
     try:
         return int(json.loads(content)["listed_ns"]) if content is not None else 0
     except (ValueError, KeyError, TypeError) as error:
-        _log.warning("%s is damaged (%r) and is written again", _listed(settings, version), error)
+        _log.warning("%s is damaged (%r) and is written again", _listed(work, partition), error)
         return 0
 
 
@@ -149,8 +149,8 @@ def _path(folder: Place, name: str) -> Place:
     return folder / "partitions" / f"{name}.json"
 
 
-def _listed(settings: Settings, version: str) -> Place:
-    return work_folder(settings, version) / "listed" / f"{partition_of(settings)}.json"
+def _listed(work: Place, partition: str) -> Place:
+    return work / "listed" / f"{partition}.json"
 
 
 def _content(path: Place) -> bytes | None:

@@ -19,8 +19,8 @@ MAX_MISTAKES = 12
 """Limit for the list of wrong examples. If the dataset is in a bucket, the report copies a whole shard for each."""
 
 Array = NDArray[Any]
-Statistic = Callable[[Array], Array]
-"""Takes how often each example counts, (n,), and returns the figures, (k,)."""
+Statistic = Callable[[Array], float]
+"""Takes how often each example counts, (n,), and returns a figure: NaN if these examples do not define it."""
 
 
 class Estimate(NamedTuple):
@@ -31,20 +31,24 @@ class Estimate(NamedTuple):
     high: float
 
 
-def bootstrapped(statistic: Statistic, examples: int, resamples: int, seed: int) -> list[Estimate]:
+def bootstrapped(statistics: Sequence[Statistic], examples: int, resamples: int, seed: int) -> list[Estimate]:
     """Return the figures of all examples, each with its interval.
 
     Args:
-        statistic: Computes the figures. A figure is NaN if the resample does not define it.
+        statistics: Compute the figures.
         examples: Number of examples. Each resample draws as many of them, with replacement.
         resamples: Number of resamples.
         seed: Seed of the resamples.
     """
     random = np.random.default_rng(seed)
-    # A resample is only a count for each example, so `statistic` need not copy the predictions.
+
+    def figures(weights: Array) -> Array:
+        return np.array([statistic(weights) for statistic in statistics])
+
+    # A resample is only a count for each example, so no statistic need copy the predictions.
     drawn = (np.bincount(random.integers(examples, size=examples), minlength=examples) for _ in range(resamples))
-    low, high = interval([statistic(weights) for weights in drawn])
-    columns = np.stack([statistic(np.ones(examples)), low, high], axis=1)
+    low, high = interval([figures(weights) for weights in drawn])
+    columns = np.stack([figures(np.ones(examples)), low, high], axis=1)
     return [Estimate(*values) for values in columns.tolist()]
 
 
@@ -55,7 +59,23 @@ def affordable_resamples(answers: int) -> int:
 
 def mean_of(values: Array) -> Statistic:
     """Return the mean of the values of the examples, (n,), each taken as often as its weight says."""
-    return lambda weights: np.array([weighted_sum(weights, values) / len(values)])
+    return lambda weights: weighted_sum(weights, values) / len(values)
+
+
+def mean_over_classes(of_classes: Sequence[Statistic], unknown: float) -> Statistic:
+    """Return the mean of the figures of the classes; `unknown` if no class has one, which a resample may lack."""
+
+    def statistic(weights: Array) -> float:
+        figures = np.array([of_class(weights) for of_class in of_classes])
+        known = figures[~np.isnan(figures)]
+        return float(known.mean()) if len(known) else unknown
+
+    return statistic
+
+
+def difference_of(one: Statistic, other: Statistic) -> Statistic:
+    """Return the figure of one model less that of another."""
+    return lambda weights: one(weights) - other(weights)
 
 
 def weighted_sum(weights: Array, values: Array) -> float:
@@ -87,7 +107,7 @@ def calibration_error(probabilities: Array, correct: Array) -> Statistic:
     """Return the expected calibration error: the mean distance, in each bin, between probability and accuracy."""
     # The error is the sum over bins of |correct - confidence| of the bin's examples together, over all examples.
     surplus, bins = correct - probabilities, bins_of(probabilities)
-    return lambda weights: np.array([np.abs(np.bincount(bins, weights * surplus)).sum() / len(bins)])
+    return lambda weights: np.abs(np.bincount(bins, weights * surplus)).sum() / len(bins)
 
 
 def reliability_of(probabilities: Array, correct: Array) -> list[dict[str, Any]]:

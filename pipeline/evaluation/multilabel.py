@@ -4,11 +4,12 @@ Each label is predicted on its own, if its probability is over one half.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
+from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import (
     BINS,
     MAX_MISTAKES,
@@ -17,20 +18,54 @@ from pipeline.evaluation.estimates import (
     Statistic,
     affordable_resamples,
     bins_of,
-    interval,
+    bootstrapped,
+    difference_of,
+    mean_over_classes,
     reliability_of,
     rows,
     shares,
 )
-from pipeline.evaluation.estimates import MIN_RESAMPLES as MIN_RESAMPLES
-from pipeline.evaluation.estimates import RESAMPLED_ANSWERS as RESAMPLED_ANSWERS
+from pipeline.evaluation.one_label import ACCURACY, CALIBRATION_ERROR
 
 THRESHOLD = 0.5
 
 
-class MultiLabelPredictions(NamedTuple):
+MEAN_AVERAGE_PRECISION = Metric(
+    key="mean_average_precision",
+    title="mean average precision",
+    meaning="mean average precision: how well each label ranks its images above others, averaged over the labels",
+    scale="share",
+    statistic=lambda of: _mean_average_precision(of),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MultiLabelPredictions(Answers):
     """Predictions: a row for each example, a column for each class. Average precision needs all probabilities."""
 
+    metrics = (
+        MEAN_AVERAGE_PRECISION,
+        Metric(
+            key="micro_f1",
+            title="micro F1",
+            meaning="micro F1 of all labels above 50%: precision and recall combined",
+            scale="share",
+            statistic=lambda of: _micro_f1(of),
+        ),
+        replace(
+            ACCURACY,
+            meaning="exact match: the model predicts exactly the labels of the image",
+            statistic=lambda of: _exact_match(of),
+        ),
+        replace(
+            CALIBRATION_ERROR,
+            meaning="expected calibration error: mean difference between the probability of a label and how often it "
+            "is correct",
+            statistic=lambda of: _calibration_error(of),
+        ),
+    )
+    scored_by = MEAN_AVERAGE_PRECISION
+    noun = "image"
     label: Array
     """bool of (n, classes), the labels that an example has."""
     label_probability: Array
@@ -59,48 +94,14 @@ class MultiLabelPredictions(NamedTuple):
         return answers
 
     @property
-    def scored_by(self) -> str:
-        """The name of the score."""
-        return "mean average precision"
-
-    @property
-    def score_figure(self) -> str:
-        """The figure that is the score."""
-        return "mean_average_precision"
-
-    @property
-    def noun(self) -> str:
-        """What an example is."""
-        return "image"
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """Names of the values of `statistic`, in its order."""
-        return ("mean_average_precision", "micro_f1", "accuracy", "calibration_error")
-
-    @property
-    def score(self) -> float:
-        """The mean average precision."""
-        return float(_mean_average_precision(self)(np.ones(len(self.label)))[0])
-
-    @property
     def resamples(self) -> int:
         """Number of resamples for an interval."""
         return affordable_resamples(self.label.size)
 
-    def statistic(self) -> Statistic:
-        """Return the figures of the examples, each taken as often as its weight says."""
-        of_parts = (_mean_average_precision(self), _micro_f1(self), _exact_match(self), _calibration_error(self))
-        return lambda weights: np.concatenate([part(weights) for part in of_parts])
-
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the mean average precision less that of another model on the same examples, drawn in pairs."""
-        ours, theirs = _mean_average_precision(self), _mean_average_precision(champion)
-        random, n = np.random.default_rng(seed), len(self.label)
-        drawn = (np.bincount(random.integers(n, size=n), minlength=n) for _ in range(self.resamples))
-        ends = interval([ours(weights) - theirs(weights) for weights in drawn])
-        value = self.score - champion.score
-        return Estimate(*(round(float(each), 6) for each in (value, *ends.ravel())))
+        both = difference_of(_mean_average_precision(self), _mean_average_precision(champion))
+        return MEAN_AVERAGE_PRECISION.rounded(*bootstrapped([both], len(self.label), self.resamples, seed))
 
     def details(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the content of `evaluation.json` beside the figures."""
@@ -157,14 +158,7 @@ def _rankings(predictions: MultiLabelPredictions) -> list[Ranking]:
 
 def _mean_average_precision(predictions: MultiLabelPredictions) -> Statistic:
     """Return the mean over the classes that any example has."""
-    rankings = [each for each in _rankings(predictions) if len(each.hits)]
-
-    def statistic(weights: Array) -> Array:
-        averages = np.array([each.average_precision(weights) for each in rankings])
-        known = averages[~np.isnan(averages)]  # A resample may lack a class.
-        return np.array([known.mean() if len(known) else 0.0])
-
-    return statistic
+    return mean_over_classes([each.average_precision for each in _rankings(predictions) if len(each.hits)], 0.0)
 
 
 # --- the other figures ------------------------------------------------------------------------------------------------
@@ -174,13 +168,13 @@ def _micro_f1(predictions: MultiLabelPredictions) -> Statistic:
     """Return micro F1 over all labels of all examples: twice the hits, over the predicted plus the true labels."""
     correct = (predictions.label & predictions.answers).sum(axis=1)
     total = predictions.label.sum(axis=1) + predictions.answers.sum(axis=1)
-    return lambda weights: np.array([2 * (weights @ correct) / max(weights @ total, 1)])
+    return lambda weights: 2 * (weights @ correct) / max(weights @ total, 1)
 
 
 def _exact_match(predictions: MultiLabelPredictions) -> Statistic:
     """Return the share of examples whose labels were all predicted, and no other."""
     exact = (predictions.label == predictions.answers).all(axis=1).astype(float)
-    return lambda weights: np.array([weights @ exact / len(exact)])
+    return lambda weights: weights @ exact / len(exact)
 
 
 def _calibration_error(predictions: MultiLabelPredictions) -> Statistic:
@@ -190,7 +184,7 @@ def _calibration_error(predictions: MultiLabelPredictions) -> Statistic:
     # Sums for each example and bin, once. Each resample is then one product with the weights.
     cells = np.arange(n)[:, np.newaxis] * BINS + bins_of(predictions.label_probability)
     of_bins = np.bincount(cells.ravel(), surplus.ravel(), n * BINS).reshape(n, BINS)
-    return lambda weights: np.array([np.abs(weights @ of_bins).sum() / (n * classes)])
+    return lambda weights: np.abs(weights @ of_bins).sum() / (n * classes)
 
 
 def per_class(predictions: MultiLabelPredictions, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,16 +1,17 @@
 """Metrics of a model for images with one label. pipeline/evaluation/metrics.py has the rest of the evaluation."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import (
     MAX_MISTAKES,
     RESAMPLES,
     Array,
     Estimate,
-    Statistic,
     calibration_error,
     interval,
     mean_of,
@@ -21,11 +22,43 @@ from pipeline.evaluation.estimates import (
 
 TOP = 5
 """A label counts as found by `top5` if it is among this many classes of the highest probability."""
+ACCURACY = Metric(
+    key="accuracy",
+    title="accuracy",
+    meaning="accuracy",
+    scale="share",
+    statistic=lambda of: mean_of(of.correct.astype(float)),
+)
 
 
-class Predictions(NamedTuple):
+CALIBRATION_ERROR = Metric(
+    key="calibration_error",
+    title="expected calibration error",
+    meaning="expected calibration error: mean difference between confidence and accuracy",
+    scale="share",
+    statistic=lambda of: calibration_error(of.probability, of.correct.astype(float)),
+    lower_is_better=True,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions(Answers):
     """Predictions with one row for each example. The probabilities of all classes might not fit into memory."""
 
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        ACCURACY,
+        Metric(
+            key="top5",
+            title="top-5 accuracy",
+            meaning="top-5 accuracy: the true class is among the five likeliest",
+            scale="share",
+            statistic=lambda of: mean_of(of.in_top5.astype(float)),
+            min_classes=TOP + 1,
+        ),
+        CALIBRATION_ERROR,
+    )
+    scored_by = ACCURACY
+    noun = "image"
     label: Array
     """int32 of (n,), from 0. `predicted` has the same type."""
     predicted: Array
@@ -58,40 +91,9 @@ class Predictions(NamedTuple):
         return correct
 
     @property
-    def scored_by(self) -> str:
-        """The name of the score."""
-        return "accuracy"
-
-    @property
-    def score_figure(self) -> str:
-        """The figure that is the score."""
-        return "accuracy"
-
-    @property
-    def noun(self) -> str:
-        """What an example is."""
-        return "image"
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """Names of the values of `statistic`, in its order."""
-        return ("accuracy", "top5", "calibration_error")
-
-    @property
-    def score(self) -> float:
-        """The accuracy."""
-        return float(self.correct.mean())
-
-    @property
     def resamples(self) -> int:
         """Number of resamples for an interval."""
         return RESAMPLES
-
-    def statistic(self) -> Statistic:
-        """Return the figures of the examples, each taken as often as its weight says."""
-        correct, in_top5 = self.correct.astype(float), self.in_top5.astype(float)
-        of_parts = (mean_of(correct), mean_of(in_top5), calibration_error(self.probability, correct))
-        return lambda weights: np.concatenate([part(weights) for part in of_parts])
 
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the accuracy less that of another model on the same examples, drawn in pairs.

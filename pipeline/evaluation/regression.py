@@ -1,22 +1,22 @@
 """Metrics of a model that predicts a number for each row of a table. metrics.py has the rest of the evaluation."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
+from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import (
     MAX_MISTAKES,
     Array,
     Estimate,
     Statistic,
-    affordable_resamples,
     bootstrapped,
     mean_of,
     rows,
-    weighted_sum,
 )
-from pipeline.evaluation.scales import rounded, significant
+from pipeline.evaluation.scales import significant
 
 CELLS = 40
 """Number of intervals along each axis of the histogram of predicted and true values, and of that of residuals."""
@@ -26,9 +26,41 @@ SAME = 1e-12
 """The labels of a resample count as equal if their variance is below this share of their mean square."""
 
 
-class RegressionPredictions(NamedTuple):
+MAE = Metric(
+    key="mae",
+    title="mean absolute error",
+    meaning="mean absolute error, in the unit of the label",
+    scale="amount",
+    statistic=lambda of: mean_of(np.abs(of.residual)),
+    lower_is_better=True,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionPredictions(Answers):
     """Predictions with one row for each row of the table, in the unit of the label."""
 
+    metrics = (
+        MAE,
+        Metric(
+            key="rmse",
+            title="root mean squared error",
+            meaning="root mean squared error, in the unit of the label: large errors count more",
+            scale="amount",
+            statistic=lambda of: _root_mean_square(of),
+            lower_is_better=True,
+        ),
+        Metric(
+            key="r2",
+            title="R²",
+            meaning="R²: share of the variance of the label that the model explains; 0 is as good as always predicting "
+            "the mean",
+            scale="score",
+            statistic=lambda of: _r2(of),
+        ),
+    )
+    scored_by = MAE
+    noun = "row"
     label: Array
     """float64 of (n,), the true values."""
     predicted: Array
@@ -50,58 +82,10 @@ class RegressionPredictions(NamedTuple):
         residual: Array = self.predicted - self.label
         return residual
 
-    @property
-    def scored_by(self) -> str:
-        """The name of the score."""
-        return "mean absolute error"
-
-    @property
-    def score_figure(self) -> str:
-        """The figure that is the score."""
-        return "mae"
-
-    @property
-    def noun(self) -> str:
-        """What an example is."""
-        return "row"
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """Names of the values of `statistic`, in its order. R2 is not defined if all labels are equal."""
-        return ("mae", "rmse", *(("r2",) if np.ptp(self.label) else ()))
-
-    @property
-    def score(self) -> float:
-        """The mean absolute error."""
-        return float(np.abs(self.residual).mean())
-
-    @property
-    def resamples(self) -> int:
-        """Number of resamples for an interval."""
-        return affordable_resamples(len(self.label))
-
-    def statistic(self) -> Statistic:
-        """Return the figures of the examples, each taken as often as its weight says."""
-        absolute, squared, n = np.abs(self.residual), self.residual**2, len(self.label)
-        # Around the mean, so that the variance is not a small difference of large numbers.
-        centered = self.label - self.label.mean()
-        centered_squared, has_r2 = centered**2, "r2" in self.figures
-
-        def statistic(weights: Array) -> Array:
-            mean_square = weighted_sum(weights, squared) / n
-            figures = [weighted_sum(weights, absolute) / n, mean_square**0.5]
-            if has_r2:
-                square = weighted_sum(weights, centered_squared) / n
-                variance = square - (weighted_sum(weights, centered) / n) ** 2
-                figures.append(1 - mean_square / variance if variance > SAME * square else np.nan)
-            return np.array(figures)
-
-        return statistic
-
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the mean absolute error less that of another model on the same examples, drawn in pairs."""
         errors = mean_of(np.abs(self.residual) - np.abs(champion.residual))
-        return rounded("mae", *bootstrapped(errors, len(self.label), self.resamples, seed))
+        return MAE.rounded(*bootstrapped([errors], len(self.label), self.resamples, seed))
 
     def details(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the content of `evaluation.json` beside the figures."""
@@ -111,6 +95,25 @@ class RegressionPredictions(NamedTuple):
             "residuals": residuals(self),
             "most_wrong": largest_errors(self),
         }
+
+
+def _root_mean_square(predictions: RegressionPredictions) -> Statistic:
+    mean_square = mean_of(predictions.residual**2)
+    return lambda weights: mean_square(weights) ** 0.5
+
+
+def _r2(predictions: RegressionPredictions) -> Statistic | None:
+    """Return R2, which is not defined if all labels are equal."""
+    # Around the mean, so that the variance is not a small difference of large numbers.
+    centered = predictions.label - predictions.label.mean()
+    of_errors, of_squares, of_labels = map(mean_of, (predictions.residual**2, centered**2, centered))
+
+    def statistic(weights: Array) -> float:
+        square = of_squares(weights)
+        variance = square - of_labels(weights) ** 2
+        return 1 - of_errors(weights) / variance if variance > SAME * square else float("nan")
+
+    return statistic if np.ptp(predictions.label) else None
 
 
 def value_histogram(predictions: RegressionPredictions) -> dict[str, Any]:

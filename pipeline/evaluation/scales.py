@@ -1,59 +1,20 @@
-"""How each figure is rounded, compared and written."""
+"""How numbers of each scale are rounded and written."""
 
 import math
 from collections.abc import Iterable
 from typing import Literal
 
-import numpy as np
-
-from pipeline.evaluation.estimates import Estimate
-
 Scale = Literal["share", "score", "amount"]
 """share: 0 to 1, written in percent. score: at most 1, without a unit. amount: of any size, for example in the unit of
 the label."""
 
-SCALES: dict[str, Scale] = {
-    "mean_average_precision": "share",
-    "micro_f1": "share",
-    "accuracy": "share",
-    "top5": "share",
-    "calibration_error": "share",
-    "auc": "score",
-    "log_loss": "amount",
-    "mae": "amount",
-    "rmse": "amount",
-    "r2": "score",
-}
-"""The scale of each figure, by its name in `evaluation.json`."""
-LOWER_IS_BETTER = frozenset({"calibration_error", "log_loss", "mae", "rmse"})
 STORED_DIGITS = 9
 """An amount can be of any size, so it is rounded to significant digits."""
-
-
-def rounded(name: str, estimate: Estimate) -> Estimate:
-    """Return the estimate of a figure as it is stored."""
-    if SCALES[name] == "amount":
-        return Estimate(*significant(estimate))
-    return Estimate(*np.round(estimate, 6).tolist())
 
 
 def significant(values: Iterable[float]) -> list[float]:
     """Return values with STORED_DIGITS significant digits."""
     return [float(f"{value:.{STORED_DIGITS}g}") for value in values]
-
-
-def shown(name: str, value: float, sign: str = "") -> str:
-    """Write the value of a figure: 61.2%, 0.873, or an amount with four digits.
-
-    Args:
-        name: Name of the figure.
-        value: Its value.
-        sign: "+" writes the sign of a positive value, too.
-    """
-    scale = SCALES[name]
-    if scale == "share":
-        return f"{value:{sign}.1%}"
-    return f"{value:{sign}.3f}" if scale == "score" else four_digits(value, sign)
 
 
 def four_digits(value: float, sign: str = "") -> str:

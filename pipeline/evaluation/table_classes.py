@@ -5,11 +5,12 @@ by which rows are ranked.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
+from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.estimates import (
     Array,
     Estimate,
@@ -18,11 +19,11 @@ from pipeline.evaluation.estimates import (
     bootstrapped,
     calibration_error,
     mean_of,
+    mean_over_classes,
     reliability_of,
     weighted_sum,
 )
-from pipeline.evaluation.one_label import Predictions
-from pipeline.evaluation.scales import rounded
+from pipeline.evaluation.one_label import ACCURACY, CALIBRATION_ERROR, Predictions
 
 MAX_RANKED_CLASSES = 100
 """With more classes, the probabilities of all classes are not stored, so there is no AUC."""
@@ -60,26 +61,47 @@ class Ranks:
         return weighted_sum(hits, below) / pairs if pairs else float("nan")
 
 
-def mean_auc(ranks: Sequence[Ranks]) -> Statistic:
-    """Return the mean area over the classes, each against all others."""
-
-    def statistic(weights: Array) -> Array:
-        areas = np.array([each.auc(weights) for each in ranks])
-        known = areas[~np.isnan(areas)]  # A resample may lack a class.
-        return np.array([known.mean() if len(known) else np.nan])
-
-    return statistic
+def mean_auc(ranks: Sequence[Ranks]) -> Statistic | None:
+    """Return the mean area over the classes, each against all others; None without rows of two classes."""
+    return mean_over_classes([each.auc for each in ranks], float("nan")) if ranks else None
 
 
-class ClassPredictions(NamedTuple):
+LOG_LOSS = Metric(
+    key="log_loss",
+    title="log loss",
+    meaning="log loss: mean of the negative logarithm of the probability of the true class; lower is better",
+    scale="amount",
+    statistic=lambda of: mean_of(of.losses),
+    lower_is_better=True,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPredictions(Predictions):
     """Predictions with one row for each row of the table."""
 
-    label: Array
-    """This column and the next four are those of `Predictions`."""
-    predicted: Array
-    probability: Array
-    label_probability: Array
-    in_top5: Array
+    metrics = (
+        Metric(
+            key="auc",
+            title="AUC",
+            meaning="area under the ROC curve (AUC): how often a row of a class is ranked above a row of another "
+            "class; 0.5 is chance",
+            scale="score",
+            statistic=lambda of: mean_auc(of.ranks()),
+        ),
+        LOG_LOSS,
+        ACCURACY,
+        replace(
+            CALIBRATION_ERROR,
+            meaning="expected calibration error: mean difference between the probability of a class and how often it "
+            "is correct",
+            statistic=lambda of: calibration_error(*of.calibrated()),
+        ),
+    )
+    # The log loss judges the order of the rows and the probabilities themselves, and exists for any classes. It is a
+    # mean over rows, so the difference between two models is a mean over pairs.
+    scored_by = LOG_LOSS
+    noun = "row"
     ranked: Array
     """float32 of (n, k): the probability of the second of two classes (k = 1), or of each class (k = classes). k is 0
     if there are too many classes, or only one."""
@@ -87,18 +109,8 @@ class ClassPredictions(NamedTuple):
     @classmethod
     def of_batch(cls, labels: Array, probabilities: Array) -> Self:
         """Return the predictions of a batch: labels, (n,), and probabilities of all classes, (n, classes)."""
-        answers = Predictions.of_batch(labels, probabilities)
-        return cls(*answers, ranked=_ranked(probabilities).astype(np.float32))
-
-    @staticmethod
-    def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
-        """Return the labels of a batch, (n,), by the ids that each example has."""
-        return Predictions.of_ids(ids, classes)
-
-    @property
-    def answers(self) -> Predictions:
-        """The predictions without the ranking."""
-        return Predictions(*self[: len(Predictions._fields)])
+        columns = Predictions.of_batch(labels, probabilities).columns
+        return cls(**columns, ranked=_ranked(probabilities).astype(np.float32))
 
     @property
     def is_binary(self) -> bool:
@@ -106,66 +118,31 @@ class ClassPredictions(NamedTuple):
         return bool(self.ranked.shape[1] == 1)
 
     @property
-    def scored_by(self) -> str:
-        """The name of the score."""
-        return "log loss"
-
-    @property
-    def score_figure(self) -> str:
-        """The figure that is the score.
-
-        The log loss judges the order of the rows and the probabilities themselves, and exists for any classes. It is a
-        mean over rows, so the difference between two models is a mean over pairs.
-        """
-        return "log_loss"
-
-    @property
-    def noun(self) -> str:
-        """What an example is."""
-        return "row"
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """Names of the values of `statistic`, in its order. There is no AUC without rows of two classes."""
-        return (*(("auc",) if self._ranks() else ()), "log_loss", "accuracy", "calibration_error")
-
-    @property
-    def score(self) -> float:
-        """The log loss."""
-        return float(self._losses().mean())
-
-    @property
     def resamples(self) -> int:
         """Number of resamples for an interval."""
         return affordable_resamples(self.ranked.size)
 
-    def statistic(self) -> Statistic:
-        """Return the figures of the examples, each taken as often as its weight says."""
-        correct = self.answers.correct.astype(float)
-        auc = [mean_auc(ranks)] if (ranks := self._ranks()) else []
-        calibration = calibration_error(*self._calibrated())
-        of_parts = (*auc, mean_of(self._losses()), mean_of(correct), calibration)
-        return lambda weights: np.concatenate([part(weights) for part in of_parts])
-
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the log loss less that of another model on the same examples, drawn in pairs."""
-        losses = mean_of(self._losses() - champion._losses())
+        losses = mean_of(self.losses - champion.losses)
         resamples = affordable_resamples(len(self.label))
-        return rounded("log_loss", *bootstrapped(losses, len(self.label), resamples, seed))
+        return LOG_LOSS.rounded(*bootstrapped([losses], len(self.label), resamples, seed))
 
     def details(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the content of `evaluation.json` beside the figures."""
         return {
             "task": "classes",
-            **self.answers.details(names),
-            "reliability": reliability_of(*self._calibrated()),
+            **super().details(names),
+            "reliability": reliability_of(*self.calibrated()),
         }
 
-    def _losses(self) -> Array:
+    @property
+    def losses(self) -> Array:
+        """The negative logarithm of the probability of each true class."""
         losses: Array = -np.log(np.maximum(self.label_probability.astype(float), MIN_PROBABILITY))
         return losses
 
-    def _calibrated(self) -> tuple[Array, Array]:
+    def calibrated(self) -> tuple[Array, Array]:
         """Return the probabilities whose calibration is judged, (n,), and whether what they predict is true, (n,).
 
         Of two classes, it is the probability of the second one, which users of such models read. Of more classes, it is
@@ -173,9 +150,9 @@ class ClassPredictions(NamedTuple):
         """
         if self.is_binary:
             return self.ranked[:, 0], (self.label == 1).astype(float)
-        return self.probability, self.answers.correct.astype(float)
+        return self.probability, self.correct.astype(float)
 
-    def _ranks(self) -> list[Ranks]:
+    def ranks(self) -> list[Ranks]:
         """Return the ranks for each class that some rows have and others do not."""
         is_class = self.label[:, np.newaxis] == (1 if self.is_binary else np.arange(self.ranked.shape[1]))
         columns = zip(is_class.T, self.ranked.T, strict=True)

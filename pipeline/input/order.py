@@ -14,8 +14,8 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input.autograph import without_autograph
 from pipeline.input.balance import balanced, require_one_label
-from pipeline.input.examples import Numbers, Shards, shuffle_elements
 from pipeline.input.options import BatchOptions
+from pipeline.input.shard_pieces import PieceNumbers, ShardPieces, shuffle_elements
 from pipeline.input.shares import Share, epoch_order, repeated, share_of
 from pipeline.input.tensorflow_internals import seed_graph
 from pipeline.rendezvous.servers import Server
@@ -28,7 +28,7 @@ class ServerSplit(NamedTuple):
     """One split of a dataset as one server reads it."""
 
     dataset: Dataset
-    shards: Shards
+    shards: ShardPieces
     share: Share
     options: BatchOptions
     seed: int
@@ -51,7 +51,7 @@ def open_split(
         require_one_label(dataset, str(place))
     share = share_of(dataset.splits[name].shards, options.batch_size, server)
     seed = options.seed + server.index * 1_000_003
-    return ServerSplit(dataset, Shards(place, dataset.records, reader), share, options, seed)
+    return ServerSplit(dataset, ShardPieces(place, dataset.records, reader), share, options, seed)
 
 
 def epochs_of(share: Share, seed: int, first: int, last: int) -> tf.data.Dataset:
@@ -115,7 +115,7 @@ def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, ep
     No shard is read. `options.balanced` must be off, because it needs the labels.
     """
     share = share_of(dataset.splits["train"].shards, options.batch_size, ONLY)
-    split = ServerSplit(dataset, Numbers(folder, dataset.records, None), share, options, options.seed)
+    split = ServerSplit(dataset, PieceNumbers(folder, dataset.records, None), share, options, options.seed)
     numbers = epochs_of(share, options.seed, 1, epochs).flat_map(
         lambda epoch, order: shuffled_records(split, epoch, order)
     )

@@ -20,9 +20,9 @@ from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.example_kinds import IMAGES
-from pipeline.input.examples import buffered_bytes, shuffle_elements
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.order import order_of_training
+from pipeline.input.shard_pieces import buffered_bytes, shuffle_elements
 from pipeline.input.tables import schema_of, value_of_text
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records

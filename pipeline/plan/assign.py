@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.plan.ranges import ShardSpec
+from pipeline.plan.range_plan import ShardSpec
 from pipeline.snapshot.part import TEST, TRAIN, VALIDATION
 
 LARGEST_SHARD_BYTES = 1_000_000_000

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import google_crc32c
 
 from pipeline.images.rejection import Rejection
-from pipeline.plan.ranges import RangePlan, ShardSpec
+from pipeline.plan.range_plan import RangePlan, ShardSpec
 from pipeline.plan.results import ShardResult
 from pipeline.records.tfrecord import Writer
 from pipeline.system.progress import Advance

@@ -2,10 +2,14 @@
 
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.errors import SourceError
 from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.plan.assign import empty_shards_advice, near_duplicates_advice, size_advice
+from pipeline.plan.kinds import kind_of
+from pipeline.plan.options import PlanOptions
 from pipeline.plan.order import Order
 from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.raw_example import RawExample, why_unread
@@ -52,3 +56,24 @@ def _prepared_bytes(reader: RawReader, row: RawExample, rules: Rules) -> int:
     except SourceError:  # This is only an estimate. Writing the shard reports the error.
         return 0
     return len(image.encoded) if isinstance(image, UsableImage) else 0
+
+
+def log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], version: str, options: PlanOptions) -> None:
+    """Log the numbers of examples and shards, their expected size, and advice about it."""
+    kind = kind_of(snapshot)
+    for split, shards in counts.items():
+        _log.info(
+            "version %s: writing %d %s %s into %d shards",
+            *(version, order.examples[split], split, kind.nouns, shards),
+        )
+    rules = kind.rules(options.rules)
+    total = expected_bytes(snapshot, order, rules)
+    log_size(total, snapshot, options.folders.shards_of(version), rules.prepare)
+    train_bytes = total * order.examples[TRAIN] // snapshot.listed
+    for advice in (
+        size_advice(train_bytes, options.train_shards),
+        empty_shards_advice(order.examples[TRAIN], options.train_shards),
+        near_duplicates_advice(snapshot.listed) if rules.perceptual_hash else "",
+    ):
+        if advice:
+            _log.warning(advice)

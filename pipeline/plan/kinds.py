@@ -11,7 +11,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.example_kinds import data_of
 from pipeline.images.examine import Rules
 from pipeline.plan.examples import Examples
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
 
@@ -80,8 +80,6 @@ class ExampleKind(ABC):
     """What `source_uri` names, in words."""
     source_file: ClassVar[str]
     """What a source that is a file is called."""
-    models: ClassVar[Sequence[str]]
-    """The values of `model` for these examples, apart from a user's own function. The first one is the default."""
     is_model_checked: ClassVar[bool]
     """Whether a user's own model can be built before the shards are planned."""
     has_pictures: ClassVar[bool]
@@ -125,8 +123,8 @@ class ExampleKind(ABC):
         """Return the values that fit examples with these facts, by the name of the setting of a training."""
         return {}
 
-    def rules(self, settings: "Settings") -> Rules:
-        """Return the rules by which each example is checked and prepared."""
+    def rules(self, of_images: Rules) -> Rules:
+        """Return the rules by which each example is checked and prepared, from those for images."""
         return Rules()
 
     def fingerprinted(self, snapshot: "Snapshot") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.errors import SettingsError, require_format
-from pipeline.plan.ranges import PLAN_AGAIN, PLAN_FORMAT
+from pipeline.plan.range_plan import PLAN_AGAIN, PLAN_FORMAT
 from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
 

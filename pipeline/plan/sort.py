@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import storage
-from pipeline.config import Settings
 from pipeline.plan.assign import salted
 from pipeline.plan.merge import Line, checksum, read_sorted
 from pipeline.snapshot.part import SPLITS, TEST, VALIDATION, Part
@@ -53,11 +52,6 @@ class SplitRule(NamedTuple):
 
     split_seed: int
     validation_fraction: float
-
-    @classmethod
-    def of(cls, settings: Settings) -> "SplitRule":
-        """Return the rule of some settings."""
-        return cls(settings.split_seed, settings.validation_fraction)
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pipeline.gate.decide import notices
+from pipeline.gate.notices import notices
 from pipeline.report.components import Table, environment, fact_tables, format_size, pictures, whole
 from pipeline.report.table_columns import columns_of
 from pipeline.storage import Place, write_whole

@@ -6,15 +6,25 @@ image (or row by row) if they were evaluated on the same images (or rows), as in
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas
 
-from pipeline.evaluation.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
-from pipeline.evaluation.metrics import Answers
-from pipeline.evaluation.scales import LOWER_IS_BETTER, SCALES, four_digits, rounded
+from pipeline.evaluation.answers import Answers, Metric
+from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
+from pipeline.evaluation.estimates import (
+    INTERVAL_PERCENT,
+    RESAMPLES,
+    Array,
+    Estimate,
+    bootstrapped,
+    difference_of,
+    interval,
+)
+from pipeline.evaluation.metrics import METRICS, evaluated_class, figures_in
+from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import is_steady, three_digits
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import during, load_of
@@ -25,20 +35,6 @@ from pipeline.runs.recorded_run import RecordedRun
 MIN_EPOCHS = 5
 """An interval for the time of an epoch needs at least this many epochs."""
 _MS, _POINTS = "ms", "%"
-FIGURES = {
-    "mean_average_precision": "mean average precision",
-    "log_loss": "log loss",
-    "mae": "mean absolute error",
-    "auc": "AUC",
-    "micro_f1": "micro F1",
-    "accuracy": "accuracy",
-    "top5": "top-5 accuracy",
-    "rmse": "root mean squared error",
-    "r2": "R²",
-    "calibration_error": "expected calibration error",
-}
-"""Names of the figures on the page. The first one that both models have decides which model is better."""
-_BY_LABEL = {label: name for name, label in FIGURES.items()}
 
 
 @dataclass(frozen=True)
@@ -53,6 +49,8 @@ class Row:
     """Lower end of the interval of B minus A, if it is known."""
     high: float | None = None
     """Upper end of the interval of B minus A, if it is known."""
+    metric: str = field(default="", kw_only=True)
+    """The key of the metric; empty for a time or a speed."""
 
     @property
     def difference(self) -> float | None:
@@ -67,13 +65,13 @@ class Row:
     @property
     def lower_is_better(self) -> bool:
         """Whether the model with the lower figure is better."""
-        return _BY_LABEL.get(self.name) in LOWER_IS_BETTER
+        return bool(self.metric) and METRICS[self.metric].lower_is_better
 
     def text_of(self, value: float) -> str:
         """Write a value of the row."""
         if self.unit == _POINTS:
             return f"{value:.2f}%"
-        if SCALES.get(_BY_LABEL.get(self.name, "")) == "amount":
+        if self.metric and METRICS[self.metric].scale == "amount":
             return four_digits(value)
         return f"{three_digits(value)} {self.unit}".rstrip()
 
@@ -103,11 +101,9 @@ def compare(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answe
     why = why_unpaired(a, b, *answers)
     evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))
     speed, times = _speed(a, b)
-    best = Row("best validation accuracy of an epoch", _POINTS, _best(a.epochs), _best(b.epochs))
     return Comparison(
         verdict=" ".join(filter(None, [speed, *map(model_sentence, evaluated[:1])])),
-        # The epochs of a regression have no accuracy.
-        rows=[*times, _epoch_row(a.epochs, b.epochs), *([] if _is_regression(a, b) else [best]), *evaluated],
+        rows=[*times, _epoch_row(a.epochs, b.epochs), _best_row(a.epochs, b.epochs), *evaluated],
         differing=differing(a.files.run, b.files.run),
         note=f"{_note(_noun(a, b))} {why}".rstrip(),
     )
@@ -236,9 +232,11 @@ def _known(table: pandas.DataFrame, name: str) -> Array:
 # --- how good ---------------------------------------------------------------------------------------------------------
 
 
-def _best(epochs: pandas.DataFrame) -> float | None:
-    known = _known(epochs, "val_accuracy")
-    return 100 * float(known.max()) if len(known) else None
+def _best_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
+    metric = epoch_metric({*a, *b})
+    bests = [best_epoch(each) for each in (a, b)]
+    of_a, of_b = (best.value if best and best.metric is metric else None for best in bests)
+    return _metric_row(f"best validation {metric.title} of an epoch", metric, of_a, of_b)
 
 
 def _note(noun: str) -> str:
@@ -251,12 +249,7 @@ def _note(noun: str) -> str:
 
 def _noun(*runs: RecordedRun) -> str:
     """Return what the examples of the evaluations are."""
-    # Only the evaluation of a table names its task.
-    return "row" if any("task" in run.evaluation for run in runs) else "image"
-
-
-def _is_regression(*runs: RecordedRun) -> bool:
-    return any(run.evaluation.get("task") == "regression" for run in runs)
+    return "row" if any(evaluated_class(run.evaluation).noun == "row" for run in runs) else "image"
 
 
 def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Answers | None) -> str:
@@ -279,31 +272,30 @@ def _same_examples(a: Any, b: Any) -> bool:
 
 def paired(a: Any, b: Any) -> dict[str, Estimate]:
     """Return the difference of each figure, B minus A, on the same examples, which are drawn in pairs."""
-    of_a, of_b = a.statistic(), b.statistic()
+    of_a, of_b = a.measures(a.metrics), b.measures(b.metrics)
     # A model with more classes than the other may lack a figure.
-    names = [name for name in a.figures if name in b.figures]
-    in_a, in_b = ([answers.figures.index(name) for name in names] for answers in (a, b))
-    resamples = min(a.resamples, b.resamples)
-    differences = bootstrapped(
-        lambda weights: of_b(weights)[in_b] - of_a(weights)[in_a], len(a.label), resamples, seed=0
-    )
-    return {name: rounded(name, estimate) for name, estimate in zip(names, differences, strict=True)}
+    both = [metric for metric in of_a if metric in of_b]
+    statistics = [difference_of(of_b[metric], of_a[metric]) for metric in both]
+    differences = bootstrapped(statistics, len(a.label), min(a.resamples, b.resamples), seed=0)
+    return {metric.key: metric.rounded(estimate) for metric, estimate in zip(both, differences, strict=True)}
 
 
 def evaluated_rows(a: Mapping[str, Any], b: Mapping[str, Any], differences: Mapping[str, Estimate]) -> list[Row]:
     """Return each figure that both contents of evaluation.json have, the score of the models first."""
-    of_a, of_b = (content.get("figures", {}) for content in (a, b))
+    of_b = {metric.key: estimate.value for metric, estimate in figures_in(b).items()}
+    score = evaluated_class(a).scored_by
     return [
-        _figure_row(name, of_a[name]["value"], of_b[name]["value"], differences.get(name))
-        for name in FIGURES
-        if name in of_a and name in of_b
+        _metric_row(metric.title, metric, estimate.value, of_b[metric.key], differences.get(metric.key))
+        for metric, estimate in sorted(figures_in(a).items(), key=lambda figure: figure[0] is not score)
+        if metric.key in of_b
     ]
 
 
-def _figure_row(name: str, a: float, b: float, difference: Estimate | None) -> Row:
-    unit, factor = (_POINTS, 100) if SCALES[name] == "share" else ("", 1)
-    ends = (factor * difference.low, factor * difference.high) if difference else (None, None)
-    return Row(FIGURES[name], unit, factor * a, factor * b, *ends)
+def _metric_row(name: str, metric: Metric, a: float | None, b: float | None, difference: Estimate | None = None) -> Row:
+    unit, factor = (_POINTS, 100) if metric.scale == "share" else ("", 1)
+    ends = (difference.low, difference.high) if difference else (None, None)
+    values = (None if value is None else factor * value for value in (a, b, *ends))
+    return Row(name, unit, *values, metric=metric.key)
 
 
 def model_sentence(row: Row) -> str:

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pandas
 
+from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.evaluation.estimates import INTERVAL_PERCENT
 from pipeline.monitor.diagnosis import is_steady, seconds_by_part, three_digits
 from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
 from pipeline.report.drawing import BLUE, VERMILION, Figure, add_legend, binned, new_plot
-from pipeline.report.figures import Line, learning_plots, learning_title, metric_of, shares_of_a_second
+from pipeline.report.figures import Line, learning_plots, learning_title, shares_of_a_second
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
 from pipeline.runs.recorded_run import RecordedRun
@@ -53,19 +54,19 @@ def differing(comparison: Comparison) -> Table | None:
 
 def learning(runs: Runs) -> Figure:
     """Draw loss and accuracy (or mean absolute error) of both runs by epoch."""
-    metric = metric_of([str(column) for run in runs for column in run.epochs])
+    metric = epoch_metric([str(column) for run in runs for column in run.epochs])
     name, title = "learning", learning_title(metric)
     if not any("loss" in run.epochs for run in runs):
         return Figure(name, title, "No epoch was completed, so there is nothing to show.")
-    plots = learning_plots(_lines(runs, "loss"), _lines(runs, metric), metric)
+    plots = learning_plots(_lines(runs, "loss"), _lines(runs, metric.key), metric)
     return Figure(name, title, "Solid lines show the training examples, dashed lines the validation examples.", plots)
 
 
-def _lines(runs: Runs, metric: str) -> list[Line]:
+def _lines(runs: Runs, quantity: str) -> list[Line]:
     return [
         Line(f"{name} {split}", run.epochs, column, color, dash, marker)
         for name, run, (color, marker) in zip(NAMES, runs, _LOOKS, strict=True)
-        for split, column, dash in (("training", metric, "solid"), ("validation", f"val_{metric}", "6 3"))
+        for split, column, dash in (("training", quantity, "solid"), ("validation", f"val_{quantity}", "6 3"))
     ]
 
 

@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.evaluation.scales import four_digits, shown
+from pipeline.evaluation.metrics import evaluated_class, figures_in
+from pipeline.evaluation.one_label import Predictions
+from pipeline.evaluation.regression import RegressionPredictions
+from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import percent
 from pipeline.report.components import Table, thumbnail, whole
 from pipeline.report.drawing import Figure
@@ -21,37 +24,6 @@ MAX_COLUMNS = 8
 """Limit for the columns of the most wrong rows of a table."""
 MAX_TINT = 55
 """Strongest tint of a cell, in percent. Text on more of it could not be read."""
-FIGURES = {
-    "accuracy": "accuracy",
-    "top5": "top-5 accuracy: the true class is among the five likeliest",
-    "calibration_error": "expected calibration error: mean difference between confidence and accuracy",
-}
-FIGURES_OF_SEVERAL = {
-    "mean_average_precision": (
-        "mean average precision: how well each label ranks its images above others, averaged over the labels"
-    ),
-    "micro_f1": "micro F1 of all labels above 50%: precision and recall combined",
-    "accuracy": "exact match: the model predicts exactly the labels of the image",
-    "calibration_error": (
-        "expected calibration error: mean difference between the probability of a label and how often it is correct"
-    ),
-}
-FIGURES_OF_CLASSES = {
-    "auc": (
-        "area under the ROC curve (AUC): how often a row of a class is ranked above a row of another class; 0.5 is "
-        "chance"
-    ),
-    "log_loss": "log loss: mean of the negative logarithm of the probability of the true class; lower is better",
-    "accuracy": "accuracy",
-    "calibration_error": (
-        "expected calibration error: mean difference between the probability of a class and how often it is correct"
-    ),
-}
-FIGURES_OF_REGRESSION = {
-    "mae": "mean absolute error, in the unit of the label",
-    "rmse": "root mean squared error, in the unit of the label: large errors count more",
-    "r2": "R²: share of the variance of the label that the model explains; 0 is as good as always predicting the mean",
-}
 
 
 @dataclass(frozen=True)
@@ -88,21 +60,21 @@ class WrongExample:
     """The key of the image."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class View:
     """What the section shows. If there are many classes, it has `pairs` instead of a `matrix`."""
 
     sentence: str
     figures: Table
-    matrix: Matrix | None
-    pairs: Table | None
-    classes: Table | None
-    classes_title: str
+    matrix: Matrix | None = None
+    pairs: Table | None = None
+    classes: Table | None = None
+    classes_title: str = ""
     figure: Figure
     """The reliability of the probabilities, or the predictions of a regression."""
-    confident_mistakes: Sequence[WrongExample]
+    confident_mistakes: Sequence[WrongExample] = ()
     """The most wrong images."""
-    mistakes: Table | None
+    mistakes: Table | None = None
     """The most wrong rows of a table."""
     mistakes_title: str
     mistakes_note: str
@@ -120,23 +92,23 @@ def view(
     """
     if not evaluation:
         return None
-    if task := evaluation.get("task"):  # Only the evaluation of a table names its task.
-        return (_of_regression if task == "regression" else _of_classes)(evaluation, wrong_rows)
-    return _of_one_label(evaluation, images) if "confusions" in evaluation else _of_several(evaluation, images)
+    evaluated = evaluated_class(evaluation)
+    if evaluated.noun == "row":
+        return (_of_regression if evaluated is RegressionPredictions else _of_classes)(evaluation, wrong_rows)
+    return (_of_one_label if evaluated is Predictions else _of_several)(evaluation, images)
 
 
 def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
     few = len(evaluation["classes"]) <= MAX_CLASSES
     return View(
         sentence=sentence(evaluation),
-        figures=figure_table(evaluation["figures"], FIGURES),
+        figures=figure_table(evaluation),
         matrix=matrix(evaluation) if few else None,
         pairs=None if few else confused_pairs(evaluation),
         classes=class_table(evaluation["classes"]),
         classes_title="Precision and recall by class, lowest recall first",
         figure=reliability(evaluation),
         confident_mistakes=confident_mistakes(evaluation, images),
-        mistakes=None,
         mistakes_title="Most confident mistakes",
         mistakes_note="The images with the highest confidence in a wrong class. Below each are its label, the "
         "predicted class, and its name in the source. Some of these labels may be wrong.",
@@ -146,14 +118,11 @@ def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, byt
 def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
     return View(
         sentence=sentence(evaluation),
-        figures=figure_table(evaluation["figures"], FIGURES_OF_SEVERAL),
-        matrix=None,  # With several labels, an image is not taken for one class instead of another.
-        pairs=None,
+        figures=figure_table(evaluation),
         classes=label_table(evaluation["classes"]),
         classes_title="Average precision of each label, lowest first. Precision and recall count predictions above 50%",
         figure=reliability_of_labels(evaluation),
         confident_mistakes=confident_mistakes_of_labels(evaluation, images),
-        mistakes=None,
         mistakes_title="Most confident mistakes",
         mistakes_note="The images with the most confident wrong predictions. Below each are its labels, the label "
         "that was most wrong, and its name in the source. Some of these labels may be wrong.",
@@ -165,13 +134,12 @@ def _of_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str,
     is_binary = len(evaluation["classes"]) == 2
     return View(
         sentence=sentence(evaluation),
-        figures=figure_table(evaluation["figures"], FIGURES_OF_CLASSES),
+        figures=figure_table(evaluation),
         matrix=matrix(evaluation) if few else None,
         pairs=None if few else confused_pairs(evaluation),
         classes=class_table(evaluation["classes"]),
         classes_title="Precision and recall by class, lowest recall first",
         figure=reliability_of_second_class(evaluation) if is_binary else reliability(evaluation),
-        confident_mistakes=(),
         mistakes=wrong_classes(evaluation, wrong_rows),
         mistakes_title="Most confident mistakes",
         mistakes_note="The rows with the highest confidence in a wrong class. Rows are counted through the validation "
@@ -182,13 +150,8 @@ def _of_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str,
 def _of_regression(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> View:
     return View(
         sentence=sentence(evaluation),
-        figures=figure_table(evaluation["figures"], FIGURES_OF_REGRESSION),
-        matrix=None,
-        pairs=None,
-        classes=None,
-        classes_title="",
+        figures=figure_table(evaluation),
         figure=regression_figure(evaluation),
-        confident_mistakes=(),
         mistakes=largest_errors(evaluation, wrong_rows),
         mistakes_title="Largest errors",
         mistakes_note="The rows with the largest difference between predicted and true value. Rows are counted through "
@@ -205,12 +168,11 @@ def sentence(evaluation: Mapping[str, Any]) -> str:
     )
 
 
-def figure_table(figures: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> Table:
-    """Return a table of the figures with their intervals. `names` has the rows of the table: key and text."""
+def figure_table(evaluation: Mapping[str, Any]) -> Table:
+    """Return a table of the figures with their intervals."""
     rows = [
-        (text, shown(name, figure["value"]), f"{shown(name, figure['low'])} to {shown(name, figure['high'])}")
-        for name, text in names.items()
-        if (figure := figures.get(name))
+        (metric.meaning, metric.text(estimate.value), metric.interval_text(estimate))
+        for metric, estimate in figures_in(evaluation).items()
     ]
     return Table(("figure", "value", "interval"), rows)
 

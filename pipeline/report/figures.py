@@ -1,13 +1,14 @@
 """The figures of a training, each with a sentence that says in numbers what it shows."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
 
-from pipeline.evaluation.scales import four_digits
+from pipeline.evaluation.answers import Metric
+from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
 from pipeline.monitor.diagnosis import is_steady, percent, seconds_by_part, three_digits
 from pipeline.report.drawing import (
     BLUE,
@@ -25,8 +26,6 @@ from pipeline.report.drawing import (
 
 MAX_EPOCHS = 500
 """Maximum number of bars. No screen shows more."""
-METRICS = {"accuracy": "accuracy", "mae": "mean absolute error"}
-"""The metrics that are drawn beside the loss, with their names."""
 _SPENT = {
     "waiting for data": (VERMILION, "/"),
     "computing": (BLUE, " "),
@@ -51,40 +50,31 @@ class Line(NamedTuple):
 
 def learning(epochs: pandas.DataFrame) -> Figure:
     """Draw loss and accuracy (or mean absolute error) of training and validation by epoch."""
-    metric = metric_of(epochs)
+    metric = epoch_metric(epochs)
     name, title = "learning", learning_title(metric)
     if not len(epochs) or "loss" not in epochs:
         return Figure(name, title, "No epoch was completed, so there is nothing to show yet.")
-    plots = learning_plots(learning_lines(epochs, "loss"), learning_lines(epochs, metric), metric)
+    plots = learning_plots(learning_lines(epochs, "loss"), learning_lines(epochs, metric.key), metric)
     return Figure(name, title, learning_sentence(epochs), plots)
 
 
-def metric_of(columns: Container[str]) -> str:
-    """Return the metric that stands beside the loss: of a regression the mean absolute error, else the accuracy.
-
-    Args:
-        columns: The names of the columns of the epochs, or a table of them.
-    """
-    return "mae" if "mae" in columns or "val_mae" in columns else "accuracy"
-
-
-def learning_title(metric: str) -> str:
+def learning_title(metric: Metric) -> str:
     """Return the title of the figure of loss and metric."""
-    return f"Loss and {METRICS[metric]}"
+    return f"Loss and {metric.title}"
 
 
-def learning_lines(epochs: pandas.DataFrame, metric: str) -> list[Line]:
-    """Return the lines of a metric of one training: of its training and of its validation."""
+def learning_lines(epochs: pandas.DataFrame, column: str) -> list[Line]:
+    """Return the lines of the loss or metric of one training: of its training and of its validation."""
     return [
-        Line("training", epochs, metric, BLUE, "solid", "circle"),
-        Line("validation", epochs, f"val_{metric}", VERMILION, "6 3", "diamond"),
+        Line("training", epochs, column, BLUE, "solid", "circle"),
+        Line("validation", epochs, f"val_{column}", VERMILION, "6 3", "diamond"),
     ]
 
 
-def learning_plots(loss: Sequence[Line], lines: Sequence[Line], metric: str = "accuracy") -> tuple[Any, Any]:
+def learning_plots(loss: Sequence[Line], lines: Sequence[Line], metric: Metric) -> tuple[Any, Any]:
     """Draw a plot of each by epoch. They are moved and zoomed together."""
-    plots = _by_epoch("Loss", loss), _by_epoch(METRICS[metric].capitalize(), lines)
-    if metric == "accuracy":
+    plots = _by_epoch("Loss", loss), _by_epoch(metric.title.capitalize(), lines)
+    if metric.scale == "share":
         plots[1].yaxis.formatter = NumeralTickFormatter(format="0%")
     plots[1].x_range = plots[0].x_range
     return plots
@@ -112,19 +102,10 @@ def learning_sentence(epochs: pandas.DataFrame) -> str:
     loss = epochs["loss"].to_numpy()
     first, last = map(three_digits, (loss[0], loss[-1]))
     sentence = f"Training loss went from {first} to {last} in {format_count(len(epochs), 'epoch')}"
-    if "val_mae" in epochs and epochs["val_mae"].notna().any():
-        errors = epochs["val_mae"].to_numpy(dtype=float)
-        lowest = int(np.nanargmin(errors))
-        epoch = int(epochs["step"].to_numpy()[lowest])
-        return (
-            f"{sentence}; validation error was lowest in epoch {epoch}, with {four_digits(errors[lowest])} on average."
-        )
-    if "val_accuracy" not in epochs or not epochs["val_accuracy"].notna().any():
+    best = best_epoch(epochs)
+    if not best:
         return sentence + "."
-    accuracy = epochs["val_accuracy"].to_numpy(dtype=float)
-    best = int(np.nanargmax(accuracy))
-    epoch = int(epochs["step"].to_numpy()[best])
-    return f"{sentence}; validation accuracy was best in epoch {epoch} with {accuracy[best]:.1%}."
+    return f"{sentence}; validation {best.metric.title} was best in epoch {best.epoch} with {best.text}."
 
 
 def times(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:

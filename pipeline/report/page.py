@@ -9,7 +9,7 @@ from PIL import ImageOps
 
 from pipeline.config import settings_for, settings_from
 from pipeline.errors import SettingsError
-from pipeline.evaluation.scales import four_digits
+from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.example_kinds import IMAGES
 from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
@@ -93,10 +93,8 @@ def verdict(run: RecordedRun) -> str:
 def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
     """Return (text, number) of the most important numbers that are known."""
     numbers: list[tuple[str, str]] = []
-    if "val_accuracy" in run.epochs and run.epochs["val_accuracy"].notna().any():
-        numbers.append(("best validation accuracy", f"{run.epochs['val_accuracy'].max():.1%}"))
-    elif "val_mae" in run.epochs and run.epochs["val_mae"].notna().any():
-        numbers.append(("best mean absolute error", four_digits(run.epochs["val_mae"].min())))
+    if best := best_epoch(run.epochs):
+        numbers.append((best.title, best.text))
     if len(run.epochs):
         numbers.append(("epochs", f"{len(run.epochs):,}"))
     if summary.time_ms:

@@ -27,9 +27,9 @@ import numpy as np
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import ConflictError, PromotionError, SourceError, TrainingError
+from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import Estimate
-from pipeline.evaluation.metrics import Answers, difference, load_predictions
-from pipeline.evaluation.scales import LOWER_IS_BETTER, SCALES, shown
+from pipeline.evaluation.metrics import difference, load_predictions
 from pipeline.runs import champion
 from pipeline.runs.champion import Entry, Pointer, pointer_of
 from pipeline.runs.files import PROMOTION, RUN, read_required, require_run_format
@@ -220,14 +220,14 @@ def _words_of(column: Mapping[str, Any]) -> str:
 
 def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
     """Return the decision on the same examples; `champion` is the name of the other model."""
-    estimate, name = difference(ours, theirs, seed), ours.score_figure
+    estimate, metric = difference(ours, theirs, seed), ours.scored_by
     comparison = (
-        f"{ours.scored_by} {shown(name, ours.score)} against {shown(name, theirs.score)} of {champion} on the same "
-        f"{len(ours.label):,} validation {ours.noun}s, a difference of {difference_text(name, estimate)}"
+        f"{metric.title} {metric.text(ours.score)} against {metric.text(theirs.score)} of {champion} on the same "
+        f"{len(ours.label):,} validation {ours.noun}s, a difference of {difference_text(metric, estimate)}"
     )
     if not isfinite(estimate.value):
         return Verdict(False, f"not promoted: {comparison}, which is no number")
-    is_error = name in LOWER_IS_BETTER
+    is_error = metric.lower_is_better
     gain, least_loss = (-estimate.value, estimate.low) if is_error else (estimate.value, -estimate.high)
     # An error can be of any size, so the limit is a share of it.
     if least_loss > max_worse * (theirs.score if is_error else 1):
@@ -237,18 +237,13 @@ def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: fl
     return Verdict(True, f"promoted: {comparison}{chance}")
 
 
-def difference_text(name: str, estimate: Estimate) -> str:
-    """Return a difference of the figure that is the score, and its interval."""
-    if SCALES[name] == "share":
-        return points(estimate)
-    value, low, high = (shown(name, each, "+") for each in estimate)
+def difference_text(metric: Metric, estimate: Estimate) -> str:
+    """Return a difference of scores and its interval: of shares, in percentage points."""
+    if metric.scale == "share":
+        value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in estimate)  # `+ 0` makes 0.0 of -0.0.
+        return f"{value} points ({low} to {high})"
+    value, low, high = (metric.text(each, "+") for each in estimate)
     return f"{value} ({low} to {high})"
-
-
-def points(estimate: Estimate) -> str:
-    """Return a difference of scores and its interval, in percentage points."""
-    value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in estimate)  # `+ 0` makes 0.0 of -0.0.
-    return f"{value} points ({low} to {high})"
 
 
 def short_name(run: str) -> str:

@@ -11,7 +11,8 @@ import pandas
 
 from pipeline.dataset.lists import JsonLines
 from pipeline.dataset.manifest import COMMIT, REJECTED
-from pipeline.evaluation.metrics import EVALUATION, Answers, load_predictions
+from pipeline.evaluation.answers import Answers
+from pipeline.evaluation.metrics import EVALUATION, load_predictions
 from pipeline.monitor import record
 from pipeline.monitor.verdict import slowest_server
 from pipeline.runs.files import RunFiles, load_files, read_or_empty

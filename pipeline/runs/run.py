@@ -47,6 +47,7 @@ from pipeline.errors import (
     error_to_json,
     require_format,
 )
+from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.evaluation.metrics import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
@@ -321,7 +322,8 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     find_best_model(run).replace(run.model_path)
     storage.sync_folder(run.folder)  # Before `result.json` promises the model.
     _remove_models(run, but=set())
-    metrics = {**best.metrics, **metrics_of(run.folder)}
+    # First and last, because the record of the epoch decides the value of a metric that both have, and the order.
+    metrics = best.metrics | metrics_of(run.folder) | best.metrics
     verdict = diagnose_run(run.folder, os.cpu_count())
     # The folder of the archives, one for each attempt and one for the results, or a URL.
     comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
@@ -423,8 +425,8 @@ def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
     if newest is None or row is None:
         return ""
     epochs = load_run(newest.parent).settings.epochs
-    # A regression has no accuracy.
-    validated = f"accuracy {row['val_accuracy']:.1%}" if "val_accuracy" in row else f"loss {row['val_loss']:.3f}"
+    metric = epoch_metric(row)
+    validated = f"{metric.title} {metric.text(row[metric.validation_key])}"
     return f"epoch {row['step']:.0f}/{epochs}, loss {row['loss']:.3f}, validation {validated}"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SettingsError
-from pipeline.example_kinds import IMAGES
+from pipeline.example_kinds import IMAGES, KINDS
 from pipeline.plan.kinds import kind_named
 
 _DEFAULT = Settings.model_fields["model"].default
@@ -36,7 +36,7 @@ def fitting_settings(settings: Settings, kind: str, facts: Mapping[str, Any], pl
         SettingsError: If the model or another setting does not fit.
     """
     if settings.model == _DEFAULT:
-        settings = settings.model_copy(update={"model": kind_named(kind).models[0]})
+        settings = settings.model_copy(update={"model": KINDS[kind].models[0]})
     require_model(settings, kind, place)
     for name, fitting in kind_named(kind).fitting_values(facts).items():
         if (value := getattr(settings, name)) not in fitting.values:
@@ -53,7 +53,7 @@ def require_model(settings: Settings, kind: str, place: str) -> None:
     Raises:
         SettingsError: With the models that fit.
     """
-    models = kind_named(kind).models
+    models = KINDS[kind].models
     if ":" not in settings.model and settings.model not in models:
         what = kind if kind == IMAGES else f"a {kind}"
         raise SettingsError(

@@ -4,25 +4,25 @@ import json
 from collections.abc import Iterable
 
 from pipeline import storage
-from pipeline.config import Settings
 from pipeline.errors import GateError
-from pipeline.gate.decide import Ask, actions, decide, findings
+from pipeline.gate.checks import GateOptions, findings
+from pipeline.gate.decide import Ask, decide
 from pipeline.plan.plan import load_plan
-from pipeline.sharding.publish import quality_of
+from pipeline.sharding.finished import quality_of
 from pipeline.storage import Place
 
 _APPROVED = "approved.json"
 """This file beside the plan holds the sentences that a person approved."""
 
 
-def questions(plan_path: Place, settings: Settings) -> list[str]:
+def questions(plan_path: Place, gate: GateOptions) -> list[str]:
     """Return what to ask a person before the dataset of a plan is published, without what was approved before.
 
     Raises GateError if the run must stop anyway, DatasetError if a shard was not written.
     """
-    if "ask" not in actions(settings):
+    if "ask" not in gate.actions.values():
         return []
-    all_findings = findings(quality_of(load_plan(plan_path)), settings)
+    all_findings = findings(quality_of(load_plan(plan_path)), gate)
     # A run that must stop anyway should not ask a person first.
     decide([finding for finding in all_findings if finding.action == "fail"], None)
     approved = _approved(plan_path)

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import storage
-from pipeline.config import Settings
 from pipeline.dataset.content_hashes import load_hashes
 from pipeline.dataset.lists import JsonLines, ListWriter, new_list
 from pipeline.dataset.manifest import (
@@ -42,14 +41,15 @@ from pipeline.dataset.manifest import (
     save,
 )
 from pipeline.errors import DatasetError
-from pipeline.gate.decide import Ask, decide, findings, notices
+from pipeline.gate.checks import GateOptions, findings
+from pipeline.gate.decide import Ask, decide
 from pipeline.gate.facts import DUPLICATES, Quality
+from pipeline.gate.notices import notices
 from pipeline.gate.shared_examples import Examples, shared_facts
 from pipeline.plan.kinds import kind_of
 from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
-from pipeline.workspace import name_folder
 
 LISTS = (REJECTED, DUPLICATES)
 ID_LENGTH = 16
@@ -58,17 +58,16 @@ _log = logging.getLogger(__name__)
 
 
 def dataset_of(
-    settings: Settings, partitions: Mapping[str, str], write_card: WriteCard, ask: Ask | None = None
+    folder: Place, partitions: Mapping[str, str], gate: GateOptions, write_card: WriteCard, ask: Ask | None = None
 ) -> Place:
     """Return the folder of the dataset of some partitions: that of a version, or of a window of several versions.
 
     `partitions` are versions by partition. Raises DatasetError if there is none, if a version is missing or
-    incomplete, or if two of them cannot be one dataset. Raises GateError if a window has more leaks than `settings`
-    allow. `ask` asks a person if `settings` say so.
+    incomplete, or if two of them cannot be one dataset. Raises GateError if a window has more leaks than `gate` allows.
+    `ask` asks a person if `gate` says so. `folder` is that of the dataset name.
     """
-    folder = name_folder(settings)
     if not partitions:
-        raise DatasetError(f"no partition of {settings.dataset_name!r} is published in {folder}: build one first")
+        raise DatasetError(f"no partition of {folder.name!r} is published in {folder}: build one first")
     # Each version counts once, in the order of the versions: windows with the same id must have the same bytes.
     named = sorted({version: partition for partition, version in partitions.items()}.items())
     versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
@@ -77,10 +76,10 @@ def dataset_of(
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
     # The gate also decides about a window that exists, because the settings of this run may allow fewer leaks.
     if is_committed(window):
-        decide(findings(load(window).quality, settings), ask)
+        decide(findings(load(window).quality, gate), ask)
     else:
         _require_alike(versions, partitions)
-        _write(window, versions, partitions, settings, write_card, ask)
+        _write(window, versions, partitions, gate, write_card, ask)
     return window
 
 
@@ -156,7 +155,7 @@ def _write(
     window: Place,
     versions: Sequence[Dataset],
     partitions: Mapping[str, str],
-    settings: Settings,
+    gate: GateOptions,
     write_card: WriteCard,
     ask: Ask | None,
 ) -> None:
@@ -166,7 +165,7 @@ def _write(
     quality = _facts(folder, versions, partitions)
     for notice in notices(quality):
         _log.warning(notice)
-    all_findings = findings(quality, settings)
+    all_findings = findings(quality, gate)
     decide(all_findings, ask)
     quality["findings"] = [finding.sentence for finding in all_findings]
     if isinstance(window, Path):

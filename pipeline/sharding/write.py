@@ -16,7 +16,7 @@ from pipeline.errors import SettingsError
 from pipeline.plan.examples import Examples, Sums
 from pipeline.plan.kinds import kind_of
 from pipeline.plan.merge import merged_lines, read_pieces
-from pipeline.plan.ranges import RangePlan, ShardSpec, load_range, read_range
+from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range, read_range
 from pipeline.plan.results import WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.records.record_index import index_of
 from pipeline.records.tfrecord import Writer, writer_of

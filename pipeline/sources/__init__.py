@@ -38,7 +38,7 @@ For a kind that comes with Tenfold:
 - `stanford_cars.py` is a small kind to begin with. `walk` and `why_no_image` in `folder.py` list a folder on a disk
   or in a bucket.
 - Yield a `Skipped` for each file that is not an image of a class. To decide the ids of the labels, yield `Classes`
-  first. The records of ImageNet have two more properties, which `record_format` in `pipeline/sharding/planning.py`
+  first. The records of ImageNet have two more properties, which `record_format` in `pipeline/plan/version.py`
   decides.
 - Add an example to `EXAMPLES` in `tests/sources/examples.py`, and a row to the table in docs/reference/sources.md.
 - A file in this folder that is not a kind must be in `OTHER_FILES_OF_SOURCES` in `pipeline/config.py`.

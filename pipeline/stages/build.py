@@ -1,6 +1,6 @@
 """Extract, shard and upload without Airflow. The engine of the settings writes the shards."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,21 +10,27 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError
+from pipeline.gate.checks import gate_options
 from pipeline.gate.decide import Ask, ask_terminal
 from pipeline.plan.kinds import kind_named
+from pipeline.plan.options import plan_options
 from pipeline.plan.plan import Plan, load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.preflight import preflight_without_source
 from pipeline.report import write_card
 from pipeline.runs.launch import require_trainable
+from pipeline.sharding.approval import questions
+from pipeline.sharding.commit import commit
 from pipeline.sharding.planning import make_plan
-from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
+from pipeline.sharding.publish import COPIERS, copy_range, copy_size
+from pipeline.sharding.window import dataset_of
 from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance, progress
+from pipeline.workspace import name_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,9 +85,14 @@ def build_input(settings: Settings) -> dict[str, str]:
 def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
     """Plan and write all shards of a snapshot; return the file of the plan."""
     # Tasks cost nothing here, and ranges of one shard give the finest progress.
-    plan_path = make_plan(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
+    plan_path = plan_shards(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
     write_planned(plan_path, settings)
     return plan_path
+
+
+def plan_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
+    """Plan the shards of a snapshot: see `make_plan`. Return the file of the plan."""
+    return make_plan(plan_options(settings), gate_options(settings), snapshot_path, ask)
 
 
 def write_planned(plan_path: Place, settings: Settings) -> None:
@@ -102,7 +113,22 @@ def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dic
     """Upload the shards of a plan and commit the dataset, unless it exceeds a threshold of the data gate."""
     plan = load_plan(plan_path)
     copy_planned(plan)
-    return summary(plan, commit(plan_path, settings, write_card, ask))
+    return summary(plan, commit_planned(plan_path, settings, ask))
+
+
+def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
+    """Commit the dataset of a plan with its card: see `commit`."""
+    return commit(plan_path, plan_options(settings), gate_options(settings), write_card, ask)
+
+
+def questions_about(plan_path: Place, settings: Settings) -> list[str]:
+    """Return what to ask a person before the dataset of a plan is published: see `questions`."""
+    return questions(plan_path, gate_options(settings))
+
+
+def newest_dataset(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
+    """Return the folder of the dataset of some partitions, which may be a window of versions: see `dataset_of`."""
+    return dataset_of(name_folder(settings), partitions, gate_options(settings), write_card, ask)
 
 
 def copy_planned(plan: Plan) -> None:

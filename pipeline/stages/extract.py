@@ -116,7 +116,7 @@ def list_range_file(path: str, show: Show = no_progress) -> int:
     if not result.exists():
         listing = kind_named(settings.example_kind).lister.list_range(settings, range_file.content, show)
         for part in listing.parts:
-            sorted_part(part, SplitRule.of(settings))
+            sorted_part(part, SplitRule(settings.split_seed, settings.validation_fraction))
         save_listing(listing, result)
         storage.sync_folder(result.parent)
     return load_listing(result).listed

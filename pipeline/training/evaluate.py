@@ -9,8 +9,8 @@ import tensorflow as tf
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
-from pipeline.evaluation.metrics import Answers, evaluated_task, joined, predictions_class
-from pipeline.evaluation.scales import shown
+from pipeline.evaluation.answers import Answers
+from pipeline.evaluation.metrics import figures_in, joined, predictions_class
 from pipeline.input import one_ahead
 from pipeline.runs.run import Run, find_best_model
 from pipeline.system.progress import progress
@@ -51,7 +51,7 @@ def evaluate(
     best.load_weights(find_best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples, dataset.unit) as advance:
         answers_of_batches = []
-        answers_of_task = predictions_class(evaluated_task(dataset))
+        answers_of_task = predictions_class(dataset)
         for answers in predicted(strategy, best, batches, answers_of_task, micro_batches=micro_batches):
             if should_stop():
                 raise Preempted("the training was asked to stop in the evaluation of the best model")
@@ -61,9 +61,8 @@ def evaluate(
     judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
     evaluation.save(run.folder, predictions, judged)
     figures = (
-        f"{name.replace('_', ' ')} {shown(name, figure['value'])} "
-        f"({shown(name, figure['low'])} to {shown(name, figure['high'])})"
-        for name, figure in judged["figures"].items()
+        f"{metric.title} {metric.text(estimate.value)} ({metric.interval_text(estimate)})"
+        for metric, estimate in figures_in(judged).items()
     )
     _log.info("best model: %s", ", ".join(figures))
 

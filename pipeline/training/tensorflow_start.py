@@ -1,5 +1,6 @@
 """The start of TensorFlow, without the dozen lines that it prints, and the removal of the files that it leaves."""
 
+import logging
 import os
 import sys
 import tempfile
@@ -7,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import cache_from_source
 from pathlib import Path
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -32,11 +35,16 @@ def hold_back_stderr() -> Iterator[None]:
             os.close(original)
 
 
-def leave_gpus_alone() -> None:
-    """Hide all GPUs from TensorFlow, before it does anything: it would take the memory of a GPU that is in use."""
-    import tensorflow as tf
+@contextmanager
+def tensorflow_on_the_cpu() -> Iterator[None]:
+    """Import TensorFlow in this block without GPUs. It would take the memory of a GPU on which a training may run."""
+    _log.info("loading TensorFlow")
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # TensorFlow reads this when it is imported.
+    with hold_back_stderr():
+        yield
+        import tensorflow as tf
 
-    tf.config.set_visible_devices([], "GPU")
+        tf.config.set_visible_devices([], "GPU")
 
 
 def remove_generated_files() -> None:

@@ -20,9 +20,10 @@ from bokeh.models import (
     TimedeltaTickFormatter,
 )
 
+from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.monitor.aggregation import HIGHEST
 from pipeline.report.drawing import BLUE, GRAY, GREEN, VERMILION, Figure, add_legend, document_json, new_plot
-from pipeline.report.figures import epoch_bars, learning_lines, learning_plots, learning_title, metric_of
+from pipeline.report.figures import epoch_bars, learning_lines, learning_plots, learning_title
 from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, Curve, look_of_line
 from pipeline.watch.view import Drawable
 
@@ -132,8 +133,8 @@ def _waiting(drawable: Drawable) -> Figure:
 
 def _learning(drawable: Drawable) -> Figure:
     empty = pandas.DataFrame(dict.fromkeys(("step", *drawable.learning), _ANYTHING))
-    metric = metric_of(drawable.learning)
-    lines = learning_lines(empty, "loss"), learning_lines(empty, metric)
+    metric = epoch_metric(drawable.learning)
+    lines = learning_lines(empty, "loss"), learning_lines(empty, metric.key)
     plots = learning_plots(*lines, metric) if drawable.learning else ()
     return Figure("learning", learning_title(metric), "", plots)
 

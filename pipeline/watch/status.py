@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from pipeline.evaluation.scales import four_digits
+from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.report.drawing import format_count
@@ -126,10 +126,8 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
         speed = files.steps_judged.get("examples_per_s") or _examples_per_s(batches, whole)
         yield "examples per second", three_digits(speed) if speed else "-"
     yield from _busy_tile(files, view)
-    if "val_accuracy" in view.epochs and view.epochs["val_accuracy"].notna().any():
-        yield "best validation accuracy", f"{view.epochs['val_accuracy'].max():.1%}"
-    elif "val_mae" in view.epochs and view.epochs["val_mae"].notna().any():
-        yield "best mean absolute error", four_digits(view.epochs["val_mae"].min())
+    if best := best_epoch(view.epochs):
+        yield best.title, best.text
     if len(view.samples.means):
         yield "duration" if files.is_complete else "elapsed", duration(last_sample(view.samples) - view.start)
     left = _remaining_s(files, view, step)

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.errors import FormatError
+from pipeline.evaluation.answers import Metric
+from pipeline.evaluation.best_epoch import epoch_metric
+from pipeline.evaluation.one_label import ACCURACY
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
 from pipeline.runs.files import BEST, RESULT, RUN, VERDICT, RunFiles, read_optional, require_run_format
@@ -60,8 +63,8 @@ class Summary:
     """The share of the step time that is data wait."""
     limit: str = ""
     """The bottleneck."""
-    mae: float | None = None
-    """The mean absolute error of the best model so far. Only a regression has one."""
+    validation: str = ""
+    """The accuracy as text, or of a regression the mean absolute error."""
 
 
 GONE = Summary("unknown", "its folder was removed, or is on another machine")
@@ -158,17 +161,24 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         return _unreadable(error)
     settings = files.settings
     metrics = _best_metrics(place, files)
+    metric = epoch_metric(metrics)
+    value = _share(metrics.get(metric.validation_key))
     step = _step(place, files)
     return Summary(
         state=_state(training, files, step, heartbeats),
         dataset=_text(settings.get("dataset_name")),
         model=_text(settings.get("model")),
         progress=_share(progress(files, step) if step or files.is_complete else None),
-        accuracy=_share(metrics.get("val_accuracy")),
-        mae=_share(metrics.get("val_mae")),
+        accuracy=value if metric is ACCURACY else None,
+        validation="" if value is None else _validation_text(metric, value),
         wait=_share(_wait(place, files)),
         limit=_text(files.newest_verdict.get("limit")),
     )
+
+
+def _validation_text(metric: Metric, value: float) -> str:
+    # The column has the title of an accuracy, so any other metric is named.
+    return metric.text(value) if metric is ACCURACY else f"{metric.key.upper()} {metric.text(value)}"
 
 
 def _state(training: Training, files: RunFiles, step: int, heartbeats: Heartbeats) -> str:

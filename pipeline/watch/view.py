@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
+from pipeline.evaluation.best_epoch import EPOCH_METRICS
 from pipeline.monitor.aggregation import HIGHEST
 from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
 from pipeline.monitor.gpu_columns import busy_pct, with_gpus_together
@@ -37,7 +38,7 @@ class Drawable(NamedTuple):
     """The indices of the training servers; empty if there is only one."""
 
 
-LEARNING = ("loss", "val_loss", "accuracy", "val_accuracy", "mae", "val_mae")
+LEARNING = ("loss", "val_loss", *(key for each in EPOCH_METRICS for key in (each.key, each.validation_key)))
 MAX_ENDS = 60
 """Maximum number of epochs whose ends are marked in curves over time. More marks would hide the curves."""
 _DIGITS = 5

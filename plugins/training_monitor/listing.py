@@ -102,8 +102,8 @@ def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
     """Return what the page shows of a training. `cells` has the text of each column."""
     from pipeline.monitor.diagnosis import percent
 
-    def share(value: float | None, text_of: Any = percent) -> str:
-        return "" if value is None else str(text_of(value))
+    def share(value: float | None) -> str:
+        return "" if value is None else percent(value)
 
     return {
         "number": run.number,
@@ -121,7 +121,7 @@ def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
             "dataset": summary.dataset,
             "model": summary.model,
             "progress": share(summary.progress),
-            "accuracy": share(summary.accuracy, "{:.1%}".format) or share(summary.mae, "MAE {:.4g}".format),
+            "accuracy": summary.validation,
             "wait": share(summary.wait),
             "limit": summary.limit,
         },

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.evaluation.best_epoch import headline
 from scripts.airflow.client import Client, Json
 
 COMMIT = "upload.commit"
@@ -56,18 +57,10 @@ def _comet(experiment: str) -> str:
 
 
 def score(train: Json) -> str:
-    """Return the score of a model. If images have several labels, accuracy is the exact match, which says little.
-
-    A regression has no accuracy, but a mean absolute error in the unit of its label.
-    """
+    """Return the score of a model, and its epoch."""
     metrics = train.get("metrics") or {}
-    best, last = metrics.get("best_epoch"), train.get("epochs")
-    of_epoch = f" (the best epoch, {best} of {last})" if best and last else ""
-    for name, form in (("mae", "{:.4g}"), ("mean_average_precision", "{:.1%}"), ("accuracy", "{:.1%}")):
-        if isinstance(value := metrics.get(f"val_{name}"), int | float):
-            title = "mean absolute error" if name == "mae" else name.replace("_", " ")
-            return f"{form.format(value)} {title}{of_epoch}"
-    return ""
+    best, last, shown = metrics.get("best_epoch"), train.get("epochs"), headline(metrics)
+    return f"{shown} (the best epoch, {best} of {last})" if shown and best and last else shown
 
 
 def failure_of(client: Client, run_id: str) -> str:

@@ -10,11 +10,11 @@ from pipeline.config import settings_from
 from pipeline.dataset.verify import verify
 from pipeline.monitor import read
 from pipeline.plan.plan import load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import load_result
 from pipeline.runs.run import training_folder
-from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.build import plan_shards
 from pipeline.storage import place_of
 from scripts.airflow.client import Client, Json
 from tests.cluster.asking import comes, task, tasks, wait_for_success
@@ -60,7 +60,7 @@ def test_every_task_runs_on_a_worker_of_its_queue(cluster: Cluster, image_traini
 def last_image_of(settings: dict[str, Any], number: int) -> str:
     """Return the key of the last image in a range of shards. Another workspace gives the same plan."""
     apart = settings_from({**settings, "workspace": "gs://bucket/apart"}).dated()
-    ranges = load_plan(make_plan(apart, take_snapshot(apart))).ranges
+    ranges = load_plan(plan_shards(apart, take_snapshot(apart))).ranges
     return rows_of_plan(place_of(ranges[number]))[-1].key
 
 

@@ -8,7 +8,8 @@ import pytest
 from dags.operators import ApproveOperator
 from pipeline.config import Settings
 from pipeline.errors import GateError
-from pipeline.sharding.approval import answers, questions
+from pipeline.sharding.approval import answers
+from pipeline.stages.build import questions_about
 from pipeline.storage import Place
 from tests.sharding.test_approval import publish_another, settings, write
 
@@ -34,17 +35,19 @@ def resume(plan: Place, settings: Settings, sentences: list[str], answer: str) -
 
 def test_an_approval_covers_only_the_question_that_was_read(settings: Settings):
     plan = write(settings)
-    sentences = questions(plan, settings)
+    sentences = questions_about(plan, settings)
     other = publish_another(settings)
     with pytest.raises(GateError, match=f"differ from those of version {other}.*trigger this DAG again"):
         resume(plan, settings, sentences, "Approve")
     assert [answers(plan)(each) for each in sentences] == [True]
-    assert len(questions(plan, settings)) == 1  # the question about the other version, which the person has not read
+    assert (
+        len(questions_about(plan, settings)) == 1
+    )  # the question about the other version, which the person has not read
 
 
 def test_the_error_of_a_rejection_contains_the_question(settings: Settings):
     plan = write(settings)
-    [sentence] = questions(plan, settings)
+    [sentence] = questions_about(plan, settings)
     publish_another(settings)
     with pytest.raises(GateError, match="a person answered 'Reject'") as caught:
         resume(plan, settings, [sentence], "Reject")

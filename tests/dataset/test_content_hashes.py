@@ -14,10 +14,10 @@ from pipeline.plan.plan import load_plan
 from pipeline.plan.results import hashes_path, results_folder
 from pipeline.records import tfrecord
 from pipeline.records.format import read_image
-from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.build import plan_shards
 from pipeline.storage import place_of
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, publish_case, rows_of_plan
@@ -64,7 +64,7 @@ def test_a_missing_or_damaged_hash_file_is_named(tmp_path: Path, damage: str):
 def test_hashes_of_finished_shards_survive_a_failure(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 12, "b": 12})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "num_shards": 4})
-    plan_path = make_plan(settings, take_snapshot(settings))
+    plan_path = plan_shards(settings, take_snapshot(settings))
     [range_path, *others] = map(place_of, load_plan(plan_path).ranges)
     third = rows_of_plan(range_path)[6 * 2].key  # the first image of the third shard
     (source / third).write_bytes(jpeg(1))
@@ -89,7 +89,7 @@ def test_a_shard_without_all_its_hashes_is_written_again(
     make_images: MakeImages, tmp_path: Path, kept_bytes: int | None
 ):
     settings = settings_from({"source_uri": str(make_images({"a": 8, "b": 8})), "workspace": str(tmp_path / "w")})
-    plan_path = make_plan(settings, take_snapshot(settings))
+    plan_path = plan_shards(settings, take_snapshot(settings))
     ranges = list(map(place_of, load_plan(plan_path).ranges))
     for path in ranges:
         write_range(path, lambda *_: None)

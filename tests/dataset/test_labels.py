@@ -22,11 +22,10 @@ from pipeline.dataset.labels import (
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, FormatError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
-from pipeline.sharding import publish as upload
-from pipeline.sharding.planning import make_plan
+from pipeline.sharding import commit as committing
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.stages.build import publish, write_shards
-from pipeline.workspace import name_folder, work_folder
+from pipeline.stages.build import plan_shards, publish, write_shards
+from pipeline.workspace import build_folders, name_folder
 from tests.conftest import MakeImages
 from tests.fake_gcs import FakeGcs
 
@@ -145,7 +144,7 @@ def failed(make_images: MakeImages, tmp_path: Path) -> Settings:
     """Settings of a name whose planned build was never committed. The classes of the build are `notes` and `src`."""
     places = {"source_uri": str(make_images({"notes": 6, "src": 6})), "workspace": str(tmp_path / "w")}
     settings = settings_from({**places, "dataset_name": "images"})
-    make_plan(settings, take_snapshot(settings))
+    plan_shards(settings, take_snapshot(settings))
     shutil.rmtree(settings.source_uri)
     return settings
 
@@ -214,13 +213,13 @@ def test_a_release_during_a_commit_removes_no_label(
 ):
     make_images({"daisy": 6, "rose": 6})
     plan_path = write_shards(failed, take_snapshot(failed))
-    save, released = upload.save, []
+    save, released = committing.save, []
 
     def release_then_save(*arguments: Any) -> None:
         released.append((release_labels(failed), list(uses(failed))))
         save(*arguments)
 
-    monkeypatch.setattr(upload, "save", release_then_save)
+    monkeypatch.setattr(committing, "save", release_then_save)
     made = publish(plan_path, failed)
     [(labels, held)] = released
     assert labels == []
@@ -243,7 +242,7 @@ def test_a_commit_whose_claim_expired_raises_an_error(
     """A conflict between the commit and the release must not go unnoticed."""
     make_images({"daisy": 6, "rose": 6})
     plan_path = write_shards(failed, take_snapshot(failed))
-    save = upload.save
+    save = committing.save
 
     def release_then_save(*arguments: Any) -> None:
         with monkeypatch.context() as later:
@@ -251,7 +250,7 @@ def test_a_commit_whose_claim_expired_raises_an_error(
             assert release_labels(failed) == ["notes", "src", "daisy", "rose"]
         save(*arguments)
 
-    monkeypatch.setattr(upload, "save", release_then_save)
+    monkeypatch.setattr(committing, "save", release_then_save)
     with pytest.raises(DatasetError, match=r"remove the folder .*/images/[0-9a-f]{16}, which another build committed"):
         publish(plan_path, failed)
 
@@ -301,8 +300,8 @@ def test_the_labels_command_lists_labels_with_their_holders_and_releases_them(
     release_labels(failed)
     flowers(failed, make_images, "daisy", "rose")
     make_images({"tulip": 6})
-    plan = load_plan(make_plan(failed, take_snapshot(failed)))
-    build = str(work_folder(failed, plan.version))
+    plan = load_plan(plan_shards(failed, take_snapshot(failed)))
+    build = str(build_folders(failed).work_of(plan.version))
     place = ["--set", f"workspace={failed.workspace}"]
     assert main(["labels", *place]) == 0
     assert f"     2  tulip  reserved by {build}\n" in (output := capsys.readouterr().out)

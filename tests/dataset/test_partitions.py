@@ -15,10 +15,10 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.partitions import Partition, last_listed, newest_partitions, save_listed, save_partition
 from pipeline.errors import DatasetError, GateError
 from pipeline.plan.plan import load_plan
-from pipeline.sharding.planning import make_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.build import plan_shards
 from pipeline.storage import Place
 from pipeline.workspace import name_folder
 from tests.conftest import MakeImages, jpeg
@@ -158,7 +158,7 @@ def test_a_commit_of_an_old_run_does_not_revert_its_date(
     first = built(source, settings, 1)
     dates = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
     dated = settings_from({**settings.model_dump(), **dates}).dated()
-    old_plan = make_plan(dated, take_snapshot(dated))  # It is complete already, as in the old run.
+    old_plan = plan_shards(dated, take_snapshot(dated))  # It is complete already, as in the old run.
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
     corrected = built(source, settings, 1)
     held = pointer(settings, "2026-01-01").read_bytes()
@@ -171,10 +171,10 @@ def test_a_commit_of_an_old_run_does_not_revert_its_date(
     assert newest_partitions(settings, 1) == {"2026-01-01": first}
 
 
-def test_the_newest_listing_of_a_version_counts(settings: Settings):
+def test_the_newest_listing_of_a_version_counts(tmp_path: Path):
     for listed_ns in (1, 5, 3):
-        save_listed(settings, A, listed_ns)
-    assert last_listed(settings, A) == 5
+        save_listed(tmp_path, "2026-01-01", listed_ns)
+    assert last_listed(tmp_path, "2026-01-01") == 5
 
 
 def test_a_listing_of_another_date_with_the_same_images_changes_no_partition(make_images: MakeImages, tmp_path: Path):
@@ -186,7 +186,7 @@ def test_a_listing_of_another_date_with_the_same_images_changes_no_partition(mak
     dates = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
     dated = settings_from({**settings.model_dump(), **dates}).dated()
     first = built(source, settings, 1)
-    old_plan = make_plan(dated, take_snapshot(dated))
+    old_plan = plan_shards(dated, take_snapshot(dated))
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
     corrected = built(source, settings, 1)
     assert built(source, settings, 2) == first
@@ -202,7 +202,7 @@ def test_a_run_with_a_complete_version_counts_as_a_newer_listing_without_a_write
     dated = settings_from({**settings.model_dump(), **dates}).dated()
     first = built(source, settings, 1)
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
-    waiting = make_plan(dated, take_snapshot(dated))  # This run then waits for an answer.
+    waiting = plan_shards(dated, take_snapshot(dated))  # This run then waits for an answer.
     for path in map(storage.place_of, load_plan(waiting).ranges):
         write_range(path, lambda *_: None)
         copy_range(path, lambda *_: None)

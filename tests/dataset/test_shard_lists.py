@@ -12,7 +12,7 @@ from pipeline.dataset.manifest import Dataset, list_shards, load, require_shards
 from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, write_shard_lists
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError
-from pipeline.sharding import publish as publishing
+from pipeline.sharding import commit as committing
 from pipeline.storage import Place
 from tests.conftest import MakeImages
 from tests.dataset.test_dataset_schema import VALIDATOR
@@ -141,7 +141,7 @@ def test_a_build_writes_lists_and_the_same_card(
     source = make_images({"a": 12, "b": 12})
     inline = publish(source, tmp_path / "inline", num_shards=10)
     # More than 10,000 real shards would take minutes.
-    monkeypatch.setattr(publishing, "list_shards", partial(list_shards, max_listed=4))
+    monkeypatch.setattr(committing, "list_shards", partial(list_shards, max_listed=4))
     listed = publish(source, tmp_path / "listed", num_shards=10)
     assert load(listed) == load(inline)
     ours, others = files_of(listed), files_of(inline)

@@ -1,6 +1,7 @@
 """Metrics of predictions, compared with manual calculations."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,11 +48,12 @@ def drawn(count: int, seed: int = 1) -> Predictions:
 def test_predictions_of_a_batch_have_all_columns():
     probabilities = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]], np.float32)
     outputs = Predictions.of_batch(np.array([2, 0]), probabilities)
-    assert [column.tolist() for column in outputs[:2]] == [[2, 0], [1, 0]]
+    assert [column.tolist() for column in (outputs.label, outputs.predicted)] == [[2, 0], [1, 0]]
     assert outputs.probability == pytest.approx([0.7, 0.5])
     assert outputs.label_probability == pytest.approx([0.2, 0.5])
     assert outputs.correct.tolist() == [False, True]
-    assert [column.dtype for column in outputs] == [np.int32, np.int32, np.float32, np.float32, np.bool_]
+    types = [np.int32, np.int32, np.float32, np.float32, np.bool_]
+    assert [column.dtype for column in outputs.columns.values()] == types
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,8 @@ def test_in_top5_breaks_ties_by_class_order(probabilities: list[float], label: i
 def test_joined_keeps_the_order_of_parts():
     whole = predictions(ROWS)
     parts = [predictions(ROWS[:2]), predictions(ROWS[2:])]
-    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), whole, strict=True))
+    columns = joined(parts).columns
+    assert all(np.array_equal(columns[name], column) for name, column in whole.columns.items())
 
 
 def test_metrics_equal_manual_calculations():
@@ -141,13 +144,14 @@ def test_save_writes_predictions_and_evaluation(tmp_path: Path):
     save(tmp_path, outputs, evaluation_of(outputs, ["a", "b\udcff", "c", "d", "e", "f"], seed=5))
     with np.load(tmp_path / "predictions.npz") as columns:
         assert {name: columns[name].tolist() for name in columns} == {
-            name: column.tolist() for name, column in outputs._asdict().items()
+            name: column.tolist() for name, column in outputs.columns.items()
         }
     content = json.loads((tmp_path / "evaluation.json").read_text())
     assert (content["examples"], content["classes"][1]["name"]) == (5, "b\udcff")
     assert content["intervals"] == {"percent": 95, "resamples": 1000, "seed": 5}
     figures = content["figures"]
     assert metrics_of(tmp_path) == {
+        "val_accuracy": figures["accuracy"]["value"],
         "val_top5": figures["top5"]["value"],
         "val_calibration_error": figures["calibration_error"]["value"],
     }
@@ -156,7 +160,8 @@ def test_save_writes_predictions_and_evaluation(tmp_path: Path):
 
 def test_the_interval_of_a_difference_is_that_of_resampled_pairs():
     ours, theirs = drawn(300, seed=1), drawn(300, seed=2)
-    theirs = theirs._replace(label=ours.label, predicted=np.where(theirs.correct, ours.label, (ours.label + 1) % 7))
+    predicted = np.where(theirs.correct, ours.label, (ours.label + 1) % 7)
+    theirs = replace(theirs, label=ours.label, predicted=predicted)
     found = difference(ours, theirs, seed=0)
     pairs = ours.correct.astype(int) - theirs.correct.astype(int)
     assert found.value == pytest.approx(pairs.mean(), abs=1e-6)
@@ -175,6 +180,6 @@ def test_a_difference_on_different_examples_is_refused():
 def test_predictions_survive_a_round_trip(tmp_path: Path):
     save(tmp_path, drawn(20), {})
     read = load_predictions(tmp_path)
-    assert all(np.array_equal(one, other) for one, other in zip(read, drawn(20), strict=True))
+    assert all(np.array_equal(read.columns[name], column) for name, column in drawn(20).columns.items())
     with pytest.raises(FileNotFoundError):
         load_predictions(tmp_path / "none")

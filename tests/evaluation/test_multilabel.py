@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.evaluation.estimates import MIN_RESAMPLES, RESAMPLED_ANSWERS
 from pipeline.evaluation.metrics import difference, estimates, evaluation_of, joined, load_predictions, metrics_of, save
 from pipeline.evaluation.multilabel import (
-    MIN_RESAMPLES,
-    RESAMPLED_ANSWERS,
     MultiLabelPredictions,
     confident_mistakes,
     per_class,
@@ -159,12 +158,12 @@ def test_of_ids_returns_a_label_matrix():
 def test_predictions_survive_a_round_trip(tmp_path: Path):
     outputs = drawn(30, 0.5)
     save(tmp_path, outputs, evaluation_of(outputs, list("abcde"), seed=0))
-    read = load_predictions(tmp_path)
+    read, columns = load_predictions(tmp_path), outputs.columns.values()
     assert isinstance(read, MultiLabelPredictions)
-    assert all(np.array_equal(one, other) for one, other in zip(read, outputs, strict=True))
-    assert list(metrics_of(tmp_path)) == ["val_mean_average_precision", "val_micro_f1", "val_calibration_error"]
-    parts = [MultiLabelPredictions(*(column[rows] for column in outputs)) for rows in (slice(7), slice(7, None))]
-    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), outputs, strict=True))
+    assert all(np.array_equal(one, other) for one, other in zip(read.columns.values(), columns, strict=True))
+    assert [*metrics_of(tmp_path)] == [metric.validation_key for metric in outputs.metrics]
+    parts = [MultiLabelPredictions(*(column[rows] for column in columns)) for rows in (slice(7), slice(7, None))]
+    assert all(np.array_equal(one, other) for one, other in zip(joined(parts).columns.values(), columns, strict=True))
 
 
 def test_a_difference_compares_mean_average_precision_in_pairs():

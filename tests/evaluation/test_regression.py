@@ -1,6 +1,7 @@
 """Metrics of a regression, compared with scikit-learn."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from pipeline.evaluation.metrics import (
     joined,
     load_predictions,
     metrics_of,
-    predictions_class,
     save,
 )
 from pipeline.evaluation.regression import CELLS, RegressionPredictions, largest_errors, residuals, value_histogram
@@ -53,7 +53,7 @@ def test_weights_count_rows_as_often_as_they_say():
     outputs = drawn(200)
     weights = np.bincount(np.random.default_rng(2).integers(200, size=200), minlength=200)
     label, predicted = np.repeat(outputs.label, weights), np.repeat(outputs.predicted, weights)
-    assert outputs.statistic()(weights) == pytest.approx(
+    assert [of(weights) for of in outputs.measures(outputs.metrics).values()] == pytest.approx(
         [
             reference.mean_absolute_error(label, predicted),
             reference.root_mean_squared_error(label, predicted),
@@ -89,7 +89,7 @@ def test_equal_labels_have_no_r2():
 
 def test_predictions_have_double_precision():
     outputs = RegressionPredictions.of_batch(np.array([1, 2], np.float32), np.array([[1.5], [2.5]], np.float32))
-    assert [(column.dtype, column.shape) for column in outputs] == [(np.float64, (2,))] * 2
+    assert [(column.dtype, column.shape) for column in outputs.columns.values()] == [(np.float64, (2,))] * 2
     assert outputs.residual.tolist() == [0.5, 0.5]
     assert RegressionPredictions.of_ids([(1.5,), (2,)], 0).tolist() == [1.5, 2.0]
 
@@ -122,7 +122,7 @@ def test_the_histogram_counts_each_row_once_at_its_place():
 
 def test_an_outlier_does_not_stretch_the_axes():
     outputs = drawn(1000)
-    far = outputs._replace(predicted=np.append(outputs.predicted[:-1], 1e9))
+    far = replace(outputs, predicted=np.append(outputs.predicted[:-1], 1e9))
     results = value_histogram(far)
     assert results["edges"][-1] < 200
     assert [row for row in results["cells"] if row[1] == CELLS - 1]
@@ -148,17 +148,16 @@ def test_a_constant_has_a_histogram(value: float):
 
 def test_predictions_survive_a_round_trip(tmp_path: Path):
     outputs = drawn(30)
-    assert predictions_class("regression") is RegressionPredictions
     save(tmp_path, outputs, evaluation_of(outputs, (), seed=0))
-    read = load_predictions(tmp_path)
+    read, columns = load_predictions(tmp_path), outputs.columns.values()
     assert isinstance(read, RegressionPredictions)
-    assert all(np.array_equal(one, other) for one, other in zip(read, outputs, strict=True))
-    parts = [RegressionPredictions(*(column[rows] for column in outputs)) for rows in (slice(7), slice(7, None))]
-    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), outputs, strict=True))
+    assert all(np.array_equal(one, other) for one, other in zip(read.columns.values(), columns, strict=True))
+    parts = [RegressionPredictions(*(column[rows] for column in columns)) for rows in (slice(7), slice(7, None))]
+    assert all(np.array_equal(one, other) for one, other in zip(joined(parts).columns.values(), columns, strict=True))
     content = json.loads((tmp_path / "evaluation.json").read_text())
     assert content["task"] == "regression"
     assert len(content["most_wrong"]) == 12
-    assert metrics_of(tmp_path) == {name: content["figures"][name[4:]]["value"] for name in ("val_rmse", "val_r2")}
+    assert metrics_of(tmp_path) == {f"val_{key}": content["figures"][key]["value"] for key in ("mae", "rmse", "r2")}
 
 
 def test_a_difference_compares_absolute_errors_in_pairs():

@@ -16,7 +16,6 @@ from pipeline.evaluation.metrics import (
     joined,
     load_predictions,
     metrics_of,
-    predictions_class,
     save,
 )
 from pipeline.evaluation.table_classes import MAX_RANKED_CLASSES, MIN_PROBABILITY, ClassPredictions, Ranks
@@ -83,7 +82,7 @@ def test_auc_equals_manual_calculations(hits: list[int], probabilities: list[flo
 def test_weights_count_rows_as_often_as_they_say(levels: int):
     outputs = drawn_binary(300, levels=levels)
     weights = np.random.default_rng(2).integers(4, size=300)
-    auc, log_loss, accuracy, _ = outputs.statistic()(weights)
+    auc, log_loss, accuracy, _ = (of(weights) for of in outputs.measures(outputs.metrics).values())
     second = outputs.ranked[:, 0]
     assert auc == pytest.approx(reference.roc_auc_score(outputs.label, second, sample_weight=weights))
     # A resample has as many rows as the evaluation, so figures are sums over that number.
@@ -172,7 +171,7 @@ def test_a_class_without_rows_is_left_out_of_the_auc():
 def test_very_many_classes_have_no_auc_and_keep_no_probabilities():
     few, many = drawn(300, MAX_RANKED_CLASSES), drawn(300, MAX_RANKED_CLASSES + 1)
     assert (few.ranked.shape, many.ranked.shape) == ((300, MAX_RANKED_CLASSES), (300, 0))
-    assert "auc" in few.figures
+    assert "auc" in values(few, MAX_RANKED_CLASSES)
     assert list(values(many, MAX_RANKED_CLASSES + 1)) == ["log_loss", "accuracy", "calibration_error"]
     assert many.score == pytest.approx(-np.log(many.label_probability).mean())
 
@@ -190,19 +189,17 @@ def test_many_answers_are_resampled_less_often():
 @pytest.mark.parametrize("classes", [2, 4, MAX_RANKED_CLASSES + 1])
 def test_predictions_survive_a_round_trip(tmp_path: Path, classes: int):
     outputs = drawn(40, classes)
-    assert predictions_class("classes") is ClassPredictions
     save(tmp_path, outputs, evaluation_of(outputs, [f"c{n}" for n in range(classes)], seed=0))
-    read = load_predictions(tmp_path)
+    read, columns = load_predictions(tmp_path), outputs.columns.values()
     assert isinstance(read, ClassPredictions)
-    assert all(
-        np.array_equal(one, other) and one.dtype == other.dtype for one, other in zip(read, outputs, strict=True)
-    )
-    parts = [ClassPredictions(*(column[rows] for column in outputs)) for rows in (slice(7), slice(7, None))]
-    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), outputs, strict=True))
+    pairs = zip(read.columns.values(), columns, strict=True)
+    assert all(np.array_equal(one, other) and one.dtype == other.dtype for one, other in pairs)
+    parts = [ClassPredictions(*(column[rows] for column in columns)) for rows in (slice(7), slice(7, None))]
+    assert all(np.array_equal(one, other) for one, other in zip(joined(parts).columns.values(), columns, strict=True))
     content = json.loads((tmp_path / "evaluation.json").read_text())
     assert content["task"] == "classes"
     assert sum(count for *_, count in content["confusions"]) == 40
-    figures = ["val_calibration_error", "val_auc", "val_log_loss"]
+    figures = ["val_auc", "val_log_loss", "val_accuracy", "val_calibration_error"]
     assert list(metrics_of(tmp_path)) == [name for name in figures if name != "val_auc" or classes < 100]
 
 

@@ -20,7 +20,7 @@ from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.input import BatchOptions, Server, damage_named, steps_per_epoch, training_batches, validation_batches
-from pipeline.input.examples import buffered_bytes
+from pipeline.input.shard_pieces import buffered_bytes
 from pipeline.stages.build import build
 
 OPTIONS = BatchOptions(image_size=32, batch_size=7, shuffle_bytes=2000)

@@ -23,7 +23,7 @@ from pipeline.input import (
     training_batches,
     validation_batches,
 )
-from pipeline.input.examples import buffered_bytes, shuffle_elements
+from pipeline.input.shard_pieces import buffered_bytes, shuffle_elements
 from pipeline.input.tables import mask_name, value_of_text
 from pipeline.tables.schema import Column, Task
 from tests.made_tables import Row, make_table

@@ -10,9 +10,10 @@ RUN = """
 import json, sys
 from pathlib import Path
 
-from pipeline.example_kinds import KINDS
+from pipeline.example_kinds import KINDS, KindEntry
 
-KINDS["lines"] = "tests.kinds.lines"  # Before the settings, which list the kinds, are imported.
+# Before the settings, which list the kinds, are imported.
+KINDS["lines"] = KindEntry("tests.kinds.lines", ("letters",))
 
 from pipeline.config import settings_from
 from pipeline.dataset.verify import verify

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pipeline.plan import assign as plan
-from pipeline.plan.ranges import ShardSpec, describe_range
+from pipeline.plan.range_plan import ShardSpec, describe_range
 from pipeline.snapshot.part import hash_text, size_and_crc32c
 
 

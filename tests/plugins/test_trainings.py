@@ -109,22 +109,22 @@ def test_a_running_training_shows_its_verdict_and_best_epoch(training: Path) -> 
     bests = [{"epoch": epoch, "model": "m", "metrics": {"val_accuracy": 0.1 * epoch}} for epoch in (1, 5)]
     (training / "best.json").write_text(json.dumps(bests))
     found = summary(Training(training, is_over=False))
-    assert (found.limit, found.wait, found.accuracy) == ("compute", 0.012, 0.5)
+    assert (found.limit, found.wait, found.accuracy, found.validation) == ("compute", 0.012, 0.5, "50.0%")
 
 
 def test_a_regression_shows_its_error_and_is_sorted_after_accuracies(training: Path) -> None:
     (training / "best.json").write_text(json.dumps([{"epoch": 1, "model": "m", "metrics": {"val_mae": 1234.5}}]))
     found = summary(Training(training, is_over=False))
-    assert (found.accuracy, found.mae) == (None, 1234.5)
+    assert (found.accuracy, found.validation) == (None, "MAE 1,234")
     # Airflow reads its configuration when it is imported.
     from plugins.training_monitor.listing import _row, _sorted
     from plugins.training_monitor.runs import AirflowRun
 
     rows = []
-    for number, each in enumerate((found, replace(found, accuracy=0.5, mae=None), replace(found, mae=None))):
+    for number, each in enumerate((found, replace(found, accuracy=0.5, validation="50.0%"), GONE)):
         run = AirflowRun(number, "d", f"r{number}", "running", start=None, training=None, dataset=None, failure=None)
         rows.append(_row(run, each, UTC))
-    assert [row["cells"]["accuracy"] for row in rows] == ["MAE 1234", "50.0%", ""]
+    assert [row["cells"]["accuracy"] for row in rows] == ["MAE 1,234", "50.0%", ""]
     assert [row["number"] for row in _sorted(rows, "accuracy", ascending=False)] == [1, 2, 0]
 
 
@@ -645,7 +645,7 @@ def test_a_row_has_all_shown_values(client: Client, runs: None) -> None:
         "accuracy": 0.54,
         "wait": 0.2345,
         "limit": "decoding",
-        "mae": None,
+        "validation": "54.0%",
         "name": "Trained",
         "log": None,
         "cells": {

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.evaluation.metrics import Predictions, evaluation_of
+from pipeline.evaluation.metrics import evaluation_of
+from pipeline.evaluation.one_label import Predictions
 
 ROWS = [(0, 0, 0.9), (0, 0, 0.8), (0, 1, 0.7), (1, 1, 0.6), (1, 0, 0.95)]
 """For each example: the label, the predicted class and its probability."""

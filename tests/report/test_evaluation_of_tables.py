@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load, rows_at
-from pipeline.evaluation.metrics import Answers, evaluation_of, save
+from pipeline.evaluation.answers import Answers
+from pipeline.evaluation.metrics import evaluation_of, save
 from pipeline.evaluation.regression import RegressionPredictions
-from pipeline.evaluation.scales import LOWER_IS_BETTER, four_digits
+from pipeline.evaluation.scales import four_digits
 from pipeline.evaluation.table_classes import ClassPredictions
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row as Recorded
@@ -96,7 +99,7 @@ def test_the_report_of_a_regression_has_no_sections_about_images_or_classes(tmp_
         sink.write(Recorded("epochs", 1e9, epoch, {"loss": 1.0, "mae": 20.0, "val_loss": 1.0, "val_mae": error}))
     sink.close()
     text = text_of(Page(write_report(tmp_path, (), ())))
-    assert "best mean absolute error 12.25" in text
+    assert "best validation mean absolute error 12.25" in text
     assert "Loss and mean absolute error" in text
     assert "3 rows were rejected" in text
     assert "key_column" in text
@@ -175,20 +178,6 @@ def test_html_in_classes_and_rows_is_escaped(tmp_path: Path):
     assert EVIL in page.text
 
 
-@pytest.mark.parametrize(
-    ("answers", "texts"),
-    [
-        (BINARY, evaluation_section.FIGURES_OF_CLASSES),
-        (NUMBERS, evaluation_section.FIGURES_OF_REGRESSION),
-    ],
-)
-def test_each_figure_has_a_text_on_both_pages(answers: Answers, texts: dict[str, str]):
-    assert set(answers.figures) == set(texts)
-    assert set(answers.figures) <= set(compare.FIGURES)
-    # The comparison judges the models by the figure that the champion gate compares.
-    assert next(name for name in compare.FIGURES if name in answers.figures) == answers.score_figure
-
-
 # --- the comparison of two runs ---------------------------------------------------------------------------------------
 
 
@@ -223,10 +212,16 @@ def test_the_regression_with_the_lower_error_is_better(tmp_path: Path):
     assert f"B is better: its mean absolute error is {-error['difference']:.2g} lower (95% interval" in found["verdict"]
     names = [each["name"] for each in found["rows"]]
     assert names[-3:] == ["mean absolute error", "root mean squared error", "R²"]
-    assert "best validation accuracy of an epoch" not in names
     text = text_of(Page(tmp_path / "compare.html"))
     assert f"mean absolute error {error['a']:.1f} {error['b']:.1f} {error['difference']:.1f} " in text
     assert "and of rows (the same for both models)" in text
+
+
+def test_the_best_epoch_of_a_regression_has_the_lowest_error():
+    a, b = (pandas.DataFrame({"step": [1, 2], "val_mae": errors}) for errors in ([20.0, 12.3], [15.0, 16.0]))
+    found = compare._best_row(a, b)
+    name = "best validation mean absolute error of an epoch"
+    assert (compare.cells(found), found.lower_is_better) == ((name, "12.30", "15.00", "2.700", "-"), True)
 
 
 @pytest.mark.long
@@ -245,7 +240,7 @@ def test_the_classes_with_the_lower_log_loss_are_better(tmp_path: Path):
 @pytest.mark.long
 def test_rows_that_differ_have_no_interval(tmp_path: Path):
     one, other = numbers(400, 1), numbers(200, 2)
-    found = compared(tmp_path, one, other._replace(label=other.label + 1), [])
+    found = compared(tmp_path, one, replace(other, label=other.label + 1), [])
     assert row(found, "mean absolute error")["low"] is None
     assert "The models are not compared row by row: they were evaluated on different" in found["note"]
     assert "whose validation rows or their order differ" in found["note"]
@@ -269,5 +264,5 @@ def test_models_with_other_numbers_of_classes_share_the_figures_of_both():
     ],
 )
 def test_a_sentence_says_which_model_has_the_lower_loss(low: float, high: float, sentence: str):
-    assert "log_loss" in LOWER_IS_BETTER
-    assert compare.model_sentence(Row("log loss", "", 1.0, 1.0 + (low + high) / 2, low, high)) == sentence
+    row = Row("log loss", "", 1.0, 1.0 + (low + high) / 2, low, high, metric="log_loss")
+    assert compare.model_sentence(row) == sentence

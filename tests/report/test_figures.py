@@ -4,6 +4,7 @@ import pandas
 import pytest
 from bokeh.models import HoverTool
 
+from pipeline.evaluation.one_label import ACCURACY
 from pipeline.report import figures
 from pipeline.report.drawing import Figure, embedded
 
@@ -30,7 +31,7 @@ def test_a_tooltip_names_the_quantity_of_its_plot():
         figures.Line("training", epochs, "loss", "red", "solid", "circle"),
         figures.Line("validation", epochs, "val_loss", "blue", "dashed", "circle"),
     ]
-    plots = figures.learning_plots(lines, lines)
+    plots = figures.learning_plots(lines, lines, ACCURACY)
     assert [plot.select_one(HoverTool).tooltips[-1][0] for plot in plots] == ["loss", "accuracy"]
 
 

@@ -14,7 +14,8 @@ from pipeline import storage
 from pipeline.__main__ import main
 from pipeline.config import settings_from
 from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError
-from pipeline.evaluation.metrics import Predictions, save_predictions
+from pipeline.evaluation.metrics import save_predictions
+from pipeline.evaluation.one_label import Predictions
 from pipeline.runs.champion import Entry, effective_promotions, find_promoted_model, pointer_of, roll_back
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import compare_answers, gate, promote_by_hand

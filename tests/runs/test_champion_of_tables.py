@@ -10,7 +10,8 @@ import pytest
 
 from pipeline import storage
 from pipeline.config import settings_from
-from pipeline.evaluation.metrics import Answers, save_predictions
+from pipeline.evaluation.answers import Answers
+from pipeline.evaluation.metrics import save_predictions
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.table_classes import ClassPredictions
 from pipeline.runs.files import RUN_FORMAT

@@ -68,7 +68,7 @@ def test_rejected_examples_are_summarized(dataset: dict[str, Any], text: str) ->
     ("metrics", "text"),
     [
         ({"best_epoch": 8, "val_accuracy": 0.958}, "95.8% accuracy (the best epoch, 8 of 10)"),
-        ({"best_epoch": 2, "val_mae": 1234.567, "val_r2": 0.9}, "1235 mean absolute error (the best epoch, 2 of 10)"),
+        ({"best_epoch": 2, "val_mae": 1234.567, "val_r2": 0.9}, "1,235 mean absolute error (the best epoch, 2 of 10)"),
         ({"best_epoch": 2, "val_accuracy": 0.1, "val_mean_average_precision": 0.5}, "50.0% mean average precision"),
         ({}, ""),
     ],

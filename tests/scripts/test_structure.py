@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.structure import arrows_of, circles, imports_of, load, row_of
+from scripts.structure import arrows_of, circles, imports_of, load, row_of, upward
 
 FILES = {
     "__init__.py": "",
@@ -33,14 +33,17 @@ def test_the_row_of_a_package(tmp_path: Path):
     assert row_of(package(tmp_path, FILES)) == {
         "package": "package",
         "files": "7",
+        "lines": "18",
         "at the root": "3",
         "rooms": "5",
         "arrows": "4",
         "circles": "0",
+        "upward": "-",
         "functions": "4",
         "median lines": "2",
         "longest": "2",
         "fan-out": "0.7",
+        "most imports": "2",
         "private": "2",
         "once": "50%",
         "comments": "14.3%",
@@ -53,3 +56,23 @@ def test_circular_imports_of_rooms_are_detected(tmp_path: Path, files: dict[str,
     arrows = arrows_of(imports_of(modules))
     assert [each for each in circles(arrows) if len(each) > 1] == expected
     assert arrows["package.top"] == {"package.low", "package.errors"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "files", "expected"),
+    [
+        ('"__main__", "top", "low", "errors"', FILES, "0"),
+        ('"__main__", "top", "low", "errors"', FILES | BACK, "1"),
+        ('"__main__", "top", "low", "errors"', FILES | {"top/__main__.py": "from package.top import f\n"}, "0"),
+        ('"__main__", "top", "low", "errors"', FILES | {"low/__main__.py": "from package.top import f\n"}, "1"),
+        ('"__main__", "top | low", "errors"', FILES, "1"),
+        ('"__main__", "errors", "top", "low"', FILES, "2"),
+    ],
+)
+def test_an_arrow_to_a_layer_that_is_not_lower_is_upward(
+    tmp_path: Path, layers: str, files: dict[str, str], expected: str
+):
+    contract = f'{{type = "layers", containers = ["package"], layers = [{layers}]}}'
+    (tmp_path / "pyproject.toml").write_text(f"[tool.importlinter]\ncontracts = [{contract}]\n")
+    folder = package(tmp_path, files)
+    assert upward(arrows_of(imports_of(load(folder))), folder) == expected

@@ -8,7 +8,8 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError
 from pipeline.gate.decide import ask_later
 from pipeline.plan.plan import load_plan
-from pipeline.sharding.approval import answers, approve, questions
+from pipeline.sharding.approval import answers, approve
+from pipeline.stages.build import questions_about
 from pipeline.storage import Place
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, planned, publish, write_and_copy
@@ -46,25 +47,25 @@ def publish_another(settings: Settings) -> str:
 
 def test_an_approved_dataset_is_published(settings: Settings):
     plan = write(settings)
-    approve(plan, questions(plan, settings))
-    assert questions(plan, settings) == []
+    approve(plan, questions_about(plan, settings))
+    assert questions_about(plan, settings) == []
     assert commit(plan, settings, answers(plan)).version == load_plan(plan).version
 
 
 @pytest.mark.parametrize("torn", [b"", b'["the ima', b"\0\0\0\0"])
 def test_a_torn_approval_repeats_the_question(settings: Settings, torn: bytes):
     plan = write(settings)
-    sentences = questions(plan, settings)
+    sentences = questions_about(plan, settings)
     approve(plan, sentences)
     (plan.parent / "approved.json").write_bytes(torn)  # As a power loss may leave it.
-    assert questions(plan, settings) == sentences
+    assert questions_about(plan, settings) == sentences
     approve(plan, sentences)
-    assert questions(plan, settings) == []
+    assert questions_about(plan, settings) == []
 
 
 def test_an_approval_voided_by_another_commit_is_explained(settings: Settings):
     plan = write(settings)
-    [sentence] = questions(plan, settings)
+    [sentence] = questions_about(plan, settings)
     approve(plan, [sentence])
     other = publish_another(settings)
     with pytest.raises(GateError) as caught:
@@ -75,7 +76,7 @@ def test_an_approval_voided_by_another_commit_is_explained(settings: Settings):
     assert sentence in message  # what a person approved
     assert "trigger this DAG again with the same settings" in message
     # The next run asks the current question.
-    approve(plan, questions(plan, settings))
+    approve(plan, questions_about(plan, settings))
     assert commit(plan, settings, answers(plan)).version == load_plan(plan).version
 
 

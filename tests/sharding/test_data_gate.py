@@ -12,7 +12,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
-from pipeline.gate.decide import notices
+from pipeline.gate.notices import notices
 from pipeline.runs.launch import prepare_run, require_trainable
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import build

@@ -12,13 +12,13 @@ from pipeline.config import Settings
 from pipeline.dataset.labels import proposed_labels
 from pipeline.errors import SettingsError
 from pipeline.plan.plan import Plan, load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.sharding import planning
-from pipeline.sharding.planning import make_plan
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PartLimits
 from pipeline.snapshot.snapshot import load_snapshot, save_snapshot
+from pipeline.stages.build import plan_shards
 from pipeline.storage import Place
 from tests.published import changed, no_progress, rows_of_plan
 
@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from pipeline.config import settings_from
 from pipeline.plan.plan import load_plan
-from pipeline.sharding.planning import make_plan
+from pipeline.stages.build import plan_shards
 from pipeline.snapshot.part import PartLimits, blocks_of, write_parts
 from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot
@@ -47,7 +47,7 @@ snapshot = Snapshot(
     skipped={}, skipped_suffixes={},
 )
 settings = settings_from({"source_uri": "/nowhere", "workspace": str(root / "w"), "num_shards": 50})
-plan = load_plan(make_plan(settings, save_snapshot(snapshot, root / "snapshot.json")))
+plan = load_plan(plan_shards(settings, save_snapshot(snapshot, root / "snapshot.json")))
 print(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024, *plan.ranges, sep="\\n")
 """
 
@@ -77,7 +77,7 @@ def test_the_version_depends_on_split_seed_and_not_on_seed(settings: Settings):
     taken = take_snapshot(settings)
 
     def planned(**values: int) -> Plan:
-        return load_plan(make_plan(changed(settings, **values), taken))
+        return load_plan(plan_shards(changed(settings, **values), taken))
 
     first = planned()
     assert planned(seed=1) == first
@@ -88,7 +88,7 @@ def test_the_version_depends_on_split_seed_and_not_on_seed(settings: Settings):
 def test_label_order_and_number_of_plan_files_do_not_change_the_version(settings: Settings):
     """Parts of a source that are listed in parallel find labels in a different order."""
     taken = take_snapshot(settings)
-    first = load_plan(make_plan(settings, taken))
+    first = load_plan(plan_shards(settings, taken))
     assert take_snapshot(settings, limits=PartLimits(5)) == taken
     snapshot = load_snapshot(taken)
     assert len(snapshot.parts) == 5
@@ -96,13 +96,13 @@ def test_label_order_and_number_of_plan_files_do_not_change_the_version(settings
     for shards_per_task in (1, 3, 100):
         # Another name has no label ids yet.
         other = changed(settings, dataset_name=f"other{shards_per_task}", shards_per_task=shards_per_task)
-        assert_alike(first, load_plan(make_plan(other, taken)))
+        assert_alike(first, load_plan(plan_shards(other, taken)))
 
 
 @pytest.mark.parametrize("planned", ["another version", "missing here"])
 def test_shards_planned_with_other_codecs_are_not_written(settings: Settings, planned: str):
     """The version of such a plan promises bytes that these codecs may not give."""
-    path = Path(load_plan(make_plan(settings, take_snapshot(settings))).ranges[0])
+    path = Path(load_plan(plan_shards(settings, take_snapshot(settings))).ranges[0])
     header, _, rows = path.read_bytes().partition(b"\n")
     content = json.loads(header)
     before = content["codecs"]
@@ -129,7 +129,9 @@ def test_a_question_is_not_repeated_if_another_run_adds_labels_in_between(
 
     questions: list[str] = []
     monkeypatch.setattr(planning, "reserve_labels", reserve_late)
-    made = load_plan(make_plan(contradictory, take_snapshot(settings), lambda sentence: not questions.append(sentence)))
+    made = load_plan(
+        plan_shards(contradictory, take_snapshot(settings), lambda sentence: not questions.append(sentence))
+    )
     assert made.labels == ["ant", "bee", "cats", "dogs", "eels"]
     assert len(questions) == 1
 

@@ -21,13 +21,12 @@ from pipeline.dataset.manifest import checksum, load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
-from pipeline.plan.ranges import load_range
+from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import hashes_path
 from pipeline.records import tfrecord
-from pipeline.sharding.planning import make_plan
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.stages.build import build, publish, write_shards
+from pipeline.stages.build import build, plan_shards, publish, write_shards
 from pipeline.storage import place_of
 from pipeline.storage.local import this_host
 from scripts.airflow.processes import alive
@@ -238,7 +237,7 @@ def test_write_range_writes_only_missing_shards(settings: Settings):
 
 
 def test_the_command_write_continues_a_plan(settings: Settings, capsys: pytest.CaptureFixture[str]):
-    plan_path = make_plan(settings, take_snapshot(settings))
+    plan_path = plan_shards(settings, take_snapshot(settings))
     assert not list(Path(load_plan(plan_path).written).glob("*.tfrecord"))
     options = [f"--set={name}={getattr(settings, name)}" for name in ("source_uri", "workspace", "dataset_name")]
     assert main(["write", str(plan_path), *options, "--json"]) == 0

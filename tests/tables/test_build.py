@@ -19,9 +19,8 @@ from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.records.tfrecord import read_records
-from pipeline.sharding.planning import make_plan
 from pipeline.snapshot.part import PartLimits
-from pipeline.stages.build import build, build_dataframe
+from pipeline.stages.build import build, build_dataframe, plan_shards
 from pipeline.tables.extract import list_table
 from pipeline.tables.samples import write_sample_table
 
@@ -318,7 +317,7 @@ def test_a_shared_part_keeps_the_statistics_of_each_table(settings: Callable[...
         first = list_table(settings(folder, **names))
         write_rows(folder / "2.csv", [{"x": -1000, "color": "amber", "y": 0}] * 5)
         list_table(settings(folder, **names))
-    plan = make_plan(settings(folder, **names), first)
+    plan = plan_shards(settings(folder, **names), first)
     facts = load_plan(plan).table["preprocessing"]
     assert 20 < facts["x"]["mean"] < 50
     assert set(facts["color"]["vocabulary"]) == {"blue", "red"}

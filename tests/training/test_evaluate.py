@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.evaluation.metrics import Predictions, joined
+from pipeline.evaluation.metrics import joined
+from pipeline.evaluation.one_label import Predictions
 from pipeline.training.evaluate import predicted
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -345,7 +345,7 @@ def test_a_regressor_learns_in_the_unit_of_the_label(regressor: Run, values: Pat
     assert "val_accuracy" not in result["metrics"]
     epochs = read(regressor.folder / "record", "epochs")
     assert epochs["val_loss"].min() == pytest.approx(result["metrics"]["val_loss"], rel=1e-3)
-    assert "validation loss" in describe_progress({"workspace": regressor.settings.workspace}, "run")
+    assert "validation mean absolute error" in describe_progress({"workspace": regressor.settings.workspace}, "run")
 
 
 @pytest.mark.core

@@ -193,8 +193,8 @@ def test_a_regression_shows_its_mean_absolute_error(tmp_path: Path) -> None:
     sinks.close()
     found = page_data(tmp_path, is_over=False)
     status = found["status"]
-    assert dict(status["tiles"])["best mean absolute error"] == "12.30"
-    assert "validation error was lowest in epoch 2, with 12.30 on average" in status["sentences"]["learning"]
+    assert dict(status["tiles"])["best validation mean absolute error"] == "12.30"
+    assert "validation mean absolute error was best in epoch 2 with 12.30." in status["sentences"]["learning"]
     assert "image size" not in dict(status["facts"])
     [learning] = [figure for figure in found["figures"] if figure["name"] == "learning"]
     assert learning["title"] == "Loss and mean absolute error"

@@ -5,18 +5,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import IMAGE_MODELS
 from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
 from pipeline.plan.examples import Examples
 from pipeline.plan.kinds import ExampleKind, Lister
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat, read_image
 from pipeline.storage import Place
 
 if TYPE_CHECKING:
-    from pipeline.config import Settings
     from pipeline.dataset.verify import Check
 
 
@@ -26,7 +24,6 @@ class Images(ExampleKind):
     noun = "image"
     source = "the folder of raw images, or to a list of images"
     source_file = "list"
-    models = IMAGE_MODELS
     is_model_checked = True
     has_pictures = True
     has_files = True
@@ -34,9 +31,9 @@ class Images(ExampleKind):
     @property
     def lister(self) -> Lister:
         """Ranges of keys."""
-        from pipeline.snapshot import ranges  # Imports the sources. Only `extract` needs them.
+        from pipeline.snapshot import image_ranges  # Imports the sources. Only `extract` needs them.
 
-        return ranges
+        return image_ranges
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the labels, and of the size of stored pixels."""
@@ -61,16 +58,9 @@ class Images(ExampleKind):
         [(key, _)] = images_at(folder, dataset, split, [position])
         return key
 
-    def rules(self, settings: "Settings") -> Rules:
-        """Return what the settings say."""
-        return Rules(
-            check=settings.check,
-            max_pixels=int(settings.max_megapixels * 1e6),
-            prepare=settings.prepare,
-            prepare_size=settings.prepare_size,
-            crop_to_box=settings.crop_to_box,
-            perceptual_hash=settings.near_duplicates,
-        )
+    def rules(self, of_images: Rules) -> Rules:
+        """Return the rules for images."""
+        return of_images
 
 
 def _problem_of_image(dataset: Dataset, record: bytes, counted: Counter[int]) -> str:

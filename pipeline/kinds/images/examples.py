@@ -12,7 +12,7 @@ from pipeline.gate.statistics import Statistics
 from pipeline.images.examine import Examiner, UsableImage, is_misnamed
 from pipeline.images.rejection import ABSENT, Rejection
 from pipeline.plan.examples import Sums
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import ImageEncoder
 from pipeline.records.tfrecord import Writer
 from pipeline.snapshot.raw_example import RawExample, from_lines, key_bytes, place_of_key, why_unread

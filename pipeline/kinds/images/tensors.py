@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.evaluation.metrics import Answers, evaluated_task, predictions_class
+from pipeline.evaluation.answers import Answers
+from pipeline.evaluation.metrics import predictions_class
 from pipeline.input.decode import decode_file_for_evaluation
 from pipeline.input.images import training_images, validation_images
 from pipeline.input.kinds import TrainingExamples
@@ -74,7 +75,7 @@ class Images(TensorKind):
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
         """Yield the answers to the stored files. The exported model decodes them itself."""
-        answers = predictions_class(evaluated_task(dataset))
+        answers = predictions_class(dataset)
         classes = len(dataset.labels)
         for images in _batches(folder, dataset):
             answer = model.serve(tf.constant([as_file(image) for image in images]))

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import TABLE_MODELS
 from pipeline.dataset.manifest import Dataset, rows_at
 from pipeline.kinds.table.examples import RowExamples
 from pipeline.plan.examples import Examples
 from pipeline.plan.kinds import Conflict, ExampleKind, FittingValues, Lister
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
 from pipeline.tables.codecs import row_codec_versions
@@ -35,7 +34,6 @@ class Rows(ExampleKind):
     noun = "row"
     source = "the table, a CSV, Parquet or TFRecord file, or a folder of such files"
     source_file = "table"
-    models = TABLE_MODELS
     is_model_checked = False  # It needs the preprocessing, which is not known before the rows are split.
     has_pictures = False
     has_files = False
@@ -45,9 +43,9 @@ class Rows(ExampleKind):
     @property
     def lister(self) -> Lister:
         """Ranges of files."""
-        from pipeline.tables import ranges  # Imports PyArrow. Only `extract` needs it.
+        from pipeline.tables import row_ranges  # Imports PyArrow. Only `extract` needs it.
 
-        return ranges
+        return row_ranges
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the types, and of the label."""

@@ -9,7 +9,7 @@ from pipeline.dataset.content_hashes import content_hash
 from pipeline.gate.statistics import Statistics
 from pipeline.images.rejection import Rejection
 from pipeline.plan.examples import Sums
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.tfrecord import Writer
 from pipeline.snapshot.raw_example import from_line, only_label, record_of_line
 from pipeline.system.progress import Advance

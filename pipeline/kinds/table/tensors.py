@@ -12,7 +12,8 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
-from pipeline.evaluation.metrics import Answers, evaluated_task, predictions_class
+from pipeline.evaluation.answers import Answers
+from pipeline.evaluation.metrics import predictions_class
 from pipeline.input import BatchOptions, validation_batches
 from pipeline.input.kinds import TrainingExamples
 from pipeline.input.order import ServerSplit
@@ -96,7 +97,7 @@ class Rows(TensorKind):
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
         """Yield the answers to the columns that the model takes."""
-        answers_class = predictions_class(evaluated_task(dataset))
+        answers_class = predictions_class(dataset)
         for features, labels, weights in validation_batches(folder, BatchOptions(image_size=1, batch_size=BATCH)):
             real = weights.numpy() > 0
             answer = model.serve(served_columns(features, dataset, about["columns"]))

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.dataset.manifest import COMMIT, images_at, load, sample_images
-from pipeline.evaluation.metrics import EVALUATION
+from pipeline.evaluation.metrics import EVALUATION, figures_in
 from pipeline.monitor import CometOptions
 from pipeline.monitor.comet import Session, error_text, finish_within
 from pipeline.plan.kinds import kind_of
@@ -80,9 +80,9 @@ def _log_summary(experiment: Any, run: Run) -> None:
 
 
 def _log_figures(experiment: Any, run: Run) -> None:
-    for name, figure in read_required(run.folder / EVALUATION)["figures"].items():
-        experiment.log_metric(f"evaluation/{name}", figure["value"])
-        experiment.log_other(f"evaluation/{name}_interval", f"{figure['low']:.4f} to {figure['high']:.4f}")
+    for metric, estimate in figures_in(read_required(run.folder / EVALUATION)).items():
+        experiment.log_metric(f"evaluation/{metric.key}", estimate.value)
+        experiment.log_other(f"evaluation/{metric.key}_interval", metric.interval_text(estimate))
 
 
 def _log_confusions(experiment: Any, run: Run) -> None:

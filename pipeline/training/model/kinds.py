@@ -8,7 +8,7 @@ import keras
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.evaluation.metrics import Answers
+from pipeline.evaluation.answers import Answers
 from pipeline.example_kinds import tensors_of
 from pipeline.input.kinds import BatchKind
 from pipeline.runs.training_settings import require_model

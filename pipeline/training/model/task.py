@@ -10,6 +10,8 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.multilabel import THRESHOLD
+from pipeline.evaluation.one_label import ACCURACY
+from pipeline.evaluation.regression import MAE
 from pipeline.training.model.losses import Loss, cross_entropy, sigmoid_cross_entropy, smoothed_sigmoid, training_loss
 
 
@@ -44,7 +46,7 @@ class Task(Protocol):
 class OneLabel:
     """Each example has one label: the probabilities of all classes add up to 1."""
 
-    metric = "accuracy"
+    metric = ACCURACY.key
 
     def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
         """Return the cross-entropy, smoothed and weighted."""
@@ -86,7 +88,7 @@ class Classes(OneLabel):
 class SeveralLabels:
     """An image may have several labels: each has a probability of its own."""
 
-    metric = "accuracy"
+    metric = ACCURACY.key
 
     def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
         """Return the sigmoid cross-entropy, smoothed. Classes have no weights here."""
@@ -129,7 +131,7 @@ class Regression:
         deviation: Their standard deviation.
     """
 
-    metric = "mae"
+    metric = MAE.key
 
     def __init__(self, mean: float, deviation: float) -> None:
         self._mean, self._deviation = mean, deviation

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError, TenfoldError
-from pipeline.evaluation.metrics import Answers, joined, save_predictions
+from pipeline.evaluation.answers import Answers
+from pipeline.evaluation.metrics import joined, save_predictions
 from pipeline.runs.mirror import fetch
 from pipeline.runs.run import load_about, save_failure
 from pipeline.storage import Place, place_of

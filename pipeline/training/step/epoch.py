@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.training.step.loop import Sums
 
 
@@ -24,10 +25,8 @@ def values_of(trained: Sums, validated: Sums, metric: str = "accuracy") -> dict[
 
 def format_values(values: Mapping[str, float]) -> str:
     """Return the values of an epoch in one line."""
-    if "accuracy" in values:
-        trained, validated = (f"accuracy {values[name]:.1%}" for name in ("accuracy", "val_accuracy"))
-    else:
-        trained, validated = (f"mean absolute error {values[name]:.4g}" for name in ("mae", "val_mae"))
+    metric = epoch_metric(values)
+    trained, validated = (f"{metric.title} {metric.text(values[key])}" for key in (metric.key, metric.validation_key))
     return (
         f"loss {values['loss']:.4f}, {trained}; validation loss {values['val_loss']:.4f}, {validated}; "
         f"{values['epoch/time_s']:.1f} s, {values['input/wait_fraction']:.1%} of it waiting for data, "

@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from pipeline.evaluation.best_epoch import EPOCH_METRICS
+
 
 class AdamOfSums(keras.optimizers.Adam):  # type: ignore[misc]  # Keras is not followed
     """Adam for gradients that are the sum over all replicas already.
@@ -28,10 +30,12 @@ def attach_optimizer(model: keras.Model, optimizer: keras.Optimizer) -> None:
 
 
 def set_direction(callback: keras.callbacks.Callback) -> None:
-    """Let a callback that monitors an accuracy look for more of it.
+    """Tell a callback that monitors a metric of the task which values of it are better.
 
     Callbacks read their attribute `mode` after the first epoch. From "auto" Keras finds the direction of metrics of a
     compiled model only.
     """
-    if getattr(callback, "mode", "") == "auto" and str(getattr(callback, "monitor", "")).endswith("accuracy"):
-        callback.mode = "max"
+    monitored = str(getattr(callback, "monitor", ""))
+    metric = next((each for each in EPOCH_METRICS if monitored.endswith(each.key)), None)
+    if metric and getattr(callback, "mode", "") == "auto":
+        callback.mode = "min" if metric.lower_is_better else "max"

@@ -12,7 +12,7 @@ from pipeline.dataset.verify import Check
 from pipeline.kinds.table.examples import RowExamples
 from pipeline.plan.examples import Examples
 from pipeline.plan.kinds import ExampleKind
-from pipeline.plan.ranges import RangePlan
+from pipeline.plan.range_plan import RangePlan
 from pipeline.records.example import decode, encode
 from pipeline.records.format import RecordFormat
 from pipeline.records.frames import frames
@@ -73,7 +73,6 @@ class Lines(ExampleKind):
     noun = "line"
     source = "a text file"
     source_file = "text"
-    models = ("mlp",)
     is_model_checked = False
     has_pictures = False
     has_files = False

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.evaluation.metrics import Answers
+from pipeline.evaluation.answers import Answers
 from pipeline.input.kinds import TrainingExamples
 from pipeline.input.order import ServerSplit, batch_weights, epoch_records
 from pipeline.storage import Place

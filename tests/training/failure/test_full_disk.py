@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import __main__ as command
+from pipeline.commands.training import report_of
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import TrainingError
@@ -119,5 +119,5 @@ def test_a_report_that_does_not_fit_on_the_disk_does_not_fail_the_training(
     evaluated(run.folder, ["a", "b"], [(0, 1, 0.5)] * load(published).splits["validation"].examples)
     save_run(run)
     fill(small_disk)
-    assert command._report_of(run.folder) == ""
+    assert report_of(run.folder) == ""
     assert f"free some disk space, then write it with `python -m pipeline report {run.folder}`" in caplog.text

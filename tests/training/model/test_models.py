@@ -7,8 +7,9 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline.config import APPLICATIONS, IMAGE_MODELS, Settings, settings_from
+from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError
+from pipeline.example_kinds import APPLICATIONS, IMAGES, KINDS
 from pipeline.training.model.models import base_of, build_model, with_probabilities
 
 
@@ -31,7 +32,7 @@ def test_a_model_maps_images_to_one_logit_per_class(name: str):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in IMAGE_MODELS if name not in ("small_cnn", "MobileNetV2")])
+@pytest.mark.parametrize("name", [name for name in KINDS[IMAGES].models if name not in ("small_cnn", "MobileNetV2")])
 def test_a_larger_model_maps_images_to_one_logit_per_class(name: str):
     check(name)
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from pipeline import storage
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError
-from pipeline.evaluation.metrics import Predictions, load_predictions, save_predictions
+from pipeline.evaluation.metrics import load_predictions, save_predictions
+from pipeline.evaluation.one_label import Predictions
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
 from pipeline.runs.files import RUN_FORMAT
@@ -61,7 +63,7 @@ def as_trained(exported: Path, folder: Path, settings: Settings) -> dict[str, np
         Predictions.of_batch(labels.numpy()[weights > 0], model(images).numpy()[weights > 0])
         for images, labels, weights in validation_batches(folder, batch_options(settings))
     ]
-    return {name: np.concatenate([getattr(each, name) for each in batches]) for name in batches[0]._fields}
+    return {name: np.concatenate([getattr(each, name) for each in batches]) for name in batches[0].columns}
 
 
 @pytest.mark.parametrize("prepare", ["keep", pytest.param("raw", marks=pytest.mark.long)])
@@ -100,7 +102,7 @@ def test_the_champion_is_evaluated_on_the_dataset_of_the_challenger(
     (new / "run.json").write_text(json.dumps(run_json_of(folder)))
     ours = evaluate_exported(exported / "export", folder)
     assert ours.correct.mean() >= 0.5
-    save_predictions(new, ours._replace(predicted=1 - ours.label))
+    save_predictions(new, replace(ours, predicted=1 - ours.label))
 
     assert gate(old, SETTINGS, output=2)["promoted"]
     promotion = gate(new, SETTINGS, output=2)

@@ -34,7 +34,12 @@ def test_a_model_with_an_attached_optimizer_is_saved_without_the_optimizer(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("monitor", "values", "best"), [("val_accuracy", (0.5, 0.9, 0.7), 0.9), ("val_loss", (0.5, 0.3, 0.4), 0.3)]
+    ("monitor", "values", "best"),
+    [
+        ("val_accuracy", (0.5, 0.9, 0.7), 0.9),
+        ("val_loss", (0.5, 0.3, 0.4), 0.3),
+        ("val_mae", (5.0, 3.0, 4.0), 3.0),
+    ],
 )
 def test_a_direction_set_in_advance_is_used_after_the_first_epoch(monitor: str, values: tuple[float, ...], best: float):
     callback = keras.callbacks.EarlyStopping(monitor, patience=5)

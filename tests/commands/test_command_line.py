@@ -9,7 +9,9 @@ import pytest
 
 from docs.generate import commands
 from pipeline import __version__
-from pipeline.__main__ import EXAMPLES, EXTRAS, PACKAGES, command_line, main
+from pipeline.__main__ import main
+from pipeline.commands.command import PACKAGES, Command
+from pipeline.commands.parser import COMMANDS, command_line, parse
 from pipeline.config import Settings
 
 
@@ -48,28 +50,29 @@ def test_the_help_names_the_program_as_a_shell_finds_it(
 
 def test_every_command_has_a_valid_example():
     names = [name for name, _ in commands(command_line())]
-    assert sorted(EXAMPLES) == sorted(names)
-    for name, example in EXAMPLES.items():
-        command = [name] if name == "report compare" else name.split()
-        options = command_line().parse_args([*command, *shlex.split(example)])
-        assert options.name == name
+    assert [command.name for command in COMMANDS] == names
+    for command in COMMANDS:
+        options = parse([*command.name.split(), *shlex.split(command.example)])
+        assert options.command is command
         assert {each.partition("=")[0] for each in options.set} <= Settings.model_fields.keys()
 
 
-@pytest.mark.parametrize("command", EXTRAS)
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.extra])
 def test_a_command_without_its_extra_names_the_missing_package(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    package = PACKAGES[EXTRAS[command]]
-    monkeypatch.setattr("pipeline.__main__.find_spec", lambda name: None if name == package else object())
-    assert main([*command.split(), *shlex.split(EXAMPLES[command])]) == 1
-    assert f"`{command}` needs {package}" in capsys.readouterr().err
+    package = PACKAGES[command.extra]
+    monkeypatch.setattr("pipeline.commands.command.find_spec", lambda name: None if name == package else object())
+    assert main([*command.name.split(), *shlex.split(command.example)]) == 1
+    assert f"`{command.name}` needs {package}" in capsys.readouterr().err
 
 
 def test_building_a_dataset_needs_no_extra():
     """The base package alone builds a dataset, so these imports must not need an extra."""
-    modules = "pipeline.stages.build, pipeline.report, pipeline.dataset.verify, pipeline.sharding.window"
-    modules += ", pipeline.runs.champion"
+    modules = (
+        "pipeline.commands.parser, pipeline.stages.build, pipeline.report, pipeline.dataset.verify, "
+        "pipeline.sharding.window, pipeline.runs.champion"
+    )
     extras = ("airflow", "bokeh", "comet_ml", "keras", "pandas", "tensorflow")
     code = f"import sys\nfor name in {extras}: sys.modules[name] = None\nimport {modules}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

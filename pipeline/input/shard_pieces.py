@@ -27,7 +27,7 @@ Measured with TensorFlow 2.21 on Linux: 343 bytes for records of 100 bytes, 375 
 """
 
 
-class Shards:
+class ShardPieces:
     """Opens pieces of shards: the published files, or the local copies that `reader` hands out.
 
     The number of an example is its place in all shards of the split, from 0.
@@ -91,7 +91,7 @@ class Shards:
         return records.skip(part[0]).take(part[1]).enumerate(part[2])
 
 
-class Numbers(Shards):
+class PieceNumbers(ShardPieces):
     """The numbers of examples (int64, scalar) without their records, in the same order; nothing is read."""
 
     def _in_place(self, name: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:

@@ -197,7 +197,7 @@ def test_a_table_that_changes_is_refused(
         list_range_file(paths[0])
         os.utime(table, ns=(1, 1))
     else:
-        from pipeline.tables import ranges
+        from pipeline.tables import row_ranges as ranges
 
         real = ranges.extract.list_rows
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline import monitor
-from pipeline.monitor import __main__ as command
+from pipeline.commands import monitor as command
 from pipeline.monitor import read
 from pipeline.monitor.sampler import Sampler, Source
 from tests.waiting import until
@@ -133,7 +133,7 @@ def test_a_signal_is_passed_to_the_command_and_the_record_is_complete(tmp_path: 
 
 def code_of(expression: str) -> int:
     """Evaluate an expression with parts of the command, in a process that signals may end."""
-    script = "import os, signal; from pipeline.monitor import __main__ as m\n"
+    script = "import os, signal; from pipeline.commands import monitor as m\n"
     script += f"with m._blocked_signals():\n    print({expression})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     return int(done.stdout)
@@ -199,7 +199,7 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
 
 
 def test_all_samplers_are_imported_before_the_command_starts() -> None:
-    code = "import sys, pipeline.monitor.__main__; print(*sorted(sys.modules))"
+    code = "import sys, pipeline.commands.monitor; print(*sorted(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     samplers = {f"pipeline.monitor.{name}" for name in ("gpu", "machine", "process_tree", "cgroup", "record")}
     assert samplers <= set(output.split())
@@ -207,6 +207,6 @@ def test_all_samplers_are_imported_before_the_command_starts() -> None:
 
 def test_sampling_imports_no_heavy_library() -> None:
     heavy = ["numpy", "pandas", "bokeh", "comet_ml", "tensorflow", "airflow", "PIL"]
-    code = f"import sys, pipeline.monitor.__main__; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, pipeline.commands.monitor; print([m for m in {heavy} if m in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert output.strip() == "[]"

@@ -1,0 +1,1 @@
+"""The commands of the command line, by subject. `parser.py` lists them, and `command.py` shows how one is declared."""

@@ -1,0 +1,99 @@
+"""Commands that build a dataset, at once or stage by stage."""
+
+import argparse
+from pathlib import Path
+
+from pipeline.commands.command import Result, argument, command
+from pipeline.commands.options import file_at, published_settings, settings_of
+from pipeline.errors import SettingsError
+
+
+@command("build", "--set source_uri=gs://bucket/flowers --set workspace=gs://bucket/tenfold --json", warns_if_open=True)
+def build(options: argparse.Namespace) -> Result:
+    """Build and publish a dataset: extract, shard and upload."""
+    from pipeline.stages.build import build
+
+    return build(settings_of(options))
+
+
+@command("extract", "--set source_uri=/data/flowers", warns_if_open=True)
+def extract(options: argparse.Namespace) -> Result:
+    """List the source with its checksums, as a frozen snapshot."""
+    from pipeline.stages.extract import extract
+
+    return {"snapshot": str(extract(settings_of(options)))}
+
+
+@command(
+    "shard",
+    "workspace/work/flowers/snapshots/SNAPSHOT.json --set source_uri=/data/flowers",
+    argument("snapshot", help="the file that `extract` returned"),
+)
+def shard(options: argparse.Namespace) -> Result:
+    """Write the shards of a snapshot."""
+    from pipeline.gate.decide import ask_terminal
+    from pipeline.stages.build import write_shards
+
+    return {"plan": str(write_shards(settings_of(options), file_at("snapshot", options.snapshot), ask_terminal()))}
+
+
+@command(
+    "write",
+    "workspace/work/flowers/PLAN/plan.json --set source_uri=/data/flowers",
+    argument("plan", help="plan.json of the stopped command, in WORKSPACE/work/NAME/..."),
+    warns_if_open=True,
+)
+def write(options: argparse.Namespace) -> Result:
+    """Write the missing shards of a plan after `build` or `shard` was stopped. The engine can be another one."""
+    from pipeline.stages.build import write_planned
+
+    plan = file_at("plan", options.plan)
+    write_planned(plan, settings_of(options))
+    return {"plan": str(plan)}
+
+
+@command(
+    "upload",
+    "workspace/work/flowers/PLAN/plan.json --set source_uri=/data/flowers",
+    argument("plan", help="the file that `shard` returned for the same settings"),
+)
+def upload(options: argparse.Namespace) -> Result:
+    """Verify and publish the shards of a plan."""
+    from pipeline.gate.decide import ask_terminal
+    from pipeline.stages.build import publish
+
+    return publish(file_at("plan", options.plan), settings_of(options), ask_terminal())
+
+
+@command("window", "--set dataset_name=flowers --set window=7")
+def window(options: argparse.Namespace) -> Result:
+    """Combine the newest dates of a dataset name into one dataset (--set window=7), without copying shards."""
+    from pipeline.dataset.partitions import newest_partitions
+    from pipeline.gate.decide import ask_terminal
+    from pipeline.stages.build import newest_dataset
+
+    settings = published_settings(options)
+    partitions = newest_partitions(settings, settings.window)
+    return {"dataset": str(newest_dataset(settings, partitions, ask_terminal())), "partitions": partitions}
+
+
+@command(
+    "samples",
+    "shapes --count 600",
+    argument("folder", help="new folder; or a new file of the suffix .csv or .parquet"),
+    argument("--count", type=int, default=600, help="number of images, or of rows (default: %(default)s)"),
+    argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)"),
+)
+def samples(options: argparse.Namespace) -> Result:
+    """Draw a folder of sample images, or write a sample table."""
+    from pipeline.sources.samples import draw_samples
+    from pipeline.tables.samples import write_sample_table
+
+    folder = Path(options.folder)
+    if folder.exists():
+        raise SettingsError(f"{options.folder} exists already: name a new folder")
+    if options.count < 1:
+        raise SettingsError(f"--count must be at least 1, got {options.count}")
+    draw = write_sample_table if folder.suffix in (".csv", ".parquet") else draw_samples
+    draw(folder, options.count, options.seed)
+    return {"folder": options.folder}

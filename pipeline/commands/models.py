@@ -1,0 +1,86 @@
+"""Commands on trained models: promotion and prediction."""
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.commands.command import Result, argument, command, format_result
+from pipeline.commands.options import published_settings, reachable
+from pipeline.preflight import require_buckets
+from pipeline.storage import place_of
+from pipeline.training.tensorflow_start import tensorflow_on_the_cpu
+
+if TYPE_CHECKING:
+    from pipeline.runs.champion import Pointer
+
+
+def _format_champion(result: Result) -> str:
+    champion = result["champion"] or {"export": "none: no model has been promoted yet"}
+    history = [f"{each['at']}  {each['action']:<8}  {each['run']}  ({each['why']})" for each in result["history"]]
+    return format_result({"pointer": result["pointer"], "champion": champion["export"], "history": history})
+
+
+@command("champion", "--set dataset_name=flowers", printer=_format_champion)
+def champion(options: argparse.Namespace) -> Result:
+    """Show the champion of a dataset name (its promoted model) and the history of promotions."""
+    pointer = _pointer(options)
+    champion = asdict(pointer.champion) if pointer.champion else None
+    return {"pointer": str(pointer.place), "champion": champion, "history": [asdict(each) for each in pointer.history]}
+
+
+@command("promote", "workspace/runs/RUN", argument("run", help="folder of the run, local or gs://"))
+def promote(options: argparse.Namespace) -> Result:
+    """Make the model of a run the champion of its dataset name, without a comparison."""
+    from pipeline.runs.promotion import promote_by_hand
+
+    return promote_by_hand(reachable("run", options.run))
+
+
+@command("rollback", "--set dataset_name=flowers")
+def rollback(options: argparse.Namespace) -> Result:
+    """Make the previous champion of a dataset name the champion again."""
+    from pipeline.runs.champion import roll_back
+
+    pointer = _pointer(options)
+    champion = roll_back(pointer)
+    return {"champion": champion.run, "model": champion.export, "pointer": str(pointer.place)}
+
+
+def _pointer(options: argparse.Namespace) -> "Pointer":
+    from pipeline.runs.champion import pointer_of
+
+    settings = published_settings(options)
+    require_buckets({"workspace": place_of(settings.workspace)})
+    return pointer_of(place_of(settings.workspace), settings.dataset_name)
+
+
+def _format_predictions(result: Result) -> str:
+    from pipeline.training.served.predict import format_predictions
+
+    return format_predictions(result)
+
+
+@command(
+    "predict",
+    "--model workspace/models/flowers photo.jpg",
+    argument(
+        "--model",
+        required=True,
+        metavar="RUN",
+        help="folder of a run, of its export, or of a champion (WORKSPACE/models/NAME); also gs://",
+    ),
+    argument("files", nargs="+", metavar="FILE", help="image file; for a model of a table, a CSV or Parquet file"),
+    printer=_format_predictions,
+    extra="training",
+)
+def predict(options: argparse.Namespace) -> Result:
+    """Predict labels of images, or of the rows of a table, with the model of a run."""
+    from pipeline.runs.champion import find_promoted_model
+
+    # A wrong folder is reported before TensorFlow is loaded.
+    model = find_promoted_model(reachable("model", options.model))
+    with tensorflow_on_the_cpu():
+        from pipeline.training.served.predict import predict
+    predictions = predict(model, [Path(file) for file in options.files])
+    return {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}

@@ -1,0 +1,91 @@
+"""Commands that write pages: reports and comparisons."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from pipeline.commands.command import RUN_ID, Result, argument, command
+from pipeline.commands.options import reachable, settings_of
+from pipeline.errors import SettingsError
+from pipeline.storage import Place, is_bucket
+
+_RUN_FOLDER = "folder of the run, local or gs://"
+
+
+@command("report", "workspace/runs/RUN", argument("run", help=_RUN_FOLDER), extra="report")
+def report(options: argparse.Namespace) -> Result:
+    """Write the report of a run again."""
+    from pipeline.report import report_run
+
+    return {"report": str(report_run(_training("run", options.run)))}
+
+
+def _training(what: str, uri: str) -> Place:
+    from pipeline.runs.run import find_training
+
+    return find_training(reachable(what, uri))
+
+
+def _format_comparison(result: Result) -> str:
+    from pipeline.report.compare import format_comparison
+
+    return format_comparison(result)
+
+
+@command(
+    "report compare",
+    "workspace/runs/RUN_A workspace/runs/RUN_B --to compare.html",
+    argument("run_a", metavar="RUN_A", help=_RUN_FOLDER),
+    argument("run_b", metavar="RUN_B", help="folder of the other run, local or gs://"),
+    argument("--to", metavar="FILE", default="compare.html", help="page to write (default: %(default)s)"),
+    printer=_format_comparison,
+    extra="report",
+)
+def report_compare(options: argparse.Namespace) -> Result:
+    """Compare two runs on one page: which one is faster, and which model is better."""
+    from pipeline.report import compare_runs
+
+    if is_bucket(options.to) or not options.to.endswith(".html") or not Path(options.to).parent.is_dir():
+        raise SettingsError(
+            f"--to must be a local file that ends in .html, in a folder that exists, got {options.to!r}"
+        )
+    a, b = _training("run A", options.run_a), _training("run B", options.run_b)
+    if a == b:
+        raise SettingsError(f"run A and run B are the same run, {a}: name two different runs")
+    return compare_runs(a, b, Path(options.to))
+
+
+def _format_inputs(result: Result) -> str:
+    from pipeline.tuning.result import format_result
+
+    return format_result(result)
+
+
+@command(
+    "compare-inputs",
+    "--set source_uri=/data/flowers --set contenders=files,shards,resized",
+    argument("--again", action="store_true", help="measure a complete comparison once more"),
+    printer=_format_inputs,
+    extra="training",
+    warns_if_open=True,
+)
+def compare_inputs(options: argparse.Namespace) -> Result:
+    """Train the same model from raw files and from shards in turn, and say what is worth changing on this host."""
+    from pipeline.report import write_inputs_page
+    from pipeline.stages.build import build_input
+    from pipeline.tuning.contenders import dataset_settings
+    from pipeline.tuning.measure import (
+        comparison_of,
+        measure,
+        require_measurable,
+        start_another_comparison,
+        start_comparison,
+    )
+
+    settings = settings_of(options)
+    require_measurable(settings)
+    comparison = comparison_of(settings, [build_input(own) for own in dataset_settings(settings).values()])
+    start = start_another_comparison if options.again else start_comparison
+    folder = start(comparison, RUN_ID)
+    measure(folder, sys.stderr.fileno())
+    return write_inputs_page(folder)

@@ -1,0 +1,104 @@
+"""Commands that train, or recover what a killed training left."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from pipeline.commands.command import RUN_ID, Result, argument, command, program
+from pipeline.commands.options import settings_of
+from pipeline.config import Settings
+from pipeline.errors import SettingsError
+from pipeline.storage import Place, is_bucket, place_of
+from pipeline.storage.local import FULL
+
+_log = logging.getLogger(__name__)
+
+
+@command("run", "--set source_uri=/data/flowers --set epochs=30", extra="training", warns_if_open=True)
+def run(options: argparse.Namespace) -> Result:
+    """Build a dataset from images or a table, then train on it."""
+    settings = settings_of(options)
+    from pipeline.engines import engine_named
+    from pipeline.gate.decide import ask_terminal
+    from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.stages.build import publish, write_shards
+    from pipeline.stages.extract import extract
+
+    engine_named(settings.engine)
+    # What a training would refuse is refused here, before hours of sharding.
+    require_shares(settings, settings.train_shards)
+    snapshot = extract(settings)
+    require_trainable(settings, snapshot)
+    ask = ask_terminal()
+    built = publish(write_shards(settings, snapshot, ask), settings, ask)
+    return {**built, **_trained(settings, place_of(built["dataset"]))}
+
+
+@command(
+    "train",
+    "--set dataset=workspace/datasets/flowers/4766e75c17183005 --set epochs=30",
+    extra="training",
+    warns_if_open=True,
+)
+def train(options: argparse.Namespace) -> Result:
+    """Train on a published dataset (--set dataset=...)."""
+    settings = settings_of(options)
+    if not settings.dataset:
+        raise SettingsError("dataset is empty: name the folder of a published dataset, with --set dataset=...")
+    return _trained(settings, place_of(settings.dataset))
+
+
+def _trained(settings: Settings, dataset: Place) -> Result:
+    from pipeline.runs.launch import train
+    from pipeline.runs.promotion import gate
+
+    result = train(settings, dataset, RUN_ID)
+    folder = place_of(result["run"])
+    gated = gate(folder, settings, sys.stderr.fileno())  # This comes before the report, which shows the result.
+    return {**result, "promotion": gated["verdict"], "champion": gated["champion"], "report": report_of(folder)}
+
+
+def report_of(run: Place) -> str:
+    """Write the report of a run and return its path; if the disk is full, return "" with a warning."""
+    from pipeline.report import report_run
+
+    try:
+        return str(report_run(run))
+    except OSError as error:
+        # The training is complete and its result is stored, so a full disk must not make the command fail.
+        if error.errno not in FULL:
+            raise
+        _log.warning(
+            "the training is complete, but its report cannot be written (%s): free some disk space, then write it "
+            "with `%s report %s`",
+            *(error, program(), run),
+        )
+        return ""
+
+
+def _format_recovered(result: Result) -> str:
+    packed = "\n".join(result["recovered"]) or "nothing: no killed training left values that are not packed yet"
+    upload = result["upload"] or "nothing: there are no archives"
+    return f"packed: {packed}\nto upload: {upload}"
+
+
+@command(
+    "comet recover",
+    "workspace",
+    argument("folder", help="folder of a run, of a training, or a workspace"),
+    printer=_format_recovered,
+)
+def comet_recover(options: argparse.Namespace) -> Result:
+    """Pack the values that killed trainings could not send to Comet, and print the command that uploads them."""
+    from pipeline.monitor.archives import archives_below, recover_below, upload_command
+
+    if is_bucket(options.folder):
+        raise SettingsError(
+            f"{options.folder} is in a bucket, but these values are stored in local_folder on the worker that trained: "
+            "run this command there"
+        )
+    folder = Path(options.folder)
+    recovered = recover_below(folder)
+    every = archives_below(folder)
+    return {"recovered": [str(path) for path in recovered], "upload": upload_command(every) if every else ""}

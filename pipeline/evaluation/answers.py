@@ -1,0 +1,104 @@
+"""The predictions of a model, and what is declared of a metric by which they are judged."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from pipeline.evaluation.estimates import Array, Estimate, Statistic, affordable_resamples
+from pipeline.evaluation.scales import Scale, four_digits, significant
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A metric: its names, its scale, which values are better, and how it is computed."""
+
+    key: str
+    """Its name in `evaluation.json` and in the record."""
+    title: str
+    """Its name in sentences, tables and logs."""
+    meaning: str
+    """Its name in the report, which explains it."""
+    scale: Scale
+    statistic: Callable[[Any], Statistic | None]
+    """Takes the predictions of a model. It returns None if they do not define the metric."""
+    lower_is_better: bool = False
+    min_classes: int = 0
+    """With fewer classes, the metric says nothing."""
+
+    @property
+    def validation_key(self) -> str:
+        """Its name in `result.json`, and in the record that of a validation."""
+        return f"val_{self.key}"
+
+    def rounded(self, estimate: Estimate) -> Estimate:
+        """Return an estimate as it is stored."""
+        return Estimate(*(significant(estimate) if self.scale == "amount" else np.round(estimate, 6).tolist()))
+
+    def text(self, value: float, sign: str = "") -> str:
+        """Write a value: 61.2%, 0.873, or an amount with four digits. `sign="+"` also writes the sign of a gain."""
+        if self.scale == "share":
+            return f"{value:{sign}.1%}"
+        return f"{value:{sign}.3f}" if self.scale == "score" else four_digits(value, sign)
+
+    def interval_text(self, estimate: Estimate) -> str:
+        """Write the ends of an interval."""
+        return f"{self.text(estimate.low)} to {self.text(estimate.high)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Answers(ABC):
+    """The predictions of a model, columns with a row for each example, and how they are judged."""
+
+    metrics: ClassVar[tuple[Metric, ...]]
+    """All metrics, in the order of the report. A new one only needs to be declared here."""
+    scored_by: ClassVar[Metric]
+    """The metric by which two models are compared."""
+    noun: ClassVar[str]
+    """What an example is: an image, or a row."""
+    label: Array
+    """The true labels."""
+
+    @classmethod
+    @abstractmethod
+    def of_batch(cls, labels: Array, probabilities: Array) -> Self:
+        """Return the predictions of a batch: labels as in training, and probabilities, (n, classes).
+
+        In a regression, labels and predictions are in the unit of the label, and there is one prediction, (n, 1).
+        """
+
+    @staticmethod
+    @abstractmethod
+    def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
+        """Return the labels of a batch, as training has them, by the ids that each example has."""
+
+    @abstractmethod
+    def difference(self, champion: Any, seed: int) -> Estimate:
+        """Return the score less that of another model on the same examples, with its bootstrap interval."""
+
+    @abstractmethod
+    def details(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the content of `evaluation.json` beside the figures."""
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns by their names."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def resamples(self) -> int:
+        """Number of resamples for an interval."""
+        return affordable_resamples(len(self.label))
+
+    @property
+    def score(self) -> float:
+        """The figure by which two models are compared."""
+        (statistic,) = self.measures([self.scored_by]).values()
+        return float(statistic(np.ones(len(self.label))))
+
+    def measures(self, metrics: Iterable[Metric]) -> dict[Metric, Statistic]:
+        """Return how to compute each of these metrics that the predictions define."""
+        statistics = ((metric, metric.statistic(self)) for metric in metrics)
+        return {metric: statistic for metric, statistic in statistics if statistic}

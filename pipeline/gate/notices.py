@@ -1,0 +1,100 @@
+"""What the data gate reports without a threshold: each is a sentence for the log and the dataset card."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.gate.wording import MAX_EXAMPLES, counted, share, such_as
+from pipeline.snapshot.skipped import SKIPPED, suffix_counts
+
+MANY_SKIPPED = 0.1
+"""If more than this share of the files was skipped because of their suffix, a warning appears."""
+
+
+def notices(quality: Mapping[str, Any]) -> list[str]:
+    """Return facts about the examples that have no threshold, one sentence each."""
+    unit = str(quality["unit"])
+    an_example = f"an {unit}" if unit == "image" else f"a {unit}"
+    sentences = (
+        _duplicates(quality.get("duplicates"), "equal to another one", unit),
+        _duplicates(quality.get("near_duplicates"), "almost the same as another one", unit),
+        _shared(quality.get("shared"), unit),
+        _near_leaks(quality.get("near_duplicates") or {}),
+        _skipped_by_name(quality.get("skipped_by_name") or {}),
+        _images(quality.get("misnamed", 0), "in another format than the file name says (read anyway)"),
+        _images(
+            quality.get("profiles", {}).get("ignored", 0),
+            "stored without conversion to sRGB, because the color profile is damaged or does not match the image",
+        ),
+        _classes(quality.get("classes_new"), "new and got the next ids"),
+        _classes(
+            quality.get("classes_gone"),
+            f"without {unit}s in this version, with unchanged ids",
+            f". If these are completely different {unit}s, choose another dataset_name",
+        ),
+        _classes(
+            quality.get("classes_unused"),
+            f"in the label map, but without {an_example} in this version",
+            ". If a failed build left them, `python -m pipeline labels --release` removes them, but only before a "
+            "dataset with them is committed",
+        ),
+        _classes(
+            quality.get("classes_without_training"),
+            f"without training {unit}s, so no model can learn them (the split never moves {an_example} to change this)",
+        ),
+        _classes(
+            quality.get("classes_without_validation"), f"without validation {unit}s, so the scores do not cover them"
+        ),
+    )
+    return [sentence for sentence in sentences if sentence]
+
+
+def _duplicates(duplicates: Mapping[str, Any] | None, what: str, unit: str) -> str:
+    if not duplicates or not duplicates["images"]:
+        return ""
+    return f"{_units(duplicates['images'], unit)} {what} ({counted(duplicates['groups'], 'group')})"
+
+
+def _shared(shared: Mapping[str, Any] | None, unit: str) -> str:
+    if not shared or not shared["images"]:
+        return ""
+    return (
+        f"{_units(shared['images'], unit)} in several dates of the window. This accounts for {shared['examples']} of "
+        f"its {shared['of']} examples, because each {unit} counts once per date: set window=1 if each date also "
+        f"contains all {unit}s of the dates before it"
+    )
+
+
+def _near_leaks(near: Mapping[str, Any]) -> str:
+    leaks = near.get("leaks") or {}
+    if not leaks.get("images"):
+        return ""
+    return (
+        f"{share(leaks['images'], leaks['of'])} validation and test images look like a training image"
+        f"{such_as(leaks.get('names', []))}"
+    )
+
+
+def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
+    files, of = skipped.get("files", 0), skipped.get("of", 0)
+    if files <= MANY_SKIPPED * of:
+        return ""
+    return (
+        f"{share(files, of)} files were skipped because their suffix is not that of an image format "
+        f"({suffix_counts(skipped['suffixes'])}): if they are images, convert them to JPEG or PNG; {SKIPPED} lists them"
+    )
+
+
+def _images(count: int, what: str) -> str:
+    return f"{_units(count, 'image')} {what}" if count else ""
+
+
+def _classes(labels: Sequence[str] | None, what: str, advice: str = "") -> str:
+    if not labels:
+        return ""
+    shown = ", ".join(repr(label) for label in labels[:MAX_EXAMPLES])
+    more = f" and {len(labels) - MAX_EXAMPLES} more" if len(labels) > MAX_EXAMPLES else ""
+    return f"{counted(len(labels), 'class', 'classes')} {what}: {shown}{more}{advice}"
+
+
+def _units(count: int, unit: str) -> str:
+    return f"1 {unit} is" if count == 1 else f"{count} {unit}s are"

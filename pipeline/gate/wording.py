@@ -1,0 +1,22 @@
+"""The parts that sentences of the data gate have in common."""
+
+from collections.abc import Sequence
+
+MAX_EXAMPLES = 3
+"""A sentence names at most this many examples of what it reports."""
+
+
+def share(part: int, whole: int) -> str:
+    """Return a share as text, such as `3 of 100 (3%)`."""
+    return f"{part} of {whole} ({100 * part / whole:.3g}%)"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun, such as `1 group` or `2 groups`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def such_as(pairs: Sequence[Sequence[str]]) -> str:
+    """Return the first pairs of keys as text, quoted as in Python, because a key may contain any character."""
+    shown = ", ".join(f"{other!r} (as {train!r})" for train, other in pairs[:MAX_EXAMPLES])
+    return f", such as {shown}" if shown else ""

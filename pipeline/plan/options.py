@@ -1,0 +1,76 @@
+"""What a plan needs of the settings. It is made once, where a stage begins."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.config import Settings, settings_in_fingerprint
+from pipeline.dataset.partitions import partition_of
+from pipeline.images.examine import Rules
+from pipeline.plan.sort import SplitRule
+from pipeline.workspace import BuildFolders, build_folders
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What the settings say about records. The rest of their format follows from the source."""
+
+    feature_keys: Literal["model_garden", "plain"]
+    label_offset: int | None
+    """Id of the first label in the records. None: as the convention of the source wants it."""
+    pixels: Literal["raw", "encoded"]
+    compression: Literal["none", "gzip"]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The options of a plan."""
+
+    dataset_name: str
+    source_uri: str
+    """For messages."""
+    folders: BuildFolders
+    partition: str
+    """The partition that the version belongs to: a date, or the latest."""
+    label_map: Path | None
+    """A file of the user with the ids of the labels."""
+    split: SplitRule
+    train_shards: int
+    servers: int
+    shards_per_task: int
+    rules: Rules
+    """How images are checked and prepared."""
+    records: RecordOptions
+    in_fingerprint: Mapping[str, Any]
+    """The settings whose values are in the fingerprint of the version."""
+
+
+def plan_options(settings: Settings) -> PlanOptions:
+    """Return the options of some settings."""
+    return PlanOptions(
+        dataset_name=settings.dataset_name,
+        source_uri=settings.source_uri,
+        folders=build_folders(settings),
+        partition=partition_of(settings),
+        label_map=Path(settings.label_map) if settings.label_map else None,
+        split=SplitRule(settings.split_seed, settings.validation_fraction),
+        train_shards=settings.train_shards,
+        servers=settings.num_training_servers,
+        shards_per_task=settings.shards_per_task,
+        rules=Rules(
+            check=settings.check,
+            max_pixels=int(settings.max_megapixels * 1e6),
+            prepare=settings.prepare,
+            prepare_size=settings.prepare_size,
+            crop_to_box=settings.crop_to_box,
+            perceptual_hash=settings.near_duplicates,
+        ),
+        records=RecordOptions(
+            feature_keys=settings.feature_keys,
+            label_offset=settings.label_offset,
+            pixels="raw" if settings.prepare == "raw" else "encoded",
+            compression=settings.compression,
+        ),
+        in_fingerprint=settings_in_fingerprint(settings),
+    )

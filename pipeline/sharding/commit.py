@@ -1,0 +1,193 @@
+"""Commit a dataset: `dataset.json` is written last, and only if every example is in one record or rejected."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from importlib.metadata import version as installed_version
+from typing import Any
+
+from pipeline import storage
+from pipeline.dataset.content_hashes import HASHES
+from pipeline.dataset.labels import claim_labels
+from pipeline.dataset.lists import JsonLines, ListWriter, file_facts, new_list
+from pipeline.dataset.manifest import (
+    CARD,
+    REJECTED,
+    Dataset,
+    WriteCard,
+    is_committed,
+    list_shards,
+    load,
+    save,
+)
+from pipeline.dataset.partitions import Partition, last_listed, save_partition
+from pipeline.dataset.tfds_metadata import tfds_files
+from pipeline.errors import DatasetError, SourceError
+from pipeline.gate.checks import GateOptions, findings
+from pipeline.gate.decide import Ask, decide
+from pipeline.gate.facts import DUPLICATES, from_lines
+from pipeline.gate.notices import notices
+from pipeline.gate.totals import Totals
+from pipeline.plan.kinds import kind_of
+from pipeline.plan.options import PlanOptions
+from pipeline.plan.plan import Plan, load_plan
+from pipeline.sharding.finished import facts_of, hashes_of, totals_of
+from pipeline.sharding.publish import remove_copied
+from pipeline.snapshot.part import TRAIN, VALIDATION
+from pipeline.snapshot.skipped import SKIPPED
+from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
+from pipeline.storage import Place, place_of
+
+_log = logging.getLogger(__name__)
+
+
+def commit(
+    plan_path: Place, options: PlanOptions, gate: GateOptions, write_card: WriteCard, ask: Ask | None = None
+) -> Dataset:
+    """Write `dataset.json` if every listed example is in one record or rejected, and return its content.
+
+    From then on, the partition of `options` points to this version, unless it has a version of a newer listing. A
+    dataset that is committed already is not written again. `ask` asks a person if `gate` says so.
+
+    Raises DatasetError if the counts do not add up, GateError if the dataset exceeds a threshold of `gate`.
+    """
+    plan = load_plan(plan_path)
+    folder = place_of(plan.dataset)
+    # The gate also decides about a committed version, because the settings of this run may allow less.
+    if is_committed(folder):
+        decide(findings(load(folder).quality, gate), ask)
+    else:
+        _commit(plan, plan_path, gate, write_card, ask)
+
+    def listed_of(version: str) -> int:
+        return last_listed(options.folders.work_of(version), options.partition)
+
+    # The source may have been listed again since the plan.
+    listed_ns = max(plan.listed_ns, listed_of(plan.version))
+    save_partition(folder.parent, Partition(options.partition, plan.version, listed_ns), listed_of)
+    # This comes last, because until the commit a retry copies these files again.
+    remove_copied(plan)
+    return load(folder)
+
+
+def _commit(plan: Plan, plan_path: Place, gate: GateOptions, write_card: WriteCard, ask: Ask | None) -> None:
+    folder = place_of(plan.dataset)
+    rejected_path = plan_path.parent / REJECTED
+    # Saved before the gate, because the list explains why the gate stops a run.
+    with storage.write_whole(rejected_path) as file:
+        rejected = ListWriter(file)
+        totals = totals_of(plan, rejected.write_row)
+    if totals.rejected:
+        _log.warning("rejected images: %d, %s says why", totals.rejected, rejected_path)
+    snapshot = load_snapshot(place_of(plan.snapshot))
+    _require_all(snapshot, totals)
+    _require_examples(snapshot, totals, JsonLines(rejected_path))
+    quality, near_duplicates = facts_of(plan, totals)
+    quality["findings"] = [finding.sentence for finding in findings(quality, gate)]
+    _pass_gate(plan, quality, gate, ask)
+    storage.copy_new(rejected_path, folder / REJECTED)
+    with new_list(folder / DUPLICATES) as duplicates:
+        duplicates.copy_lines(plan_path.parent / DUPLICATES)
+        for row in near_duplicates:
+            duplicates.write_row(row)
+    with new_list(folder / HASHES) as hashes:
+        for of_shard in hashes_of(plan, totals):
+            hashes.write(of_shard)
+    dataset = Dataset(
+        **_planned_fields(plan, snapshot),
+        splits={name: split.as_split() for name, split in totals.splits.items() if split.shards},
+        rejected={"count": totals.rejected, **rejected.facts(REJECTED)},
+        duplicates={"groups": duplicates.lines, **duplicates.facts(DUPLICATES)},
+        hashes=hashes.facts(HASHES),
+        quality=quality,
+    )
+    dataset = list_shards(folder, dataset)
+    metadata = tfds_files(dataset)
+    dataset = replace(dataset, files=[file_facts(name, content) for name, content in metadata.items()])
+    # A reservation may be released, so the ids are claimed for this version before `dataset.json` shows them. The claim
+    # expires after an hour. The lists of a million shards can take most of an hour, so they are written first.
+    _claim_labels(plan)
+    skipped = _copy_skipped(plan, folder / SKIPPED)
+    write_card(folder, dataset, JsonLines(folder / REJECTED), JsonLines(folder / DUPLICATES), skipped)
+    save(folder, dataset, metadata)
+    _claim_labels(plan)  # Again, because this process may have been suspended for hours before it wrote `dataset.json`.
+    storage.sweep(folder)
+    counts = ", ".join(
+        f"{split.examples} {name} examples in {len(split.shards)} shards" for name, split in dataset.splits.items()
+    )
+    _log.info("dataset %s: %s, %d rejected", folder, counts, dataset.rejected["count"])
+    _log.info("dataset card: %s", folder / CARD)
+
+
+def _claim_labels(plan: Plan) -> None:
+    if plan.in_label_map:
+        claim_labels(place_of(plan.dataset).parent, plan.labels, plan.version)
+
+
+def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
+    """Write the list of skipped files into the folder of the dataset, and return its rows.
+
+    Like the card, it may be replaced, because other files in the source are not part of a version.
+    """
+    lines = skipped_path(place_of(plan.snapshot)).read_bytes()
+    with storage.write_whole(path) as file:
+        file.write(lines)
+    return from_lines(lines)
+
+
+def _pass_gate(plan: Plan, quality: Mapping[str, Any], gate: GateOptions, ask: Ask | None) -> None:
+    """Run the gate again, without the warnings and questions that the plan already raised."""
+    for notice in notices(quality):
+        if notice not in notices(plan.quality):
+            _log.warning(notice)
+    planned = findings(plan.quality, gate)
+    decide([each for each in findings(quality, gate) if each.action == "fail" or each not in planned], ask)
+
+
+def _require_all(snapshot: Snapshot, totals: Totals) -> None:
+    # The invariant of a dataset: every listed example is in one record or is rejected with a reason.
+    if totals.examples + totals.rejected != snapshot.listed:
+        raise DatasetError(
+            f"{snapshot.listed} images were listed, but {totals.examples} were written and {totals.rejected} rejected"
+        )
+
+
+def _require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapping[str, Any]]) -> None:
+    for split in (TRAIN, VALIDATION):
+        if not totals.splits[split].examples:
+            are_all_rejected = totals.rejected == snapshot.listed
+            advice = "repair or replace them" if are_all_rejected else "add images or set validation_fraction"
+            frequent = Counter(row["reason"] for row in rejected).most_common(1)
+            of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
+            raise SourceError(
+                f"no usable {split} image in {snapshot.source_uri!r}: {totals.rejected} of {snapshot.listed} images "
+                f"were rejected{of_reason}; {advice}"
+            )
+
+
+def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the fields of the dataset that were known before the shards were written."""
+    kind = kind_of(plan)
+    codecs = kind.codecs(
+        gzip=plan.records.compression == "gzip", perceptual_hash=plan.settings.get("near_duplicates", False)
+    )
+    return {
+        "name": plan.dataset_name,
+        "version": plan.version,
+        "labels": tuple(plan.labels),
+        "texts": snapshot.texts,
+        "records": plan.records,
+        "features": kind.features(plan.records, plan.table),
+        "source": {
+            "uri": snapshot.source_uri,
+            "kind": snapshot.source_kind,
+            "listed": snapshot.listed,
+            "skipped": snapshot.skipped,
+            "fingerprint": snapshot.fingerprint,
+        },
+        "settings": plan.settings,
+        "software": {**codecs, "google-crc32c": installed_version("google-crc32c")},
+        "table": plan.table,
+        "kind": plan.kind,
+    }
