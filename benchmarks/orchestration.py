@@ -30,12 +30,13 @@ from pipeline.allowed import open_unless_set
 from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.commands import own_airflow
-from scripts.airflow.follow import follow
-from scripts.airflow.progress import Lines
+from scripts.airflow.errors import Failed
+from scripts.airflow.follow import SingleRun, follow
+from scripts.airflow.progress import Lines, time_of
 from scripts.airflow.record import exclusive_home
+from scripts.airflow.results import failure_of
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
-from scripts.airflow.times import time_of
 
 DAG = "image_training"
 IMAGES = 40
@@ -174,14 +175,16 @@ def measure_airflow(source: Path, measured: Measured) -> None:
         airflow, client = stack.enter_context(own_airflow(layout, DAG, signals))
         measured.start.append(time.perf_counter() - begin)
         for name in RUNS:
-            run_id = new_run_id()
-            follow(airflow, client, settings_of(source), run_id, Lines(sys.stderr), signals)
-            keep(client, run_id, name, measured)
+            job = SingleRun(client, settings_of(source), new_run_id(), {})
+            follow(airflow, job, Lines(sys.stderr), signals)
+            keep(client, job.run_id, name, measured)
 
 
 def keep(client: Client, run_id: str, name: str, measured: Measured) -> None:
     """Keep what Airflow says of a run."""
     run = client.run(run_id)
+    if run["state"] != "success":
+        raise Failed(failure_of(client, run_id))
     begin, end = moment(run["start_date"]), moment(run["end_date"])
     measured.runs[name].append((end - begin).total_seconds())
     measured.stages[name].append(stages_of(client, run_id, begin))

@@ -1,15 +1,14 @@
 """A migrated database of Airflow, made once for each checkout and copied into the home of each Airflow of the tests."""
 
 import fcntl
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from scripts.airflow.database import is_migrated
 from scripts.airflow.embedded import prepare
-from scripts.airflow.migration import is_migrated
 from scripts.airflow.settings import ROOT, Layout
 from scripts.airflow.signals import Signals
 
@@ -20,7 +19,7 @@ def copy_database(home: Path) -> None:
     """Create a home whose database is migrated, so that its Airflow starts without a migration."""
     template = Layout(_TEMPLATE, _TEMPLATE / "workspace", ROOT / "dags")
     with _lock():
-        if not is_migrated(template):
+        if not is_migrated(template.database):
             airflow = prepare(template, background=False)
             airflow.migrate(Signals())
             airflow.stop()
@@ -29,8 +28,7 @@ def copy_database(home: Path) -> None:
     # A copy of the file alone would lack what SQLite still has in its write-ahead log.
     with closing(sqlite3.connect(template.database)) as source, closing(sqlite3.connect(copy.database)) as target:
         source.backup(target)
-    shutil.copy(template.migrated, home)
-    assert is_migrated(copy)
+    assert is_migrated(copy.database)
 
 
 @contextmanager

@@ -1,27 +1,29 @@
-"""Start a backfill, show it date by date, and return its outcome."""
+"""A backfill: its runs, the training that follows it, and what came of both."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 
 import httpx
 
-from scripts.airflow.client import ACTIVE, FINISHED, Client, Json
-from scripts.airflow.dates import Backfill
-from scripts.airflow.errors import Interrupted, Refused
-from scripts.airflow.follow import GIVE_UP_LIMIT_S, give_up
+from scripts.airflow.client import ACTIVE, Client, Json
+from scripts.airflow.errors import Refused
+from scripts.airflow.follow import PLACES, Job, stages_of_run
 from scripts.airflow.patience import BUSY
-from scripts.airflow.progress import Display, Stage, say
-from scripts.airflow.remote import Running
+from scripts.airflow.progress import Stage, say, time_of
+from scripts.airflow.ready import ANY_TIME, wait_until_ready
+from scripts.airflow.remote import Airflow
+from scripts.airflow.request import Backfill
+from scripts.airflow.results import COMMIT, failure_of, results, skip_reason, task_result
 from scripts.airflow.signals import Signals
-from scripts.airflow.times import time_of
-from scripts.airflow.watch import POLL_S, RunStatus, naming, starting, watch
 
-_LAST_LOOKS = 4
-"""After a cancellation, runs are listed this many times, because a scheduler may still start one."""
-_RANGE = ("from_date", "to_date")
+MAKER, TABULAR_MAKER = "image_dataset", "tabular_dataset"
+"""The DAGs that make a dataset of each date."""
+TRAINER, CHOICE = "retrain", "choose"
+"""The DAG that trains once on new datasets, and its task that chooses them."""
+_HEAD = ("date", "examples", "version", "outcome")
 _BUSY: Mapping[int, str] = {**BUSY, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -43,100 +45,115 @@ class Outcome:
         return [run for run in self.runs if run["state"] == "failed"]
 
 
-def run_backfill(airflow: Running, client: Client, request: Backfill, display: Display, signals: Signals) -> Outcome:
-    """Start a backfill, or find it under way, and show it until all its runs have ended.
+class BackfillRuns(Job):
+    """The runs of a backfill. Airflow does not say which runs belong to a backfill: it queues them after its start."""
 
-    Raises:
-        Refused: If another backfill is under way.
-    """
-    what = f"the backfill of {client.dag_id} from {request.first} to {request.last}"
-    with naming(airflow, what, f"/dags/{client.dag_id}/backfills"):
-        return _run(airflow, client, request, display, signals)
+    def __init__(self, client: Client, request: Backfill) -> None:
+        what = f"the backfill of {client.dag_id} from {request.first} to {request.last}"
+        super().__init__(client, what, f"/dags/{client.dag_id}/backfills")
+        self._request = request
+        self._since = _NEVER
 
-
-def _run(airflow: Running, client: Client, request: Backfill, display: Display, signals: Signals) -> Outcome:
-    try:
-        backfill = _start(client, request)
-        since = _created_at(backfill)
-        watch(airflow, lambda: _status(_outcome(client, request, since).runs), display, signals)
-    except Interrupted:
-        _cancel(client, request)
-        raise
-    # Airflow closes finished backfills only twice a minute, and refuses another one until then.
-    client.close_backfill(backfill["id"])
-    return _outcome(client, request, since)
-
-
-def _start(client: Client, request: Backfill) -> Json:
-    with starting(f"the backfill of {client.dag_id}"):
+    def start(self) -> None:
+        """Start it, or find it under way. Raises Refused if another backfill is under way."""
         # If an answer is lost, the backfill may have been created anyway. So each try looks for it first.
-        return client.patience.until_answered(lambda: _under_way(client, request) or _create(client, request), _BUSY)
+        backfill = self.client.patience.until_answered(self._find_or_create, _BUSY)
+        self._since = datetime.fromisoformat(backfill["created_at"])
 
+    def runs(self) -> list[Json]:
+        """Return the runs that it made or started again."""
+        return self.outcome().runs
 
-def _create(client: Client, request: Backfill) -> Json:
-    for backfill in client.open_backfills():
-        if _is_same(backfill, request, client.dag_id):
-            # It has ended, or its runs could not be created. Airflow closes neither at once, and creates no other until
-            # then.
-            client.close_backfill(backfill["id"])
-    return client.create_backfill(request.body(client.dag_id))
+    def stages(self, runs: Sequence[Json]) -> list[Stage]:
+        """Return one line for each date that has begun."""
+        return [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
 
+    def close(self) -> None:
+        """Close it after its last run: Airflow does so only twice a minute, and refuses another backfill until then."""
+        for backfill in self._open():
+            self.client.close_backfill(backfill["id"])
 
-def _under_way(client: Client, request: Backfill) -> Json | None:
-    """Return this backfill if it is running. Raises Refused if another backfill is running."""
-    for backfill in client.open_backfills():
-        runs = _runs_between(client, *(datetime.fromisoformat(backfill[name]) for name in _RANGE))
-        if not any(run["state"] in ACTIVE for run in runs if _was_queued_since(run, _created_at(backfill))):
-            continue  # None of its runs is active.
-        if not _is_same(backfill, request, client.dag_id):
+    def cancel(self) -> None:
+        """Cancel it, and mark its active runs as failed."""
+        for backfill in self._open():
+            self.client.close_backfill(backfill["id"])
+            say("The backfill is cancelled")
+            self._since = datetime.fromisoformat(backfill["created_at"])
+            super().cancel()
+
+    def outcome(self) -> Outcome:
+        """Return the runs of all its dates, and the dates without a run."""
+        scheduled = self._runs_in(self._request.body())
+        runs = [run for run in scheduled if _was_queued_since(run, self._since)]
+        seen = {_moment_of(run).date() for run in scheduled}
+        missing = [day for day in self._request.days if day not in seen]
+        return Outcome(self._since, runs, [run for run in scheduled if run not in runs], missing)
+
+    def _find_or_create(self) -> Json:
+        for backfill in self.client.open_backfills():
+            since = datetime.fromisoformat(backfill["created_at"])
+            queued = [run for run in self._runs_in(backfill) if _was_queued_since(run, since)]
+            if not any(run["state"] in ACTIVE for run in queued):
+                continue
+            if self._is_this(backfill):
+                say("This backfill is already running: following it")
+                return backfill
             raise Refused(
-                f"another backfill of {client.dag_id} is running, from {backfill['from_date']} to "
+                f"another backfill of {self.client.dag_id} is running, from {backfill['from_date']} to "
                 f"{backfill['to_date']}: wait until it ends, or cancel it in Airflow's UI"
             )
-        say("This backfill is already running: following it")
-        return backfill
-    return None
+        # An earlier one has ended, or its runs could not be created. Airflow does not close it at once, and creates no
+        # other until then.
+        self.close()
+        return self.client.create_backfill(self._request.body())
+
+    def _open(self) -> list[Json]:
+        return [backfill for backfill in self.client.open_backfills() if self._is_this(backfill)]
+
+    def _is_this(self, backfill: Json) -> bool:
+        body = self._request.body()
+        times = all(time_of(backfill[name]) == time_of(body[name]) for name in ("from_date", "to_date"))
+        return times and all(backfill[name] == body[name] for name in ("dag_run_conf", "reprocess_behavior"))
+
+    def _runs_in(self, backfill: Json) -> list[Json]:
+        """Return the runs of the dates of a backfill. A manual run has its trigger as date, and stands for no day."""
+        runs = self.client.runs({"logical_date_gte": backfill["from_date"], "logical_date_lte": backfill["to_date"]})
+        return [run for run in runs if run["run_type"] != "manual"]
 
 
-def _is_same(backfill: Json, request: Backfill, dag_id: str) -> bool:
-    body = request.body(dag_id)
-    times = all(time_of(backfill[name]) == time_of(body[name]) for name in _RANGE)
-    return times and all(backfill[name] == body[name] for name in ("dag_run_conf", "reprocess_behavior"))
+class RetrainRuns(Job):
+    """The runs of `retrain` since a backfill began. Airflow starts them."""
 
+    def __init__(self, trainer: Client, since: datetime) -> None:
+        super().__init__(trainer, f"each run of {TRAINER} since the backfill began", f"/dags/{TRAINER}/runs")
+        self._since = since
 
-def _outcome(client: Client, request: Backfill, since: datetime) -> Outcome:
-    # A manual run has the time of its trigger as its date, and stands for no day.
-    scheduled = [run for run in _runs_between(client, request.begin, request.end) if run["run_type"] != "manual"]
-    runs = [run for run in scheduled if _was_queued_since(run, since)]
-    seen = {_moment_of(run).date() for run in scheduled}
-    missing = [day for day in request.days if day not in seen]
-    return Outcome(since, runs, [run for run in scheduled if run not in runs], missing)
+    def awaits_runs(self) -> bool:
+        """Return whether a dataset was updated that no run has seen."""
+        return self.client.has_events()
 
+    def runs(self) -> list[Json]:
+        """Return the runs so far."""
+        return self.client.runs({"run_after_gte": self._since.isoformat()})
 
-def _runs_between(client: Client, first: datetime, last: datetime) -> list[Json]:
-    return client.runs({"logical_date_gte": first.isoformat(), "logical_date_lte": last.isoformat()})
-
-
-def _created_at(backfill: Json) -> datetime:
-    return datetime.fromisoformat(backfill["created_at"])
+    def stages(self, runs: Sequence[Json]) -> list[Stage]:
+        """Return the tasks of the newest run that has begun."""
+        started = [run["dag_run_id"] for run in runs if run["state"] != "queued"]
+        if not started:
+            return []
+        settings, training = (self.client.xcom(started[-1], CHOICE, key) for key in ("settings", "training"))
+        places = {name: settings[name] for name in PLACES} if settings else {}
+        return stages_of_run(self.client, started[-1], places, training if settings else "")
 
 
 def _was_queued_since(run: Json, since: datetime) -> bool:
-    # Airflow does not say which backfill a run belongs to. But each backfill queues its runs, also earlier ones again.
     queued = time_of(run["queued_at"])
     return queued is not None and queued >= since
 
 
-def _status(runs: list[Json]) -> RunStatus:
-    started = [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
-    return RunStatus(started, all(run["state"] in FINISHED for run in runs))
-
-
 def _text(run: Json) -> str:
-    begin, end = time_of(run["start_date"]), time_of(run["end_date"])
-    if run["state"] not in FINISHED or begin is None or end is None:
-        return str(run["state"])
-    return f"{'done' if run['state'] == 'success' else 'failed'}, {(end - begin).total_seconds():.0f} s"
+    word = "done" if run["state"] == "success" else run["state"]
+    return word if run["duration"] is None else f"{word}, {run['duration']:.0f} s"
 
 
 def date_of(run: Json) -> str:
@@ -149,23 +166,67 @@ def _moment_of(run: Json) -> datetime:
     return datetime.fromisoformat(run["logical_date"])
 
 
-def _cancel(client: Client, request: Backfill) -> None:
-    """Cancel the backfill, and mark its active runs as failed."""
-    hurried = client.hurried(GIVE_UP_LIMIT_S)
-    try:
-        for backfill in hurried.open_backfills():
-            if _is_same(backfill, request, client.dag_id):
-                _cancel_one(hurried, request, backfill)
-    except httpx.HTTPError as error:
-        say(f"The backfill could not be cancelled ({error}): cancel it in Airflow's UI")
+def report_of_dates(client: Client, outcome: Outcome) -> list[str]:
+    """Return the table of a backfill with a line for each date, a summary, and the error of each failed run."""
+    rows = sorted(
+        row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome)
+        for run in (*outcome.runs, *outcome.skipped)
+    )
+    failures = [f"{date_of(run)}: {failure_of(client, run['dag_run_id'])}" for run in outcome.failed]
+    return [*aligned([_HEAD, *rows]), summary(outcome), *failures]
 
 
-def _cancel_one(client: Client, request: Backfill, backfill: Json) -> None:
-    client.close_backfill(backfill["id"])
-    say("The backfill is cancelled")
-    for look in range(_LAST_LOOKS):
-        # A scheduler that read a run before it was marked as failed may still set it to running. One look misses that.
-        time.sleep(POLL_S if look else 0)
-        for run in _outcome(client, request, _created_at(backfill)).runs:
-            if run["state"] in ACTIVE:
-                give_up(client, run["dag_run_id"])
+def row_of(run: Json, made: Json, outcome: Outcome) -> tuple[str, ...]:
+    """Return date, examples, version and outcome of a run, of which the task `upload.commit` returned `made`."""
+    if run in outcome.skipped:
+        ended = time_of(run["end_date"])
+        word = "skipped: already made" if ended and ended < outcome.since else "skipped: already running"
+    elif run["state"] == "failed":
+        word = "failed"
+    else:
+        word = "already complete" if made.get("already_complete") else "new"
+    return date_of(run), str(sum(made["examples"].values())) if made else "", made.get("version", ""), word
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines with columns of equal width; numbers stand on the right."""
+    date, examples, version, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [f"{row[0]:<{date}}  {row[1]:>{examples}}  {row[2]:<{version}}  {row[3]}" for row in rows]
+
+
+def summary(outcome: Outcome) -> str:
+    """Return how many dates were run, failed and were skipped."""
+    run, failed = len(outcome.runs), len(outcome.failed)
+    skipped, missing = len(outcome.skipped), len(outcome.missing)
+    parts = {
+        f"{run} of {run + skipped + missing} dates run": True,
+        f"{failed} of them failed (run the same command to repeat the failed dates)": failed,
+        f"{skipped} skipped (set REPROCESS=all to run them again)": skipped,
+        f"{missing} without a run, because the schedule of the DAG leaves them out": missing,
+    }
+    return ", ".join(text for text, is_shown in parts.items() if is_shown)
+
+
+def trainer_of(airflow: Airflow, client: Client, signals: Signals) -> Client | None:
+    """Return the DAG that trains on what this one makes, ready to run; None if there is none.
+
+    It must be unpaused before the first dataset exists, because Airflow drops events for a paused DAG.
+    """
+    if client.dag_id not in (MAKER, TABULAR_MAKER) or not (airflow.layout.dags / f"{TRAINER}.py").exists():
+        return None
+    trainer = client.of(TRAINER)
+    wait_until_ready(airflow, trainer, ANY_TIME, signals)
+    return trainer
+
+
+def training_report(trainer: Client, runs: Sequence[Json]) -> list[str]:
+    """Return the results of the training, or why there was none. Runs that another run serves have no lines."""
+    lines, run_id = [], ""
+    for run in runs:
+        run_id = run["dag_run_id"]
+        failed = run["state"] == "failed"
+        lines += [f"{TRAINER}: {failure_of(trainer, run_id)}"] if failed else results(trainer, run_id)
+    if lines or not run_id:
+        return lines or ["No training: no dataset was updated"]
+    choices = [task for task in trainer.task_instances(run_id) if task["task_id"] == CHOICE]
+    return [f"No training: {'; '.join(skip_reason(trainer.log(run_id, task)) for task in choices)}"]

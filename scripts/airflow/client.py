@@ -93,11 +93,15 @@ class Client:
 
     def dag(self) -> Json | None:
         """Return the DAG, once it is parsed."""
-        return self._find(self._dag, {})
+        return self._find(self._dag)
 
     def import_errors(self) -> list[Json]:
         """Return files of the DAGs folder that could not be imported: `filename`, `stack_trace`, `timestamp`."""
-        return list(self._get("/importErrors", {"limit": _PAGE})["import_errors"])
+        return self._all("/importErrors", "import_errors")
+
+    def unpause(self) -> None:
+        """Let runs of the DAG start."""
+        self._send("PATCH", self._dag, json={"is_paused": False})
 
     def create_pool(self, name: str, slots: int) -> None:
         """Create a pool. One that is there stays as it is: its slots may have been set in the UI."""
@@ -105,11 +109,7 @@ class Client:
 
     def pool_slots(self, name: str) -> int:
         """Return how many tasks of a pool may run at once."""
-        return int(self._get(f"/pools/{quote(name, safe='')}", {})["slots"])
-
-    def unpause(self) -> None:
-        """Let runs of the DAG start."""
-        self._send("PATCH", self._dag, json={"is_paused": False})
+        return int(self._send("GET", f"/pools/{_quoted(name)}").json()["slots"])
 
     def trigger(self, conf: Json, run_id: str = "") -> str:
         """Start a run, and return its id. The id is chosen here, so that a repeated call starts no second run."""
@@ -122,13 +122,18 @@ class Client:
             self.run(run_id)  # An earlier call created it, but its answer was lost.
         return run_id
 
-    def active_runs(self) -> list[Json]:
-        """Return the runs that have not ended."""
-        return self.runs({"state": ACTIVE})
+    def fail(self, run_id: str) -> None:
+        """Mark a run as failed. Airflow then ends its tasks."""
+        self._send("PATCH", self._run(run_id), json={"state": "failed"})
+
+    def run(self, run_id: str) -> Json:
+        """Return a run: `state`, `start_date`, `end_date` and more."""
+        run: Json = self._send("GET", self._run(run_id)).json()
+        return run
 
     def runs(self, filters: Json) -> list[Json]:
         """Return runs in the order of their dates, with `dag_run_id`, `state`, `logical_date` and more."""
-        return self._all(f"{self._dag}/dagRuns", {**filters, "order_by": ["logical_date", "id"]}, "dag_runs")
+        return self._all(f"{self._dag}/dagRuns", "dag_runs", **filters, order_by=["logical_date", "id"])
 
     def create_backfill(self, body: Json) -> Json:
         """Start a backfill: `id`, `created_at` and what was asked for."""
@@ -138,7 +143,8 @@ class Client:
 
     def open_backfills(self) -> list[Json]:
         """Return the backfills that Airflow has not closed. There is at most one, because Airflow refuses a second."""
-        newest = self._get("/backfills", {"dag_id": self.dag_id, "order_by": "-id", "limit": _PAGE})["backfills"]
+        params = {"dag_id": self.dag_id, "order_by": "-id", "limit": _PAGE}
+        newest = self._send("GET", "/backfills", params=params).json()["backfills"]
         return [backfill for backfill in newest if backfill["completed_at"] is None]
 
     def close_backfill(self, backfill_id: int) -> None:
@@ -148,75 +154,47 @@ class Client:
 
     def has_events(self) -> bool:
         """Return whether a run of this DAG is about to start, because an asset that it waits for was updated."""
-        events = self._find(f"{self._dag}/assets/queuedEvents", {})
+        events = self._find(f"{self._dag}/assets/queuedEvents")
         return bool(events and events["queued_events"])
-
-    def fail(self, run_id: str) -> None:
-        """Mark a run as failed. Airflow then ends its tasks."""
-        self._send("PATCH", self._run(run_id), json={"state": "failed"})
-
-    def run(self, run_id: str) -> Json:
-        """Return a run: `state`, `start_date`, `end_date` and more."""
-        return self._get(self._run(run_id), {})
-
-    def state(self, run_id: str) -> str:
-        """Return the state of a run."""
-        return str(self.run(run_id)["state"])
 
     def task_instances(self, run_id: str) -> list[Json]:
         """Return the task instances of a run. A mapped task has several."""
-        return self._all(f"{self._run(run_id)}/taskInstances", {}, "task_instances")
+        return self._all(f"{self._run(run_id)}/taskInstances", "task_instances")
 
     def xcom(self, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
-        """Return the result of a task, or its XCom with another key; None if there is none.
-
-        Args:
-            run_id: The DAG run.
-            task_id: The task.
-            key: The key of the XCom.
-            map_index: Index of a mapped task; -1 for other tasks.
-        """
-        path = f"{self._task(run_id, task_id)}/xcomEntries/{quote(key, safe='')}"
-        entry = self._find(path, {"map_index": map_index})
+        """Return the result of a task, or its XCom with another key; None if there is none."""
+        entry = self._find(f"{self._task(run_id, task_id)}/xcomEntries/{_quoted(key)}", map_index=map_index)
         return entry and entry["value"]
 
     def log(self, run_id: str, instance: Json) -> list[Any]:
         """Return the entries of the log of a task's last try."""
         path = f"{self._task(run_id, instance['task_id'])}/logs/{instance['try_number']}"
-        page = self._find(path, {"map_index": instance["map_index"], "full_content": True})
+        page = self._find(path, map_index=instance["map_index"], full_content=True)
         return list(page["content"]) if page else []
 
     @property
     def _dag(self) -> str:
-        return f"/dags/{quote(self.dag_id, safe='')}"
+        return f"/dags/{_quoted(self.dag_id)}"
 
     def _run(self, run_id: str) -> str:
-        return f"{self._dag}/dagRuns/{quote(run_id, safe='')}"
+        return f"{self._dag}/dagRuns/{_quoted(run_id)}"
 
     def _task(self, run_id: str, task_id: str) -> str:
-        return f"{self._run(run_id)}/taskInstances/{quote(task_id, safe='')}"
+        return f"{self._run(run_id)}/taskInstances/{_quoted(task_id)}"
 
-    def _get(self, path: str, params: Json) -> Json:
-        response: Json = self._send("GET", path, params=params).json()
-        return response
-
-    def _all(self, path: str, params: Json, key: str) -> list[Json]:
+    def _all(self, path: str, key: str, **params: Any) -> list[Json]:
         entries: list[Json] = []
         while True:
-            page = self._get(path, {**params, "limit": _PAGE, "offset": len(entries)})
+            page = self._send("GET", path, params={**params, "limit": _PAGE, "offset": len(entries)}).json()
             entries += page[key]
             # Entries that are removed meanwhile leave fewer than the total, and then an empty page.
             if not page[key] or len(entries) >= page["total_entries"]:
                 return entries
 
-    def _find(self, path: str, params: Json) -> Json | None:
-        answer = self._send(
-            "GET", path, accepted=httpx.codes.NOT_FOUND, params=params, headers={"Accept": "application/json"}
-        )
-        if answer.status_code == httpx.codes.NOT_FOUND:
-            return None
-        content: Json = answer.json()
-        return content
+    def _find(self, path: str, **params: Any) -> Json | None:
+        json = {"Accept": "application/json"}
+        answer = self._send("GET", path, accepted=httpx.codes.NOT_FOUND, params=params, headers=json)
+        return None if answer.status_code == httpx.codes.NOT_FOUND else answer.json()
 
     def _send(self, method: str, path: str, accepted: int | None = None, **arguments: Any) -> httpx.Response:
         """Make a call that may be repeated. `accepted` is a status code that is not an error of this call."""
@@ -231,3 +209,7 @@ class Client:
 def new_run_id() -> str:
     """Return an id that no other run has."""
     return f"manual__{datetime.now(UTC).isoformat()}_{secrets.token_hex(4)}"
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")

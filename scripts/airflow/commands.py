@@ -8,30 +8,21 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 from pipeline.allowed import open_warning
-from scripts.airflow.backfill import Outcome, run_backfill
+from scripts.airflow.backfill import BackfillRuns, RetrainRuns, report_of_dates, trainer_of, training_report
 from scripts.airflow.client import Client, new_run_id
-from scripts.airflow.dates import Backfill
 from scripts.airflow.embedded import Embedded, prepare, recorded_airflow, sweep, usable_airflow
-from scripts.airflow.follow import (
-    ANY_TIME,
-    end_forgotten_runs,
-    follow,
-    naming_run,
-    require_slots,
-    results,
-    wait_until_ready,
-)
+from scripts.airflow.errors import Failed
+from scripts.airflow.follow import SingleRun, follow, naming
 from scripts.airflow.keys import USER
 from scripts.airflow.patience import Patience
 from scripts.airflow.progress import clock, display_for, say
+from scripts.airflow.ready import ANY_TIME, end_forgotten_runs, require_slots, wait_until_ready
 from scripts.airflow.record import exclusive_home
-from scripts.airflow.remote import Running, remote_from
-from scripts.airflow.request import Conf, draw_samples_once, or_sample_images
-from scripts.airflow.retraining import TRAINER, follow_training, trainer_of, training_report
+from scripts.airflow.remote import Airflow, remote_from
+from scripts.airflow.request import Backfill, Conf, draw_samples_once, or_sample_images
+from scripts.airflow.results import failure_of, results
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
-from scripts.airflow.table import report
-from scripts.airflow.watch import naming
 
 NEXT = """
 Next: open the report in a browser. Then
@@ -46,18 +37,44 @@ def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
     if not conf.get("source_uri"):
         say("This draws 900 sample images and trains a small model on them, in 1 to 4 minutes on 2 cores")
     with _airflow(layout, dag_id, signals) as (airflow, client):
-        lines = _run(airflow, client, or_sample_images(conf, layout.samples), signals)
+        lines = run_once(airflow, client, or_sample_images(conf, layout.samples), signals)
     say("\n".join(["", *lines, f"Done in {clock(time.monotonic() - begin)}", NEXT]))
     return 0
 
 
-def backfill(layout: Layout, dag_id: str, request: Backfill, signals: Signals) -> int:
+def run_once(airflow: Airflow, client: Client, conf: Conf, signals: Signals) -> list[str]:
+    """Run the DAG in this Airflow, and return its results. Raises Failed with the error of the task that failed."""
+    require_slots(client, conf)
+    say(f"Running {client.dag_id} with {conf}")
+    job = SingleRun(client, conf, new_run_id(), {"workspace": str(airflow.layout.workspace)})
+    with naming(airflow, job):
+        [ended] = follow(airflow, job, display_for(sys.stdout), signals)
+        if ended["state"] == "failed":
+            raise Failed(failure_of(client, job.run_id))
+        return results(client, job.run_id)
+
+
+def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
     """Make a dataset for each date, then train. Return 1 if a date or the training failed."""
     begin = time.monotonic()
-    with _airflow(layout, dag_id, signals) as (airflow, client):
-        good = _backfill(airflow, client, request, signals)
+    with _airflow(layout, request.dag_id, signals) as (airflow, client):
+        trainer = trainer_of(airflow, client, signals)
+        say(f"Backfilling {client.dag_id} from {request.first} to {request.last} with {request.conf}")
+        dates = BackfillRuns(client, request)
+        with naming(airflow, dates):
+            follow(airflow, dates, display_for(sys.stdout), signals)
+            dates.close()
+            outcome = dates.outcome()
+        say("\n".join(["", *report_of_dates(client, outcome)]))
+        failed = bool(outcome.failed)
+        if trainer:
+            retraining = RetrainRuns(trainer, outcome.since)
+            with naming(airflow, retraining):
+                runs = follow(airflow, retraining, display_for(sys.stdout), signals)
+                say("\n".join(["", *training_report(trainer, runs)]))
+            failed = failed or any(run["state"] == "failed" for run in runs)
     say(f"Done in {clock(time.monotonic() - begin)}")
-    return 0 if good else 1
+    return 1 if failed else 0
 
 
 def up(layout: Layout, dag_id: str, signals: Signals) -> int:
@@ -67,7 +84,17 @@ def up(layout: Layout, dag_id: str, signals: Signals) -> int:
     else:
         with exclusive_home(layout.home):
             draw_samples_once(layout.samples)
-            airflow = _start_to_stay(layout, dag_id, signals)
+            airflow = prepare(layout, background=True)
+            try:
+                with _started(airflow, dag_id, signals):
+                    pass
+            # The processes have sessions of their own, so they would outlive this command.
+            except BaseException:
+                airflow.stop()
+                raise
+            # Not for a temporary Airflow: only the user of this command has its password.
+            if warning := open_warning():
+                say(warning)
             say(f"Sample images: {layout.samples}")
             say("Airflow runs until you stop it with `make down`. `make status` lists its processes")
     say(f"Airflow: {airflow.url}/dags/{dag_id}   user: {USER}   password: {airflow.password}")
@@ -95,7 +122,7 @@ def status(layout: Layout) -> int:
 
 
 @contextmanager
-def _airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Running, Client]]:
+def _airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Airflow, Client]]:
     """Provide the named Airflow or that of `up`. If there is none, start one that ends with the block."""
     if airflow := remote_from(os.environ, layout) or usable_airflow(layout):
         say(f"Using the Airflow at {airflow.url}")
@@ -112,8 +139,7 @@ def own_airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple
     """Start an Airflow that is ready to run the DAG. Stop it, with all its processes, after the block."""
     airflow = prepare(layout, background=False)
     try:
-        with closing(_client(airflow, dag_id, signals)) as client:
-            _start(airflow, client, signals)
+        with _started(airflow, dag_id, signals) as client:
             # Only in a temporary Airflow, where no other command can have active runs.
             end_forgotten_runs(client)
             yield airflow, client
@@ -122,56 +148,20 @@ def own_airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple
         airflow.stop()
 
 
-def _start_to_stay(layout: Layout, dag_id: str, signals: Signals) -> Embedded:
-    airflow = prepare(layout, background=True)
-    try:
-        with closing(_client(airflow, dag_id, signals)) as client:
-            _start(airflow, client, signals)
-            # Not for a temporary Airflow: only the user of this command has its password.
-            if warning := open_warning():
-                say(warning)
-    # The processes have sessions of their own, so they would outlive this command.
-    except BaseException:
-        airflow.stop()
-        raise
-    return airflow
-
-
-def _start(airflow: Embedded, client: Client, signals: Signals) -> None:
+@contextmanager
+def _started(airflow: Embedded, dag_id: str, signals: Signals) -> Iterator[Client]:
+    """Start Airflow, and provide a client when it is ready to run the DAG."""
     say(f"Starting Airflow at {airflow.url} (logs: {airflow.layout.logs})")
     # The database may hold a parse of older code, so the DAG must be parsed after this time.
     begin, since = time.monotonic(), datetime.now(UTC)
-    airflow.start(signals)
-    wait_until_ready(airflow, client, since, signals)
-    say(f"Airflow is ready after {time.monotonic() - begin:.0f} s")
+    with closing(_client(airflow, dag_id, signals)) as client:
+        airflow.start(signals)
+        wait_until_ready(airflow, client, since, signals)
+        say(f"Airflow is ready after {time.monotonic() - begin:.0f} s")
+        yield client
 
 
-def _run(airflow: Running, client: Client, conf: Conf, signals: Signals) -> list[str]:
-    require_slots(client, conf)
-    say(f"Running {client.dag_id} with {conf}")
-    run_id = new_run_id()
-    with naming_run(airflow, client, run_id):
-        follow(airflow, client, conf, run_id, display_for(sys.stdout), signals)
-        return results(client, run_id)
-
-
-def _backfill(airflow: Running, client: Client, request: Backfill, signals: Signals) -> bool:
-    trainer = trainer_of(airflow, client, signals)
-    say(f"Backfilling {client.dag_id} from {request.first} to {request.last} with {request.conf}")
-    outcome = run_backfill(airflow, client, request, display_for(sys.stdout), signals)
-    say("\n".join(["", *report(client, outcome)]))
-    trained = trainer is None or _train(airflow, trainer, outcome, signals)
-    return trained and not outcome.failed
-
-
-def _train(airflow: Running, trainer: Client, outcome: Outcome, signals: Signals) -> bool:
-    with naming(airflow, f"each run of {TRAINER} since the backfill began", f"/dags/{TRAINER}/runs"):
-        runs = follow_training(airflow, trainer, outcome.since, display_for(sys.stdout), signals)
-        say("\n".join(["", *training_report(trainer, runs)]))
-    return all(run["state"] != "failed" for run in runs)
-
-
-def _client(airflow: Running, dag_id: str, signals: Signals) -> Client:
+def _client(airflow: Airflow, dag_id: str, signals: Signals) -> Client:
     def pause(seconds: float) -> None:
         airflow.check()  # An Airflow that has died will not answer.
         signals.pause(seconds)

@@ -12,15 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.allowed import ALL
+from scripts.airflow.database import is_migrated, noted_migration
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
-from scripts.airflow.migration import is_migrated, noted_migration
 from scripts.airflow.processes import Identity, cpu_seconds_of, end, find, identify, spawn
 from scripts.airflow.progress import say
+from scripts.airflow.ready import Stalls
 from scripts.airflow.record import Record, forget_record, read_record, write_record
-from scripts.airflow.settings import DATABASE, Layout, environment, for_database, url_of
+from scripts.airflow.remote import Airflow
+from scripts.airflow.settings import DATABASE, Layout, environment, url_of
 from scripts.airflow.signals import Signals
-from scripts.airflow.stalls import Stalls
 from scripts.ports import HOST, is_forbidden, is_taken
 
 FAVORITE_PORT = 8080
@@ -40,37 +41,17 @@ def components(port: int) -> dict[str, list[str]]:
     }
 
 
-class Embedded:
+class Embedded(Airflow):
     """An Airflow that this command started, or that an earlier `up` recorded."""
 
     def __init__(self, layout: Layout, record: Record, settings: Mapping[str, str] = USUAL) -> None:
-        self.layout = layout
+        self.keys = load_keys(layout.home / "keys.json")
+        url, logs = url_of(record.port), f"the logs in {layout.logs}"
+        super().__init__(layout, url, self.keys.password, url, stays=record.background, where_logs_are=logs)
         self.record = record
         self._settings = settings
-        self.url = url_of(record.port)
-        self.keys = load_keys(layout.home / "keys.json")
         # The processes that this command started. A dead child stays a zombie until its parent has waited for it.
         self._children: list[subprocess.Popen[bytes]] = []
-
-    @property
-    def password(self) -> str:
-        """The log-in."""
-        return self.keys.password
-
-    @property
-    def pages(self) -> str:
-        """Address of its UI."""
-        return self.url
-
-    @property
-    def stays(self) -> bool:
-        """Whether it keeps running when the command ends."""
-        return self.record.background
-
-    @property
-    def where_logs_are(self) -> str:
-        """Where a person finds the logs of its processes."""
-        return f"the logs in {self.layout.logs}"
 
     def start(self, signals: Signals) -> None:
         """Prepare the database, then start the four processes. Ends with them if anything stops it half way."""
@@ -83,14 +64,14 @@ class Embedded:
         # The note of an earlier migration is about the database of this home.
         if DATABASE in self._settings:
             self._migrate(signals)
-        elif not is_migrated(self.layout):
-            with noted_migration(self.layout):
+        elif not is_migrated(self.layout.database):
+            with noted_migration(self.layout.database):
                 self._migrate(signals)
 
     def add(self, name: str, command: list[str], settings: Mapping[str, str] = USUAL) -> None:
         """Start one of Airflow's commands, with settings of its own; it ends with the others."""
-        usual = environment(self.layout, self.keys, self.record.port, os.environ)
-        environ = for_database({**usual, **self._settings, **settings})
+        others = {**self._settings, **settings}
+        environ = environment(self.layout, self.keys, self.record.port, os.environ, others)
         child = spawn([sys.executable, "-m", "airflow", *command], environ, self.log(name))
         self._children.append(child)
         # Recorded at once: if this command is killed now, the next one finds the process and ends it.
@@ -107,9 +88,7 @@ class Embedded:
     def check(self) -> None:
         """Raise Failed, with the end of its log, if a process has died."""
         for name in self.dead():
-            raise Failed(
-                f"Airflow's {name} has ended unexpectedly. The end of {self.log(name)}:\n{tail(self.log(name))}"
-            )
+            raise Failed(f"Airflow's {name} has ended unexpectedly. {self._end_of_log(name)}")
 
     def stop(self) -> None:
         """End all processes and whatever they started."""
@@ -122,6 +101,11 @@ class Embedded:
         """Log file of a process."""
         return self.layout.logs / f"{name}.log"
 
+    def _end_of_log(self, name: str) -> str:
+        log = self.log(name)
+        lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:] if log.exists() else ["(no log)"]
+        return "\n".join([f"The end of {log}:", *lines])
+
     def _migrate(self, signals: Signals) -> None:
         self.add(MIGRATION, ["db", "migrate"])
         migration = self._children[-1]
@@ -130,8 +114,7 @@ class Embedded:
             stalls.check(f"its database is not ready: see {self.log(MIGRATION)}")
             signals.pause(0.1)
         if migration.returncode != 0:
-            log = self.log(MIGRATION)
-            raise Failed(f"Airflow's database could not be prepared. The end of {log}:\n{tail(log)}")
+            raise Failed(f"Airflow's database could not be prepared. {self._end_of_log(MIGRATION)}")
         self._note({}, [])
 
     def _note(self, processes: dict[str, Identity], settings: list[str]) -> None:
@@ -150,7 +133,7 @@ def prepare(layout: Layout, background: bool, settings: Mapping[str, str] = USUA
         (layout.logs / f"{name}.log").unlink(missing_ok=True)
     layout.logs.mkdir(exist_ok=True)
     airflow = Embedded(layout, Record(_port(layout, background), background, {}), settings)
-    write_private(layout.passwords, json.dumps({USER: airflow.keys.password}))
+    write_private(layout.passwords, json.dumps({USER: airflow.password}))
     return airflow
 
 
@@ -166,8 +149,8 @@ def usable_airflow(layout: Layout) -> Embedded | None:
     Raises Refused if it was started without a setting that its processes must have: it would fail every run.
     """
     airflow = recorded_airflow(layout)
-    complete = airflow and airflow.record.background and len(airflow.record.processes) == len(components(0))
-    if airflow is None or not complete or airflow.dead():
+    is_whole = airflow and airflow.stays and len(airflow.record.processes) == len(components(0))
+    if airflow is None or not is_whole or airflow.dead():
         return None
     needed = {*ALL, *settings_in(environment(layout, airflow.keys, airflow.record.port, {}))}
     if not needed <= {*airflow.record.settings}:
@@ -201,8 +184,8 @@ def _port(layout: Layout, background: bool) -> int:
         )
     if layout.port and is_forbidden(layout.port):
         raise Refused(f"this user is not allowed to open TENFOLD_PORT={layout.port}: choose a port from 1024 on")
-    port = free_port(layout.port or FAVORITE_PORT)
-    if port != (layout.port or FAVORITE_PORT):
+    port = layout.port or free_port(FAVORITE_PORT)
+    if port not in (layout.port, FAVORITE_PORT):
         say(f"Another program uses port {FAVORITE_PORT}, so Airflow uses {port}. Set TENFOLD_PORT to choose a port")
     return port
 
@@ -214,8 +197,3 @@ def free_port(favorite: int) -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def tail(log: Path, lines: int = _LOG_TAIL_LINES) -> str:
-    """Return the last lines of a log."""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else "(no log)"

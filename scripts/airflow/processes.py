@@ -32,15 +32,14 @@ def identify(pid: int) -> Identity:
 
 def find(identity: Identity) -> psutil.Process | None:
     """Return the process, if it still lives."""
-    process = _of_that_number(identity.pid)
+    process = _with_number_of(identity)
     return process if process and _is(process, identity) and alive(process) else None
 
 
-def _of_that_number(pid: int) -> psutil.Process | None:
-    try:
-        return psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return None
+def _with_number_of(identity: Identity) -> psutil.Process | None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(identity.pid)
+    return None
 
 
 def _is(process: psutil.Process, identity: Identity) -> bool:
@@ -49,10 +48,9 @@ def _is(process: psutil.Process, identity: Identity) -> bool:
 
 def alive(process: psutil.Process) -> bool:
     """Return whether a process runs. A dead child that its parent has not waited for does not."""
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    return False
 
 
 def spawn(command: Sequence[str], environ: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
@@ -75,10 +73,14 @@ def end(identities: Iterable[Identity]) -> None:
     scheduler waits forever once its workers are gone, and tasks, in which Airflow blocks SIGTERM.
     """
     noted = list(identities)
-    sessions = {root.pid for root in noted if not _is_another(root)}
+    # A dead root, even as a zombie, is no other process: the processes that it left are still in its session.
+    sessions = {each.pid for each in noted if not (process := _with_number_of(each)) or _is(process, each)}
     roots = {process for root in noted if (process := find(root))}
-    # Looked up before any signal: once a parent has ended, its children have another one.
-    started_by_tasks = _at_depth(3, roots)
+    # Looked up before any signal: once a parent has ended, its children have another one. The chain is: scheduler,
+    # worker, task, process that the task started.
+    started_by_tasks = roots
+    for _ in range(3):
+        started_by_tasks = {child for process in started_by_tasks for child in _children(process, recursive=False)}
     everything = _survivors(roots | started_by_tasks, sessions)
     _signal(everything, signal.SIGTERM)
     psutil.wait_procs(started_by_tasks, timeout=TRAINING_GRACE_S)
@@ -90,28 +92,12 @@ def end(identities: Iterable[Identity]) -> None:
         everything |= survivors
 
 
-def _is_another(root: Identity) -> bool:
-    # A dead root is not another process, even as a zombie: the processes that it left are still in its session.
-    process = _of_that_number(root.pid)
-    return process is not None and not _is(process, root)
-
-
-def _at_depth(depth: int, processes: set[psutil.Process]) -> set[psutil.Process]:
-    # The chain is: scheduler, worker, task, process that the task started.
-    for _ in range(depth):
-        processes = {child for process in processes for child in _children(process)}
-    return processes
-
-
 def _survivors(known: Iterable[psutil.Process], sessions: set[int]) -> set[psutil.Process]:
     living = {process for process in known if alive(process)}
-    below = {process for parent in living for process in _descendants(parent)}
-    return {process for process in living | below | _members(sessions) if alive(process)}
-
-
-def _members(sessions: set[int]) -> set[psutil.Process]:
+    below = {child for process in living for child in _children(process)}
     # A worker whose scheduler was killed is no descendant any more, but is still in its session.
-    return {process for process in psutil.process_iter() if _session(process.pid) in sessions}
+    members = {process for process in psutil.process_iter() if _session(process.pid) in sessions}
+    return {process for process in living | below | members if alive(process)}
 
 
 def _session(pid: int) -> int:
@@ -123,26 +109,18 @@ def _session(pid: int) -> int:
 
 def cpu_seconds_of(identities: Iterable[Identity]) -> float:
     """Return the CPU seconds of processes and of their children that still live or were waited for."""
-    roots = [process for root in identities if (process := find(root))]
-    return sum(_cpu_s(process) for root in roots for process in (root, *_descendants(root)))
+    seconds = 0.0
+    for root in filter(None, map(find, identities)):
+        for process in (root, *_children(root)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def _children(process: psutil.Process, recursive: bool = True) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
-        times = process.cpu_times()
-        return float(times.user + times.system + times.children_user + times.children_system)
-    return 0.0
-
-
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.children()
-    return []
-
-
-def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.children(recursive=True)
+        return process.children(recursive)
     return []
 
 

@@ -4,13 +4,13 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TextIO
-
-from scripts.airflow.times import time_of
+from datetime import datetime
+from typing import Any, NamedTuple, TextIO
 
 DONE = ("success", "skipped")
 FAILED = ("failed", "upstream_failed")
+NOT_BEGUN = (None, "scheduled", "queued", "upstream_failed", "removed", "skipped")
+"""States of a task before it begins. A skipped one does not begin, because the dataset was complete already."""
 WORDS = {
     "running": "running",
     "up_for_retry": "failed, Airflow will retry it",
@@ -20,19 +20,11 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One task of the DAG with all it was mapped to."""
+class Stage(NamedTuple):
+    """One task of the DAG with all it was mapped to, or one date of a backfill."""
 
     name: str
     text: str
-
-
-class Display(Protocol):
-    """Shows the progress of a run, with each call of `show`."""
-
-    def show(self, stages: list[Stage], elapsed_s: float) -> None:
-        """Show the stages that have begun."""
 
 
 class Lines:
@@ -70,6 +62,9 @@ class Region:
         self._height = len(lines)
 
 
+Display = Lines | Region
+
+
 def display_for(stream: TextIO) -> Display:
     """Return a live region in a terminal, plain lines elsewhere."""
     return Region(stream) if stream.isatty() else Lines(stream)
@@ -94,28 +89,26 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def time_of(text: str | None) -> datetime | None:
+    """Return the time in a text of Airflow's REST API; None if there is none yet."""
+    return datetime.fromisoformat(text) if text else None
+
+
 def stages_of(instances: Iterable[Mapping[str, Any]], notes: Mapping[str, str]) -> list[Stage]:
     """Return the stages that have begun, in the order in which they did; `notes` says more of some that run."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for instance in sorted(instances, key=_begin):
-        groups.setdefault(instance["task_id"], []).append(instance)
-    started = {name: group for name, group in groups.items() if any(_has_started(instance) for instance in group)}
-    return [Stage(name, _text(group, notes.get(name, ""))) for name, group in started.items()]
-
-
-def _begin(instance: Mapping[str, Any]) -> str:
     # Times of the API have one form and zone, so they sort as text. An instance without a time comes last.
-    return instance["start_date"] or "9999"
-
-
-def _has_started(instance: Mapping[str, Any]) -> bool:
-    # A skipped stage did not begin, because the dataset was complete already.
-    return instance["state"] not in (None, "scheduled", "queued", "upstream_failed", "removed", "skipped")
+    for instance in sorted(instances, key=lambda each: each["start_date"] or "9999"):
+        groups.setdefault(instance["task_id"], []).append(instance)
+    begun = {name: group for name, group in groups.items() if any(each["state"] not in NOT_BEGUN for each in group)}
+    return [Stage(name, _text(group, notes.get(name, ""))) for name, group in begun.items()]
 
 
 def _text(group: list[Mapping[str, Any]], note: str) -> str:
     states = [instance["state"] for instance in group]
-    parts = [_state(states), _count(group), note if "running" in states else "", _duration(group, states)]
+    done = sum(state in DONE for state in states)
+    count = f"{done} of {len(group)} tasks done" if len(group) > 1 else ""
+    parts = [_state(states), count, note if "running" in states else "", _duration(group, states)]
     return ", ".join(filter(None, parts))
 
 
@@ -127,16 +120,8 @@ def _state(states: list[str]) -> str:
     return next((word for state, word in WORDS.items() if state in states), "waiting")
 
 
-def _count(group: list[Mapping[str, Any]]) -> str:
-    if len(group) == 1:
-        return ""
-    done = sum(instance["state"] in DONE for instance in group)
-    return f"{done} of {len(group)} tasks done"
-
-
 def _duration(group: list[Mapping[str, Any]], states: list[str]) -> str:
-    begins = [begin for instance in group if (begin := time_of(instance["start_date"]))]
-    ends = [end for instance in group if (end := time_of(instance["end_date"]))]
+    begins, ends = ([time for each in group if (time := time_of(each[name]))] for name in ("start_date", "end_date"))
     if not begins or not ends or not all(state in DONE + FAILED for state in states):
         return ""
     return f"{(max(ends) - min(begins)).total_seconds():.0f} s"

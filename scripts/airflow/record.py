@@ -50,8 +50,7 @@ def forget_record(home: Path) -> None:
 def exclusive_home(home: Path) -> Iterator[None]:
     """Lock this home for the block. The kernel releases the lock if this process dies, so it is never left behind.
 
-    Raises:
-        Refused: If another command holds the lock.
+    Raises Refused if another command holds the lock.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Not mode w, which would empty the file: it names the process that holds the lock.

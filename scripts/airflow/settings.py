@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from scripts.airflow.errors import Refused
 from scripts.airflow.keys import USER, Keys
@@ -40,11 +41,6 @@ class Layout:
         return self.home / "airflow.db"
 
     @property
-    def migrated(self) -> Path:
-        """The note of the last migration of the database."""
-        return self.home / "migrated.json"
-
-    @property
     def samples(self) -> Path:
         """Where the sample images lie."""
         return self.workspace / "samples"
@@ -60,24 +56,17 @@ def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
 
     Raises Refused if TENFOLD_GPUS is not a number of GPUs, or TENFOLD_PORT is not a port.
     """
-    return Layout(
-        home=Path(environ.get("TENFOLD_HOME") or ROOT / ".airflow").absolute(),
-        workspace=Path(environ.get("TENFOLD_WORKSPACE") or ROOT / "workspace").absolute(),
-        dags=Path(dags or ROOT / "dags").absolute(),
-        gpus=_gpus(environ.get("TENFOLD_GPUS") or "1"),
-        port=_port(environ.get("TENFOLD_PORT", "")),
-    )
-
-
-def _gpus(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise Refused(f"TENFOLD_GPUS must be the number of trainings that can run at once, at least 1, got {text!r}")
-    return int(text)
-
-
-def _port(text: str) -> int:
+    gpus, port = environ.get("TENFOLD_GPUS") or "1", environ.get("TENFOLD_PORT")
+    if not gpus.isdecimal() or int(gpus) < 1:
+        raise Refused(f"TENFOLD_GPUS must be the number of trainings that can run at once, at least 1, got {gpus!r}")
     try:
-        return port_of(text) if text else 0
+        return Layout(
+            home=Path(environ.get("TENFOLD_HOME") or ROOT / ".airflow").absolute(),
+            workspace=Path(environ.get("TENFOLD_WORKSPACE") or ROOT / "workspace").absolute(),
+            dags=Path(dags or ROOT / "dags").absolute(),
+            gpus=int(gpus),
+            port=port_of(port) if port else 0,
+        )
     except ValueError as error:
         raise Refused(str(error)) from error
 
@@ -87,29 +76,34 @@ def url_of(port: int) -> str:
     return f"http://{HOST}:{port}"
 
 
-def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of Airflow's processes and of the tasks."""
-    return {
+def environment(
+    layout: Layout,
+    keys: Keys,
+    port: int,
+    inherited: Mapping[str, str],
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Return the environment of Airflow's processes and of the tasks. `others` replace settings."""
+    hosts = {
+        # Tasks call the API server on this machine. A proxy of the network would take these calls, and fail.
+        name: ",".join(filter(None, [HOST, "localhost", inherited.get(name, "")]))
+        for name in ("NO_PROXY", "no_proxy")
+    }
+    environ = {
         # The settings of another Airflow on this machine would point ours at its database.
         **{name: value for name, value in inherited.items() if not name.startswith(("AIRFLOW__", "AIRFLOW_HOME"))},
-        **_airflow(layout, port),
-        **_secrets(layout, keys),
+        **_airflow(layout, keys, port),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])),
         "TENFOLD_WORKSPACE": str(layout.workspace),
         "TENFOLD_SAMPLES": str(layout.samples),
         "TENFOLD_GPUS": str(layout.gpus),
         "TF_CPP_MIN_LOG_LEVEL": "2",
-        # Tasks call the API server on this machine. A proxy of the network would take these calls, and fail.
-        "NO_PROXY": ",".join(filter(None, [HOST, "localhost", inherited.get("NO_PROXY", "")])),
-        "no_proxy": ",".join(filter(None, [HOST, "localhost", inherited.get("no_proxy", "")])),
+        **hosts,
+        **others,
     }
-
-
-def for_database(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with the way to connect to its database if that is SQLite."""
-    is_sqlite = environ[DATABASE].startswith("sqlite")
-    arguments = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "scripts.airflow.sqlite.CONNECT_ARGS"}
-    return {**environ, **(arguments if is_sqlite else {})}
+    if environ[DATABASE].startswith("sqlite"):
+        environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = "scripts.airflow.database.CONNECT_ARGS"
+    return environ
 
 
 def folders(layout: Layout) -> dict[str, str]:
@@ -117,7 +111,7 @@ def folders(layout: Layout) -> dict[str, str]:
     return {HOME: str(layout.home), DAGS: str(layout.dags), PLUGINS: str(ROOT / "plugins")}
 
 
-def _airflow(layout: Layout, port: int) -> dict[str, str]:
+def _airflow(layout: Layout, keys: Keys, port: int) -> dict[str, str]:
     return {
         **folders(layout),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -139,11 +133,6 @@ def _airflow(layout: Layout, port: int) -> dict[str, str]:
         # A supervisor notices the end of its task at its next heartbeat. With the default, each task holds its slot for
         # up to 5 s longer, and the message of a failure comes that late.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
-    }
-
-
-def _secrets(layout: Layout, keys: Keys) -> dict[str, str]:
-    return {
         "AIRFLOW__CORE__FERNET_KEY": keys.fernet,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(layout.passwords),

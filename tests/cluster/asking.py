@@ -17,9 +17,9 @@ def comes(condition: Callable[[], object], seconds: float = 480, pause: float = 
 
 def wait_for_success(client: Client, run_id: str) -> None:
     """Wait for the end of a run that must succeed."""
-    comes(lambda: client.state(run_id) in FINISHED)
+    comes(lambda: client.run(run_id)["state"] in FINISHED)
     states = {(each["task_id"], each["map_index"]): each["state"] for each in client.task_instances(run_id)}
-    assert client.state(run_id) == "success", states
+    assert client.run(run_id)["state"] == "success", states
 
 
 def tasks(client: Client, run_id: str, task_id: str) -> list[Json]:

@@ -10,8 +10,8 @@ import psutil
 
 from scripts.airflow.client import Client, Login
 from scripts.airflow.embedded import Embedded, prepare
-from scripts.airflow.follow import wait_until_ready
 from scripts.airflow.processes import find
+from scripts.airflow.ready import wait_until_ready
 from scripts.airflow.settings import DATABASE, Layout
 from scripts.airflow.signals import Signals
 from tests.cluster.servers import REDIS
@@ -87,14 +87,14 @@ class Cluster:
     @contextmanager
     def client(self, dag_id: str) -> Iterator[Client]:
         """Yield a client of a DAG that is parsed and not paused."""
-        with closing(Client(self._airflow.url, self._airflow.keys.password, dag_id)) as client:
+        with closing(Client(self._airflow.url, self._airflow.password, dag_id)) as client:
             wait_until_ready(self._airflow, client, self._since, Signals())
             yield client
 
     @contextmanager
     def http(self) -> Iterator[httpx.Client]:
         """Yield an HTTP client of the API server with a login."""
-        login = Login(self._airflow.url, self._airflow.keys.password)
+        login = Login(self._airflow.url, self._airflow.password)
         with httpx.Client(base_url=self._airflow.url, auth=login, timeout=60, trust_env=False) as http:
             yield http
 

@@ -11,7 +11,7 @@ import pytest
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.storage import Place
-from scripts.airflow.client import Client
+from scripts.airflow.client import ACTIVE, Client
 from tests.cluster.asking import comes
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import SETTINGS
@@ -77,11 +77,11 @@ def backfill(image_dataset: Client, retrain: Client, source: Path, dates: Sequen
             "max_active_runs": RUNS_AT_ONCE,
         }
     )
-    comes(lambda: not image_dataset.active_runs(), LIMIT_S, LOOK_EVERY_S)
+    comes(lambda: not image_dataset.runs({"state": ACTIVE}), LIMIT_S, LOOK_EVERY_S)
     published = time.monotonic()
     image_dataset.close_backfill(started["id"])
     # In this order, because an asset event becomes a run. Otherwise, it could be missed between the two checks.
-    comes(lambda: not retrain.has_events() and not retrain.active_runs(), LIMIT_S, LOOK_EVERY_S)
+    comes(lambda: not retrain.has_events() and not retrain.runs({"state": ACTIVE}), LIMIT_S, LOOK_EVERY_S)
     runs = image_dataset.runs({"logical_date_gte": f"{DATES[0]}T00:00:00Z"})
     assert [run["state"] for run in runs] == ["success"] * len(DATES)
     print(f"{len(dates)} dates in {published - begin:.0f} s, then {time.monotonic() - published:.0f} s for retrain")

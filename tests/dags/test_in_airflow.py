@@ -13,9 +13,9 @@ import pytest
 from pipeline.dataset.manifest import COMMIT
 from scripts.airflow.client import FINISHED, Client, Json, Login
 from scripts.airflow.embedded import Embedded, prepare
-from scripts.airflow.failure import error_text
-from scripts.airflow.follow import wait_until_ready
 from scripts.airflow.patience import PATIENT
+from scripts.airflow.ready import wait_until_ready
+from scripts.airflow.results import error_text
 from scripts.airflow.settings import ROOT, Layout
 from scripts.airflow.signals import Signals
 from tests.airflow_database import copy_database
@@ -71,11 +71,11 @@ def leaking(make_images: MakeImages, tmp_path: Path) -> Json:
 
 
 def _client(embedded: Embedded) -> Client:
-    return Client(embedded.url, embedded.keys.password, "image_dataset")
+    return Client(embedded.url, embedded.password, "image_dataset")
 
 
 def _http(airflow: Embedded) -> httpx.Client:
-    login = Login(airflow.url, airflow.keys.password)
+    login = Login(airflow.url, airflow.password)
     # Longer than a writer waits for SQLite, so that a failure shows the error of the server.
     return httpx.Client(base_url=airflow.url, auth=login, timeout=180, trust_env=False)
 
@@ -136,7 +136,7 @@ def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
 
 
 def _ended(client: Client, run_id: str) -> str:
-    return _wait(lambda: client.state(run_id), is_expected=FINISHED.__contains__)
+    return _wait(lambda: client.run(run_id)["state"], is_expected=FINISHED.__contains__)
 
 
 def _wait(look: Callable[[], T], is_expected: Callable[[T], object] = bool) -> T:

@@ -13,8 +13,8 @@ import httpx
 from dags.xcom_keys import DATASET_PLACE, TRAINING_PLACE
 from scripts.airflow.client import Client
 from scripts.airflow.embedded import Embedded, prepare
-from scripts.airflow.follow import wait_until_ready
 from scripts.airflow.patience import PATIENT
+from scripts.airflow.ready import wait_until_ready
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from tests.airflow_database import copy_database

@@ -139,7 +139,7 @@ def trained(ui: Ui, triggered: str) -> str:
     """The id of the triggered run, after it has ended."""
     for epoch in HELD:
         release(ui, epoch)
-    state = until(lambda: ui.client.state(triggered), 900, 0.5, is_expected=FINISHED.__contains__)
+    state = until(lambda: ui.client.run(triggered)["state"], 900, 0.5, is_expected=FINISHED.__contains__)
     assert state == "success"
     return triggered
 
@@ -167,7 +167,7 @@ def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
 def refused(ui: Ui) -> str:
     """The id of the newest run, whose first task refused its source."""
     run_id = ui.client.trigger({"source_uri": "/nowhere"})
-    until(lambda: ui.client.state(run_id) == "failed", 900, 0.5)
+    until(lambda: ui.client.run(run_id)["state"] == "failed", 900, 0.5)
     return run_id
 
 
@@ -505,7 +505,7 @@ def test_a_run_that_failed_before_its_training_links_to_the_log(ui: Ui, logged_i
 def test_a_failed_training_shows_its_error_and_links_to_the_log(ui: Ui, logged_in: LoggedIn) -> None:
     fields = {"source_uri": str(ui.layout.samples), "dataset_name": "shapes", "batch_size": 8, "epochs": 2}
     run_id = ui.client.trigger({**fields, "model": "tests.plugins.broken_model:model"})
-    assert until(lambda: ui.client.state(run_id), 900, 0.5, is_expected=FINISHED.__contains__) == "failed"
+    assert until(lambda: ui.client.run(run_id)["state"], 900, 0.5, is_expected=FINISHED.__contains__) == "failed"
     with logged_in("reader") as context:
         tab = Tab(context, run_id)
         assert tab.state == "failed"

@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 from scripts.airflow.client import Client
-from scripts.airflow.follow import task_result
 from scripts.airflow.keys import load_keys
 from scripts.airflow.record import read_record
+from scripts.airflow.results import task_result
 from scripts.airflow.settings import url_of
 from tests.conftest import jpeg
 from tests.scripts.commands import Commands

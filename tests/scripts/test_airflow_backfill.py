@@ -14,22 +14,24 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from scripts.airflow import backfill as backfilling
 from scripts.airflow import client as asking
-from scripts.airflow import watch as watching
-from scripts.airflow.backfill import Outcome, run_backfill
+from scripts.airflow import follow as following
+from scripts.airflow.backfill import BackfillRuns, Outcome, aligned, row_of, summary
 from scripts.airflow.client import Client
-from scripts.airflow.dates import read_backfill
 from scripts.airflow.errors import Failed, Interrupted, Refused
-from scripts.airflow.follow import end_forgotten_runs
+from scripts.airflow.follow import follow, naming
 from scripts.airflow.patience import Patience
 from scripts.airflow.progress import Lines
-from scripts.airflow.remote import Remote
+from scripts.airflow.ready import end_forgotten_runs
+from scripts.airflow.remote import Airflow
+from scripts.airflow.request import read_backfill
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from tests.scripts.answering import Alive, Answering, PausedTime
 
-WANTED = read_backfill("2026-01-01", "2026-01-02", "", {"seed": 1}, date(2026, 1, 9))
+WANTED = read_backfill(
+    "dag", "2026-01-01", "2026-01-02", "", {"source_uri": "/data/{date}", "seed": 1}, date(2026, 1, 9)
+)
 
 
 def now() -> str:
@@ -70,6 +72,7 @@ class Server(ThreadingHTTPServer):
                 "queued_at": now(),
                 "start_date": now(),
                 "end_date": None,
+                "duration": None,
                 "state": "queued",
             }
 
@@ -88,7 +91,7 @@ class Server(ThreadingHTTPServer):
     def move(self, before: str, after: str) -> None:
         for run in self.runs.values():
             if run["state"] == before:
-                run |= {"state": after, "end_date": now()}
+                run |= {"state": after, "end_date": now(), "duration": 1.0}
 
 
 class Handler(Answering):
@@ -126,8 +129,7 @@ class Handler(Answering):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    for module in (watching, backfilling):
-        monkeypatch.setattr(module, "POLL_S", 0.01)
+    monkeypatch.setattr(following, "POLL_S", 0.01)
     server = Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -155,7 +157,14 @@ def client_of(server: Server, dag_id: str = "dag") -> Client:
 
 def backfill(server: Server, signals: Signals) -> Outcome:
     with closing(client_of(server)) as client:
-        return run_backfill(Alive(), client, WANTED, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
+        return outcome_of(client, signals)
+
+
+def outcome_of(client: Client, signals: Signals) -> Outcome:
+    dates = BackfillRuns(client, WANTED)
+    follow(Alive(), dates, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
+    dates.close()
+    return dates.outcome()
 
 
 def test_a_locked_database_is_retried_and_reported_once(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,14 +184,14 @@ def test_a_backfill_created_despite_a_failed_answer_is_not_created_twice(server:
 
 def test_a_backfill_without_runs_is_closed_and_created_again(server: Server) -> None:
     server.days = []
-    server.make(WANTED.body("dag"))
+    server.make(WANTED.body())
     server.days = [1, 2]
     assert [run["state"] for run in backfill(server, Signals()).runs] == ["success", "success"]
     assert [made["completed_at"] is not None for made in server.backfills] == [True, True]
 
 
 def test_the_same_backfill_is_followed_if_it_is_running(server: Server) -> None:
-    server.make(WANTED.body("dag"))
+    server.make(WANTED.body())
     outcome = backfill(server, Signals())
     assert [run["dag_run_id"] for run in outcome.runs] == ["run1", "run2"]
     assert len(server.backfills) == 1
@@ -196,7 +205,7 @@ def test_a_finished_backfill_is_closed(server: Server) -> None:
 def test_an_ended_backfill_that_is_not_closed_yet_delays_the_next_one(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.make({**WANTED.body("dag"), "dag_run_conf": {"seed": 2}})
+    server.make({**WANTED.body(), "dag_run_conf": {}})
     server.move("queued", "success")
     server.creations = [409, 409]
     backfill(server, Signals())
@@ -210,7 +219,7 @@ def test_runs_are_read_from_several_pages(server: Server, monkeypatch: pytest.Mo
 
 
 def test_another_running_backfill_is_not_changed(server: Server) -> None:
-    server.make({**WANTED.body("dag"), "dag_run_conf": {"seed": 2}})
+    server.make({**WANTED.body(), "dag_run_conf": {}})
     with pytest.raises(Refused, match=r"another backfill of dag is running, from 2026-01-01.* wait until it ends"):
         backfill(server, Signals())
     assert server.backfills[0]["completed_at"] is None
@@ -218,7 +227,7 @@ def test_another_running_backfill_is_not_changed(server: Server) -> None:
 
 def test_the_error_for_a_refusal_contains_the_message_of_airflow(server: Server) -> None:
     server.creations = [422]
-    with pytest.raises(Failed, match=r"refused to start the backfill of dag: .*Database is locked"):
+    with pytest.raises(Failed, match=r"refused to start the backfill of dag from 2026-01-01.*: .*Database is locked"):
         backfill(server, Signals())
 
 
@@ -238,7 +247,7 @@ def test_an_interruption_ends_runs_that_start_during_the_cancellation(server: Se
 
 
 def test_a_backfill_of_a_killed_command_is_ended_by_the_next_command_of_any_dag(server: Server) -> None:
-    server.make(WANTED.body("dag"))
+    server.make(WANTED.body())
     with closing(client_of(server, "another")) as client:
         end_forgotten_runs(client)
     assert server.backfills[0]["completed_at"]
@@ -247,7 +256,7 @@ def test_a_backfill_of_a_killed_command_is_ended_by_the_next_command_of_any_dag(
 
 def test_skipped_runs_and_days_without_a_run_are_distinguished(server: Server) -> None:
     server.days = [1]
-    server.make(WANTED.body("dag"))
+    server.make(WANTED.body())
     server.move("queued", "success")
     server.backfills, server.days = [], []
     outcome = backfill(server, Signals())
@@ -270,17 +279,72 @@ def test_a_creation_whose_answer_is_late_is_not_repeated(server: Server) -> None
     client = client_of(server)
     client.creation_s = 1.0
     with closing(client):
-        outcome = run_backfill(Alive(), client, WANTED, Lines(io.StringIO()), Signals())  # type: ignore[arg-type]
+        outcome = outcome_of(client, Signals())
     assert [run["state"] for run in outcome.runs] == ["success", "success"]
     assert len(server.backfills) == 1
 
 
 def test_a_backfill_that_continues_is_named_when_the_patience_ends(server: Server) -> None:
     server.creations = [503] * 10**4
-    airflow = Remote(Layout(Path(), Path(), Path()), "http://api", "p", pages="http://ui")
+    airflow = Airflow(Layout(Path(), Path(), Path()), "http://api", "p", pages="http://ui")
     client = client_of(server)
     message = (
         "the backfill of dag from 2026-01-01 to 2026-01-02 continues without this command.*http://ui/dags/dag/backfills"
     )
-    with closing(client), pytest.raises(Failed, match=message):
-        run_backfill(airflow, client, WANTED, Lines(io.StringIO()), Signals())
+    dates = BackfillRuns(client, WANTED)
+    with closing(client), pytest.raises(Failed, match=message), naming(airflow, dates):
+        follow(airflow, dates, Lines(io.StringIO()), Signals())
+
+
+SINCE = datetime.fromisoformat("2026-02-01T12:00:00Z")
+MADE = {"version": "abc", "examples": {"train": 20, "validation": 4}, "already_complete": False}
+
+
+def run(state: str, queued: str = "2026-02-01T12:00:01Z", ended: str | None = "2026-02-01T12:00:05Z") -> Any:
+    return {"logical_date": "2026-01-01T00:00:00Z", "state": state, "queued_at": queued, "end_date": ended}
+
+
+@pytest.mark.parametrize(
+    ("one", "made", "row"),
+    [
+        (run("success"), MADE, ("2026-01-01", "24", "abc", "new")),
+        (run("success"), {**MADE, "already_complete": True}, ("2026-01-01", "24", "abc", "already complete")),
+        (run("failed"), {}, ("2026-01-01", "", "", "failed")),
+        (run("success") | {"logical_date": "2026-01-01T07:00:00Z"}, {}, ("2026-01-01T07:00", "", "", "new")),
+    ],
+)
+def test_the_row_of_a_date_that_was_run(one: Any, made: dict[str, Any], row: tuple[str, ...]) -> None:
+    assert row_of(one, made, Outcome(SINCE, [one], [], [])) == row
+
+
+@pytest.mark.parametrize(
+    ("ended", "word"),
+    [
+        ("2026-01-31T00:00:00Z", "skipped: already made"),
+        ("2026-02-01T12:00:05Z", "skipped: already running"),
+        (None, "skipped: already running"),
+    ],
+)
+def test_the_row_of_a_date_that_was_skipped(ended: str | None, word: str) -> None:
+    one = run("success", "2026-01-30T00:00:00Z", ended)
+    assert row_of(one, MADE, Outcome(SINCE, [], [one], [])) == ("2026-01-01", "24", "abc", word)
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    rows = [("date", "examples", "version", "outcome"), ("2026-01-01", "5", "ab", "new")]
+    assert aligned(rows) == ["date        examples  version  outcome", "2026-01-01         5  ab       new"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (Outcome(SINCE, [run("success")], [], []), "1 of 1 dates run"),
+        (
+            Outcome(SINCE, [run("success"), run("failed")], [run("success")], [date(2026, 1, 9)]),
+            "2 of 4 dates run, 1 of them failed (run the same command to repeat the failed dates), 1 skipped (set "
+            "REPROCESS=all to run them again), 1 without a run, because the schedule of the DAG leaves them out",
+        ),
+    ],
+)
+def test_summary(outcome: Outcome, text: str) -> None:
+    assert summary(outcome) == text

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.airflow.client import Client, Login
 from scripts.airflow.errors import Failed
-from scripts.airflow.follow import require_pool, require_slots
+from scripts.airflow.ready import require_pool, require_slots
 
 
 class Server:

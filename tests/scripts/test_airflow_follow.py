@@ -4,14 +4,13 @@ import io
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
-from typing import Any
 
 import httpx
 import pytest
 
-from scripts.airflow import follow
-from scripts.airflow import watch as watching
+from scripts.airflow import follow as following
 from scripts.airflow.client import Client
+from scripts.airflow.follow import SingleRun, follow
 from scripts.airflow.progress import Lines
 from scripts.airflow.signals import Signals
 from tests.scripts.answering import Alive, Answering, PausedTime
@@ -49,11 +48,11 @@ def server() -> Iterator[Server]:
 
 
 def watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "POLL_S", 0.01)
+    monkeypatch.setattr(following, "POLL_S", 0.01)
     client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", PausedTime().patience())
     try:
         with Signals() as signals:
-            follow._watch(Alive(), client, "r", {"workspace": "/tmp"}, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
+            follow(Alive(), SingleRun(client, {}, "r", {"workspace": "/tmp"}), Lines(io.StringIO()), signals)  # type: ignore[arg-type]
     finally:
         client.close()
 
@@ -68,33 +67,3 @@ def test_a_server_that_keeps_failing_ends_the_watch(server: Server, monkeypatch:
     server.answers = [200, *[500] * 1000]
     with pytest.raises(httpx.HTTPStatusError):
         watch(server, monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "text"),
-    [
-        (
-            {"dataset": "/d", "rejected": 8, "examples": {"train": 100, "validation": 38}},
-            "8 of 146 examples, see /d/rejected.jsonl",
-        ),
-        ({"dataset": "/d", "rejected": 0, "examples": {"train": 100}}, ""),
-        ({}, ""),
-    ],
-)
-def test_rejected_examples_are_summarized(dataset: dict[str, Any], text: str) -> None:
-    assert follow._rejected(dataset) == text
-
-
-@pytest.mark.parametrize(
-    ("metrics", "text"),
-    [
-        ({"best_epoch": 8, "val_accuracy": 0.958}, "95.8% accuracy (the best epoch, 8 of 10)"),
-        ({"best_epoch": 2, "val_mae": 1234.567, "val_r2": 0.9}, "1,235 mean absolute error (the best epoch, 2 of 10)"),
-        ({"best_epoch": 2, "val_accuracy": 0.1, "val_mean_average_precision": 0.5}, "50.0% mean average precision"),
-        ({}, ""),
-    ],
-)
-def test_the_score_is_that_of_the_task(metrics: dict[str, Any], text: str) -> None:
-    score = follow._score({"metrics": metrics, "epochs": 10})
-    assert score.startswith(text)
-    assert bool(score) == bool(text)

@@ -13,12 +13,13 @@ from urllib.parse import quote
 
 import pytest
 
-from scripts.airflow import commands, follow
 from scripts.airflow.client import Client
+from scripts.airflow.commands import run_once
 from scripts.airflow.errors import Failed, Interrupted
+from scripts.airflow.follow import SingleRun, follow
 from scripts.airflow.patience import Patience
 from scripts.airflow.progress import Lines
-from scripts.airflow.remote import Remote
+from scripts.airflow.remote import Airflow
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from tests.ports import own_port
@@ -134,7 +135,7 @@ def client_of(server: Server, pause: Callable[[float], None] | None = None) -> C
 def test_a_read_is_repeated(server: Server, fault: str | int, capsys: pytest.CaptureFixture[str]):
     server.runs, server.faults = ["r"], [fault, fault]
     with closing(client_of(server)) as client:
-        assert client.state("r") in ("running", "success")
+        assert client.run("r")["state"] in ("running", "success")
     assert server.faults == []
     assert capsys.readouterr().out.count("trying again for up to 30 s") == 1
 
@@ -150,7 +151,7 @@ def test_a_single_slow_answer_is_accepted(server: Server):
 def test_a_refusal_is_not_repeated(server: Server, fault: int):
     server.runs, server.faults = ["r"], [fault, fault]
     with closing(client_of(server)) as client, pytest.raises(Exception, match=str(fault)):
-        client.state("r")
+        client.run("r")["state"]
     assert server.faults == [fault]
 
 
@@ -170,16 +171,16 @@ def test_an_idempotent_change_is_repeated(server: Server, change: str):
     assert server.faults == []
 
 
-def remote(server: Server, tmp_path: Path) -> Remote:
+def remote(server: Server, tmp_path: Path) -> Airflow:
     layout = Layout(tmp_path, tmp_path / "workspace", tmp_path)
-    return Remote(layout, f"http://127.0.0.1:{server.server_port}", "password", pages="http://ui")
+    return Airflow(layout, f"http://127.0.0.1:{server.server_port}", "password", pages="http://ui")
 
 
 def test_a_run_is_followed_through_a_restart_of_the_api_server(tmp_path: Path, monkeypatch: Any):
     """`make docker-check` while the API server restarts: its port refuses connections for a while."""
     server = Server(own_port())
     airflow, port = remote(server, tmp_path), server.server_port
-    followed = threading.Thread(target=lambda: lines.append(commands._run(airflow, client, {}, Signals())))
+    followed = threading.Thread(target=lambda: lines.append(run_once(airflow, client, {}, Signals())))
     lines: list[list[str]] = []
     pauses: list[Server | None] = []
 
@@ -187,7 +188,7 @@ def test_a_run_is_followed_through_a_restart_of_the_api_server(tmp_path: Path, m
         """Wait for the server, which is there again after the third refused call."""
         pauses.append(Server(port, runs=server.runs) if len(pauses) == 2 else None)
 
-    monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
+    monkeypatch.setattr("scripts.airflow.follow.POLL_S", 0.02)
     server.looks_to_the_end = 10**6
     with closing(client_of(server, pause)) as client:
         followed.start()
@@ -203,12 +204,12 @@ def test_a_run_is_followed_through_a_restart_of_the_api_server(tmp_path: Path, m
 @pytest.mark.parametrize("stays", [True, False])
 def test_the_run_is_named_when_the_patience_ends(server: Server, tmp_path: Path, monkeypatch: Any, stays: bool):
     """If the Airflow belongs to the command, it ends with the command, and so does the run."""
-    monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
+    monkeypatch.setattr("scripts.airflow.follow.POLL_S", 0.02)
     server.looks_to_the_end = 10**6
     airflow = replace(remote(server, tmp_path), stays=stays)
     server.later_faults = [503] * 10**5
     with closing(client_of(server)) as client, pytest.raises(Failed) as caught:
-        commands._run(airflow, client, {}, Signals())
+        run_once(airflow, client, {}, Signals())
     [run_id] = server.runs
     assert "Airflow at http://127.0.0.1" in str(caught.value)
     if stays:
@@ -220,21 +221,21 @@ def test_the_run_is_named_when_the_patience_ends(server: Server, tmp_path: Path,
 
 def test_a_transient_refusal_does_not_end_the_watch(server: Server, tmp_path: Path, monkeypatch: Any):
     """An ingress without its backend answers 404."""
-    monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
+    monkeypatch.setattr("scripts.airflow.follow.POLL_S", 0.02)
     server.looks_to_the_end = 20
     server.later_faults = [404, 403, 404]
     with closing(client_of(server)) as client:
-        assert commands._run(remote(server, tmp_path), client, {}, Signals()) == []
+        assert run_once(remote(server, tmp_path), client, {}, Signals()) == []
     assert server.faults == []
 
 
 def test_the_error_for_a_permanent_refusal_names_the_run(server: Server, tmp_path: Path, monkeypatch: Any):
-    monkeypatch.setattr("scripts.airflow.watch.POLL_S", 0.02)
-    monkeypatch.setattr("scripts.airflow.watch.TOLERANCE_S", 0.2)
+    monkeypatch.setattr("scripts.airflow.follow.POLL_S", 0.02)
+    monkeypatch.setattr("scripts.airflow.follow.TOLERANCE_S", 0.2)
     server.looks_to_the_end = 10**6
     server.later_faults = [404] * 10**5
     with closing(client_of(server)) as client, pytest.raises(Failed, match="404 Not Found") as caught:
-        commands._run(remote(server, tmp_path), client, {}, Signals())
+        run_once(remote(server, tmp_path), client, {}, Signals())
     assert f"the run {server.runs[0]} of dag continues without this command" in str(caught.value)
 
 
@@ -242,7 +243,7 @@ def test_a_refused_trigger_raises_an_error(server: Server, tmp_path: Path):
     with closing(client_of(server)) as client:
         server.faults = [422]
         with pytest.raises(Failed, match="Airflow refused to start the run manual__"):
-            follow.follow(remote(server, tmp_path), client, {}, "manual__r", Lines(io.StringIO()), Signals())
+            follow(remote(server, tmp_path), SingleRun(client, {}, "manual__r", {}), Lines(io.StringIO()), Signals())
 
 
 class Pressed(Signals):
@@ -260,7 +261,7 @@ def test_an_interruption_during_a_trigger_leaves_no_run(
     patience = Patience(pause=Pressed().pause)
     client = Client(f"http://127.0.0.1:{server.server_port}", "p", "dag", patience)
     with closing(client), pytest.raises(Interrupted):
-        follow.follow(remote(server, tmp_path), client, {}, "r", Lines(io.StringIO()), Signals())
+        follow(remote(server, tmp_path), SingleRun(client, {}, "r", {}), Lines(io.StringIO()), Signals())
     assert message in capsys.readouterr().out
 
 
@@ -269,4 +270,4 @@ def test_an_interruption_ends_the_wait_for_an_answer(server: Server):
     patience = Patience(pause=Pressed().pause)
     client = Client(f"http://127.0.0.1:{server.server_port}", "p", "dag", patience)
     with closing(client), pytest.raises(Interrupted):
-        client.state("r")
+        client.run("r")["state"]

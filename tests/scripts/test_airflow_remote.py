@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scripts.airflow.errors import Refused
-from scripts.airflow.remote import Remote, remote_from
+from scripts.airflow.remote import Airflow, remote_from
 from scripts.airflow.settings import Layout
 
 LAYOUT = Layout(Path("/home"), Path("/workspace"), Path("/dags"))
@@ -18,7 +18,7 @@ def test_without_an_address_there_is_no_remote_airflow(environ: dict[str, str]):
 
 
 def test_the_trailing_slash_of_the_address_is_removed():
-    assert remote_from({URL: "http://a:1/", PASSWORD: "p"}, LAYOUT) == Remote(
+    assert remote_from({URL: "http://a:1/", PASSWORD: "p"}, LAYOUT) == Airflow(
         LAYOUT, "http://a:1", "p", pages="http://a:1"
     )
 

@@ -1,13 +1,20 @@
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipeline.config import settings_from
+from scripts.airflow.__main__ import backfill_of, command_parser
+from scripts.airflow.checks import check_schedule
 from scripts.airflow.errors import Refused
-from scripts.airflow.request import check_settings, or_sample_images, read_request
-from scripts.airflow.schedules import check_schedule
+from scripts.airflow.request import Backfill, check_settings, or_sample_images, read_backfill, read_request
+from scripts.airflow.settings import layout_from
 
 
 @pytest.mark.parametrize(
@@ -20,7 +27,7 @@ from scripts.airflow.schedules import check_schedule
     ],
 )
 def test_read_request(source: str, params: str, conf: dict[str, object]) -> None:
-    assert read_request(source, params) == conf
+    assert read_request(source, "", "", params, "") == conf
 
 
 @pytest.mark.parametrize(
@@ -29,7 +36,7 @@ def test_read_request(source: str, params: str, conf: dict[str, object]) -> None
 )
 def test_the_error_for_params_that_are_no_object_shows_the_params(params: str, what: str) -> None:
     with pytest.raises(Refused, match=what) as refusal:
-        read_request("", params)
+        read_request("", "", "", params, "")
     assert repr(params) in str(refusal.value)
 
 
@@ -116,7 +123,7 @@ def test_a_notifier_can_be_in_any_folder_that_airflow_imports_from(folder: str, 
 
 
 def test_a_notifier_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.airflow.notifiers.LIMIT_S", 1.0)
+    monkeypatch.setattr("scripts.airflow.checks.NOTIFIERS_LIMIT_S", 1.0)
     (tmp_path / "slow.py").write_text("import time\n\ndef notifier():\n    time.sleep(60)\n")
     with pytest.raises(Refused, match=r"TENFOLD_NOTIFIERS: slow.notifier took longer than 1 s to create"):
         check_schedule({"TENFOLD_NOTIFIERS": "slow.notifier", "PYTHONPATH": str(tmp_path)})
@@ -130,15 +137,24 @@ def test_compose_refuses_the_same_settings(environ: dict[str, str], code: int) -
     assert (done.returncode, "TENFOLD_CATCHUP must be true or false" in done.stderr) == (code, bool(code))
 
 
-def test_a_source_given_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="give only one of them"):
-        read_request(str(tmp_path), '{"source_uri": "/images"}')
+@pytest.mark.parametrize(
+    ("source", "table", "label", "params", "what"),
+    [
+        ("gs://b", "", "", '{"source_uri": "/images"}', "SOURCE='gs://b' and source_uri='/images' in PARAMS are both"),
+        ("", "gs://b", "", '{"source_uri": "/images"}', "TABLE='gs://b' and source_uri='/images' in PARAMS are both"),
+        ("gs://b", "gs://b", "", "", "SOURCE and TABLE are both given"),
+        ("", "gs://b", "y", '{"label_column": "z"}', "LABEL='y' and label_column='z' in PARAMS are both"),
+    ],
+)
+def test_a_value_given_twice_is_refused(source: str, table: str, label: str, params: str, what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        read_request(source, table, label, params, "table")
 
 
 def test_a_source_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").touch()
     with pytest.raises(Refused, match=r"a\.jpg is neither"):
-        read_request(str(tmp_path / "a.jpg"), "")
+        read_request(str(tmp_path / "a.jpg"), "", "", "", "")
 
 
 @pytest.mark.parametrize(
@@ -157,18 +173,18 @@ def test_settings_that_the_first_task_would_refuse_are_refused(conf: dict[str, o
 def test_source_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my images").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert read_request("my images", "") == {"source_uri": str(tmp_path / "my images")}
+    assert read_request("my images", "", "", "", "") == {"source_uri": str(tmp_path / "my images")}
 
 
 @pytest.mark.parametrize("missing", ["none", "none/{date}", "none/{date}/more"])
 def test_a_missing_source_is_refused(missing: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"SOURCE .*none.* does not exist"):
-        read_request(str(tmp_path / missing), "")
+        read_request(str(tmp_path / missing), "", "", "", "")
 
 
 @pytest.mark.parametrize("dated", ["{date}", "day-{date}/images"])
 def test_dated_source_needs_only_the_folder_above_the_date(dated: str, tmp_path: Path) -> None:
-    assert read_request(str(tmp_path / dated), "") == {"source_uri": str(tmp_path / dated)}
+    assert read_request(str(tmp_path / dated), "", "", "", "") == {"source_uri": str(tmp_path / dated)}
 
 
 def test_existing_samples_are_used_only_without_a_source(tmp_path: Path) -> None:
@@ -187,4 +203,123 @@ def test_existing_samples_are_used_only_without_a_source(tmp_path: Path) -> None
 
 def test_the_source_can_be_a_list(tmp_path: Path) -> None:
     (tmp_path / "images.csv").write_text("path,label\n")
-    assert read_request(str(tmp_path / "images.csv"), "") == {"source_uri": str(tmp_path / "images.csv")}
+    assert read_request(str(tmp_path / "images.csv"), "", "", "", "") == {"source_uri": str(tmp_path / "images.csv")}
+
+
+TODAY = date(2026, 1, 31)
+DATED = {"source_uri": "/data/{date}"}
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "reprocess", "what"),
+    [
+        ("2026-01-02", "2026-01-01", "", "FROM=2026-01-02 is after TO=2026-01-01"),
+        ("", "2026-01-01", "", "FROM must be a date such as 2026-01-31, got ''"),
+        ("2026-01-01", "2026-02-30", "", "TO must be a date such as 2026-01-31, got '2026-02-30'"),
+        ("2026-01-01", "2026-01-31", "", "TO must be before today .2026-01-31 in UTC.* got 2026-01-31"),
+        ("2023-01-01", "2026-01-01", "", "are 1097 dates: give at most 1000"),
+        ("2026-01-01", "2026-01-02", "some", "REPROCESS must be failed or all, got 'some'"),
+    ],
+)
+def test_dates_that_cannot_be_backfilled_are_refused(first: str, last: str, reprocess: str, what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        read_backfill("dag", first, last, reprocess, DATED, TODAY)
+
+
+@pytest.mark.parametrize(("reprocess", "behavior"), [("", "failed"), ("failed", "failed"), ("all", "completed")])
+def test_the_request_to_airflow_includes_the_whole_last_day(reprocess: str, behavior: str) -> None:
+    wanted = read_backfill("dag", "2026-01-29", "2026-01-30", reprocess, DATED, TODAY)
+    assert wanted.days == [date(2026, 1, 29), date(2026, 1, 30)]
+    assert wanted.body() == {
+        "dag_id": "dag",
+        "from_date": "2026-01-29T00:00:00+00:00",
+        "to_date": "2026-01-30T23:59:59.999999+00:00",
+        "dag_run_conf": DATED,
+        "reprocess_behavior": behavior,
+        "max_active_runs": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("conf", "what"),
+    [
+        ({"source_uri": "/data"}, "SOURCE=/data is the same for every date: .* such as SOURCE=/data/{date}"),
+        ({}, "SOURCE is missing"),
+        ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "PARAMS must not set data_date, got '2026-01-01'"),
+    ],
+)
+def test_a_source_with_the_same_images_for_all_dates_is_refused(
+    conf: dict[str, str], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TENFOLD_SETTINGS", raising=False)
+    with pytest.raises(Refused, match=what):
+        read_backfill("dag", "2026-01-29", "2026-01-30", "", conf, TODAY)
+
+
+def test_the_source_can_come_from_the_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s.toml").write_text('source_uri = "/data/{date}"')
+    monkeypatch.setenv("TENFOLD_SETTINGS", str(tmp_path / "s.toml"))
+    read_backfill("dag", "2026-01-29", "2026-01-30", "", {}, TODAY)
+
+
+@pytest.fixture
+def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Backfill]:
+    """A function that returns the backfill of some options of the command line."""
+    monkeypatch.delenv("TENFOLD_SETTINGS", raising=False)
+    monkeypatch.setenv("TENFOLD_HOME", str(tmp_path / "home"))
+
+    def read(*options: str) -> Backfill:
+        arguments = ["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *options]
+        args, layout = command_parser().parse_args(arguments), layout_from(os.environ)
+        return backfill_of(args, layout)
+
+    return read
+
+
+LABEL = json.dumps({"label_column": "churn"})
+
+
+@pytest.mark.parametrize(
+    ("options", "dag_id"),
+    [
+        (["--dag", "tabular_dataset", "--source", "{folder}/{{date}}.csv", "--params", LABEL], "tabular_dataset"),
+        (["--dag", "tabular_training", "--source", "{folder}/{{date}}.csv", "--label", "churn"], "tabular_training"),
+        (["--table", "{folder}/{{date}}.csv", "--label", "churn"], "tabular_dataset"),
+    ],
+)
+def test_a_backfill_of_tables_is_named_after_their_folder(
+    backfill: Callable[..., Backfill], tmp_path: Path, options: list[str], dag_id: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    filled = [word if word == LABEL else word.format(folder=tmp_path / "data") for word in options]
+    request = backfill(*filled)
+    source = f"{tmp_path}/data/{{date}}.csv"
+    assert (request.dag_id, request.conf) == (dag_id, {"source_uri": source, "label_column": "churn"})
+    assert settings_from({**request.conf, "example_kind": "table"}).dataset_name == "data"
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--dag", "tabular_dataset", "--source", "gs://b/{date}.csv"], "LABEL is missing"),
+        (
+            ["--dag", "image_dataset", "--table", "gs://b/{date}.csv"],
+            "is for images, .* DAG=tabular_dataset",
+        ),
+        (["--dag", "retrain"], "DAG must be .*image_dataset.*tabular_dataset, got 'retrain'"),
+    ],
+)
+def test_a_backfill_of_tables_that_cannot_run_is_refused(
+    backfill: Callable[..., Any], options: list[str], what: str
+) -> None:
+    with pytest.raises(Refused, match=what):
+        backfill(*options)
+
+
+def test_the_label_can_come_from_the_settings_file(
+    backfill: Callable[..., Backfill], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s.toml").write_text('label_column = "y"')
+    monkeypatch.setenv("TENFOLD_SETTINGS", str(tmp_path / "s.toml"))
+    assert "label_column" not in backfill("--dag", "tabular_dataset", "--source", "gs://bucket/{date}.csv").conf
+    assert "label_column" not in backfill("--table", "gs://bucket/{date}.csv").conf

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from scripts.airflow.failure import error_text, log_path, skip_reason
+from scripts.airflow.results import error_text, log_path, rejected, score, skip_reason
 
 
 def stack(kind: str, value: str, is_cause: bool = False) -> dict[str, Any]:
@@ -47,3 +47,33 @@ def test_skip_reason() -> None:
     skips = [line("Skipping task.", reason="trained before"), line("Skipping task.", reason="left to the next")]
     assert skip_reason([*HEAD, *skips, line("bye", reason="none")]) == "left to the next"
     assert skip_reason(HEAD) == ""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "text"),
+    [
+        (
+            {"dataset": "/d", "rejected": 8, "examples": {"train": 100, "validation": 38}},
+            "8 of 146 examples, see /d/rejected.jsonl",
+        ),
+        ({"dataset": "/d", "rejected": 0, "examples": {"train": 100}}, ""),
+        ({}, ""),
+    ],
+)
+def test_rejected_examples_are_summarized(dataset: dict[str, Any], text: str) -> None:
+    assert rejected(dataset) == text
+
+
+@pytest.mark.parametrize(
+    ("metrics", "text"),
+    [
+        ({"best_epoch": 8, "val_accuracy": 0.958}, "95.8% accuracy (the best epoch, 8 of 10)"),
+        ({"best_epoch": 2, "val_mae": 1234.567, "val_r2": 0.9}, "1,235 mean absolute error (the best epoch, 2 of 10)"),
+        ({"best_epoch": 2, "val_accuracy": 0.1, "val_mean_average_precision": 0.5}, "50.0% mean average precision"),
+        ({}, ""),
+    ],
+)
+def test_the_score_is_that_of_the_task(metrics: dict[str, Any], text: str) -> None:
+    shown = score({"metrics": metrics, "epochs": 10})
+    assert shown.startswith(text)
+    assert bool(shown) == bool(text)

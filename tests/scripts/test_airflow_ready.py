@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from scripts.airflow import stalls
+from scripts.airflow import ready
 from scripts.airflow.embedded import Embedded
 from scripts.airflow.errors import Failed
-from scripts.airflow.follow import ANY_TIME, wait_until_ready
 from scripts.airflow.processes import identify
+from scripts.airflow.ready import ANY_TIME, wait_until_ready
 from scripts.airflow.record import Record
-from scripts.airflow.remote import Remote, Running
+from scripts.airflow.remote import Airflow
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from tests.waiting import until
@@ -43,22 +43,22 @@ def start(tmp_path: Path) -> Iterator[Start]:
         embedded.stop()
 
 
-def wait(airflow: Running) -> None:
+def wait(airflow: Airflow) -> None:
     """Wait for an Airflow that is never ready, until it is given up."""
     never = SimpleNamespace(ready=lambda: False, dag_id="image_training")
     wait_until_ready(airflow, never, ANY_TIME, Signals())  # type: ignore[arg-type]
 
 
 def test_idle_processes_end_the_wait(start: Start, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stalls, "STALL_S", 1.0)
+    monkeypatch.setattr(ready, "STALL_S", 1.0)
     with pytest.raises(Failed, match=r"almost nothing for 1 s.*image_training.*see the logs in"):
         wait(start(IDLE))
 
 
 def test_the_error_for_a_remote_airflow_does_not_mention_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stalls, "STALL_S", 1.0)
+    monkeypatch.setattr(ready, "STALL_S", 1.0)
     layout = Layout(tmp_path, tmp_path / "workspace", tmp_path / "dags")
-    elsewhere = Remote(layout, "http://airflow", "password", pages="http://airflow")
+    elsewhere = Airflow(layout, "http://airflow", "password", pages="http://airflow")
     with pytest.raises(Failed, match=r"not ready for 1 s.*http://airflow .*image_training") as caught:
         wait(elsewhere)
     assert "did almost nothing" not in str(caught.value)
@@ -74,7 +74,7 @@ def test_busy_processes_are_awaited_up_to_a_limit(start: Start, monkeypatch: pyt
 
     def monotonic() -> float:
         before = airflow.work_s()
-        until(lambda: airflow.work_s() - before >= stalls.WORK_S)
+        until(lambda: airflow.work_s() - before >= ready.WORK_S)
         times.append(len(times))
         return times[-1]
 
@@ -84,7 +84,7 @@ def test_busy_processes_are_awaited_up_to_a_limit(start: Start, monkeypatch: pyt
         "LIMIT_S": 8.0,
         "time": SimpleNamespace(monotonic=monotonic),
     }.items():
-        monkeypatch.setattr(stalls, name, value)
+        monkeypatch.setattr(ready, name, value)
     with pytest.raises(Failed, match=r"gave up on Airflow after 8 s: .*image_training"):
         wait(airflow)
     assert times[-1] == 9  # the first second after the limit

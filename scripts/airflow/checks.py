@@ -1,0 +1,144 @@
+"""Checks the administrator's settings of DAGs. Airflow itself would only report a DAG that it cannot import.
+
+`python -m scripts.airflow.checks FOLDERS NAME...` creates notifiers. This takes a separate process, because a notifier
+imports Airflow, which then reads its home and settings.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+
+from croniter import CroniterError, croniter
+
+from pipeline.allowed import OF_PLACES, allowed_places
+from pipeline.config import Settings, settings_of_command_line
+from pipeline.data_date import utc_of
+from pipeline.errors import SettingsError
+from scripts.airflow.errors import Refused
+from scripts.airflow.progress import say
+from scripts.airflow.settings import DAGS, HOME, PLUGINS, ROOT
+
+SCHEDULES = (
+    "TENFOLD_DATASET_SCHEDULE",
+    "TENFOLD_TRAINING_SCHEDULE",
+    "TENFOLD_TABULAR_SCHEDULE",
+    "TENFOLD_TABULAR_DATASET_SCHEDULE",
+)
+PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
+MAX_HOURS = 87_600
+"""Ten years. Airflow adds this time to a date, and dates have a maximum."""
+MAX_SECONDS = 86_400
+"""One day."""
+NOTIFIERS_LIMIT_S = 60.0
+"""Time limit for creating the notifiers. One that connects to a silent server would wait forever."""
+
+
+def check_schedule(environ: Mapping[str, str]) -> None:
+    """Refuse settings that keep a DAG from being imported or make all runs fail. `up` and Compose call it first."""
+    file = environ.get("TENFOLD_SETTINGS", "")
+    settings = default_settings(file)
+    for variable, (check, wanted) in _checks().items():
+        if (text := environ.get(variable, "")) and not _is_right(check, text):
+            raise Refused(f"{variable} must be {wanted}, got {text!r}")
+    for variable in SCHEDULES:
+        if cron := environ.get(variable, ""):
+            if not settings.source_uri:
+                raise Refused(f"{variable} needs a settings file with a source_uri: set TENFOLD_SETTINGS to that file")
+            say(f"Schedule ({variable}): {cron}, with the settings of {file}. Its latest interval starts at once")
+    try:
+        for setting in OF_PLACES:
+            allowed_places(setting, environ)
+    except SettingsError as error:
+        raise Refused(str(error)) from error
+    names = [name.strip() for name in environ.get("TENFOLD_NOTIFIERS", "").split(",") if name.strip()]
+    if names and (problem := _problem_of_notifiers(environ, names)):
+        raise Refused(
+            f"TENFOLD_NOTIFIERS: {problem}. Give package.module.function names that Airflow's processes can import. "
+            "Each function takes no arguments and returns an Airflow notifier"
+        )
+
+
+def default_settings(file: str) -> Settings:
+    """Return the settings of a DAG before a form changes any: those of the file in TENFOLD_SETTINGS. Raises Refused."""
+    try:
+        return settings_of_command_line(Path(file) if file else None, [])
+    except SettingsError as error:
+        raise Refused(f"TENFOLD_SETTINGS={file}: {error}") from error
+
+
+def _checks() -> Mapping[str, tuple[Callable[[str], object], str]]:
+    """Return, for each setting, a check of its text, which returns or raises, and a description of valid values."""
+    # "0 0 31 2 *" is valid, but never occurs.
+    schedule = (
+        lambda text: text in PRESETS if text.startswith("@") else croniter(text).get_next(),
+        f"a cron expression with a next date, or one of {', '.join(PRESETS)}",
+    )
+    hours = (lambda text: 0 < float(text) <= MAX_HOURS, f"a number of hours, above 0 and at most {MAX_HOURS}")
+    return {
+        **dict.fromkeys(SCHEDULES, schedule),
+        "TENFOLD_START_DATE": (utc_of, "a date such as 2026-01-31, or a time such as 2026-01-31T00:00+02:00"),
+        "TENFOLD_CATCHUP": (lambda text: text.lower() in ("true", "false", "yes", "no", "1", "0"), "true or false"),
+        "TENFOLD_DEADLINE_HOURS": hours,
+        "TENFOLD_RETRAIN_WAIT_HOURS": hours,
+        "TENFOLD_RETRAIN_POLL_SECONDS": (
+            lambda text: 0 < float(text) <= MAX_SECONDS,
+            f"a number of seconds, above 0 and at most {MAX_SECONDS}",
+        ),
+        "TENFOLD_OWNER_LINK": (
+            lambda text: text.startswith(("https://", "http://", "mailto:")),
+            "an https: or mailto: link",
+        ),
+    }
+
+
+def _is_right(check: Callable[[str], object], text: str) -> bool:
+    try:
+        return bool(check(text))
+    except (ValueError, OverflowError, CroniterError):
+        return False
+
+
+def _problem_of_notifiers(environ: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return the first of these functions that cannot create a notifier, and why; empty if all can."""
+    airflow = Path(environ.get(HOME) or "~/airflow").expanduser()
+    # The folders that Airflow can import from, beside those of Python.
+    folders = (airflow / "config", environ.get(PLUGINS) or airflow / "plugins", environ.get(DAGS) or airflow / "dags")
+    path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH", "")]))
+    # A temporary home, so that the check neither reads nor changes that of the real Airflow.
+    with tempfile.TemporaryDirectory() as home:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "scripts.airflow.checks", os.pathsep.join(map(str, folders)), *names],
+                env={**os.environ, **environ, HOME: home, "PYTHONPATH": path},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=NOTIFIERS_LIMIT_S,
+            )
+        except subprocess.TimeoutExpired:
+            return (
+                f"{', '.join(names)} took longer than {NOTIFIERS_LIMIT_S:.0f} s to create: a notifier must connect "
+                "when it notifies, not when it is created"
+            )
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    return "" if done.returncode == 0 else lines[-1] if lines else f"the check ended with code {done.returncode}"
+
+
+def main(folders: str, *names: str) -> int:
+    """Create each notifier. Prints the first one that cannot be created, and returns 1."""
+    sys.path.extend(folders.split(os.pathsep))  # At the end, as Airflow does it.
+    for name in names:
+        try:
+            resolve_name(name)()
+        except Exception as error:  # noqa: BLE001 - the administrator's own code may raise anything
+            sys.stdout.write(f"{name} cannot be used: {type(error).__name__}: {' '.join(str(error).split())}\n")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
