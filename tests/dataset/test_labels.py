@@ -26,8 +26,8 @@ from pipeline.sharding import publish as upload
 from pipeline.sharding.plan_files import load_plan, make_plan
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.workspace import name_folder, work_folder
+from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages
-from tests.fake_gcs import FakeGcs
 
 BUILD = "work/images/v-1"
 

@@ -16,7 +16,7 @@ from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.report import compare, compare_runs, evaluation_section
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.storage import place_of
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.report.evaluated import ROWS, evaluated, predictions
 from tests.report.rich import rich_run
 from tests.report.test_report import EVIL, Page

@@ -25,7 +25,7 @@ from pipeline.training.export import export
 from pipeline.training.job import run_job
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.predict import format_predictions, predict
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 pytestmark = pytest.mark.long
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8, "epochs": 1})

@@ -23,7 +23,7 @@ from pipeline.storage import place_of
 from pipeline.training.export import export
 from pipeline.training.exported import evaluate_exported, with_all_classes
 from pipeline.training.models import build_model, with_probabilities
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8})
 SEED = 1
