@@ -39,7 +39,7 @@ from scripts.airflow.embedded import Embedded
 from scripts.airflow.record import exclusive_home
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
-from tests.browser import CHROMIUM
+from scripts.chromium import CHROMIUM
 
 DAG = "image_training"
 MINUTES, OPEN, EVERY_S = 10, 5, 5.0

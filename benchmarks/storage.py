@@ -84,7 +84,7 @@ Measured = dict[tuple[str, str], list[Contender]]
 
 
 class Server:
-    """`python -m tests.fake_gcs`: its files are served from a folder, or it begins empty."""
+    """`python -m standins.fake_gcs`: its files are served from a folder, or it begins empty."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._options = ["--folder", str(folder)] if folder else ["--bucket", BUCKET.bucket]
@@ -93,7 +93,7 @@ class Server:
 
     def __enter__(self) -> "Server":
         port = self.url.rpartition(":")[2] or "0"
-        command = [sys.executable, "-m", "tests.fake_gcs", "--port", port, "--latency-ms", str(LATENCY_MS)]
+        command = [sys.executable, "-m", "standins.fake_gcs", "--port", port, "--latency-ms", str(LATENCY_MS)]
         log = open(logs() / "server.log", "ab")
         self._process = subprocess.Popen(
             [*command, *self._options], cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True

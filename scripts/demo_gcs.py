@@ -1,6 +1,6 @@
 """The whole pipeline against a bucket, with no account: `make demo-gcs`.
 
-A server on loopback that speaks as Google Cloud Storage does stands in for it (the tests' own). Images are uploaded to
+A server on loopback that speaks as Google Cloud Storage does stands in for it (standins). Images are uploaded to
 one bucket, the workspace is another; training reads its shards through the local cache. The buckets live in memory, and
 are gone at the end.
 """
@@ -21,7 +21,7 @@ from pipeline.storage import copy_new, objects, write_whole
 from pipeline.storage.bucket_path import BucketPath
 from pipeline.system.parallel import ordered_map
 from scripts.airflow.settings import layout_from
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 SOURCE = BucketPath("raw-images", "samples")
 WORKSPACE = BucketPath("tenfold", "workspace")

@@ -1,7 +1,6 @@
 """A real browser for tests: the Chromium of this machine, driven by Playwright. Import the fixture `browser`."""
 
 import io
-import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,9 +8,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
+from scripts.chromium import CHROMIUM
 from tests.waiting import until
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def chromium() -> str:

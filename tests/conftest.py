@@ -14,9 +14,9 @@ from PIL import Image
 
 from pipeline.allowed import open_unless_set
 from pipeline.config import Settings, settings_from
+from standins.fake_gcs import FakeGcs
 from tests.distribution import ByGroup, group_of, rank
 from tests.failures_at_once import FailuresAtOnce
-from tests.fake_gcs import FakeGcs
 from tests.namespaces import disk_of
 
 open_unless_set()  # As the command line does. Airflow and other processes of the tests inherit the environment.

@@ -20,8 +20,8 @@ from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import images_of
 from pipeline.sources.folder import LEADS_OUTSIDE
 from pipeline.storage import place_of
+from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages, jpeg
-from tests.fake_gcs import FakeGcs
 from tests.sources.examples import imagenet, stanford_cars, write_annotations, write_images
 
 ALLOW = Callable[..., None]

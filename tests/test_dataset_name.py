@@ -10,8 +10,8 @@ from pipeline.dataset.manifest import load
 from pipeline.dataset_name import PATTERN, name_of_source
 from pipeline.errors import SettingsError
 from pipeline.workspace import build_folders, name_folder, with_dataset_name
+from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages
-from tests.fake_gcs import FakeGcs
 from tests.published import publish
 
 

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from tests.fake_gcs import FakeGcs
-from tests.fake_gcs.faults import Kind
+from standins.fake_gcs import FakeGcs
+from standins.fake_gcs.faults import Kind
 from tests.waiting import until
 
 with warnings.catch_warnings():
@@ -193,7 +193,7 @@ def test_an_internal_error_of_the_fake_server_fails_the_test():
 def test_the_fake_server_runs_as_a_command(tmp_path: Path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.jpg").write_bytes(b"content")
-    command = [sys.executable, "-m", "tests.fake_gcs", "--folder", str(tmp_path), "--bucket", "work"]
+    command = [sys.executable, "-m", "standins.fake_gcs", "--folder", str(tmp_path), "--bucket", "work"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         url = server.stdout.readline().strip()

@@ -34,9 +34,9 @@ from pipeline.sharding.write import write_range
 from pipeline.snapshot import extract
 from pipeline.storage import BucketPath, place_of
 from pipeline.storage import gcs as requests_of
+from standins.fake_gcs import FakeGcs
+from standins.fake_gcs.faults import Fault
 from tests.conftest import jpeg
-from tests.fake_gcs import FakeGcs
-from tests.fake_gcs.faults import Fault
 from tests.published import build_in_stages, commit, files_of, no_progress, planned, set_options, write_and_copy
 from tests.waiting import until
 

@@ -19,10 +19,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from standins.fake_gcs import FakeGcs
 from tests.airflow_database import copy_database
 from tests.comet_server import comet_server
 from tests.conftest import jpeg
-from tests.fake_gcs import FakeGcs
 from tests.ports import own_port
 
 ROOT = Path(__file__).parents[1]

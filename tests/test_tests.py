@@ -24,7 +24,6 @@ SUSPECT = re.compile(r"sleep|wait_for_timeout|\.wait\(|monotonic|perf_counter|ti
 """Files without these words need not be parsed, which takes a second or two."""
 SIMULATES_WORK = {
     "engines/cases.py",
-    "fake_gcs/server.py",
     "monitor/jobs.py",
     "monitor/test_comet.py",
     "monitor/test_reporter.py",

@@ -26,8 +26,8 @@ from pipeline.monitor import read
 from pipeline.stages.build import build
 from pipeline.storage import gcs as requests_of
 from pipeline.storage import place_of
+from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages
-from tests.fake_gcs import FakeGcs
 from tests.published import build_command, files_of_version, temporary_files
 from tests.token_server import TokenServer
 from tests.transient_errors import FailingFileSystem, Injected

@@ -65,6 +65,9 @@ def test_the_pipeline_never_imports_airflow_and_only_rooms_of_tensors_import_ten
         ("dags", "from google.cloud import storage"),
         ("plugins", "import comet_ml"),
         ("plugins", "import tensorflow"),
+        ("benchmarks", "from tests.waiting import until"),
+        ("scripts", "import tests.browser"),
+        ("standins", "from tests import waiting"),
     ],
 )
 def test_the_linter_refuses_a_banned_import(folder: str, line: str):

@@ -18,11 +18,11 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks.harness.rounds import ROOT
+from benchmarks.harness.simulated import batches, samples
 from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row, Sink
 from pipeline.runs.files import RUN_FORMAT
-from tests.monitor.simulated import batches, samples
 
 STEPS_PER_EPOCH, EPOCH_S = 5000, 100
 BEGIN = 1.7e9

@@ -193,8 +193,12 @@ def sound(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 def turned(contenders: Sequence[_T], by: int) -> list[_T]:
-    """Return the contenders in another order for each round. Each leaves the caches to another successor."""
-    order = [*contenders[by % max(len(contenders), 1) :], *contenders[: by % max(len(contenders), 1)]]
+    """Return the contenders in another order for each round. Each leaves the caches to another successor.
+
+    Each order is followed by its reverse, so that two contenders change places as well.
+    """
+    start = by // 2 % max(len(contenders), 1)
+    order = [*contenders[start:], *contenders[:start]]
     return order[::-1] if by % 2 else order
 
 

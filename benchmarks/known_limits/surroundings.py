@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 GROUPS = Path("/sys/fs/cgroup")
 NAME = "tenfold-benchmark"

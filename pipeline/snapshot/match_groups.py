@@ -1,9 +1,9 @@
 """Find the groups of file names. pipeline/snapshot/groups.py runs this file as a separate process.
 
-Python's regular expressions have no time limit, and no thread can stop them, but a process can be killed. Each line of
-the input is a JSON object with a `pattern`, `names` and the `seconds` of processor time for them. Each line of the
-output is the list of their groups. If the time is over, the kernel ends this process with SIGPROF. This file imports
-nothing of the project, so that it starts in a few hundredths of a second.
+Python's regular expressions have no time limit, and a signal interrupts them only in the main thread, but a process can
+be killed in all engines. The input is a JSON object with a `pattern`, `names` and the `seconds` of processor time for
+them. The output is the list of their groups. If the time is over, the kernel ends this process with SIGPROF. This file
+imports nothing of the project, so that it starts in a few hundredths of a second.
 """
 
 import json
@@ -13,16 +13,12 @@ import sys
 
 
 def main() -> None:
-    """Answer until the input ends."""
-    for line in sys.stdin:
-        question = json.loads(line)
-        # The default action of the signal ends the process even within `re`, and even if its parent was killed.
-        signal.setitimer(signal.ITIMER_PROF, question["seconds"])
-        pattern = re.compile(question["pattern"])
-        groups = [_group(name, pattern) for name in question["names"]]
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.write(json.dumps(groups) + "\n")
-        sys.stdout.flush()
+    """Answer the question in the input."""
+    question = json.load(sys.stdin)
+    # The default action of the signal ends the process even within `re`, and even if its parent was killed.
+    signal.setitimer(signal.ITIMER_PROF, question["seconds"])
+    pattern = re.compile(question["pattern"])
+    json.dump([_group(name, pattern) for name in question["names"]], sys.stdout)
 
 
 def _group(name: str, pattern: re.Pattern[str]) -> str:

@@ -8,11 +8,11 @@ import pytest
 
 from scripts.airflow.client import Client
 from scripts.airflow.settings import ROOT, Layout
+from standins.fake_gcs import FakeGcs
 from tests.cluster.asking import wait_for_success
 from tests.cluster.cluster import Cluster, celery, started
 from tests.cluster.servers import database, key_prefix, silent
 from tests.conftest import jpeg
-from tests.fake_gcs import FakeGcs
 
 BUCKET = "bucket"
 SETTINGS = {"dataset_name": "dated", "window": 30, "epochs": 1, "image_size": 32, "batch_size": 8}

@@ -17,10 +17,10 @@ from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import plan_shards
 from pipeline.storage import place_of
 from scripts.airflow.client import Client, Json
+from standins.fake_gcs import FakeGcs
 from tests.cluster.asking import comes, task, tasks, wait_for_success
 from tests.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
 from tests.cluster.conftest import SHARDS
-from tests.fake_gcs import FakeGcs
 from tests.listening import addresses
 from tests.published import rows_of_plan
 from tests.waiting import until

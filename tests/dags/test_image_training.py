@@ -15,9 +15,9 @@ from pipeline.runs.launch import TrainingProcess, prepare_run
 from pipeline.runs.run import load_run
 from pipeline.storage import BucketPath, copy_new, place_of
 from plugins.training_monitor.runs import find_run
+from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
-from tests.fake_gcs import FakeGcs
 from tests.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings

@@ -18,8 +18,8 @@ from pipeline.sharding.write import write_range
 from pipeline.stages.build import build
 from pipeline.storage import Place, local, place_of
 from pipeline.tables.samples import write_sample_table
+from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages
-from tests.fake_gcs import FakeGcs
 from tests.published import (
     build_in_stages,
     changed,

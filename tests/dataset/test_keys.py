@@ -13,8 +13,8 @@ from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.records import tfrecord
 from pipeline.storage import BucketPath, Place
+from standins.fake_gcs import FakeGcs
 from tests.conftest import jpeg
-from tests.fake_gcs import FakeGcs
 from tests.published import CASES, publish, publish_case
 
 

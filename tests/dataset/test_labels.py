@@ -26,8 +26,8 @@ from pipeline.sharding import commit as committing
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import plan_shards, publish, write_shards
 from pipeline.workspace import build_folders, name_folder
+from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages
-from tests.fake_gcs import FakeGcs
 
 BUILD = "work/images/v-1"
 

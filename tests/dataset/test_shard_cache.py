@@ -14,7 +14,7 @@ from pipeline.dataset.shard_cache import RemoteShard, ShardCache
 from pipeline.dataset.shard_reader import ShardReader
 from pipeline.errors import DatasetError, Preempted, StorageError
 from pipeline.storage import BucketPath, objects
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.waiting import until
 
 SIZE = 1000

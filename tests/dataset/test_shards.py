@@ -16,7 +16,7 @@ from pipeline.dataset.shards import Shards
 from pipeline.errors import DatasetError
 from pipeline.records import tfrecord
 from pipeline.storage import place_of
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.published import IN_FOLDERS, examples, make_folders, publish, publish_case
 
 

@@ -20,8 +20,8 @@ from pipeline.input import BatchOptions, Server, training_batches, validation_ba
 from pipeline.input.shares import epoch_order, order_of_need, share_of
 from pipeline.stages.build import build
 from pipeline.storage import BucketPath, Place
+from standins.fake_gcs import FakeGcs
 from tests.conftest import jpeg
-from tests.fake_gcs import FakeGcs
 
 REMOTE = BucketPath("bucket", "published")
 

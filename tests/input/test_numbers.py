@@ -21,7 +21,7 @@ from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.stages.build import build
 from pipeline.storage import BucketPath
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 OPTIONS = BatchOptions(image_size=32, batch_size=7, shuffle_bytes=2000)
 

@@ -13,6 +13,7 @@ from typing import IO, Any
 import pandas
 import pytest
 
+from benchmarks.harness import simulated
 from pipeline.monitor import record
 from pipeline.monitor.record import (
     SEGMENT_BYTES,
@@ -26,7 +27,6 @@ from pipeline.monitor.record import (
 )
 from pipeline.monitor.row import Row
 from pipeline.storage import write_whole
-from tests.monitor import simulated
 from tests.waiting import until
 
 EACH_ROW = 1

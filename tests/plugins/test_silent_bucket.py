@@ -13,7 +13,7 @@ import pytest
 
 from dags.xcom_keys import TRAINING_PLACE
 from scripts.airflow.settings import ROOT, Layout
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.plugins.airflow_ui import DAG, Ui, address, started
 from tests.waiting import simulated_work
 

@@ -19,7 +19,7 @@ from pipeline.monitor.row import Row
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.storage import place_of
 from pipeline.watch.summary import GONE, READERS, UNANSWERED, Summaries, Summary, Training, summary
-from tests.fake_gcs import FakeGcs, Fault
+from standins.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
 from tests.tuning.compared import compared
 from tests.waiting import until

@@ -11,7 +11,7 @@ from pipeline.errors import AccessError, DatasetError, Preempted, StorageError, 
 from pipeline.rendezvous import Cluster, join_cluster, meeting, presence
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import BucketPath
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.waiting import until
 
 

@@ -15,7 +15,7 @@ from pipeline.evaluation.metrics import difference, load_predictions, save
 from pipeline.report import compare, compare_runs
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.storage import place_of
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.report.evaluated import evaluated, predictions
 from tests.report.rich import rich_run
 from tests.report.test_report import EVIL, Page

@@ -22,7 +22,7 @@ from pipeline.runs.promotion import compare_answers, gate, promote_by_hand
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.runs.run import EXPORT_FORMAT
 from pipeline.storage import Place
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 NAME = "flowers"
 EXAMPLES = 200

@@ -17,7 +17,7 @@ from pipeline.runs.mirror import Mirror, claim, fetch, mirrored
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as google
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.waiting import until
 
 PLACE = BucketPath("bucket", "w/runs/run/digest")

@@ -31,8 +31,8 @@ from pipeline.sharding.window import _difference
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.training.inputs import open_inputs
 from pipeline.workspace import name_folder
+from standins.fake_gcs import FakeGcs
 from tests.dataset.test_dataset_schema import problems
-from tests.fake_gcs import FakeGcs
 from tests.published import changed, newest_dataset, publish, set_options
 from tests.writes import writes
 

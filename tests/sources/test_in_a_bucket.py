@@ -11,7 +11,7 @@ from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from pipeline.sources import Listed
 from pipeline.sources.detection import find_source, images_of
 from pipeline.storage import copy_new, place_of
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.sources.examples import EXAMPLES, write_annotations, write_images, write_meta
 
 

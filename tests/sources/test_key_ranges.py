@@ -16,7 +16,7 @@ from pipeline.errors import SourceError
 from pipeline.sources import Classes, Found, Listed, Skipped
 from pipeline.sources.detection import images_of, key_ranges, layout_of
 from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, OrderedSample, bytes_of, ranges_between
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.sources.examples import EXAMPLES, imagenet, listing, write_images
 from tests.sources.examples import folder as folder_with_splits
 from tests.sources.test_contract import own_kind  # noqa: F401 - a fixture

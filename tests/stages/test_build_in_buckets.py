@@ -20,8 +20,8 @@ from pipeline.sharding.publish import copy_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import build, write_shards
 from pipeline.storage import Place, copy_new, place_of
+from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages, jpeg
-from tests.fake_gcs import FakeGcs
 from tests.published import commit, no_progress, set_options
 from tests.waiting import until
 

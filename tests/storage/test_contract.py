@@ -10,7 +10,7 @@ import pytest
 from pipeline import storage
 from pipeline.errors import ConflictError
 from pipeline.storage import Place
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 
 @pytest.fixture(params=["disk", "bucket"])

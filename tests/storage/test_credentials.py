@@ -14,7 +14,7 @@ from pipeline import storage
 from pipeline.errors import AccessError, StorageError
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as requests_of
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.token_server import TokenServer
 
 PLACE = BucketPath("bucket", "folder/file")

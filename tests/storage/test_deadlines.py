@@ -16,7 +16,7 @@ from pipeline.errors import StorageError
 from pipeline.storage import BucketPath, deadlines
 from pipeline.storage import gcs as requests_of
 from pipeline.storage.deadlines import RequestWatch, TooSlow
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.waiting import until
 
 PLACE = BucketPath("bucket", "folder/file")

@@ -21,9 +21,9 @@ from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as requests_of
-from tests.fake_gcs import FakeGcs
-from tests.fake_gcs.api import Api
-from tests.fake_gcs.objects import Content
+from standins.fake_gcs import FakeGcs
+from standins.fake_gcs.api import Api
+from standins.fake_gcs.objects import Content
 from tests.storage.test_gcs_internals import pass_deadline_after
 from tests.waiting import until
 

@@ -23,7 +23,7 @@ from google.cloud.storage import Client
 from google.cloud.storage.exceptions import InvalidResponse
 
 from pipeline.storage.gcs_internals import client_of, emulator_url, is_transient
-from tests.fake_gcs import FakeGcs, Fault
+from standins.fake_gcs import FakeGcs, Fault
 
 OTHER_SERVER = "http://127.0.0.1:4443"
 

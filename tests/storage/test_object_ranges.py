@@ -12,8 +12,8 @@ from pipeline.storage import objects
 from pipeline.storage.bucket_path import BucketPath
 from pipeline.storage.gcs import client
 from pipeline.storage.object_ranges import BucketLister, boundaries
-from tests.fake_gcs import FakeGcs
-from tests.fake_gcs.objects import Content
+from standins.fake_gcs import FakeGcs
+from standins.fake_gcs.objects import Content
 
 COUNT = 30_000
 RANGES = 20

@@ -10,7 +10,7 @@ from pipeline.errors import SettingsError
 from pipeline.runs.launch import prepare_run
 from pipeline.storage.gcs import Gcs, _credentials
 from pipeline.system.proxies import require_proxies
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 SECRET = "pLaNtEd"
 GOOD = [f"http://me:{SECRET}@127.0.0.1:3128", "http://proxy", "proxy:3128", f"me:{SECRET}%2F@proxy:1"]

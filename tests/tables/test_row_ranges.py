@@ -24,7 +24,7 @@ from pipeline.storage import place_of
 from pipeline.tables.extract import list_table
 from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
 from pipeline.tables.source import TableReader, pieces_of_table, read_table, table_files
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 ROWS = 40_000
 TEXTS = ("plain", 'a "quoted" one', "two\nlines", "two\r\nlines, and a comma", "", "é")

@@ -19,7 +19,7 @@ from pipeline.errors import FileSystemError, SourceError
 from pipeline.storage import place_of
 from pipeline.tables import source
 from pipeline.tables.source import RawBatch, read_table, table_files
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 Rows = list[dict[str, Any]]
 

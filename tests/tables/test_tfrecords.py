@@ -21,7 +21,7 @@ from pipeline.stages.build import build
 from pipeline.storage import place_of
 from pipeline.tables import source, tfrecords
 from pipeline.tables.source import read_table, table_files
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.foreign_shards import LAYOUTS, Row, example, feature, sequence_example, write_file, write_folder
 
 ROWS = 90

@@ -22,7 +22,7 @@ from pipeline.runs.run import Run, load_result
 from pipeline.storage import BucketPath, place_of
 from pipeline.training.job import run_job
 from pipeline.training.step.loop import EpochLoop
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.waiting import until
 
 DATASET = BucketPath("bucket", "published")

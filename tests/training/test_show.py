@@ -20,7 +20,7 @@ from pipeline.records import tfrecord
 from pipeline.storage import BucketPath
 from pipeline.training import show as shown
 from pipeline.training.show import LABEL_HEIGHT, MARGIN, TITLE_HEIGHT, Shown, draw_grid, shortened, show, shown_side
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 from tests.published import examples, publish, publish_case
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from pipeline.watch import copies, questions, tables
 from pipeline.watch.copies import Copies
 from pipeline.watch.page_data import page_data, span_of
 from pipeline.watch.questions import Questions
-from tests.fake_gcs import FakeGcs, Fault
+from standins.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
 from tests.waiting import until
 from tests.watch.test_tables import written

@@ -25,7 +25,7 @@ from pipeline.training.job import run_job
 from pipeline.training.model.models import build_model, with_probabilities
 from pipeline.training.served.export import export
 from pipeline.training.served.predict import format_predictions, predict
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 pytestmark = pytest.mark.long
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8, "epochs": 1})

@@ -25,7 +25,7 @@ from pipeline.storage import place_of
 from pipeline.training.model.models import build_model, with_probabilities
 from pipeline.training.served.export import export
 from pipeline.training.served.exported import evaluate_exported, with_all_classes
-from tests.fake_gcs import FakeGcs
+from standins.fake_gcs import FakeGcs
 
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8})
 SEED = 1

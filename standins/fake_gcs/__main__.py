@@ -1,4 +1,4 @@
-"""Runs the fake Cloud Storage by itself: `python -m tests.fake_gcs --port 0 --folder F --latency-ms 30`.
+"""Runs the fake Cloud Storage by itself: `python -m standins.fake_gcs --port 0 --folder F --latency-ms 30`.
 
 Prints its address on one line and serves until it is interrupted or terminated.
 """
@@ -7,7 +7,7 @@ import argparse
 import signal
 from pathlib import Path
 
-from tests.fake_gcs.server import FakeGcs
+from standins.fake_gcs.server import FakeGcs
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.fake_gcs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m standins.fake_gcs", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
     parser.add_argument("--host", default="127.0.0.1", help="to listen on, and what clients call it (%(default)s)")
     parser.add_argument("--folder", type=Path, help="each folder in it is served as a bucket, its files as objects")

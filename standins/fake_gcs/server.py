@@ -4,6 +4,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -13,10 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.fake_gcs.api import Answer, Api, Call, refusal
-from tests.fake_gcs.faults import AFTER, BEFORE, OF_A_BODY, OF_A_DOWNLOAD, READING, Fault, Faults, Kind
-from tests.fake_gcs.objects import ALWAYS, Access, ApiError, Content
-from tests.waiting import simulated_work
+from standins.fake_gcs.api import Answer, Api, Call, refusal
+from standins.fake_gcs.faults import AFTER, BEFORE, OF_A_BODY, OF_A_DOWNLOAD, READING, Fault, Faults, Kind
+from standins.fake_gcs.objects import ALWAYS, Access, ApiError, Content
 
 REASONS = {304: "notModified", 400: "invalid", 401: "required", 403: "forbidden", 404: "notFound", 410: "gone"} | {
     429: "rateLimitExceeded",
@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reset()
             return
         answer = faulty(fault, call) if fault else answer_of(gcs.api, call)
-        simulated_work(gcs.latency_s)
+        time.sleep(gcs.latency_s)
         size = answer.end - answer.start
         self._spoil(answer, gcs.faults.take(spoilers(answer, call), call.operation, call.name, size))
 

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from tests.fake_gcs.objects import (
+from standins.fake_gcs.objects import (
     METAGENERATION,
     Access,
     ApiError,

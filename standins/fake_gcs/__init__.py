@@ -3,7 +3,7 @@
 The real client speaks to it when `STORAGE_EMULATOR_HOST` names its `url`.
 """
 
-from tests.fake_gcs.faults import Fault
-from tests.fake_gcs.server import FakeGcs
+from standins.fake_gcs.faults import Fault
+from standins.fake_gcs.server import FakeGcs
 
 __all__ = ["FakeGcs", "Fault"]

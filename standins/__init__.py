@@ -1,0 +1,1 @@
+"""Stand-ins for services, for tests, benchmarks and demos. They use real protocols on loopback."""
