@@ -33,7 +33,7 @@ from pipeline.snapshot.extract import join_listings
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts
 from pipeline.snapshot.raw_example import RawExample
-from pipeline.stages.build import plan_shards
+from pipeline.stages.shard import plan_shards
 from pipeline.storage import place_of
 from pipeline.system.progress import log_to_stderr
 from pipeline.workspace import snapshots_folder

@@ -43,7 +43,7 @@ from pipeline.config import settings_from
 from pipeline.plan.plan import load_plan
 from pipeline.plan.range_plan import load_range
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.stages.build import plan_shards
+from pipeline.stages.shard import plan_shards
 
 PREPARED = 256
 LINEAR = (1_000, 5_000, 20_000, 50_000)

@@ -194,7 +194,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     from pipeline.dataset.partitions import newest_partitions
     from pipeline.runs.choices import Choice, save_choice
     from pipeline.runs.launch import load_trained_result
-    from pipeline.stages.build import newest_dataset
+    from pipeline.stages.upload import newest_dataset
 
     # The time before the look: a dataset that is published during the look may be missed, so its event is not served.
     begin, training = time.time(), _training(settings)

@@ -79,8 +79,8 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     from pipeline.gate.decide import ask_later
     from pipeline.plan.plan import load_plan
     from pipeline.runs.launch import require_trainable
-    from pipeline.stages.build import plan_shards
     from pipeline.stages.extract import join
+    from pipeline.stages.shard import plan_shards
 
     if ranges:
         snapshot = str(join(settings_from(settings), ranges))
@@ -138,7 +138,7 @@ def copy(plan_file: str, settings: dict[str, Any]) -> None:
 
     if settings["engine"] != "local":
         from pipeline.plan.plan import load_plan
-        from pipeline.stages.build import copy_planned
+        from pipeline.stages.upload import copy_planned
 
         get_current_context()["shards"] = "all"
         copy_planned(load_plan(place_of(plan_file)))
@@ -162,7 +162,7 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     """
     from pipeline.plan.plan import load_plan
     from pipeline.sharding.approval import answers
-    from pipeline.stages.build import commit_planned, summary
+    from pipeline.stages.upload import commit_planned, summary
 
     dataset = commit_planned(place_of(plan_file), settings_from(settings), answers(place_of(plan_file)))
     published = summary(load_plan(place_of(plan_file)), dataset)

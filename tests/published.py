@@ -21,8 +21,9 @@ from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.raw_example import RawExample, from_line
-from pipeline.stages.build import commit_planned, plan_shards
-from pipeline.stages.build import newest_dataset as newest_of
+from pipeline.stages.shard import plan_shards
+from pipeline.stages.upload import commit_planned
+from pipeline.stages.upload import newest_dataset as newest_of
 from pipeline.storage import Place, place_of
 from tests.conftest import jpeg
 

@@ -51,8 +51,9 @@ def table_stages(job: Job) -> dict[str, float]:
 
     open_unless_set()
     from pipeline.config import settings_from
-    from pipeline.stages.build import plan_shards, publish, write_planned
     from pipeline.stages.extract import extract
+    from pipeline.stages.shard import plan_shards, write_planned
+    from pipeline.stages.upload import publish
     from pipeline.tables.extract import columns_of
     from pipeline.tables.infer import infer_schema
     from pipeline.tables.source import read_table, table_files
@@ -475,7 +476,7 @@ def _ranges(folder: Path) -> list[str]:
 
 
 def _plan(settings: Any, folder: Path) -> None:
-    from pipeline.stages.build import plan_shards
+    from pipeline.stages.shard import plan_shards
 
     (folder / "plan").write_text(str(plan_shards(settings, Path((folder / "snapshot").read_text()))))
 

@@ -32,7 +32,7 @@ def extract(options: argparse.Namespace) -> Result:
 def shard(options: argparse.Namespace) -> Result:
     """Write the shards of a snapshot."""
     from pipeline.gate.decide import ask_terminal
-    from pipeline.stages.build import write_shards
+    from pipeline.stages.shard import write_shards
 
     return {"plan": str(write_shards(settings_of(options), file_at("snapshot", options.snapshot), ask_terminal()))}
 
@@ -45,7 +45,7 @@ def shard(options: argparse.Namespace) -> Result:
 )
 def write(options: argparse.Namespace) -> Result:
     """Write the missing shards of a plan after `build` or `shard` was stopped. The engine can be another one."""
-    from pipeline.stages.build import write_planned
+    from pipeline.stages.shard import write_planned
 
     plan = file_at("plan", options.plan)
     write_planned(plan, settings_of(options))
@@ -60,7 +60,7 @@ def write(options: argparse.Namespace) -> Result:
 def upload(options: argparse.Namespace) -> Result:
     """Verify and publish the shards of a plan."""
     from pipeline.gate.decide import ask_terminal
-    from pipeline.stages.build import publish
+    from pipeline.stages.upload import publish
 
     return publish(file_at("plan", options.plan), settings_of(options), ask_terminal())
 
@@ -70,7 +70,7 @@ def window(options: argparse.Namespace) -> Result:
     """Combine the newest dates of a dataset name into one dataset (--set window=7), without copying shards."""
     from pipeline.dataset.partitions import newest_partitions
     from pipeline.gate.decide import ask_terminal
-    from pipeline.stages.build import newest_dataset
+    from pipeline.stages.upload import newest_dataset
 
     settings = published_settings(options)
     partitions = newest_partitions(settings, settings.window)

@@ -22,8 +22,9 @@ def run(options: argparse.Namespace) -> Result:
     from pipeline.engines import engine_named
     from pipeline.gate.decide import ask_terminal
     from pipeline.runs.launch import require_shares, require_trainable
-    from pipeline.stages.build import publish, write_shards
     from pipeline.stages.extract import extract
+    from pipeline.stages.shard import write_shards
+    from pipeline.stages.upload import publish
 
     engine_named(settings.engine)
     # What a training would refuse is refused here, before hours of sharding.

@@ -14,7 +14,7 @@ from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import load_result
 from pipeline.runs.run import training_folder
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.stages.build import plan_shards
+from pipeline.stages.shard import plan_shards
 from pipeline.storage import place_of
 from scripts.airflow.client import Client, Json
 from standins.fake_gcs import FakeGcs

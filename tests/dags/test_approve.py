@@ -9,7 +9,7 @@ from dags.operators import ApproveOperator
 from pipeline.config import Settings
 from pipeline.errors import GateError
 from pipeline.sharding.approval import answers
-from pipeline.stages.build import questions_about
+from pipeline.stages.upload import questions_about
 from pipeline.storage import Place
 from tests.sharding.test_approval import publish_another, settings, write
 

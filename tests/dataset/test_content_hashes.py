@@ -17,7 +17,7 @@ from pipeline.records.format import read_image
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.stages.build import plan_shards
+from pipeline.stages.shard import plan_shards
 from pipeline.storage import place_of
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, publish_case, rows_of_plan

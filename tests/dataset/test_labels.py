@@ -24,7 +24,8 @@ from pipeline.errors import DatasetError, FormatError, SettingsError, SourceErro
 from pipeline.plan.plan import load_plan
 from pipeline.sharding import commit as committing
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.stages.build import plan_shards, publish, write_shards
+from pipeline.stages.shard import plan_shards, write_shards
+from pipeline.stages.upload import publish
 from pipeline.workspace import build_folders, name_folder
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages

@@ -18,7 +18,7 @@ from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.stages.build import plan_shards
+from pipeline.stages.shard import plan_shards
 from pipeline.storage import Place
 from pipeline.workspace import name_folder
 from tests.conftest import MakeImages, jpeg

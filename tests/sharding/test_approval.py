@@ -9,7 +9,7 @@ from pipeline.errors import GateError
 from pipeline.gate.decide import ask_later
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.approval import answers, approve
-from pipeline.stages.build import questions_about
+from pipeline.stages.upload import questions_about
 from pipeline.storage import Place
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, planned, publish, write_and_copy

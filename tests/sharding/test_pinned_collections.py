@@ -25,7 +25,8 @@ from pipeline.kinds.images import data as image_kind
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PART_LIMITS, PartLimits
 from pipeline.sources.detection import key_ranges
-from pipeline.stages.build import publish, write_shards
+from pipeline.stages.shard import write_shards
+from pipeline.stages.upload import publish
 from pipeline.storage import place_of
 from tests.fixed_images import CMYK, GRAY, GRAYSCALE, TRUECOLOR_ALPHA, jpeg, png
 

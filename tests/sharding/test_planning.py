@@ -18,7 +18,7 @@ from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PartLimits
 from pipeline.snapshot.snapshot import load_snapshot, save_snapshot
-from pipeline.stages.build import plan_shards
+from pipeline.stages.shard import plan_shards
 from pipeline.storage import Place
 from tests.published import changed, no_progress, rows_of_plan
 
@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from pipeline.config import settings_from
 from pipeline.plan.plan import load_plan
-from pipeline.stages.build import plan_shards
+from pipeline.stages.shard import plan_shards
 from pipeline.snapshot.part import PartLimits, blocks_of, write_parts
 from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot

@@ -26,7 +26,9 @@ from pipeline.plan.results import hashes_path
 from pipeline.records import tfrecord
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
-from pipeline.stages.build import build, plan_shards, publish, write_shards
+from pipeline.stages.build import build
+from pipeline.stages.shard import plan_shards, write_shards
+from pipeline.stages.upload import publish
 from pipeline.storage import place_of
 from pipeline.storage.local import this_host
 from scripts.airflow.processes import alive

@@ -19,8 +19,8 @@ from pipeline.snapshot.extract import join_listings, list_range, take_snapshot
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.sources.key_range import KeyRange
-from pipeline.stages.build import write_shards
 from pipeline.stages.extract import describe_range, divide, extract, join, list_range_file
+from pipeline.stages.shard import write_shards
 from tests.conftest import jpeg
 from tests.published import changed
 from tests.waiting import until

@@ -20,7 +20,8 @@ from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.records.tfrecord import read_records
 from pipeline.snapshot.part import PartLimits
-from pipeline.stages.build import build, build_dataframe, plan_shards
+from pipeline.stages.build import build, build_dataframe
+from pipeline.stages.shard import plan_shards
 from pipeline.tables.extract import list_table
 from pipeline.tables.samples import write_sample_table
 

@@ -1,0 +1,54 @@
+"""Plan the shards of a snapshot, and write them with the engine of the settings."""
+
+from collections.abc import Sequence
+
+from pipeline.allowed import allowlists
+from pipeline.config import Settings
+from pipeline.engines import engine_named
+from pipeline.engines.task import Task
+from pipeline.gate.checks import gate_options
+from pipeline.gate.decide import Ask
+from pipeline.plan.kinds import kind_named
+from pipeline.plan.options import plan_options
+from pipeline.plan.plan import load_plan
+from pipeline.plan.range_plan import load_range
+from pipeline.sharding.planning import make_plan
+from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
+from pipeline.storage import Place, place_of
+from pipeline.system.progress import Advance, progress
+
+FEW_IMAGES = 64
+"""Up to this number, images are written in this process, because the start of others would take longer."""
+
+
+def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
+    """Plan and write all shards of a snapshot; return the file of the plan."""
+    # Tasks cost nothing here, and ranges of one shard give the finest progress.
+    plan_path = plan_shards(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
+    write_planned(plan_path, settings)
+    return plan_path
+
+
+def plan_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
+    """Plan the shards of a snapshot: see `make_plan`. Return the file of the plan."""
+    return make_plan(plan_options(settings), gate_options(settings), snapshot_path, ask)
+
+
+def write_planned(plan_path: Place, settings: Settings) -> None:
+    """Write the missing shards of a plan, with the engine of the settings."""
+    ranges = load_plan(plan_path).ranges
+    if not ranges:  # The dataset is complete.
+        return
+    images = sum(load_range(place_of(path)).examples for path in ranges)
+    is_here = settings.engine == "local"
+    engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
+    # The person who starts this process is its administrator. A cluster may have another administrator.
+    function = write_plan_file if is_here else write_allowed_plan_file
+    with progress("shard", images, kind_named(settings.example_kind).nouns) as advance:
+        engine(Task(function, allowlists(settings)), ranges, advance)
+
+
+def _in_this_process(task: Task, places: Sequence[str], advance: Advance) -> None:
+    """Call the task for each place: see `Engine`."""
+    for place in places:
+        advance(task.function(place))

@@ -1,0 +1,71 @@
+"""Copy the shards of a plan to the place where they are published, and commit the dataset."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from pipeline.config import Settings
+from pipeline.dataset.manifest import Dataset
+from pipeline.gate.checks import gate_options
+from pipeline.gate.decide import Ask
+from pipeline.plan.options import plan_options
+from pipeline.plan.plan import Plan, load_plan
+from pipeline.report import write_card
+from pipeline.sharding.approval import questions
+from pipeline.sharding.commit import commit
+from pipeline.sharding.publish import COPIERS, copy_range, copy_size
+from pipeline.sharding.window import dataset_of
+from pipeline.storage import Place, place_of
+from pipeline.system.parallel import ordered_map
+from pipeline.system.progress import progress
+from pipeline.workspace import name_folder
+
+
+def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
+    """Upload the shards of a plan and commit the dataset, unless it exceeds a threshold of the data gate."""
+    plan = load_plan(plan_path)
+    copy_planned(plan)
+    return summary(plan, commit_planned(plan_path, settings, ask))
+
+
+def copy_planned(plan: Plan) -> None:
+    """Copy the shards of a plan to the published folder, and verify every byte there, several ranges at once."""
+    if paths := [place_of(path) for path in plan.ranges]:
+        sizes = list(ordered_map(copy_size, paths, COPIERS))
+        shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
+        with progress("upload", shards, "shards", total_bytes) as advance:
+            copied = ordered_map(partial(copy_range, advance=_no_progress), paths, COPIERS)
+            for (count, size), _ in zip(sizes, copied, strict=True):
+                advance(count, size)
+
+
+def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
+    """Commit the dataset of a plan with its card: see `commit`."""
+    return commit(plan_path, plan_options(settings), gate_options(settings), write_card, ask)
+
+
+def questions_about(plan_path: Place, settings: Settings) -> list[str]:
+    """Return what to ask a person before the dataset of a plan is published: see `questions`."""
+    return questions(plan_path, gate_options(settings))
+
+
+def newest_dataset(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
+    """Return the folder of the dataset of some partitions, which may be a window of versions: see `dataset_of`."""
+    return dataset_of(name_folder(settings), partitions, gate_options(settings), write_card, ask)
+
+
+def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
+    """Return the facts about a committed dataset that fit into an XCom."""
+    return {
+        "dataset": plan.dataset,
+        "version": dataset.version,
+        "examples": {name: split.examples for name, split in dataset.splits.items()},
+        "rejected": dataset.rejected["count"],
+        "shards": {name: len(split.shards) for name, split in dataset.splits.items()},
+        "labels": {"count": len(dataset.labels), "crc32c": dataset.labels_crc32c},
+        "already_complete": plan.complete,
+    }
+
+
+def _no_progress(_count: int, _size: int = 0) -> None:
+    """Show nothing, because the caller shows the progress of all its workers."""
