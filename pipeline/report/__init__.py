@@ -39,12 +39,14 @@ def report_run(run: Place) -> Place:
         place = place_of(load_run(folder).dataset)
         dataset = load(place)
         positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
-        if not kind_of(dataset).has_pictures:
+        if kind_of(dataset).has_pictures:
+            images = images_at(place, dataset, "validation", positions)
+            report = write_report(folder, sample_images(place, dataset, SAMPLES), images)
+        elif dataset.table:
             schema, rows = Schema.from_json(dataset.table), rows_at(place, dataset, "validation", positions)
             report = write_report(folder, wrong_rows=[texts_of(row, schema) for row in rows])
         else:
-            images = images_at(place, dataset, "validation", positions)
-            report = write_report(folder, sample_images(place, dataset, SAMPLES), images)
+            report = write_report(folder)
         if isinstance(run, Path):
             return report
         move_whole(report, run / REPORT)
