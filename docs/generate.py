@@ -21,7 +21,7 @@ from pipeline.tuning.advice import ADVICE, Change
 
 REFERENCE = Path(__file__).parent / "reference"
 SCHEMA = REFERENCE / "dataset.schema.json"
-FIRST_SECTION = "First in the form"
+FIRST_SECTION = "The settings that matter"
 
 SETTINGS = """\
 # Settings

@@ -146,6 +146,11 @@ def test_every_field_has_a_title_and_a_description(field: str):
     assert Settings.model_fields[field].title
 
 
+def test_few_settings_are_in_no_section_and_lead_form_and_reference():
+    schemas = Settings.model_json_schema()["properties"]
+    assert 1 < sum("section" not in schema for schema in schemas.values()) <= 10
+
+
 @pytest.mark.parametrize("kind", [Decides, UsedBy])
 @pytest.mark.parametrize("field", CHANGED)
 def test_every_field_declares_what_it_decides_and_which_stages_use_it(field: str, kind: type):
