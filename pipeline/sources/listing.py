@@ -211,7 +211,7 @@ def _kept(batches: Iterable["pa.RecordBatch"], schema: "pa.Schema", columns: dic
 
 
 def _rows_of_range(table: "pa.Table", place: Place, keys: KeyRange) -> "pa.Table":
-    """Return the rows of a table whose keys are in a range, with keys in the place of paths."""
+    """Return the rows whose keys are within a range. Their column of paths then holds the keys."""
     import pyarrow as pa
     from pyarrow import compute
 

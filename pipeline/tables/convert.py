@@ -12,13 +12,13 @@ from pipeline.tables.schema import Column, ColumnType, Schema
 from pipeline.tables.values import (
     RECORD_TYPES,
     Fitted,
-    Kind,
+    ValueType,
     as_float32,
     doubles_of,
     fit,
     fit_whole,
     is_list,
-    kind_of,
+    value_type_of,
     without_empty_text,
 )
 
@@ -98,11 +98,11 @@ def _convert(array: pa.Array, column: Column) -> tuple[pa.Array, dict[int, Rejec
     """Return a column of records, and the rejected rows."""
     if column.role != "feature":
         array = without_empty_text(array)
-    kind = kind_of(array.type)
-    is_valid_kind = kind is not None and (kind.is_list == column.is_list or kind == Kind(None))
-    if column.role == "label" and column.type == "int" and kind == Kind("string"):
+    kind = value_type_of(array.type)
+    is_valid_kind = kind is not None and (kind.is_list == column.is_list or kind == ValueType(None))
+    if column.role == "label" and column.type == "int" and kind == ValueType("string"):
         fitted: Fitted | None = fit_whole(array)
-    elif column.role == "label" and column.type == "int" and kind == Kind("float"):
+    elif column.role == "label" and column.type == "int" and kind == ValueType("float"):
         # The schema calls a label whole by its value in 32 bits.
         fitted = fit(as_float32(doubles_of(array)), "int")
     else:

@@ -21,11 +21,11 @@ from pipeline.tables.values import (
     DAY_US,
     PARSERS,
     RECORD_TYPES,
-    Kind,
+    ValueType,
     as_float32,
     fit,
     is_nan_text,
-    kind_of,
+    value_type_of,
     without_empty,
     without_empty_text,
 )
@@ -239,7 +239,7 @@ class _TextFacts:
 
     def add(self, text: pa.Array) -> None:
         """Add the values of a batch."""
-        if kind_of(text.type) != Kind("string"):
+        if value_type_of(text.type) != ValueType("string"):
             raise SourceError(f"the column {self._name!r} holds text and {text.type}: write it with one type")
         self._nulls += text.null_count
         values, counts = text, None
@@ -335,7 +335,7 @@ class _TypedFacts:
 
     def add(self, array: pa.Array) -> None:
         """Add the values of a batch."""
-        kind = kind_of(array.type)
+        kind = value_type_of(array.type)
         if not kind:
             raise SourceError(
                 f"the column {self._name!r} holds {array.type}, which is not supported: leave the column out, or write "

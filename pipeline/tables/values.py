@@ -33,23 +33,23 @@ Parse = Callable[[pa.Array], pa.Array | None]
 """Returns the values of text, or None if any text does not fit the type. Missing text is a missing value."""
 
 
-class Kind(NamedTuple):
+class ValueType(NamedTuple):
     """What a type of Arrow holds. `type` is None if every value is missing."""
 
     type: ColumnType | None
     is_list: bool = False
 
 
-def kind_of(kind: pa.DataType) -> Kind | None:
+def value_type_of(kind: pa.DataType) -> ValueType | None:
     """Return what a type of Arrow holds; None if it is not supported: a struct, a map, a nested list, and so on."""
     types = pa.types
     if types.is_dictionary(kind):
-        return kind_of(kind.value_type)
+        return value_type_of(kind.value_type)
     if is_list(kind):
-        items = kind_of(kind.value_type)
-        return Kind(items.type, is_list=True) if items and not items.is_list else None
+        items = value_type_of(kind.value_type)
+        return ValueType(items.type, is_list=True) if items and not items.is_list else None
     if types.is_null(kind):
-        return Kind(None)
+        return ValueType(None)
     tests: Mapping[ColumnType, Sequence[Callable[[pa.DataType], bool]]] = {
         "int": [types.is_integer],
         "float": [types.is_floating, types.is_decimal],
@@ -58,11 +58,11 @@ def kind_of(kind: pa.DataType) -> Kind | None:
         "date": [types.is_date],
         "time": [types.is_timestamp],
     }
-    return next((Kind(name) for name, each in tests.items() if any(test(kind) for test in each)), None)
+    return next((ValueType(name) for name, each in tests.items() if any(test(kind) for test in each)), None)
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a type of Arrow is one of its lists."""
+    """Return whether a type of Arrow is a list: of any length, large, or of a fixed size."""
     types = pa.types
     return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
 
@@ -229,7 +229,7 @@ def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
     """
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    given = kind_of(array.type)
+    given = value_type_of(array.type)
     assert given is not None
     assert not given.is_list
     if given.type is None:
@@ -270,8 +270,8 @@ def without_empty_text(column: pa.Array) -> pa.Array:
     """Replace empty text by null in a column of text. Other columns are returned unchanged."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    kind = kind_of(column.type)
-    return without_empty(column) if kind == Kind("string") else column
+    kind = value_type_of(column.type)
+    return without_empty(column) if kind == ValueType("string") else column
 
 
 def _without(array: pa.Array, mask: pa.Array) -> pa.Array:

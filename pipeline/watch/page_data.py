@@ -21,10 +21,11 @@ def page_data(
     shown: str = "",
     heartbeats: Heartbeats | None = None,
 ) -> dict[str, Any]:
-    """Return the status of a training, its figures, and the rows of their curves.
+    """Return what the page of a training draws.
 
-    `columns` has the rows, by the name of the source in the figures. `frames` is the name of the figures, and `settled`
-    the time until which all rows stay as they are (ms since the start).
+    Its keys are `status`; `figures` and their name `frames`; `columns`, the rows of the curves by the name that the
+    figures give their source; `after`, which rows were left out; and `settled` (ms since the start): rows before this
+    time never change.
 
     Args:
         training: The folder of the training.

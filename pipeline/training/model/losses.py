@@ -39,7 +39,7 @@ def smoothed_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: floa
 
 
 def sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the mean over all classes of the cross-entropy of whether the image has that label."""
+    """Return the binary cross-entropy of each class (does the example have this label?), as a mean over the classes."""
     targets = tf.cast(labels, logits.dtype)
     return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits), axis=-1)
 

@@ -42,8 +42,8 @@ def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strateg
 class Keeper:
     """Writes the checkpoints of a loop, and the model if it is the best so far. Only server 0 writes.
 
-    `keeps` says whether the input keeps decoded images; later attempts do the same. The interval to the first
-    checkpoint begins with this object.
+    `keeps` says whether the input keeps decoded images. It is stored, because later attempts must do the same. The time
+    until the first checkpoint counts from the creation of this object.
     """
 
     def __init__(
