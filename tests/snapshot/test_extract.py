@@ -108,7 +108,7 @@ def test_columns_match_the_rows(settings: Settings):
     assert [row.size for row in rows] == columns["size"].tolist()
     assert [row.crc32c for row in rows] == columns["crc32c"].tolist()
     assert [row.labels[0] for row in rows] == [part.labels()[label] for label in columns["label"]]
-    assert [part.row(number).image for number in (23, 0, 7)] == [rows[23], rows[0], rows[7]]
+    assert [part.row(number).example for number in (23, 0, 7)] == [rows[23], rows[0], rows[7]]
     assert [part.row(number).columns.tolist() for number in (23, 0)] == [[columns[23].item()], [columns[0].item()]]
 
 
