@@ -60,7 +60,14 @@ def now(folder: Path, step: int = 361, skew: float = 0.0) -> None:
 
 def test_a_complete_training_is_summarized_from_its_result(trained: Path) -> None:
     assert summary(Training(trained, is_over=True)) == Summary(
-        "trained", "", "shapes", "small_cnn", progress=1.0, accuracy=0.54, wait=0.2345, limit="decoding"
+        state="trained",
+        dataset="shapes",
+        model="small_cnn",
+        progress=1.0,
+        accuracy=0.54,
+        wait=0.2345,
+        limit="decoding",
+        validation="54.0%",
     )
 
 
