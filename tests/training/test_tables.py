@@ -225,7 +225,7 @@ def test_the_exported_model_takes_raw_values_with_missing_ones(classifier: Run):
 @pytest.mark.core
 def test_an_exported_classifier_is_evaluated_like_the_trained_model(classifier: Run, classes: Path):
     found, expected = evaluate_exported(classifier.export_folder, classes), load_predictions(classifier.folder)
-    for name, column in found._asdict().items():
+    for name, column in found.columns.items():
         np.testing.assert_allclose(column, getattr(expected, name), atol=1e-5, err_msg=name)
 
 

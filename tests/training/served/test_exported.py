@@ -74,7 +74,7 @@ def test_an_exported_model_is_evaluated_like_a_trained_model(
     found = evaluate_exported(exported / "export", folder)
     expected = as_trained(exported, folder, SETTINGS)
     assert len(found.label) == datasets.load(folder).splits["validation"].examples
-    for name, column in found._asdict().items():
+    for name, column in found.columns.items():
         np.testing.assert_allclose(column, expected[name], atol=1e-5, err_msg=name)
 
 
