@@ -194,12 +194,12 @@ def _newest(settings: Settings) -> dict[str, Any]:
     from pipeline.dataset.partitions import newest_partitions
     from pipeline.runs.choices import Choice, save_choice
     from pipeline.runs.launch import load_trained_result
-    from pipeline.stages.upload import newest_dataset
+    from pipeline.stages.upload import dataset_of_partitions
 
     # The time before the look: a dataset that is published during the look may be missed, so its event is not served.
     begin, training = time.time(), _training(settings)
     partitions = newest_partitions(settings, settings.window)
-    dataset = newest_dataset(settings, partitions)
+    dataset = dataset_of_partitions(settings, partitions)
     event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
     if event_times:  # A person who triggers a run may choose other settings than the other runs have.
         save_choice(settings, training, Choice(get_current_context()["run_id"], begin, max(event_times), partitions))

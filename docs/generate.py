@@ -110,8 +110,8 @@ def gate_page() -> str:
     """Return the page of the data gate, which is written by hand, with a row for each check in its table."""
     before, head, after = (REFERENCE / "gate.md").read_text("utf-8").partition(CHECKS_HEAD)
     rows = [
-        f"| {Settings.model_fields[check.threshold].description} | {_with_default(check.threshold)} "
-        f"| {_with_default(check.action)} | {_examples(check.threshold)} |\n"
+        f"| {Settings.model_fields[check.threshold_setting].description} | {_with_default(check.threshold_setting)} "
+        f"| {_with_default(check.action_setting)} | {_examples(check.threshold_setting)} |\n"
         for check in CHECKS
     ]
     rest = dropwhile(lambda line: line.startswith("|"), after.splitlines(keepends=True))

@@ -45,6 +45,9 @@ MAX_TEXT = 1000
 MAX_SHOWN = 200
 """An error message repeats at most this many characters of a value."""
 
+OPTIONS_OF_COMPARISON = ("contenders", "rounds", "accelerator", "measure_seconds")
+"""These are options of one command (pipeline/tuning/options.py), and no settings."""
+
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
@@ -412,9 +415,9 @@ class Settings(BaseModel):
         "local",
         title="Engine",
         json_schema_extra=SHARDS,
-        description="Program that writes the shards. local: processes of this machine, which Airflow starts as mapped "
-        "tasks in a DAG. spark: Apache Spark, on this machine or on a cluster. beam: Apache Beam, on this machine or "
-        "on Dataflow. A comparison of inputs always uses local.",
+        description="Program that writes the shards. local: all cores of this machine on the command line, and mapped "
+        "tasks in a DAG, on the workers of Airflow. spark: Apache Spark, on this machine or on a cluster. beam: Apache "
+        "Beam, on this machine or on Dataflow. A comparison of inputs always uses local.",
     )
 
     validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint()] = Field(
@@ -1026,7 +1029,7 @@ class Settings(BaseModel):
     @classmethod
     def _refuse_old_name(cls, value: Any) -> Any:
         if value == "airflow":
-            raise ValueError("must be local, which airflow is called now")
+            raise ValueError("must be local: the engine airflow has this name now")
         return value
 
     @field_validator("list_encoding")
@@ -1290,6 +1293,8 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def _sentence(problem: Any) -> str:
     field = _shorten(".".join(str(part) for part in problem["loc"]))
+    if field in OPTIONS_OF_COMPARISON:
+        return f"{field} is an option of compare-inputs: write --{field.replace('_', '-')}"
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(field, Settings.model_fields, n=1)
         advice = f"did you mean {close[0]}?" if close else f"the settings are {', '.join(Settings.model_fields)}"

@@ -76,21 +76,21 @@ def _name(settings: Settings) -> str:
 class BuildFolders:
     """The folders of the versions of a dataset name that are built from one source."""
 
-    name: Place
+    of_name: Place
     """Folder of all published versions, and of the label map."""
-    work: Place
+    of_work: Place
     """Folder of the plans and shard results of the name."""
-    source: str
+    place_hash: str
     """A short hash of the source and of the published place."""
     workspace: Place
 
     def published(self, version: str) -> Place:
         """Return the folder of a published version."""
-        return self.name / version
+        return self.of_name / version
 
     def work_of(self, version: str) -> Place:
         """Return the folder for the plans and shard results of a version, from one source to one published place."""
-        return self.work / f"{version}-{self.source}"
+        return self.of_work / f"{version}-{self.place_hash}"
 
     def shards_of(self, version: str) -> Place:
         """Return the folder in which shards are written: the final one if datasets are published in the workspace."""
@@ -101,9 +101,9 @@ class BuildFolders:
 def build_folders(settings: Settings) -> BuildFolders:
     """Return the folders of the versions that these settings build."""
     return BuildFolders(
-        name=name_folder(settings),
-        work=_work_of_name(settings),
-        source=place_hash(f"{settings.source_uri}\0{settings.datasets_folder}"),
+        of_name=name_folder(settings),
+        of_work=_work_of_name(settings),
+        place_hash=place_hash(f"{settings.source_uri}\0{settings.datasets_folder}"),
         workspace=place_of(settings.workspace),
     )
 

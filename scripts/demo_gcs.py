@@ -1,8 +1,7 @@
 """The whole pipeline against a bucket, with no account: `make demo-gcs`.
 
-A server on loopback that speaks as Google Cloud Storage does stands in for it (standins). Images are uploaded to
-one bucket, the workspace is another; training reads its shards through the local cache. The buckets live in memory, and
-are gone at the end.
+A fake Google Cloud Storage runs on loopback (standins/fake_gcs). Images are uploaded to one bucket, the workspace is
+another; training reads its shards through the local cache. The buckets live in memory, and are gone at the end.
 """
 
 import argparse

@@ -54,7 +54,7 @@ GROUPS = {
     "input": Group(("tests/input/",)),
     "monitor": Group(("tests/commands/", "tests/monitor/", "tests/tuning/")),
     "pages": Group(("tests/plugins/", "tests/report/", "tests/watch/")),
-    "training": Group(("tests/training/", "tests/runs/", "tests/evaluation/")),
+    "training": Group(("tests/training/", "tests/kinds/", "tests/runs/", "tests/evaluation/")),
     "tutorials": Group(("tests/docs/",)),
 }
 TESTED_BY = {
@@ -64,10 +64,10 @@ TESTED_BY = {
     "pipeline/dataset/": ("data", "faults", "input", "training"),
     "pipeline/engines/": ("engines",),
     "pipeline/evaluation/": ("pages", "training"),
-    "pipeline/gate/": ("data", "faults"),
+    "pipeline/gate/": ("dags", "data", "engines", "faults"),
     "pipeline/images/": ("data", "engines", "faults"),
     "pipeline/input/": ("input", "training"),
-    "pipeline/kinds/": ("data", "engines", "faults"),
+    "pipeline/kinds/": ("dags", "data", "engines", "faults", "input", "training"),
     "pipeline/monitor/": ("airflow", "monitor", "pages", "training"),
     "pipeline/plan/": ("dags", "data", "engines", "faults"),
     "pipeline/records/": ("data", "faults", "input"),

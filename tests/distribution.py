@@ -18,7 +18,7 @@ LONGEST = (
     "tests/plugins/test_in_the_browser.py",
     "tests/docs/test_tutorials.py",
     "tests/dags/test_in_airflow.py",
-    "tests/training/compare/test_compare_inputs.py",
+    "tests/training/compare/test_process.py",
     "tests/training/test_exact_resume.py",
     "tests/test_faults_of_runs.py",
     "tests/dags/test_retries.py",

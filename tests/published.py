@@ -22,8 +22,7 @@ from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.stages.shard import plan_shards
-from pipeline.stages.upload import commit_planned
-from pipeline.stages.upload import newest_dataset as newest_of
+from pipeline.stages.upload import commit_planned, dataset_of_partitions
 from pipeline.storage import Place, place_of
 from tests.conftest import jpeg
 
@@ -115,7 +114,7 @@ def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Data
 
 def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:
     """Return the newest dataset, with its card, as all callers do."""
-    return newest_of(settings, newest_partitions(settings, settings.window), ask)
+    return dataset_of_partitions(settings, newest_partitions(settings, settings.window), ask)
 
 
 # --- build ------------------------------------------------------------------------------------------------------------

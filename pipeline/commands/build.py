@@ -70,11 +70,11 @@ def window(options: argparse.Namespace) -> Result:
     """Combine the newest dates of a dataset name into one dataset (--set window=7), without copying shards."""
     from pipeline.dataset.partitions import newest_partitions
     from pipeline.gate.decide import ask_terminal
-    from pipeline.stages.upload import newest_dataset
+    from pipeline.stages.upload import dataset_of_partitions
 
     settings = published_settings(options)
     partitions = newest_partitions(settings, settings.window)
-    return {"dataset": str(newest_dataset(settings, partitions, ask_terminal())), "partitions": partitions}
+    return {"dataset": str(dataset_of_partitions(settings, partitions, ask_terminal())), "partitions": partitions}
 
 
 @command(

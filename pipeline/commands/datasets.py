@@ -143,6 +143,7 @@ def show(options: argparse.Namespace) -> Result:
     """Draw images of a dataset with their labels, as the model sees them, into a PNG file."""
     from pipeline.dataset.keys import find_images
     from pipeline.dataset.manifest import CARD, load
+    from pipeline.plan.kinds import kind_of
 
     settings, folder = settings_of(options), reachable("dataset", options.dataset)
     if not 1 <= options.count <= MAX_SHOWN:
@@ -155,10 +156,10 @@ def show(options: argparse.Namespace) -> Result:
         raise SettingsError(f"--to must be a local file that ends in .png, got {options.to!r}")
     # This is reported before TensorFlow is loaded, and so is a missing dataset or image.
     dataset = load(folder)
-    if dataset.table:
+    if not kind_of(dataset).has_pictures:
         raise DatasetError(
-            f"{folder} is a dataset of a table, which has no images to draw: see its columns in {folder / CARD}, "
-            "and the rows of the most wrong predictions in the report of a run"
+            f"{folder} is a dataset of a {dataset.kind}, which has no images to draw: see its columns in "
+            f"{folder / CARD}, and the rows of the most wrong predictions in the report of a run"
         )
     path = Path(options.to) if options.to else None
     found = find_images(folder, dataset, list(dict.fromkeys(options.image))) if options.image else []

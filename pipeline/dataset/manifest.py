@@ -15,7 +15,7 @@ from pipeline.dataset.index_files import records_at
 from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, read_shard_lists, shard_to_json, write_shard_lists
 from pipeline.dataset_name import PATTERN
 from pipeline.errors import BadInput, ConflictError, DatasetError, require_format
-from pipeline.example_kinds import IMAGES, TABLE, data_of
+from pipeline.example_kinds import IMAGES, KINDS, TABLE, data_of
 from pipeline.records import tfrecord
 from pipeline.records.format import RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
@@ -371,7 +371,9 @@ def _parse(folder: Place, content: Any) -> Dataset:
     if content.pop("checksum", None) != checksum(content):
         raise ValueError("it was changed after the commit: its content does not match its checksum")
     del content["format"], content["schema_version"]
-    content.setdefault("kind", TABLE if "table" in content else IMAGES)  # Earlier commits did not write it.
+    # Some datasets of this format were written without the kind.
+    if content.setdefault("kind", TABLE if "table" in content else IMAGES) not in KINDS:
+        raise ValueError(f"its kind of examples is {content['kind']!r} instead of {' or '.join(KINDS)}")
     for name, fields in _REQUIRED_FIELDS.items():
         if missing := [field for field in fields if field not in content[name]]:
             raise ValueError(f"{name} lacks {missing[0]}")

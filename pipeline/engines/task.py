@@ -58,13 +58,13 @@ class Task:
 
     def call(self, place: str) -> Outcome:
         """Call the function, and repeat the call after an error that may pass."""
-        for retries_left in range(MAX_RETRIES, -1, -1):
+        for reattempts_left in range(MAX_RETRIES, -1, -1):
             try:
                 return Outcome((place,), self.function(place))
             except BadInput:
                 raise
             except TenfoldError as error:
-                if not retries_left:
+                if not reattempts_left:
                     raise
                 _log.warning("%s is tried again: %s", place, error)
         raise AssertionError

@@ -1,4 +1,4 @@
-"""The predictions of a model, and what is declared of a metric by which they are judged."""
+"""Base classes of the evaluation: a metric, and the predictions of a model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ class Metric:
 
     @property
     def validation_key(self) -> str:
-        """Its name in `result.json`, and in the record that of a validation."""
+        """Its name in `result.json`, and the name of its validation value in the record."""
         return f"val_{self.key}"
 
     def rounded(self, estimate: Estimate) -> Estimate:

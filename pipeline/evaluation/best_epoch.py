@@ -1,4 +1,4 @@
-"""The metric that stands beside the loss of each epoch, and its best value, for all who show a training."""
+"""The metric that stands beside the loss of each epoch, and its best value, as pages, logs and reports show them."""
 
 from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple

@@ -23,6 +23,7 @@ from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.evaluation.one_label import Predictions
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.table_classes import ClassPredictions
+from pipeline.example_kinds import TABLE
 from pipeline.storage import Place
 
 EVALUATION, PREDICTIONS = "evaluation.json", "predictions.npz"
@@ -34,7 +35,7 @@ A = TypeVar("A", bound=Answers)
 
 def predictions_class(dataset: Dataset) -> type[Answers]:
     """Return the class of the predictions of the models of a dataset."""
-    if dataset.table:
+    if dataset.kind == TABLE:
         return RegressionPredictions if dataset.table["task"] == "regression" else ClassPredictions
     return MultiLabelPredictions if dataset.records.multi_label else Predictions
 

@@ -20,15 +20,15 @@ class Check:
     """A check of all examples.
 
     Attributes:
-        action: Name of the setting that decides what happens above the threshold.
-        threshold: Name of the setting that holds the threshold.
+        action_setting: Name of the setting that decides what happens above the threshold.
+        threshold_setting: Name of the setting that holds the threshold.
         sentence: Takes `quality` of `dataset.json` and the threshold, and says what exceeds the threshold. The text is
             empty if nothing does, or if the facts are not known yet.
     """
 
+    action_setting: str
+    threshold_setting: str
     # An approval stores the whole sentence. If the wording changes, the same finding becomes a new question.
-    action: str
-    threshold: str
     sentence: Callable[[Mapping[str, Any], float], str]
 
 
@@ -52,17 +52,17 @@ class GateOptions:
 def gate_options(settings: Settings) -> GateOptions:
     """Return the options of some settings. They are made once, where a stage begins."""
     return GateOptions(
-        actions={check.action: getattr(settings, check.action) for check in CHECKS},
-        thresholds={check.threshold: getattr(settings, check.threshold) for check in CHECKS},
+        actions={check.action_setting: getattr(settings, check.action_setting) for check in CHECKS},
+        thresholds={check.threshold_setting: getattr(settings, check.threshold_setting) for check in CHECKS},
     )
 
 
 def findings(quality: Mapping[str, Any], options: GateOptions) -> list[Finding]:
     """Return all known facts that exceed their threshold."""
     return [
-        Finding(check.action, sentence, options.actions[check.action])
+        Finding(check.action_setting, sentence, options.actions[check.action_setting])
         for check in CHECKS
-        if (sentence := check.sentence(quality, options.thresholds[check.threshold]))
+        if (sentence := check.sentence(quality, options.thresholds[check.threshold_setting]))
     ]
 
 

@@ -143,9 +143,9 @@ def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[
             return content_of_row(order.placed(number).example, reader)
 
         groups = confirm(alike.groups, read, alike.sizes.__getitem__)
-    images = ordered_map(order.placed, (int(number) for group in groups for number in group), READERS)
+    placed = ordered_map(order.placed, (int(number) for group in groups for number in group), READERS)
     for group in groups:
-        row = _row(islice(images, len(group)))
+        row = _row(islice(placed, len(group)))
         file.write(b"%d\t%b\n" % (group[0], json.dumps(row).encode("ascii")))
 
 
@@ -154,11 +154,11 @@ def content_of_row(row: RawExample, reader: RawReader) -> bytes:
     return entries_of(data_of(row.content))[: row.size] if row.content else reader.read(row)
 
 
-def _row(images: Iterable[Placed]) -> dict[str, Any]:
+def _row(placed: Iterable[Placed]) -> dict[str, Any]:
     return {
         "kind": "equal",
         "images": [
-            {"path": image.key, "split": SPLITS[split], "labels": list(image.labels)} for image, split in images
+            {"path": example.key, "split": SPLITS[split], "labels": list(example.labels)} for example, split in placed
         ],
     }
 
@@ -166,11 +166,11 @@ def _row(images: Iterable[Placed]) -> dict[str, Any]:
 class _Facts:
     """Sums over groups of equal examples, and the first examples."""
 
-    def __init__(self, images: Mapping[str, int]) -> None:
+    def __init__(self, examples: Mapping[str, int]) -> None:
         """`examples` is the number of all examples by split."""
-        self._of = images
-        self._images = self._groups = 0
-        self._contradictory_images = self._contradictory_groups = self._leaked = 0
+        self._of = examples
+        self._examples = self._groups = 0
+        self._contradictory = self._contradictory_groups = self._leaked = 0
         self._pairs: list[dict[str, list[Any]]] = []
         self._leaks: list[list[str]] = []
 
@@ -178,11 +178,11 @@ class _Facts:
         """Add one group by its row of `duplicates.jsonl`."""
         images = row["images"]
         self._groups += 1
-        self._images += len(images)
+        self._examples += len(images)
         # The order of the labels does not matter.
         other = next((each for each in images if set(each["labels"]) != set(images[0]["labels"])), None)
         if other:
-            self._contradictory_images += len(images)
+            self._contradictory += len(images)
             self._contradictory_groups += 1
             if len(self._pairs) < MAX_NAMES:
                 pair = (images[0], other)
@@ -199,9 +199,9 @@ class _Facts:
     def to_json(self) -> dict[str, Any]:
         """Return the facts in the form of `dataset.json`."""
         return {
-            "duplicates": {"images": self._images, "groups": self._groups},
+            "duplicates": {"images": self._examples, "groups": self._groups},
             "contradictions": {
-                "images": self._contradictory_images,
+                "images": self._contradictory,
                 "groups": self._contradictory_groups,
                 "of": sum(self._of.values()),
                 "pairs": self._pairs,

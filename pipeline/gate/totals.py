@@ -59,7 +59,7 @@ class Totals:
         self.rejected = self.misnamed = 0
         self.profiles: Counter[str] = Counter()
         self.perceptual_hashes: list[tuple[str, int, str]] = []
-        """Key, hash and split of each example. Empty if near-duplicates are not looked for."""
+        """Key, hash and split of each image. Empty if near-duplicates are not looked for."""
 
     def add(self, result: ShardResult) -> None:
         """Add the result of a shard."""

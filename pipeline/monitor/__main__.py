@@ -1,4 +1,4 @@
-"""`python -m pipeline.monitor`. The command is in a room above, because it draws a page: this starts it by its name."""
+"""Starts `pipeline.commands.monitor`, which may import `pipeline.report`. This package may not."""
 
 import runpy
 

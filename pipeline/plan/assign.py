@@ -26,9 +26,9 @@ MAX_TASKS = 1000
 This also holds for other engines, because each plan file names a piece of each part of the snapshot.
 """
 MAX_NEAR_IMAGES = 10_000_000
-"""Near-duplicates among more examples are searched only with a warning."""
+"""Near-duplicates among more images are searched only with a warning."""
 NEAR_BYTES = 300
-"""Memory of that search for each example."""
+"""Memory of that search for each image."""
 
 
 def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.uint64]:

@@ -50,7 +50,7 @@ def _pieces(order: Order, ranges: Sequence[Sequence[ShardSpec]]) -> Iterator[lis
     splits = dict.fromkeys(spec.split for of_range in ranges for spec in of_range)
     of_splits = []
     for split in splits:
-        images = (sum(spec.examples for spec in of_range if spec.split == split) for of_range in ranges)
-        of_splits.append(order.pieces(split, [0, *accumulate(images)]))
+        examples = (sum(spec.examples for spec in of_range if spec.split == split) for of_range in ranges)
+        of_splits.append(order.pieces(split, [0, *accumulate(examples)]))
     for of_range in zip(*of_splits, strict=True):
         yield list(chain.from_iterable(of_range))

@@ -83,7 +83,7 @@ class ExampleKind(ABC):
     is_model_checked: ClassVar[bool]
     """Whether a user's own model can be built before the shards are planned."""
     has_pictures: ClassVar[bool]
-    """Whether people look at an example."""
+    """Whether an example is a picture, which cards and reports can show."""
     has_files: ClassVar[bool]
     """Whether the rows of a plan name files of the source. Others carry their content."""
     max_compared: ClassVar[int | None] = None

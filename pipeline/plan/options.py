@@ -1,4 +1,4 @@
-"""What a plan needs of the settings. It is made once, where a stage begins."""
+"""The options of a plan, made from the settings when a stage begins."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

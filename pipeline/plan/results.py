@@ -40,7 +40,7 @@ class ShardResult:
     """Number of images whose suffix belongs to another format than their content."""
     statistics: dict[str, Any]
     perceptual_hashes: list[tuple[str, int]] = field(default_factory=list)
-    """Key and hash of each example. Empty if near-duplicates are not looked for."""
+    """Key and hash of each image. Empty if near-duplicates are not looked for."""
     profiles: dict[str, int] = field(default_factory=dict)
     """Number of images whose ICC profile is not sRGB, by how the profile was used: converted or ignored."""
     index_bytes: int = 0

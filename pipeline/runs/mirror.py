@@ -210,12 +210,12 @@ def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
     Raises:
         FileNotFoundError: If that happens in all of FETCH_ATTEMPTS attempts.
     """
-    for tries_left in reversed(range(FETCH_ATTEMPTS)):
+    for attempts_left in reversed(range(FETCH_ATTEMPTS)):
         try:
             _fetch_differing(folder, place, names)
             return
         except FileNotFoundError:
-            if not tries_left:
+            if not attempts_left:
                 raise
 
 

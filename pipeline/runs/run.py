@@ -322,7 +322,7 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     find_best_model(run).replace(run.model_path)
     storage.sync_folder(run.folder)  # Before `result.json` promises the model.
     _remove_models(run, but=set())
-    # First and last, because the record of the epoch decides the value of a metric that both have, and the order.
+    # The best epoch comes twice: first for the order of the keys, and last because its values win.
     metrics = best.metrics | metrics_of(run.folder) | best.metrics
     verdict = diagnose_run(run.folder, os.cpu_count())
     # The folder of the archives, one for each attempt and one for the results, or a URL.

@@ -1,1 +1,1 @@
-"""Write and publish: from a plan to the shards of a dataset, and to the dataset of a window of dates."""
+"""Plan a version with the gate, write and publish its shards, commit it; windows of dates."""

@@ -8,7 +8,7 @@ from pipeline.errors import GateError
 from pipeline.gate.checks import GateOptions, findings
 from pipeline.gate.decide import Ask, decide
 from pipeline.plan.plan import load_plan
-from pipeline.sharding.finished import quality_of
+from pipeline.sharding.finished_shards import quality_of
 from pipeline.storage import Place
 
 _APPROVED = "approved.json"

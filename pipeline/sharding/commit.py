@@ -30,24 +30,29 @@ from pipeline.gate.facts import DUPLICATES, from_lines
 from pipeline.gate.notices import notices
 from pipeline.gate.totals import Totals
 from pipeline.plan.kinds import kind_of
-from pipeline.plan.options import PlanOptions
 from pipeline.plan.plan import Plan, load_plan
-from pipeline.sharding.finished import facts_of, hashes_of, totals_of
+from pipeline.sharding.finished_shards import facts_of, hashes_of, totals_of
 from pipeline.sharding.publish import remove_copied
 from pipeline.snapshot.part import TRAIN, VALIDATION
 from pipeline.snapshot.skipped import SKIPPED
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.storage import Place, place_of
+from pipeline.workspace import BuildFolders
 
 _log = logging.getLogger(__name__)
 
 
 def commit(
-    plan_path: Place, options: PlanOptions, gate: GateOptions, write_card: WriteCard, ask: Ask | None = None
+    plan_path: Place,
+    folders: BuildFolders,
+    partition: str,
+    gate: GateOptions,
+    write_card: WriteCard,
+    ask: Ask | None = None,
 ) -> Dataset:
     """Write `dataset.json` if every listed example is in one record or rejected, and return its content.
 
-    From then on, the partition of `options` points to this version, unless it has a version of a newer listing. A
+    From then on, `partition` points to this version, unless it has a version of a newer listing. A
     dataset that is committed already is not written again. `ask` asks a person if `gate` says so.
 
     Raises DatasetError if the counts do not add up, GateError if the dataset exceeds a threshold of `gate`.
@@ -61,11 +66,11 @@ def commit(
         _commit(plan, plan_path, gate, write_card, ask)
 
     def listed_of(version: str) -> int:
-        return last_listed(options.folders.work_of(version), options.partition)
+        return last_listed(folders.work_of(version), partition)
 
     # The source may have been listed again since the plan.
     listed_ns = max(plan.listed_ns, listed_of(plan.version))
-    save_partition(folder.parent, Partition(options.partition, plan.version, listed_ns), listed_of)
+    save_partition(folder.parent, Partition(partition, plan.version, listed_ns), listed_of)
     # This comes last, because until the commit a retry copies these files again.
     remove_copied(plan)
     return load(folder)

@@ -56,7 +56,7 @@ def make_plan(options: PlanOptions, gate: GateOptions, snapshot_path: Place, ask
     if options.label_map:
         labels = labels_of_file(options.label_map, needed)
     else:
-        labels = proposed_labels(options.folders.name, needed)
+        labels = proposed_labels(options.folders.of_name, needed)
     # The labels and their ids are part of the version, so they are proposed before and reserved later.
     version = version_of(snapshot, options, labels, shards)
     # This is saved for a version that exists, too: the date then has a newer listing of the same examples.
@@ -70,7 +70,7 @@ def make_plan(options: PlanOptions, gate: GateOptions, snapshot_path: Place, ask
     whole_plan = replace(whole_plan, table=kind_of(snapshot).facts(snapshot, order))
     quality = _pass_gate(options, gate, snapshot, order, whole_plan, ask)
     # Another run has changed the label map since `proposed_labels`. With other ids, the version is another one.
-    if whole_plan.in_label_map and not reserve_labels(options.folders.name, labels, str(work)):
+    if whole_plan.in_label_map and not reserve_labels(options.folders.of_name, labels, str(work)):
         return make_plan(options, gate, snapshot_path, ask)
     log_plan(snapshot, order, shards, version, options)
     specs = shard_specs(order.examples, shards, whole_plan.records.ending)
@@ -95,7 +95,7 @@ def _pass_gate(
     options: PlanOptions, gate: GateOptions, snapshot: Snapshot, order: Order, whole_plan: Plan, ask: Ask | None
 ) -> dict[str, Any]:
     """Return the facts about the examples if the gate lets the run continue, before a label or a shard is written."""
-    before = last_version(options.folders.name, but=whole_plan.version)
+    before = last_version(options.folders.of_name, but=whole_plan.version)
     with storage.write_whole(options.folders.work_of(whole_plan.version) / DUPLICATES, synced=True) as file:
         quality = planned_facts(snapshot, order, file, labels=whole_plan.labels, before=before)
     quality |= kind_of(snapshot).changes(whole_plan.table, before)

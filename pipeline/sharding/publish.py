@@ -16,7 +16,7 @@ from pipeline.plan.plan import Plan
 from pipeline.plan.range_plan import RangePlan
 from pipeline.plan.results import ShardResult, remove_torn
 from pipeline.records.record_index import index_of
-from pipeline.sharding.finished import finished_shards
+from pipeline.sharding.finished_shards import finished_shards
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance

@@ -1,9 +1,10 @@
 """Find the groups of file names. pipeline/snapshot/groups.py runs this file as a separate process.
 
-Python's regular expressions have no time limit, and a signal interrupts them only in the main thread, but a process can
-be killed in all engines. The input is a JSON object with a `pattern`, `names` and the `seconds` of processor time for
-them. The output is the list of their groups. If the time is over, the kernel ends this process with SIGPROF. This file
-imports nothing of the project, so that it starts in a few hundredths of a second.
+Python's regular expressions have no time limit. A signal stops them only in the main thread, and an engine may call
+this in another thread. A process of its own can always be killed. The input is a JSON object with a `pattern`, `names`
+and the `seconds` of processor time for them. The output is the list of their groups. If the time is over, the kernel
+ends this process with SIGPROF. This file imports nothing of the project, so that it starts in a few hundredths of a
+second.
 """
 
 import json

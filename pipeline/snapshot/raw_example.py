@@ -1,4 +1,4 @@
-"""A raw image: its row in a snapshot or a plan file, and its bytes.
+"""A raw example: its row in a snapshot or a plan file, and the bytes of an image.
 
 This module is light to import, like all modules of a shard task, which starts in tenths of a second.
 """
@@ -33,7 +33,7 @@ class RawExample(NamedTuple):
     """A row. `key` is relative to the root of the source, `split` and `group` may be empty, `size` is in bytes.
 
     `generation` is that of an object in a bucket, or the time of the last change of a file. Only objects have `md5`
-    (hexadecimal). Neither is part of the identity of the image.
+    (hexadecimal). Neither is part of the identity of the example.
     """
 
     key: str
@@ -81,7 +81,7 @@ def why_unread(row: RawExample, origin: Origin) -> Rejection | None:
 
 
 def content_of(row: RawExample) -> bytes:
-    """Return the identity of an image: its row as JSON without generation, MD5 and the closing bracket."""
+    """Return the identity of an example: its row as JSON without generation, MD5 and the closing bracket."""
     # For so few values, starting a JSON encoder would take longer than the rest.
     labels = ",".join([quoted(label) for label in row.labels])
     boxes = _dump(row.boxes) if row.boxes else "[]"
@@ -117,11 +117,11 @@ def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawExample]]:
     rest = iter(lines)
     while some := [line.partition(b"\n") for line in islice(rest, ROWS_AT_ONCE)]:
         rows = json.loads(b"[%b]" % b",".join([head for head, _, _ in some]))
-        images = [RawExample(*row) for row in rows]
+        examples = [RawExample(*row) for row in rows]
         for number, (_, _, content) in enumerate(some):
             if content:
-                images[number] = images[number]._replace(content=content)
-        yield images
+                examples[number] = examples[number]._replace(content=content)
+        yield examples
 
 
 def only_label(line: bytes) -> bytes:

@@ -23,7 +23,7 @@ class Snapshot:
     source_kind: str
     """The kind of source, such as `folder`."""
     parts: list[Part]
-    """The parts in the order of their keys. The number of an image counts through all of them."""
+    """The parts in the order of their keys. The number of an example counts through all of them."""
     started_ns: int
     """When the listing began, by the clock of this machine, in nanoseconds since 1970."""
     fingerprint: str
@@ -32,13 +32,13 @@ class Snapshot:
     listed: int
     bytes: int
     labels: list[str]
-    """All labels of the images. The order has no effect."""
+    """All labels of the examples. The order has no effect."""
     stated_labels: list[str]
     """Labels whose order the source states, in that order. The others get their ids in sorted order."""
     texts: dict[str, str]
     """Texts for people, of labels that are codes."""
     classes: dict[str, int]
-    """Number of listed images of each label, ordered by label."""
+    """Number of listed examples of each label, ordered by label."""
     multi_label: bool
     has_boxes: bool
     box_labels: list[str]

@@ -1,1 +1,1 @@
-"""The stages of a build, as one process runs them: extract, and plan, write, publish."""
+"""The stages of a build: extract, shard, upload. The command line and the DAGs call them."""

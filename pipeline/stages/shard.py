@@ -17,8 +17,8 @@ from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance, progress
 
-FEW_IMAGES = 64
-"""Up to this number, images are written in this process, because the start of others would take longer."""
+FEW_EXAMPLES = 64
+"""Up to this number, examples are written in this process, because the start of others would take longer."""
 
 
 def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
@@ -39,12 +39,12 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     ranges = load_plan(plan_path).ranges
     if not ranges:  # The dataset is complete.
         return
-    images = sum(load_range(place_of(path)).examples for path in ranges)
+    examples = sum(load_range(place_of(path)).examples for path in ranges)
     is_here = settings.engine == "local"
-    engine = _in_this_process if is_here and images <= FEW_IMAGES else engine_named(settings.engine)
+    engine = _in_this_process if is_here and examples <= FEW_EXAMPLES else engine_named(settings.engine)
     # The person who starts this process is its administrator. A cluster may have another administrator.
     function = write_plan_file if is_here else write_allowed_plan_file
-    with progress("shard", images, kind_named(settings.example_kind).nouns) as advance:
+    with progress("shard", examples, kind_named(settings.example_kind).nouns) as advance:
         engine(Task(function, allowlists(settings)), ranges, advance)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.partitions import partition_of
 from pipeline.gate.checks import gate_options
 from pipeline.gate.decide import Ask
-from pipeline.plan.options import plan_options
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.report import write_card
 from pipeline.sharding.approval import questions
@@ -18,7 +18,7 @@ from pipeline.sharding.window import dataset_of
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
-from pipeline.workspace import name_folder
+from pipeline.workspace import build_folders, name_folder
 
 
 def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def copy_planned(plan: Plan) -> None:
 
 def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Commit the dataset of a plan with its card: see `commit`."""
-    return commit(plan_path, plan_options(settings), gate_options(settings), write_card, ask)
+    return commit(plan_path, build_folders(settings), partition_of(settings), gate_options(settings), write_card, ask)
 
 
 def questions_about(plan_path: Place, settings: Settings) -> list[str]:
@@ -49,7 +49,7 @@ def questions_about(plan_path: Place, settings: Settings) -> list[str]:
     return questions(plan_path, gate_options(settings))
 
 
-def newest_dataset(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
+def dataset_of_partitions(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
     """Return the folder of the dataset of some partitions, which may be a window of versions: see `dataset_of`."""
     return dataset_of(name_folder(settings), partitions, gate_options(settings), write_card, ask)
 

@@ -444,7 +444,7 @@ class Gcs:
 
     def _upload(self, path: BucketPath, file: IO[bytes], generation: int) -> None:
         size = file.seek(0, os.SEEK_END)
-        for tries_left in reversed(range(SESSION_ATTEMPTS)):
+        for attempts_left in reversed(range(SESSION_ATTEMPTS)):
             # In a resumable upload, a failure repeats one chunk instead of the whole file.
             blob = self._bucket(path).blob(path.key, chunk_size=PART_BYTES if size > PART_BYTES else None)
             try:
@@ -463,7 +463,7 @@ class Gcs:
                 return
             # The server has forgotten the resumable session (404 or 410). The client does not start another one.
             except FileNotFoundError as error:
-                if not tries_left:
+                if not attempts_left:
                     raise StorageError(
                         f"{path}: the bucket ended {SESSION_ATTEMPTS} upload sessions early: run again"
                     ) from error

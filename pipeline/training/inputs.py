@@ -22,7 +22,7 @@ from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
-from pipeline.training.model.kinds import kind_of
+from pipeline.training.model.kinds import tensor_kind_of
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def _options(
     settings: Settings, dataset: Dataset, server: Server, cache_decision: bool | None
 ) -> AbstractContextManager[BatchOptions]:
     options = _options_of(settings, server)
-    if not kind_of(dataset).keeps_decoded:
+    if not tensor_kind_of(dataset).keeps_decoded:
         return nullcontext(options)
     # Only `auto` depends on the memory that is free now. The other values decide by themselves.
     if settings.cache == "auto" and cache_decision is not None:

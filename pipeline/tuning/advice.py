@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import Settings
+from pipeline.example_kinds import IMAGES, TABLE
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.contenders import PREPARED_PER_CROP
@@ -69,14 +70,18 @@ def _next_change(limit: Limit, verdict: Verdict, settings: Settings) -> Change:
 def _decodes_each_epoch(settings: Settings) -> bool:
     # The conditions under which `pipeline/input/cache.py` keeps images at all.
     can_keep = settings.crop != "random_resized" and not settings.balanced and settings.epochs > 1
-    return can_keep and settings.cache in ("off", "auto") and settings.example_kind == "images"
+    return can_keep and settings.cache in ("off", "auto") and settings.example_kind == IMAGES
 
 
-_TABLE = Condition("the examples are rows of a table", lambda _, settings: settings.example_kind == "table")
-_KEPT = Condition("prepare=keep", lambda _, settings: settings.prepare == "keep")
-_RESIZED = Condition("prepare=resize", lambda _, settings: settings.prepare == "resize")
+def _is_prepared(settings: Settings, prepare: str) -> bool:
+    return settings.example_kind == IMAGES and settings.prepare == prepare
+
+
+_TABLE = Condition("the examples are rows of a table", lambda _, settings: settings.example_kind == TABLE)
+_KEPT = Condition("images, prepare=keep", lambda _, settings: _is_prepared(settings, "keep"))
+_RESIZED = Condition("images, prepare=resize", lambda _, settings: _is_prepared(settings, "resize"))
 _DECODED_AGAIN = Condition(
-    "cache=auto or cache=off, with several epochs, balanced=false, and another crop than crop=random_resized",
+    "images, cache=auto or cache=off, with several epochs, balanced=false, and another crop than crop=random_resized",
     lambda _, settings: _decodes_each_epoch(settings),
 )
 _CACHED = Condition("cache=memory", lambda _, settings: settings.cache == "memory")
@@ -86,7 +91,7 @@ _SIMULATED = Condition("simulated_step_ms is set", lambda _, settings: bool(sett
 _FLOAT32 = Condition("precision=float32", lambda _, settings: settings.precision == "float32")
 _NO_GPU = Condition("there is no GPU", lambda verdict, _: verdict.load.gpu is None)
 _IDLE_GPU = Condition(
-    f"the GPU is less than {IDLE_GPU:.0f}% busy",
+    f"the GPU is less than {IDLE_GPU:.0f}% busy while the training computes",
     lambda verdict, _: verdict.load.gpu is not None and verdict.load.gpu < IDLE_GPU,
 )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pipeline.config import Settings
 from pipeline.errors import SettingsError
+from pipeline.example_kinds import IMAGES
 
 PREPARED_PER_CROP = 8 / 7
 """Ratio of the side of a prepared image to the side of the crop that training takes from it (pipeline/input)."""
@@ -126,10 +127,10 @@ def require_comparable(settings: Settings, accelerator: str) -> None:
     Raises:
         SettingsError: A setting does not suit a comparison.
     """
-    if settings.example_kind == "table":
+    if settings.example_kind != IMAGES:
         raise SettingsError(
-            "example_kind must be images for a comparison of inputs, got table: the comparison is about reading and "
-            "decoding image files. The verdict of a training says whether its input is fast enough"
+            f"example_kind must be images for a comparison of inputs, got {settings.example_kind}: the comparison is "
+            "about reading and decoding image files. The verdict of a training says whether its input is fast enough"
         )
     if accelerator != "own" and settings.simulated_step_ms:
         raise SettingsError(

@@ -135,7 +135,7 @@ def measure(folder: Path, output: int) -> None:
     """
     take_failure(folder)  # That of an earlier attempt.
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.training.compare.compare_inputs", str(folder), str(os.getpid())],
+        [sys.executable, "-m", "pipeline.training.compare.process", str(folder), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

@@ -56,7 +56,7 @@ class BackfillRuns(Job):
 
     def start(self) -> None:
         """Start it, or find it under way. Raises Refused if another backfill is under way."""
-        # If an answer is lost, the backfill may have been created anyway. So each try looks for it first.
+        # If an answer is lost, the backfill may have been created anyway. So each attempt looks for it first.
         backfill = self.client.patience.until_answered(self._find_or_create, _BUSY)
         self._since = datetime.fromisoformat(backfill["created_at"])
 

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
 
 from croniter import CroniterError, croniter
 
@@ -132,8 +132,11 @@ def main(folders: str, *names: str) -> int:
     """Create each notifier. Prints the first one that cannot be created, and returns 1."""
     sys.path.extend(folders.split(os.pathsep))  # At the end, as Airflow does it.
     for name in names:
+        module, _, function = name.rpartition(".")
         try:
-            resolve_name(name)()
+            if not module:
+                raise ValueError("the name of a notifier must be package.module.function")
+            getattr(import_module(module), function)()
         except Exception as error:  # noqa: BLE001 - the administrator's own code may raise anything
             sys.stdout.write(f"{name} cannot be used: {type(error).__name__}: {' '.join(str(error).split())}\n")
             return 1

@@ -167,7 +167,7 @@ class Client:
         return entry and entry["value"]
 
     def log(self, run_id: str, instance: Json) -> list[Any]:
-        """Return the entries of the log of a task's last try."""
+        """Return the entries of the log of a task's last attempt."""
         path = f"{self._task(run_id, instance['task_id'])}/logs/{instance['try_number']}"
         page = self._find(path, map_index=instance["map_index"], full_content=True)
         return list(page["content"]) if page else []
@@ -192,8 +192,8 @@ class Client:
                 return entries
 
     def _find(self, path: str, **params: Any) -> Json | None:
-        json = {"Accept": "application/json"}
-        answer = self._send("GET", path, accepted=httpx.codes.NOT_FOUND, params=params, headers=json)
+        headers = {"Accept": "application/json"}
+        answer = self._send("GET", path, accepted=httpx.codes.NOT_FOUND, params=params, headers=headers)
         return None if answer.status_code == httpx.codes.NOT_FOUND else answer.json()
 
     def _send(self, method: str, path: str, accepted: int | None = None, **arguments: Any) -> httpx.Response:

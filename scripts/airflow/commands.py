@@ -87,14 +87,13 @@ def up(layout: Layout, dag_id: str, signals: Signals) -> int:
             airflow = prepare(layout, background=True)
             try:
                 with _started(airflow, dag_id, signals):
-                    pass
+                    # Not for a temporary Airflow: only the user of this command has its password.
+                    if warning := open_warning():
+                        say(warning)
             # The processes have sessions of their own, so they would outlive this command.
             except BaseException:
                 airflow.stop()
                 raise
-            # Not for a temporary Airflow: only the user of this command has its password.
-            if warning := open_warning():
-                say(warning)
             say(f"Sample images: {layout.samples}")
             say("Airflow runs until you stop it with `make down`. `make status` lists its processes")
     say(f"Airflow: {airflow.url}/dags/{dag_id}   user: {USER}   password: {airflow.password}")

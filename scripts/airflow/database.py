@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -48,8 +48,8 @@ def is_migrated(database: Path) -> bool:
     """Return whether the installed Airflow has migrated a database. To ask Airflow would take 3 s."""
     try:
         with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("PRAGMA user_version").fetchone() == (_mark(),))
-    except sqlite3.DatabaseError:  # It is missing or damaged.
+            return bool(connection.execute("PRAGMA user_version").fetchone() == (_mark(connection),))
+    except sqlite3.DatabaseError:  # It is missing, empty or damaged.
         return False
 
 
@@ -59,17 +59,18 @@ def noted_migration(database: Path) -> Iterator[None]:
 
     The note is a number that SQLite keeps for applications. It is part of the database, also of a backup.
     """
-    # A migration that is killed leaves none.
-    _note(database, 0)
+    # The note is removed first, so a migration that is killed leaves none. Of a damaged file, Airflow says more.
+    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA user_version = 0")
     yield
-    _note(database, _mark())
-
-
-def _note(database: Path, mark: int) -> None:
     with closing(sqlite3.connect(database)) as connection:
-        connection.execute(f"PRAGMA user_version = {mark}")
+        connection.execute(f"PRAGMA user_version = {_mark(connection)}")
 
 
-def _mark() -> int:
-    """Return a number for the version of the installed Airflow, in the 31 bits that SQLite keeps."""
-    return crc32(version("apache-airflow-core").encode()) >> 1
+def _mark(connection: sqlite3.Connection) -> int:
+    """Return a number for the installed Airflow and the revision of a database, in the 31 bits that SQLite keeps.
+
+    The revision is another one if somebody moved the database back to an earlier version of Airflow.
+    """
+    revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return crc32(f"{version('apache-airflow-core')} {revision}".encode()) >> 1

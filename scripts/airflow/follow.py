@@ -169,7 +169,7 @@ def give_up(client: Client, run_id: str) -> None:
 
 def stages_of_run(client: Client, run_id: str, places: Json, training: str) -> list[Stage]:
     """Return the stages of a run. A training says its epoch, from its record in `places`."""
-    from pipeline.runs.run import describe_progress  # Not at the top: it imports pydantic and psutil.
+    from pipeline.runs.run import describe_progress  # Imports NumPy, which other commands do not need.
 
     note = describe_progress(places, training) if training else ""
     return stages_of(client.task_instances(run_id), {"train": note})

@@ -1,4 +1,4 @@
-"""An Airflow under its address. Here, it is one that others keep running, and that is never started or stopped."""
+"""The Airflow that a command talks to: its address and its log-in. One that others keep running is never stopped."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Airflow:
         return None
 
     def check(self) -> None:
-        """Raise Failed if a process of it has died. The follower of a run notices the silence of others."""
+        """Raise Failed if one of its processes has died. Does nothing for an Airflow elsewhere."""
 
 
 def remote_from(environ: Mapping[str, str], layout: Layout) -> Airflow | None:

@@ -1,6 +1,7 @@
-"""A Google Cloud Storage for tests: real HTTP on loopback, true preconditions and checksums, faults on request.
+"""A Google Cloud Storage for tests, benchmarks and demos.
 
-The real client speaks to it when `STORAGE_EMULATOR_HOST` names its `url`.
+It has real HTTP on loopback, true preconditions and checksums, and faults on request. The real client
+speaks to it when `STORAGE_EMULATOR_HOST` names its `url`.
 """
 
 from standins.fake_gcs.faults import Fault

@@ -256,7 +256,7 @@ def test_a_run_without_a_new_dataset_still_serves_its_events(monkeypatch: pytest
     from dags import retrain
 
     settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
-    monkeypatch.setattr("pipeline.stages.upload.newest_dataset", lambda *_: tmp_path / "dataset")
+    monkeypatch.setattr("pipeline.stages.upload.dataset_of_partitions", lambda *_: tmp_path / "dataset")
     monkeypatch.setattr("pipeline.runs.launch.load_trained_result", lambda *_: {"run": "an earlier run"})
     events = [SimpleNamespace(extra={"dataset_name": "flowers"}, timestamp=NOON)]
     use_context(monkeypatch, events, "first")

@@ -31,6 +31,11 @@ def test_amounts_keep_their_digits_and_shares_their_decimals():
     assert METRICS["auc"].rounded(Estimate(0.12345678, 0.1, 0.2)) == (0.123457, 0.1, 0.2)
 
 
+def test_errors_are_better_if_they_are_lower():
+    lower = {key for key, metric in METRICS.items() if metric.lower_is_better}
+    assert lower == {"calibration_error", "log_loss", "mae", "rmse"}
+
+
 def test_a_key_has_the_same_title_and_scale_in_all_tasks():
     for each in (Predictions, MultiLabelPredictions, ClassPredictions, RegressionPredictions):
         assert each.scored_by in each.metrics

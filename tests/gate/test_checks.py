@@ -116,7 +116,7 @@ def test_values_within_their_thresholds_or_unknown_are_ignored(quality: dict[str
     assert findings({"unit": "image", **quality}, options()) == []
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.action)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.action_setting)
 def test_each_check_reports_its_own_two_settings(check: Check):
     quality = {
         "unit": "row",
@@ -128,13 +128,13 @@ def test_each_check_reports_its_own_two_settings(check: Check):
         "drift": {"against": "v", "sizes": 9.0},
         "table_changes": TABLE_CHANGES,
     }
-    others = {each.action: "continue" for each in CHECKS}
-    chosen = options(**{**others, check.action: "ask"})
+    others = {each.action_setting: "continue" for each in CHECKS}
+    chosen = options(**{**others, check.action_setting: "ask"})
     found = findings(quality, chosen)
     assert [finding.setting for finding in found] == list(others)
     (asking,) = (finding for finding in found if finding.action == "ask")
-    assert asking.setting == check.action
-    assert f"more than {check.threshold}=" in asking.sentence
+    assert asking.setting == check.action_setting
+    assert f"more than {check.threshold_setting}=" in asking.sentence
     assert set(chosen.actions.values()) == {"continue", "ask"}
 
 
@@ -142,13 +142,15 @@ def test_each_action_of_the_form_belongs_to_a_check_and_its_limit_is_below():
     names = list(Settings.model_fields)
     with_action = [name for name in names if Settings.model_fields[name].annotation == Action]
     below = [names[names.index(name) + 1] for name in with_action]
-    assert {(check.action, check.threshold) for check in CHECKS} == set(zip(with_action, below, strict=True))
+    assert {(check.action_setting, check.threshold_setting) for check in CHECKS} == set(
+        zip(with_action, below, strict=True)
+    )
 
 
 @pytest.mark.parametrize("kind", [Decides, OnlyFor, UsedBy])
 def test_both_settings_of_a_check_are_in_the_same_forms(kind: Any):
     for check in CHECKS:
-        assert declared(kind).get(check.action) == declared(kind).get(check.threshold)
+        assert declared(kind).get(check.action_setting) == declared(kind).get(check.threshold_setting)
 
 
 def test_image_names_are_escaped():

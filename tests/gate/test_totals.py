@@ -15,7 +15,7 @@ from pipeline.gate.totals import Totals
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.plan.range_plan import ShardSpec, load_range, to_header
 from pipeline.plan.results import ShardResult, WrittenShard, save_result
-from pipeline.sharding.finished import quality_of
+from pipeline.sharding.finished_shards import quality_of
 from tests.published import planned
 
 CLASSES = 1000

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import json, sys
@@ -36,6 +38,7 @@ print(json.dumps({"built": built, "verified": verify(dataset), "metrics": load_r
 """
 
 
+@pytest.mark.long
 def test_a_third_kind_of_examples_is_one_folder_and_one_line_of_the_registry(tmp_path: Path):
     vowels, others = "aeiou", "bcdfg"
     lines = [

@@ -73,6 +73,7 @@ def layout(tmp_path: Path) -> Layout:
 def create(database: Path) -> None:
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("CREATE TABLE alembic_version (version_num)")
+        connection.execute("INSERT INTO alembic_version VALUES ('a1b2')")
 
 
 def test_a_migrated_database_is_not_migrated_again(layout: Layout):
@@ -101,10 +102,24 @@ def damage(database: Path) -> None:
     database.write_bytes(b"no database")
 
 
-@pytest.mark.parametrize("change", [replace, empty, move, damage])
+def move_back(database: Path) -> None:
+    """Do what `airflow db downgrade` does to the revision."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'a1b1'")
+
+
+@pytest.mark.parametrize("change", [replace, empty, move, damage, move_back])
 def test_another_database_is_migrated(layout: Layout, change: Callable[[Path], None]):
     change(layout.database)
     assert not is_migrated(layout.database)
+
+
+def test_a_damaged_database_is_left_to_the_migration(layout: Layout):
+    damage(layout.database)
+    with noted_migration(layout.database):  # as Airflow's migration may do
+        layout.database.unlink()
+        create(layout.database)
+    assert is_migrated(layout.database)
 
 
 def test_a_backup_from_before_an_upgrade_is_migrated(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

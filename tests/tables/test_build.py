@@ -370,7 +370,7 @@ def test_long_codes_are_keys_of_their_own(settings: Callable[..., Settings], tmp
 def test_many_equal_rows_are_compared_up_to_a_limit(
     settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("pipeline.kinds.table.data.Rows.max_compared", 50)
+    monkeypatch.setattr("pipeline.kinds.table.data.RowKind.max_compared", 50)
     rows = [{"x": number % 8, "y": number % 2} for number in range(160)]
     result = build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y"))
     assert dataset_of(result).quality["duplicates"] == {"images": 40, "groups": 2}

@@ -33,7 +33,7 @@ from pipeline.runs.run import Run, describe_progress, load_result
 from pipeline.tables.schema import Column, Task
 from pipeline.training.evaluate import predicted
 from pipeline.training.job import run_job
-from pipeline.training.model.kinds import build_model_of, kind_of, task_of
+from pipeline.training.model.kinds import build_model_of, task_of, tensor_kind_of
 from pipeline.training.model.models import functional, with_probabilities
 from pipeline.training.model.table_model import inputs_of
 from pipeline.training.model.task import Regression
@@ -190,7 +190,7 @@ def test_an_empty_text_is_missing_in_training_and_when_served(tmp_path: Path):
     folder = table_of(tmp_path / "t", rows, COLUMNS, "classification")
     dataset, settings = load(folder), settings_from({})
     features, _, _ = next(iter(validation_batches(folder, BatchOptions(image_size=1, batch_size=6))))
-    kind = kind_of(dataset)
+    kind = tensor_kind_of(dataset)
     columns = kind.about(settings, dataset)["columns"]
     again = kind.features(settings, dataset, served_columns(features, dataset, columns))
     for name, value in features.items():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.dataset.verify import Check
 
 
-class Images(ExampleKind):
+class ImageKind(ExampleKind):
     """Images. Their records describe themselves."""
 
     noun = "image"
@@ -78,4 +78,4 @@ def _problem_of_image(dataset: Dataset, record: bytes, counted: Counter[int]) ->
     return ""
 
 
-KIND = Images()
+KIND = ImageKind()

@@ -21,11 +21,11 @@ from pipeline.storage import Place
 from pipeline.training.model.kinds import Augmentation, TensorKind
 from pipeline.training.model.models import build_model
 from pipeline.training.model.task import ONE_LABEL, SeveralLabels, Task
-from pipeline.training.served.exported import BATCH, SPLIT, with_all_classes
+from pipeline.training.served.answers import BATCH, SPLIT, with_all_classes
 
 
-class Images(TensorKind):
-    """Images."""
+class ImageTensors(TensorKind):
+    """Images in a training."""
 
     keeps_decoded = True
 
@@ -93,4 +93,4 @@ def _batches(folder: Place, dataset: Dataset) -> Iterator[list[RecordedImage]]:
         yield batch
 
 
-KIND = Images()
+KIND = ImageTensors()

@@ -28,8 +28,8 @@ COLUMN_FACTS = ("name", "type", "is_list", "role")
 """What decides the records. A column may have no value in any row, so the rows alone do not show it."""
 
 
-class Rows(ExampleKind):
-    """The rows of a table."""
+class RowKind(ExampleKind):
+    """The rows of a table in shards. Their facts are the schema."""
 
     noun = "row"
     source = "the table, a CSV, Parquet or TFRecord file, or a folder of such files"
@@ -133,4 +133,4 @@ def _problem_of_row(schema: Schema, ids: Mapping[str, int], record: bytes, count
     return ""
 
 
-KIND = Rows()
+KIND = RowKind()

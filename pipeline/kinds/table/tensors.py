@@ -23,11 +23,11 @@ from pipeline.tables.schema import Column, Schema
 from pipeline.training.model.kinds import TensorKind
 from pipeline.training.model.table_model import build_table_model
 from pipeline.training.model.task import Classes, Regression, Task
-from pipeline.training.served.exported import BATCH, of_classes
+from pipeline.training.served.answers import BATCH, of_classes
 
 
-class Rows(TensorKind):
-    """Rows of a table."""
+class RowTensors(TensorKind):
+    """Rows of a table in a training."""
 
     keeps_decoded = False
 
@@ -156,4 +156,4 @@ def _served_dtype(column: Column) -> tf.DType:
     return tf.float64 if has_mask(column) and dtype == tf.int64 else dtype
 
 
-KIND = Rows()
+KIND = RowTensors()

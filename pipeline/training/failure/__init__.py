@@ -1,1 +1,1 @@
-"""Why a training stops: what is said about damaged batches, full memory, full disks and stuck servers."""
+"""Errors that name why a training stops: damaged batches, full memory, full disks, stuck servers."""

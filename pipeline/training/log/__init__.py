@@ -1,1 +1,1 @@
-"""What Comet and TensorBoard get."""
+"""Loggers for Comet and TensorBoard."""

@@ -74,14 +74,14 @@ class TensorKind(BatchKind):
         """
 
 
-def kind_of(dataset: Dataset) -> TensorKind:
+def tensor_kind_of(dataset: Dataset) -> TensorKind:
     """Return the kind of the examples of a dataset."""
     return cast(TensorKind, tensors_of(dataset.kind))
 
 
 def task_of(dataset: Dataset) -> Task:
     """Return the task of a dataset."""
-    return kind_of(dataset).task(dataset)
+    return tensor_kind_of(dataset).task(dataset)
 
 
 def build_model_of(settings: Settings, dataset: Dataset) -> keras.Model:
@@ -93,4 +93,4 @@ def build_model_of(settings: Settings, dataset: Dataset) -> keras.Model:
         ValueError, OSError: If the file of weights does not fit.
     """
     require_model(settings, dataset.kind, dataset.name)
-    return kind_of(dataset).build_model(settings, dataset)
+    return tensor_kind_of(dataset).build_model(settings, dataset)

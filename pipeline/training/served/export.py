@@ -23,7 +23,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.runs.run import ABOUT, EXPORT_FORMAT
 from pipeline.storage import write_whole
 from pipeline.storage.local import sync_tree
-from pipeline.training.model.kinds import kind_of, task_of
+from pipeline.training.model.kinds import task_of, tensor_kind_of
 
 ENDPOINT = "serve"
 """Name of the endpoint. TensorFlow Serving finds it as the default signature, too."""
@@ -52,7 +52,7 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
         "dataset": dataset.name,
         "dataset_version": dataset.version,
         "model": settings.model,
-        **kind_of(dataset).about(settings, dataset),
+        **tensor_kind_of(dataset).about(settings, dataset),
         "learned_with": {name: getattr(settings, name) for name in ("epochs", "batch_size", "learning_rate", "seed")},
     }
     with write_whole(folder / ABOUT, synced=True) as file:
@@ -62,7 +62,7 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
 def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
     # A name that is not UTF-8 gets its original bytes back.
     names = tf.constant([name.encode("utf-8", "surrogateescape") for name in dataset.names])
-    task, kind = task_of(dataset), kind_of(dataset)
+    task, kind = task_of(dataset), tensor_kind_of(dataset)
 
     def serve(served: Any) -> dict[str, tf.Tensor]:
         return task.served(model(kind.features(settings, dataset, served), training=False), names)

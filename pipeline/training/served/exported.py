@@ -8,13 +8,10 @@ on the dataset use.
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError, TenfoldError
@@ -25,11 +22,8 @@ from pipeline.runs.run import load_about, save_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
+from pipeline.training.served.answers import SPLIT
 from pipeline.training.tensorflow_start import hold_back_stderr
-
-BATCH = 64
-"""Examples in one call of the model."""
-SPLIT = "validation"
 
 
 def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
@@ -61,10 +55,11 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
     with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples, dataset.unit) as advance:
-        from pipeline.training.model.kinds import kind_of  # It imports TensorFlow, which `loaded` starts quietly.
+        # It imports TensorFlow, which `loaded` starts quietly.
+        from pipeline.training.model.kinds import tensor_kind_of
 
         answers_of_batches = []
-        for of_batch in kind_of(dataset).exported_answers(model, load_about(export), folder, dataset):
+        for of_batch in tensor_kind_of(dataset).exported_answers(model, load_about(export), folder, dataset):
             answers_of_batches.append(of_batch)
             advance(len(of_batch.label))
     answers = joined(answers_of_batches)
@@ -91,17 +86,6 @@ def loaded(export: Place) -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         fetch(Path(name), export, ("",))
         yield tf.saved_model.load(name)
-
-
-def of_classes(probabilities: NDArray[Any], known: Sequence[str], names: Sequence[str]) -> NDArray[Any]:
-    """Return the probabilities of the classes `names`, of those of the classes `known`; 0 for others."""
-    columns = {name: probabilities[:, number] for number, name in enumerate(known)}
-    return np.stack([columns.get(name, np.zeros(len(probabilities), np.float32)) for name in names], axis=1)
-
-
-def with_all_classes(probabilities: NDArray[Any], classes: int) -> NDArray[Any]:
-    """Return the probabilities, (n, at least `classes`), with 0 for labels newer than the model: ids never change."""
-    return np.pad(probabilities, ((0, 0), (0, max(classes - probabilities.shape[1], 0))))
 
 
 if __name__ == "__main__":

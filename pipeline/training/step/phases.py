@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.training.model.kinds import kind_of, task_of
+from pipeline.training.model.kinds import task_of, tensor_kind_of
 from pipeline.training.model.models import base_of
 from pipeline.training.step.loop import Features
 from pipeline.training.step.simulated import SimulatedSteps
@@ -71,7 +71,7 @@ def build_steps(
             "simulated_step_ms=%g: no step computes anything, and the model learns nothing", settings.simulated_step_ms
         )
         return SimulatedSteps(strategy, settings.simulated_step_ms / 1000)
-    task, kind = task_of(dataset), kind_of(dataset)
+    task, kind = task_of(dataset), tensor_kind_of(dataset)
     if settings.xla and not kind.can_use_xla(dataset):
         _log.warning("xla=true is ignored, because XLA cannot compile a model that takes strings")
     options = StepOptions(

@@ -23,8 +23,9 @@ from pipeline.runs.promotion import gate
 from pipeline.stages.build import build
 from pipeline.storage import place_of
 from pipeline.training.model.models import build_model, with_probabilities
+from pipeline.training.served.answers import with_all_classes
 from pipeline.training.served.export import export
-from pipeline.training.served.exported import evaluate_exported, with_all_classes
+from pipeline.training.served.exported import evaluate_exported
 from standins.fake_gcs import FakeGcs
 
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8})

@@ -1,4 +1,4 @@
-"""What the shards of a plan hold, when they are written."""
+"""The results of the shards of a plan, after all of them are written."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The process that measures inputs: `python -m pipeline.training.compare.compare_inputs FOLDER PARENT`.
+"""The process that measures inputs: `python -m pipeline.training.compare.process FOLDER PARENT`.
 
 FOLDER has `comparison.json` (pipeline/tuning/measurement.py), and PARENT is a process id. The same model trains from
 each contender in turn. Complete measurements are not repeated, so a process that was stopped is simply started again.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS = 3
 """How often a measurement is made at most if other programs disturb it."""
-_log = logging.getLogger("pipeline.training.compare.compare_inputs")
+_log = logging.getLogger("pipeline.training.compare.process")
 
 
 def main(folder: Path, parent: int) -> int:
