@@ -13,7 +13,9 @@ from pipeline.dataset.manifest import checksum, images_at, load, sample_images
 from pipeline.errors import DatasetError
 from pipeline.records.format import as_file, read_image
 from pipeline.records.tfrecord import read_records
+from pipeline.tables.schema import Column
 from tests.dataset.test_dataset_schema import VALIDATOR
+from tests.made_tables import make_table
 from tests.published import CHRYSANTHEMUM, DAISY, ROSE, publish_case
 
 
@@ -86,4 +88,27 @@ def test_a_dataset_with_unsafe_names_is_refused(damage: Callable[[dict[str, Any]
     folder, _ = publish_case("keep", tmp_path)
     change(folder, damage)
     with pytest.raises(DatasetError, match=re.escape(f"Tenfold never gives the name {named!r}")):
+        load(folder)
+
+
+def test_a_dataset_that_does_not_say_its_kind_is_of_images_without_a_table(tmp_path: Path):
+    folder, _ = publish_case("keep", tmp_path)
+    expected = load(folder)
+    change(folder, lambda content: content.pop("kind"))
+    assert load(folder) == expected
+    assert load(folder).kind == "images"
+
+
+def test_a_table_that_does_not_say_its_kind_is_a_table(tmp_path: Path):
+    columns = (Column("x", "float"), Column("y", "string", role="label"))
+    rows = [{"x": 1.0, "y": "a"}, {"x": 2.0, "y": "b"}]
+    folder = make_table(tmp_path / "table", columns, {"train": rows, "validation": rows}, "classification")
+    change(folder, lambda content: content.pop("kind"))
+    assert load(folder).kind == "table"
+
+
+def test_an_unknown_kind_of_examples_is_refused(tmp_path: Path):
+    folder, _ = publish_case("keep", tmp_path)
+    change(folder, lambda content: content.update(kind="sounds"))
+    with pytest.raises(DatasetError, match="its kind of examples is 'sounds' instead of images or table"):
         load(folder)
