@@ -1293,7 +1293,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def _sentence(problem: Any) -> str:
     field = _shorten(".".join(str(part) for part in problem["loc"]))
-    if field in OPTIONS_OF_COMPARISON:
+    if problem["type"] == "extra_forbidden" and field in OPTIONS_OF_COMPARISON:
         return f"{field} is an option of compare-inputs: write --{field.replace('_', '-')}"
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(field, Settings.model_fields, n=1)
