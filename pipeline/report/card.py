@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pipeline.example_kinds import data_of
 from pipeline.gate.notices import notices
 from pipeline.report.components import Table, environment, fact_tables, format_size, pictures, whole
 from pipeline.report.table_columns import columns_of
@@ -137,7 +136,7 @@ def essentials(dataset: Mapping[str, Any], rejected: Iterable[Mapping[str, str]]
 
 def unit_of(dataset: Mapping[str, Any]) -> str:
     """Return what one example is called: "image" or "row"."""
-    return str(data_of(dataset["kind"]).noun)
+    return str(dataset["quality"]["unit"])
 
 
 def is_regression(dataset: Mapping[str, Any]) -> bool:
