@@ -57,12 +57,6 @@ class Row:
         """B minus A."""
         return None if self.a is None or self.b is None else self.b - self.a
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the row for JSON."""
-        values = asdict(self) | {"difference": self.difference}
-        del values["metric"]
-        return values
-
     @property
     def is_significant(self) -> bool:
         """Whether the interval leaves out zero."""
@@ -96,7 +90,7 @@ class Comparison:
         """Return what the option --json prints."""
         return {
             "verdict": self.verdict,
-            "rows": [row.as_json() for row in self.rows],
+            "rows": [asdict(row) | {"difference": row.difference} for row in self.rows],
             "differing": {name: list(values) for name, values in self.differing.items()},
             "note": self.note,
         }

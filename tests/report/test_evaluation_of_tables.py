@@ -89,7 +89,8 @@ def test_the_report_of_a_regression_has_no_sections_about_images_or_classes(tmp_
     describe(tmp_path)
     columns = [{"name": "price", "role": "label"}]
     described = json.loads((tmp_path / "dataset" / "dataset.json").read_text())
-    described |= {"labels": [], "table": {"task": "regression", "rows": 56, "columns": columns}}
+    table = {"task": "regression", "rows": 56, "columns": columns}
+    described |= {"labels": [], "table": table, "quality": {"unit": "row"}}
     (tmp_path / "dataset" / "dataset.json").write_text(json.dumps(described))
     run = json.loads((tmp_path / "run.json").read_text())
     run["settings"] = {"example_kind": "table", "epochs": 2, "image_size": 96, "key_column": "id"}
