@@ -262,7 +262,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def advice_page() -> str:
-    """Return the changes for each limit, from the first one that is considered to the last."""
+    """Return a table of the advice for each limit, in the order in which it is considered."""
     rows = [_change(limit, change, changes) for limit, changes in ADVICE.items() for change in changes]
     return ADVICE_PAGE + "".join(rows)
 

@@ -50,7 +50,7 @@ class GateOptions:
 
 
 def gate_options(settings: Settings) -> GateOptions:
-    """Return the options of some settings. They are made once, where a stage begins."""
+    """Return the options of the gate that the settings ask for. A stage makes them once, when it begins."""
     return GateOptions(
         actions={check.action_setting: getattr(settings, check.action_setting) for check in CHECKS},
         thresholds={check.threshold_setting: getattr(settings, check.threshold_setting) for check in CHECKS},

@@ -1,4 +1,4 @@
-"""Find examples that several versions of a window share, and those that are on both sides of the split.
+"""Find examples that are in several versions of a window, or both in training and in another split.
 
 Equal examples have equal content hashes. Sorting the hashes groups the examples. A sixteenth of them is sorted at a
 time, so that 10 million examples take only tens of megabytes in addition to the hashes.

@@ -1,4 +1,4 @@
-"""A backfill: its runs, the training that follows it, and what came of both."""
+"""A backfill: its runs, the training that follows them, and the results of both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -189,7 +189,7 @@ def row_of(run: Json, made: Json, outcome: Outcome) -> tuple[str, ...]:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows as lines with columns of equal width; numbers stand on the right."""
+    """Return rows as lines. Each column has one width, and numbers are aligned to the right."""
     date, examples, version, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [f"{row[0]:<{date}}  {row[1]:>{examples}}  {row[2]:<{version}}  {row[3]}" for row in rows]
 

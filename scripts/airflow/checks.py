@@ -34,7 +34,7 @@ MAX_HOURS = 87_600
 MAX_SECONDS = 86_400
 """One day."""
 NOTIFIERS_LIMIT_S = 60.0
-"""Time limit for creating the notifiers. One that connects to a silent server would wait forever."""
+"""Time limit for creating the notifiers. A notifier that connects to a silent server would wait forever."""
 
 
 def check_schedule(environ: Mapping[str, str]) -> None:

@@ -70,7 +70,7 @@ def noted_migration(database: Path) -> Iterator[None]:
 def _mark(connection: sqlite3.Connection) -> int:
     """Return a number for the installed Airflow and the revision of a database, in the 31 bits that SQLite keeps.
 
-    The revision is another one if somebody moved the database back to an earlier version of Airflow.
+    The revision changes if somebody downgrades the database to an earlier version of Airflow.
     """
     revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     return crc32(f"{version('apache-airflow-core')} {revision}".encode()) >> 1

@@ -1,4 +1,4 @@
-"""What came of a run: its results, or the error of its first failed task."""
+"""The results of a run, or the error of its first failed task."""
 
 from collections.abc import Sequence
 from pathlib import Path
