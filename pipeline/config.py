@@ -19,8 +19,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic.config import JsonDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from pipeline import data_date as dates
 from pipeline.dataset_name import PATTERN, name_of_source, name_of_table
@@ -36,11 +46,13 @@ SMALLEST_INPUT = {"InceptionResNetV2": 75}
 MODELS = tuple(model for entry in KINDS.values() for model in entry.models)
 """The values of `model`, apart from a user's own function."""
 
-MAX_PLACE = 4096
-"""A path or an address has at most this many characters. No file system or bucket accepts more."""
+PlaceText = Annotated[str, Field(max_length=4096)]
+"""A path or an address. No file system or bucket accepts more characters."""
 
-MAX_TEXT = 1000
-"""Any other text has at most this many characters."""
+Text = Annotated[str, Field(max_length=1000)]
+"""Any other text."""
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 MAX_SHOWN = 200
 """An error message repeats at most this many characters of a value."""
@@ -134,28 +146,27 @@ _Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy, OnlyFor)
 _Model = TypeVar("_Model", bound=BaseModel)
 
 # Sections of the form. The settings that people set first are in no section, so that Airflow shows them unfolded.
-PLACES: JsonDict = {"section": "Places"}
-SOURCE: JsonDict = {"section": "Source"}
-SHARDS: JsonDict = {"section": "Shards"}
-GATE: JsonDict = {"section": "Data gate"}
-TRAINING: JsonDict = {"section": "Training"}
-PROMOTION: JsonDict = {"section": "Champion gate"}
-MONITORING: JsonDict = {"section": "Monitoring"}
+PLACES = Field(json_schema_extra={"section": "Places"})
+SOURCE = Field(json_schema_extra={"section": "Source"})
+SHARDS = Field(json_schema_extra={"section": "Shards"})
+GATE = Field(json_schema_extra={"section": "Data gate"})
+TRAINING = Field(json_schema_extra={"section": "Training"})
+PROMOTION = Field(json_schema_extra={"section": "Champion gate"})
+MONITORING = Field(json_schema_extra={"section": "Monitoring"})
 
 
 class Settings(BaseModel):
     """All settings of a run. Immutable; `settings_from` makes it and explains what is wrong.
 
-    The annotation of each field holds one `Decides` and one `UsedBy`.
+    The annotation of each field holds one `Decides`, one `UsedBy`, and a section of the form.
     """
 
     # Defaults are validated, too: they become absolute paths, and the name of the dataset follows from the source.
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
-    source_uri: Annotated[str, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
+    source_uri: Annotated[PlaceText, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
         "",
         title="Source",
-        max_length=MAX_PLACE,
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
         "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
@@ -192,10 +203,9 @@ class Settings(BaseModel):
         "gpu and a worker at the same time. Ten training shards are written for each.",
     )
 
-    model: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
+    model: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
         "small_cnn",
         title="Model",
-        max_length=MAX_TEXT,
         examples=list(MODELS),
         description=f"The small CNN, a model of keras.applications ({', '.join(APPLICATIONS)}), or your own "
         "package.module:function, which is called with the image size and the number of classes and "
@@ -220,800 +230,669 @@ class Settings(BaseModel):
         title="Learning rate",
         gt=0,
         le=10,
-        allow_inf_nan=False,
         description="Step size of the Adam optimizer. With a warm-up or a schedule, this is the highest value.",
     )
 
-    workspace: Annotated[str, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
+    workspace: Annotated[PlaceText, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.WORKSPACES, PLACES] = Field(
         default_factory=lambda: os.environ.get("TENFOLD_WORKSPACE", "workspace"),
         title="Workspace",
-        max_length=MAX_PLACE,
-        json_schema_extra=PLACES,
         description="Folder that all workers can reach, local or gs://bucket/prefix: shards, plans, checkpoints and "
         "reports are kept there.",
     )
 
-    publish_uri: Annotated[str, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.PUBLISH] = Field(
+    publish_uri: Annotated[PlaceText, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.PUBLISH, PLACES] = Field(
         "",
         title="Publish to",
-        max_length=MAX_PLACE,
-        json_schema_extra=PLACES,
         description="Folder in which datasets are published, local or gs://bucket/prefix. Empty: `datasets` in the "
         "workspace.",
     )
 
-    dataset: Annotated[str, Decides.NOTHING, UsedBy.COMMAND_LINE, AllowedBy.WORKSPACES | AllowedBy.PUBLISH] = Field(
+    dataset: Annotated[
+        PlaceText, Decides.NOTHING, UsedBy.COMMAND_LINE, AllowedBy.WORKSPACES | AllowedBy.PUBLISH, PLACES
+    ] = Field(
         "",
         title="Published dataset",
-        max_length=MAX_PLACE,
-        json_schema_extra=PLACES,
         description="Folder of a published dataset, local or gs://bucket/prefix, for the command `tenfold train`.",
     )
 
-    local_folder: Annotated[str, Decides.NOTHING, UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
+    local_folder: Annotated[PlaceText, Decides.NOTHING, UsedBy.TRAIN, AllowedBy.WORKSPACES, PLACES] = Field(
         default_factory=lambda: os.environ.get("TENFOLD_LOCAL_FOLDER", "~/.cache/tenfold"),
         title="Local folder",
-        max_length=MAX_PLACE,
-        json_schema_extra=PLACES,
         description="Folder on each worker for local files of a training if the workspace is a bucket: its record and "
         "checkpoints, which are mirrored to the workspace, and copies of shards.",
     )
 
-    cache_gigabytes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    cache_gigabytes: Annotated[PositiveFloat, Decides.NOTHING, UsedBy.TRAIN, PLACES] = Field(
         100.0,
         title="Shard cache size (GB)",
-        gt=0,
-        allow_inf_nan=False,
-        json_schema_extra=PLACES,
         description="Maximum size of the copies of shards in the local folder, in gigabytes. The copies that were not "
         "used for the longest time are removed first. A training is refused if the shards that it reads at the same "
         "time need more space.",
     )
 
-    read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, UsedBy.TRAIN] = Field(
+    read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, UsedBy.TRAIN, PLACES] = Field(
         "cache",
         title="Shard reading",
-        json_schema_extra=PLACES,
         description="How training reads shards from a bucket. cache copies them to the local folder ahead of the "
         "training and verifies them. direct lets TensorFlow read them, which fetches all of them in every epoch.",
     )
 
-    user_project: Annotated[str, Decides.NOTHING, UsedBy.BUILD] = Field(
+    user_project: Annotated[Text, Decides.NOTHING, UsedBy.BUILD, PLACES] = Field(
         "",
         title="Billing project",
-        max_length=MAX_TEXT,
-        json_schema_extra=PLACES,
         description="Google Cloud project that pays for reading the images, if the bucket uses requester pays.",
     )
 
-    data_date: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
+    data_date: Annotated[Text, Decides.DATASET, UsedBy.BUILD, PLACES] = Field(
         "",
         title="Data date",
-        max_length=MAX_TEXT,
-        json_schema_extra=PLACES,
         examples=["2026-01-31", "2026-01-31T07:00"],
         description="The date for {date}, {hour} and so on in the source, in UTC. Empty: the date of the run.",
     )
 
-    source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
+    source_kind: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES), SOURCE] = Field(
         "auto",
         title="Source format",
-        max_length=MAX_TEXT,
-        json_schema_extra={**SOURCE, "enum": ["auto", *source_kinds()]},
+        json_schema_extra={"enum": ["auto", *source_kinds()]},
         description="Format of the source: the name of a file in pipeline/sources. auto detects the format.",
     )
 
-    key_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
+    key_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
         "",
         title="Key column",
-        max_length=MAX_TEXT,
-        json_schema_extra=SOURCE,
         description="In a table: the column that identifies a row. Its value decides the split and the order. Empty: "
         "the content of the row decides.",
     )
 
     table_task: Annotated[
-        Literal["auto", "classification", "regression"], Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE)
+        Literal["auto", "classification", "regression"], Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE
     ] = Field(
         "auto",
         title="Task",
-        json_schema_extra=SOURCE,
         description="What is learned from a table: a class or a number. auto: a class if the label is a text, a truth "
         "value or a whole number with at most 20 different values, else a number. 1.0 is a whole number, too.",
     )
 
-    path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
+    path_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES), SOURCE] = Field(
         "",
         title="Path column",
-        max_length=MAX_TEXT,
-        json_schema_extra=SOURCE,
         description="In a list: the column of image paths, relative to the folder of the list. Empty: path, image, "
         "file, filename or uri.",
     )
 
-    label_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
+    label_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "",
         title="Label column",
-        max_length=MAX_TEXT,
-        json_schema_extra=SOURCE,
         description="In a list: the column of labels; several labels of an image are separated by |. Empty: label, "
         "class, category or labels. In a table: the column to learn.",
     )
 
-    split_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
+    split_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "",
         title="Split column",
-        max_length=MAX_TEXT,
-        json_schema_extra=SOURCE,
         description="In a list or table: the column that holds train, validation or test. Empty: in a list, split, if "
         "it exists.",
     )
 
-    group_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
+    group_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "",
         title="Group column",
-        max_length=MAX_TEXT,
-        json_schema_extra=SOURCE,
         description="In a list or table: examples of one group (a person, a scene) stay on one side of the split. "
         "Empty: in a list, group, if it exists.",
     )
 
-    list_encoding: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
+    list_encoding: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "utf-8",
         title="List encoding",
-        max_length=MAX_TEXT,
         examples=["utf-8", "latin-1", "cp1252", "utf-16"],
-        json_schema_extra=SOURCE,
         description="Text encoding of a list or table in CSV or TSV.",
     )
 
-    group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
+    group_pattern: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES), SOURCE] = Field(
         "",
         title="Group pattern",
-        max_length=MAX_TEXT,
         examples=[r"^(.+?)_\d+$"],
-        json_schema_extra=SOURCE,
         description="Regular expression for the file name without its suffix. Images with the same first group (or the "
         "same match) stay on one side of the split. Empty: only equal images do.",
     )
 
-    label_map: Annotated[str, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
+    label_map: Annotated[PlaceText, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES, SOURCE] = Field(
         "",
         title="Label map",
-        max_length=MAX_PLACE,
-        json_schema_extra=SOURCE,
         description="File with one label in each line. The first has id 0. Empty: each new label of a dataset name "
         "gets the next id, and ids never change.",
     )
 
-    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
+    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SOURCE] = Field(
         False,
         title="Crop to bounding box",
-        json_schema_extra=SOURCE,
         description="Crop each image to its bounding box, if the source has one.",
     )
 
-    num_shards: Annotated[int | None, Decides.DATASET, UsedBy.BUILD] = Field(
+    num_shards: Annotated[int | None, Decides.DATASET, UsedBy.BUILD, SHARDS] = Field(
         None,
         title="Training shards",
         ge=1,
         le=1_000_000,
-        json_schema_extra=SHARDS,
         description="Number of training shards. Empty: ten for each training server.",
     )
 
-    shards_per_task: Annotated[int, Decides.NOTHING, UsedBy.BUILD] = Field(
+    shards_per_task: Annotated[int, Decides.NOTHING, UsedBy.BUILD, SHARDS] = Field(
         5,
         title="Shards per task",
         ge=1,
         le=10_000,
-        json_schema_extra=SHARDS,
         description="Number of shards that one mapped Airflow task writes.",
     )
 
-    engine: Annotated[Literal["local", "spark", "beam"], Decides.NOTHING, UsedBy.BUILD] = Field(
+    engine: Annotated[Literal["local", "spark", "beam"], Decides.NOTHING, UsedBy.BUILD, SHARDS] = Field(
         "local",
         title="Engine",
-        json_schema_extra=SHARDS,
         description="Program that writes the shards. local: all cores of this machine on the command line, and mapped "
         "tasks in a DAG, on the workers of Airflow. spark: Apache Spark, on this machine or on a cluster. beam: Apache "
         "Beam, on this machine or on Dataflow. A comparison of inputs always uses local.",
     )
 
-    validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint()] = Field(
+    validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), SHARDS] = Field(
         0.2,
         title="Validation fraction",
         ge=0.01,
         le=0.9,
-        json_schema_extra=SHARDS,
         description="Share of the examples for validation, if the source has no validation split.",
     )
 
-    split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint()] = Field(
+    split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), SHARDS] = Field(
         0,
         title="Split seed",
         ge=0,
         lt=2**31,
-        json_schema_extra=SHARDS,
         description="Decides which examples are used for validation, and the order of the examples in the shards. "
         "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
-    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
+    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SHARDS] = Field(
         50.0,
         title="Maximum image size (megapixels)",
         gt=0,
         le=2000,
-        json_schema_extra=SHARDS,
         description="An image with more megapixels is rejected when its header is read, before it can fill the memory.",
     )
 
-    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
-        256.0,
-        title="Maximum file size (MB)",
-        gt=0,
-        le=2000,  # A record cannot hold more.
-        json_schema_extra=SHARDS,
-        description="Larger files are rejected without being read.",
-    )
-
-    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = (
+    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SHARDS] = (
         Field(
-            "strict",
-            title="Image check",
-            json_schema_extra=SHARDS,
-            description="strict decodes every image completely. header only checks the structure of JPEG and PNG files "
-            "that need no change, for collections without damaged files.",
+            256.0,
+            title="Maximum file size (MB)",
+            gt=0,
+            le=2000,  # A record cannot hold more.
+            description="Larger files are rejected without being read.",
         )
     )
 
+    check: Annotated[
+        Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SHARDS
+    ] = Field(
+        "strict",
+        title="Image check",
+        description="strict decodes every image completely. header only checks the structure of JPEG and PNG files "
+        "that need no change, for collections without damaged files.",
+    )
+
     prepare: Annotated[
-        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)
+        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SHARDS
     ] = Field(
         "keep",
         title="Image preparation",
-        json_schema_extra=SHARDS,
         description="keep leaves images as they are. resize shrinks them once to prepare_size, so that each "
         "epoch decodes fewer pixels. raw also stores pixels (uint8), so that nothing is decoded; this takes more disk "
         "space.",
     )
 
-    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
+    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SHARDS] = Field(
         256,
         title="Prepared image size",
         ge=16,
         le=4096,
-        json_schema_extra=SHARDS,
         description="Shorter side of prepared images in pixels. Smaller images are not resized.",
     )
 
-    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
+    feature_keys: Annotated[
+        Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES), SHARDS
+    ] = Field(
         "model_garden",
         title="Feature keys",
-        json_schema_extra=SHARDS,
         description="Names in a record: model_garden writes image/encoded, image/class/label and so on; plain writes "
         "image, height, width, channels, class (the id) and label (the name).",
     )
 
-    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES)] = Field(
+    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES), SHARDS] = Field(
         None,
         title="Label offset",
         ge=0,
         le=1,
-        json_schema_extra=SHARDS,
         description="Id of the first label in the records. Empty: 1 for the ImageNet layout, as in the Model Garden, "
         "and 0 for others.",
     )
 
-    compression: Annotated[Literal["none", "gzip"], Decides.DATASET, UsedBy.BUILD] = Field(
+    compression: Annotated[Literal["none", "gzip"], Decides.DATASET, UsedBy.BUILD, SHARDS] = Field(
         "none",
         title="Compression",
-        json_schema_extra=SHARDS,
         description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
     )
 
-    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES)] = Field(
+    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), GATE] = Field(
         False,
         title="Near-duplicate detection",
-        json_schema_extra=GATE,
         description="Also search for images that look alike (perceptual hash), not only for equal images.",
     )
 
     # Each check of the data gate (pipeline/gate/checks.py) has two settings: an action, and right below it the limit.
-    on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
+    on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
         "fail",
         title="Action on rejected examples",
-        json_schema_extra=GATE,
         description="What happens if the share of rejected examples is above the limit below. ask asks a person.",
     )
 
-    max_rejected_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
+    max_rejected_fraction: Annotated[Fraction, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
         0.5,
         title="Maximum rejected fraction",
-        ge=0,
-        le=1,
-        json_schema_extra=GATE,
         description="Share of the listed examples that may be rejected.",
     )
 
-    on_leak: Annotated[Action, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
+    on_leak: Annotated[Action, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, GATE] = Field(
         "fail",
         title="Action on leaks",
-        json_schema_extra=GATE,
         description="What happens if the share of validation and test examples that are also in training is above the "
         "limit below. This applies to a version, and to a window of several dates.",
     )
 
-    max_leaked_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
+    max_leaked_fraction: Annotated[Fraction, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, GATE] = Field(
         0.01,
         title="Maximum leaked fraction",
-        ge=0,
-        le=1,
-        json_schema_extra=GATE,
         description="Share of the validation and test examples that may also be in training.",
     )
 
-    on_contradiction: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
+    on_contradiction: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
         "continue",
         title="Action on contradictory labels",
-        json_schema_extra=GATE,
-        description=(
-            "What happens if the share of examples that are equal to one with different labels is larger than the "
-            "limit below."
-        ),
+        description="What happens if the share of examples that are equal to one with different labels is larger than "
+        "the limit below.",
     )
 
-    max_contradictory_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
+    max_contradictory_fraction: Annotated[Fraction, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
         0.0,
         title="Maximum contradictory fraction",
-        ge=0,
-        le=1,
-        json_schema_extra=GATE,
         description="Share of the listed examples that may be equal to one with different labels.",
     )
 
-    on_imbalance: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
+    on_imbalance: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
         "continue",
         title="Action on class imbalance",
-        json_schema_extra=GATE,
-        description=(
-            "What happens if the class imbalance (the largest class divided by the smallest) is above the limit below."
-        ),
+        description="What happens if the class imbalance (the largest class divided by the smallest) is above the "
+        "limit below.",
     )
 
-    max_imbalance: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
+    max_imbalance: Annotated[float, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
         100.0,
         title="Maximum class imbalance",
         ge=1,
-        json_schema_extra=GATE,
-        allow_inf_nan=False,
         description="Training examples of the largest class divided by those of the smallest.",
     )
 
-    on_drift: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
+    on_drift: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
         "continue",
         title="Action on drift",
-        json_schema_extra=GATE,
-        description=(
-            "What happens if the examples differ from those of the previous version by more than the limit below."
-        ),
+        description="What happens if the examples differ from those of the previous version by more than the limit "
+        "below.",
     )
 
-    max_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
+    max_drift: Annotated[NonNegativeFloat, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
         0.25,
         title="Maximum drift (PSI)",
-        ge=0,
-        json_schema_extra=GATE,
-        allow_inf_nan=False,
         description="The largest population stability index of class shares and, for images, of sizes and brightness. "
         "0.1 is a small drift, 0.25 a large one.",
     )
 
-    on_columns: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
+    on_columns: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
         "fail",
         title="Action on changed columns",
-        json_schema_extra=GATE,
         description="What happens if more columns of the previous version are missing, or have another type, than the "
         "limit below.",
     )
 
-    max_changed_columns: Annotated[int, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
+    max_changed_columns: Annotated[NonNegativeInt, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
         0,
         title="Maximum changed columns",
-        ge=0,
-        json_schema_extra=GATE,
         description="Number of columns of the previous version that may be missing or have another type.",
     )
 
-    on_new_values: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
+    on_new_values: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
         "continue",
         title="Action on new values",
-        json_schema_extra=GATE,
         description="What happens if the share of the training rows with a text that the previous version did not have "
         "is above the limit below, in any column.",
     )
 
-    max_new_values_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
+    max_new_values_fraction: Annotated[Fraction, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
         0.0,
         title="Maximum fraction of new values",
-        ge=0,
-        le=1,
-        json_schema_extra=GATE,
         description="Share of the training rows that may have a text that the previous version did not have.",
     )
 
-    on_mean: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
+    on_mean: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
         "continue",
         title="Action on drifted means",
-        json_schema_extra=GATE,
         description="What happens if the mean of a column of numbers moved by more than the limit below.",
     )
 
-    max_mean_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE)] = Field(
+    max_mean_drift: Annotated[NonNegativeFloat, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
         0.25,
         title="Maximum drift of a mean",
-        ge=0,
-        json_schema_extra=GATE,
-        allow_inf_nan=False,
         description="How far the mean of a column may move since the previous version, in standard deviations.",
     )
 
-    ask_hours: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
+    ask_hours: Annotated[float, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
         24.0,
         title="Approval timeout (hours)",
         gt=0,
         le=8760,
-        allow_inf_nan=False,
-        json_schema_extra=GATE,
         description="How long an Airflow run waits for a person's answer (ask) before it fails.",
     )
 
-    window: Annotated[int, Decides.DATASET, UsedBy.RETRAIN] = Field(
+    window: Annotated[int, Decides.DATASET, UsedBy.RETRAIN, TRAINING] = Field(
         1,
         title="Window (partitions)",
         ge=1,
         le=1000,
-        json_schema_extra=TRAINING,
         description="Number of the newest partitions (dates) of a dataset name that a retraining uses as one dataset.",
     )
 
-    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
+    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
         96,
         title="Image size",
         ge=32,
         le=2048,
-        json_schema_extra=TRAINING,
         description="Side of the square input of the model, in pixels.",
     )
 
-    seed: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    seed: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         0,
         title="Training seed",
         ge=0,
         lt=2**31,
-        json_schema_extra=TRAINING,
         description="Decides the initial weights, and the shuffling and augmentation of the training examples. Another "
         "value makes another training on the same dataset.",
     )
 
-    weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES, OnlyFor(IMAGES)] = Field(
+    weights: Annotated[PlaceText, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES, OnlyFor(IMAGES), TRAINING] = Field(
         "",
         title="Pretrained weights",
-        max_length=MAX_PLACE,
-        json_schema_extra=TRAINING,
         description="Local file (.weights.h5 or .keras) that the model starts from. Empty: random weights; "
         "nothing is downloaded.",
     )
 
-    shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         128,
         title="Shuffle buffer (MB)",
         ge=1,
         le=65_536,
-        json_schema_extra=TRAINING,
         description="Memory of the shuffle buffer, in megabytes of encoded examples. Each example counts with the "
         "350 bytes that TensorFlow needs beside its content.",
     )
 
-    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = (
-        Field(
-            "random",
-            title="Training crop",
-            json_schema_extra=TRAINING,
-            description="The part of an image that training sees. random: a square of 7/8 of the shorter side at a "
-            "random place, without resampling if the images were prepared for it (a prepare_size of 256 for an "
-            "image_size of 224). random_resized: a crop of random size, shape and place, as in training on ImageNet "
-            "from scratch. whole: the whole image, squeezed into a square.",
-        )
+    crop: Annotated[
+        Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING
+    ] = Field(
+        "random",
+        title="Training crop",
+        description="The part of an image that training sees. random: a square of 7/8 of the shorter side at a "
+        "random place, without resampling if the images were prepared for it (a prepare_size of 256 for an "
+        "image_size of 224). random_resized: a crop of random size, shape and place, as in training on ImageNet "
+        "from scratch. whole: the whole image, squeezed into a square.",
     )
 
-    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
+    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
         0.25,
         title="Minimum crop area",
         gt=0,
         le=1,
-        json_schema_extra=TRAINING,
-        description=(
-            "Smallest area of a crop with crop=random_resized, as a share of the image. 0.08 is common for ImageNet."
-        ),
+        description="Smallest area of a crop with crop=random_resized, as a share of the image. 0.08 is common for "
+        "ImageNet.",
     )
 
-    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
-        True, title="Horizontal flip", json_schema_extra=TRAINING, description="Mirror half of the training images."
+    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
+        True, title="Horizontal flip", description="Mirror half of the training images."
     )
 
-    color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
+    color_jitter: Annotated[Fraction, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
         0.0,
         title="Color jitter",
-        ge=0,
-        le=1,
-        json_schema_extra=TRAINING,
         description="Largest random change of brightness, contrast and saturation of training images, on the "
         "accelerator. 0.4 means up to 40%.",
     )
 
-    balanced: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    balanced: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         False,
         title="Class-balanced sampling",
-        json_schema_extra=TRAINING,
         description="Show all classes equally often: examples of rare classes several times in an epoch, and of "
         "frequent classes not in every epoch. Not for images with several labels, and not for tables.",
     )
 
-    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
+    cache: Annotated[
+        Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING
+    ] = Field(
         "auto",
         title="Image cache",
-        json_schema_extra=TRAINING,
         description="Keep decoded images for the epochs after the first: in memory, or on disk in the local folder. "
         "auto: in memory, if they fit into half of the free memory and the crop allows it (random and whole do).",
     )
 
-    prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
         4,
         title="Prefetched batches",
         ge=1,
         le=1024,
-        json_schema_extra=TRAINING,
         description="Number of batches that each server keeps ready. More batches bridge longer pauses of the input "
         "but need more memory.",
     )
 
-    server_wait_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    server_wait_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
         15.0,
         title="Server timeout (minutes)",
         gt=0,
         le=10_080,
-        json_schema_extra=TRAINING,
         description="How long a training server waits for the others, before it fails and names the missing ones.",
     )
 
-    learning_rate_scaling: Annotated[Literal["none", "linear", "sqrt"], Decides.TRAINING, UsedBy.TRAIN] = Field(
-        "none",
-        title="Learning rate scaling",
-        json_schema_extra=TRAINING,
-        description="Treats the learning rate as that of a batch of 256. linear multiplies it by batch size / 256, "
-        "sqrt by the square root of that, which suits Adam. So the setting can stay the same for any "
-        "number of GPUs.",
+    learning_rate_scaling: Annotated[Literal["none", "linear", "sqrt"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = (
+        Field(
+            "none",
+            title="Learning rate scaling",
+            description="Treats the learning rate as that of a batch of 256. linear multiplies it by batch size / 256, "
+            "sqrt by the square root of that, which suits Adam. So the setting can stay the same for any "
+            "number of GPUs.",
+        )
     )
 
-    learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN] = Field(
+    learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         "constant",
         title="Learning rate schedule",
-        json_schema_extra=TRAINING,
         description="constant keeps the learning rate. cosine lowers it to 0 until the end of the training, along "
         "half a cosine, which usually gives a better model if the number of epochs is known.",
     )
 
-    warmup_epochs: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    warmup_epochs: Annotated[NonNegativeFloat, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         0.0,
         title="Warm-up epochs",
-        ge=0,
-        allow_inf_nan=False,
-        json_schema_extra=TRAINING,
         description="Epochs, or a part of one, in which the learning rate rises linearly from 0, for large batches and "
         "high learning rates. It must be less than the number of epochs.",
     )
 
-    weight_decay: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    weight_decay: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         0.0,
         title="Weight decay",
         ge=0,
         le=10,
-        allow_inf_nan=False,
-        json_schema_extra=TRAINING,
         description="Share of each weight that a step removes, times the learning rate (AdamW), against overfitting. "
         "A common value is 0.05. Biases and normalization are excluded. 0: none.",
     )
 
-    clip_norm: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    clip_norm: Annotated[NonNegativeFloat, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         0.0,
         title="Gradient clipping norm",
-        ge=0,
-        allow_inf_nan=False,
-        json_schema_extra=TRAINING,
         description="Clips the norm of all gradients together to this value, if the loss jumps. A common value is 1. "
         "0: no clipping.",
     )
 
-    label_smoothing: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    label_smoothing: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         0.0,
         title="Label smoothing",
         ge=0,
         lt=1,
-        json_schema_extra=TRAINING,
         description="Share of a label that training spreads over all classes, against overconfidence and wrong "
         "labels. A common value is 0.1.",
     )
 
-    class_weights: Annotated[Literal["none", "balanced"], Decides.TRAINING, UsedBy.TRAIN] = Field(
+    class_weights: Annotated[Literal["none", "balanced"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         "none",
         title="Class weights",
-        json_schema_extra=TRAINING,
         description="balanced: each class counts equally in the loss, whatever its number of training examples. "
         "Each example is still seen once in an epoch. Not for images with several labels, and not for a regression.",
     )
 
-    precision: Annotated[Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, UsedBy.TRAIN] = Field(
+    precision: Annotated[
+        Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, UsedBy.TRAIN, TRAINING
+    ] = Field(
         "float32",
         title="Numeric precision",
-        json_schema_extra=TRAINING,
         description="mixed_bfloat16 computes in 16 bits and keeps weights in 32: for GPUs since NVIDIA's A100. "
         "mixed_float16 (with loss scaling) for older ones with tensor cores. Slower on most CPUs.",
     )
 
-    xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         False,
         title="XLA compilation",
-        json_schema_extra=TRAINING,
         description="Compile the step with XLA. This speeds up long trainings on a GPU, most of all for models with "
         "many small layers. The first step takes up to a few minutes longer.",
     )
 
-    freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES)] = Field(
+    freeze_epochs: Annotated[NonNegativeInt, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
         0,
         title="Frozen epochs",
-        ge=0,
-        json_schema_extra=TRAINING,
         description="For a model of keras.applications that starts from weights: epochs in which only its new head "
         "learns. 0: the whole model learns from the start.",
     )
 
-    finetune_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    finetune_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         0.1,
         title="Fine-tuning rate factor",
         gt=0,
         le=1,
-        json_schema_extra=TRAINING,
         description="The learning rate after the frozen epochs, as a share of the learning rate without them.",
     )
 
-    simulated_step_ms: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    simulated_step_ms: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         0.0,
         title="Simulated step time (ms)",
         ge=0,
         le=60_000,
-        allow_inf_nan=False,
-        json_schema_extra=TRAINING,
         description="For benchmarks and planning: each step waits this long instead of computing, like a host that "
         "waits for an accelerator. The model learns nothing and is never promoted. 0: off.",
     )
 
-    checkpoint_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    checkpoint_minutes: Annotated[NonNegativeFloat, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
         10.0,
         title="Checkpoint interval (minutes)",
-        ge=0,
-        allow_inf_nan=False,
-        json_schema_extra=TRAINING,
         description="A checkpoint is written at the end of each epoch, when the training is asked to stop, and this "
         "many minutes after the last checkpoint. A killed training repeats at most this time. 0: no "
         "checkpoints by time.",
     )
 
-    checkpoint_steps: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    checkpoint_steps: Annotated[NonNegativeInt, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
         0,
         title="Checkpoint interval (steps)",
-        ge=0,
-        json_schema_extra=TRAINING,
-        description=(
-            "A checkpoint is also written this many training steps after the last one. 0: no checkpoints by steps."
-        ),
+        description="A checkpoint is also written this many training steps after the last one. 0: no checkpoints by "
+        "steps.",
     )
 
-    checkpoints_kept: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    checkpoints_kept: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
         3,
         title="Checkpoints to keep",
         ge=1,
         le=100,
-        json_schema_extra=TRAINING,
-        description=(
-            "Number of checkpoints to keep. If the last one is damaged, training continues from the previous one."
-        ),
+        description="Number of checkpoints to keep. If the last one is damaged, training continues from the previous "
+        "one.",
     )
 
-    micro_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    micro_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
         1,
         title="Micro-batches",
         ge=1,
         le=65_536,
-        json_schema_extra=TRAINING,
         description="Number of parts into which each GPU splits its share of a batch. All parts together make one "
         "update of the weights. More parts need less memory. The share must be a multiple of this number.",
     )
 
-    on_out_of_memory: Annotated[Literal["halve", "fail"], Decides.NOTHING, UsedBy.TRAIN] = Field(
+    on_out_of_memory: Annotated[Literal["halve", "fail"], Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
         "halve",
         title="Action on out of memory",
-        json_schema_extra=TRAINING,
         description="halve continues from the last checkpoint with micro-batches of half the size, and again with "
         "half of that, down to one example. The batch size stays the same. fail stops the training.",
     )
 
-    stall_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    stall_minutes: Annotated[NonNegativeFloat, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
         30.0,
         title="Stall timeout (minutes)",
-        ge=0,
-        allow_inf_nan=False,
-        json_schema_extra=TRAINING,
         description="A training without a step for this time counts as stuck. It logs what each of its threads is "
         "doing, ends, and is tried again from its last checkpoint. This must be longer than the first "
         "step and the final export. 0: never.",
     )
 
-    callbacks: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
+    callbacks: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS, TRAINING] = Field(
         "",
         title="Keras callbacks",
-        max_length=MAX_TEXT,
-        json_schema_extra=TRAINING,
         examples=["my_package.callbacks:make"],
         description="Your own package.module:function, which is called with a folder to write to (pathlib.Path) and "
         "returns a list of keras.callbacks.Callback, for example for early stopping.",
     )
 
-    promote: Annotated[Literal["if_not_worse", "always", "never"], Decides.NOTHING, UsedBy.TRAIN] = Field(
+    promote: Annotated[Literal["if_not_worse", "always", "never"], Decides.NOTHING, UsedBy.TRAIN, PROMOTION] = Field(
         "if_not_worse",
         title="Promotion",
-        json_schema_extra=PROMOTION,
         description="Whether the trained model becomes the champion of its dataset name. if_not_worse compares its "
         "accuracy (for images with several labels: mean average precision; for tables: log loss, or the mean absolute "
         "error) with that of the champion, on the same validation examples, and refuses it if it is significantly "
         "worse.",
     )
 
-    max_worse: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    max_worse: Annotated[Fraction, Decides.NOTHING, UsedBy.TRAIN, PROMOTION] = Field(
         0.0,
         title="Maximum loss of quality",
-        ge=0,
-        le=1,
-        json_schema_extra=PROMOTION,
         description="How much worse than the champion a model may be. It is refused only if the whole 95% interval of "
         "the difference is beyond this value. For images, this is a drop in accuracy: 0.01 is one percentage point. "
         "For tables, it is a share of the champion's error: 0.01 is one percent.",
     )
 
-    sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN, MONITORING] = Field(
         5.0,
         title="Samples per second",
         ge=0.2,
         le=20,
-        json_schema_extra=MONITORING,
         description="How many times per second the monitor samples the machine.",
     )
 
-    tensorboard: Annotated[bool, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    tensorboard: Annotated[bool, Decides.NOTHING, UsedBy.TRAIN, MONITORING] = Field(
         False,
         title="TensorBoard",
-        json_schema_extra=MONITORING,
         description="Also write the values of each epoch, and aggregates of all other metrics, for TensorBoard, into "
         "tensorboard/ of the training.",
     )
 
-    comet_project: Annotated[str, Decides.NOTHING, UsedBy.TRAIN] = Field(
+    comet_project: Annotated[str, Decides.NOTHING, UsedBy.TRAIN, MONITORING] = Field(
         "tenfold",
         title="Comet project",
         # The length is a separate limit: \w{1,100} takes pydantic a third of the time that importing a DAG may take.
         pattern=r"^[\w .-]+$",
         max_length=100,
-        json_schema_extra=MONITORING,
         description="Comet project to which the training is logged.",
     )
 
@@ -1054,51 +933,6 @@ class Settings(BaseModel):
     def _absolute_local(cls, value: str) -> str:
         return _absolute(value, "")
 
-    @model_validator(mode="after")
-    def _check_image_size(self) -> "Settings":
-        min_size = SMALLEST_INPUT.get(self.model, 32)
-        if self.image_size < min_size:
-            raise ValueError(f"image_size must be at least {min_size} for {self.model}, got {self.image_size}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_cache(self) -> "Settings":
-        if self.cache in ("memory", "disk") and self.crop == "random_resized":
-            raise ValueError(
-                f"cache must be auto or off with crop=random_resized, which needs whole images, got {self.cache!r}"
-            )
-        if self.cache in ("memory", "disk") and self.balanced:
-            raise ValueError(
-                "cache must be auto or off with balanced, which selects other examples in each epoch, got "
-                f"{self.cache!r}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_warmup(self) -> "Settings":
-        if self.warmup_epochs >= self.epochs:
-            raise ValueError(f"warmup_epochs must be less than epochs ({self.epochs}), got {self.warmup_epochs}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_balance(self) -> "Settings":
-        if self.balanced and self.class_weights == "balanced":
-            raise ValueError(
-                "class_weights must be none with balanced, which shows all classes equally often, got 'balanced'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_freeze(self) -> "Settings":
-        if self.freeze_epochs and not (self.weights and self.model in APPLICATIONS):
-            raise ValueError(
-                "freeze_epochs must be 0, unless model is one of keras.applications and weights is set, got "
-                f"{self.freeze_epochs} with model {self.model!r} and weights {self.weights!r}"
-            )
-        if self.freeze_epochs > self.epochs:
-            raise ValueError(f"freeze_epochs must be at most epochs ({self.epochs}), got {self.freeze_epochs}")
-        return self
-
     @field_validator("workspace")
     @classmethod
     def _check_workspace(cls, value: str) -> str:
@@ -1129,7 +963,32 @@ class Settings(BaseModel):
         return dates.check_data_date(value) if value else value
 
     @model_validator(mode="after")
-    def _check_time(self) -> "Settings":
+    def _check_combinations(self) -> "Settings":
+        min_size = SMALLEST_INPUT.get(self.model, 32)
+        if self.image_size < min_size:
+            raise ValueError(f"image_size must be at least {min_size} for {self.model}, got {self.image_size}")
+        if self.cache in ("memory", "disk") and self.crop == "random_resized":
+            raise ValueError(
+                f"cache must be auto or off with crop=random_resized, which needs whole images, got {self.cache!r}"
+            )
+        if self.cache in ("memory", "disk") and self.balanced:
+            raise ValueError(
+                "cache must be auto or off with balanced, which selects other examples in each epoch, got "
+                f"{self.cache!r}"
+            )
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs must be less than epochs ({self.epochs}), got {self.warmup_epochs}")
+        if self.balanced and self.class_weights == "balanced":
+            raise ValueError(
+                "class_weights must be none with balanced, which shows all classes equally often, got 'balanced'"
+            )
+        if self.freeze_epochs and not (self.weights and self.model in APPLICATIONS):
+            raise ValueError(
+                "freeze_epochs must be 0, unless model is one of keras.applications and weights is set, got "
+                f"{self.freeze_epochs} with model {self.model!r} and weights {self.weights!r}"
+            )
+        if self.freeze_epochs > self.epochs:
+            raise ValueError(f"freeze_epochs must be at most epochs ({self.epochs}), got {self.freeze_epochs}")
         if self.data_date and dates.has_no_time(self.data_date) and dates.needs_time(self.source_uri):
             raise ValueError(
                 f"data_date must have a time, such as {self.data_date}T07:00, because source_uri has a placeholder for "

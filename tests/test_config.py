@@ -7,7 +7,6 @@ from annotated_types import MaxLen
 
 from pipeline.__main__ import main
 from pipeline.config import (
-    MAX_PLACE,
     MODELS,
     AllowedBy,
     Decides,
@@ -208,7 +207,7 @@ def test_the_settings_that_identify_a_training():
 
 
 def test_every_location_and_every_user_function_needs_a_permission():
-    places = {name for name, field in Settings.model_fields.items() if MaxLen(MAX_PLACE) in field.metadata}
+    places = {name for name, field in Settings.model_fields.items() if MaxLen(4096) in field.metadata}
     assert set(declared(AllowedBy)) == places | {"model", "callbacks"}
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from pipeline.config import MAX_TEXT
+from pipeline.config import Text
 from pipeline.tuning.contenders import CONTENDERS
 
 
@@ -13,10 +13,9 @@ class ComparisonOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    contenders: str = Field(
+    contenders: Text = Field(
         ",".join(CONTENDERS),
         title="Contenders",
-        max_length=MAX_TEXT,
         examples=["files,shards,resized"],
         description="Inputs to compare, separated by commas: files (raw files, one after another), files_parallel (raw "
         "files in parallel), shards (images as they are), resized (prepared JPEG), pixels (prepared pixels) "
