@@ -7,8 +7,7 @@ from typing import Any
 from airflow.sdk import Param
 from pydantic import BaseModel
 
-from pipeline.config import Settings, UsedBy, settings_for, settings_used_by
-from pipeline.example_kinds import IMAGES, TABLE
+from pipeline.config import Settings
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 """The dialect of the schemas. The check by the latest dialect takes a third of the import time of a DAG."""
@@ -25,31 +24,6 @@ class _SharedSchema(dict[str, Any]):
 def _schemas(model: type[BaseModel]) -> Mapping[str, Any]:
     schemas: Mapping[str, Any] = model.model_json_schema()["properties"]
     return schemas
-
-
-def settings_of_all() -> list[str]:
-    """Return the settings of a run that builds a dataset of images and trains on it."""
-    return settings_for(IMAGES, settings_used_by(UsedBy.BUILD | UsedBy.TRAIN))
-
-
-def settings_of_tables() -> list[str]:
-    """Return the settings of a run that builds a dataset of a table and trains on it."""
-    return settings_for(TABLE, settings_used_by(UsedBy.BUILD | UsedBy.TRAIN))
-
-
-def settings_of_dataset() -> list[str]:
-    """Return the settings of a run that builds a dataset of images."""
-    return settings_for(IMAGES, settings_used_by(UsedBy.BUILD))
-
-
-def settings_of_tabular_dataset() -> list[str]:
-    """Return the settings of a run that builds a dataset of a table."""
-    return settings_for(TABLE, settings_used_by(UsedBy.BUILD))
-
-
-def settings_of_training() -> list[str]:
-    """Return the settings of a run that trains on published datasets."""
-    return settings_used_by(UsedBy.TRAIN | UsedBy.RETRAIN)
 
 
 def form(

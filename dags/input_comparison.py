@@ -7,7 +7,8 @@ from airflow.sdk import dag, get_current_context, task
 
 from dags.defaults import form_defaults, long_task_retries, ownership, task_defaults
 from dags.document import document
-from dags.form import form, settings_of_all
+from dags.form import form
+from dags.form_settings import FORM_SETTINGS
 from dags.links import InputsLink
 from dags.notify import deadline
 from dags.tasks import or_sample_images, settings_of_run
@@ -17,12 +18,6 @@ from pipeline.config import settings_from, validated
 from pipeline.tuning.options import ComparisonOptions
 
 FIRST = ("source_uri", "dataset_name", "model", "image_size", "epochs", "batch_size", "simulated_step_ms")
-WITHOUT_EFFECT = frozenset(
-    {"num_training_servers", "server_wait_minutes", "learning_rate", "learning_rate_scaling", "promote", "max_worse"}
-    | {"cache", "prepare", "prepare_size", "engine"}
-)
-"""Settings that the form leaves out: there is one server and one machine, the model is not kept, and contenders set
-`cache`, `prepare` and `prepare_size`."""
 
 
 @task(execution_timeout=timedelta(minutes=30))
@@ -98,12 +93,7 @@ def page(folder: str) -> dict[str, Any]:
     schedule=None,
     **ownership(),
     max_active_runs=1,
-    params=form(
-        form_defaults(),
-        [each for each in settings_of_all() if each not in WITHOUT_EFFECT],
-        FIRST,
-        options=validated(ComparisonOptions, {}),
-    ),
+    params=form(form_defaults(), FORM_SETTINGS["input_comparison"], FIRST, options=validated(ComparisonOptions, {})),
     default_args=task_defaults(),
     deadline=deadline(default_hours=24),
     tags=["images", "comparison"],

@@ -12,7 +12,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from dags.defaults import DATASETS, form_defaults, long_task_retries, ownership, task_defaults
 from dags.document import document
-from dags.form import form, settings_of_training
+from dags.form import form
+from dags.form_settings import FORM_SETTINGS
 from dags.notify import deadline
 from dags.tasks import or_sample_images, settings_of_run
 from dags.under_way import forms_under_way
@@ -217,7 +218,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     **ownership(),
     # One at a time: two would train on the same datasets beside one another.
     max_active_runs=1,
-    params=form(form_defaults(), settings_of_training(), FIRST),
+    params=form(form_defaults(), FORM_SETTINGS["retrain"], FIRST),
     default_args=task_defaults(),
     deadline=deadline(default_hours=7 * 24),
     tags=["images", "table", "training"],

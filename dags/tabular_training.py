@@ -4,7 +4,8 @@ from airflow.sdk import dag
 
 from dags.defaults import form_defaults, ownership, task_defaults
 from dags.document import document
-from dags.form import form, settings_of_tables
+from dags.form import form
+from dags.form_settings import FORM_SETTINGS
 from dags.notify import deadline
 from dags.schedule import schedule_from
 from dags.wiring import publish, train_and_report
@@ -19,7 +20,7 @@ FIRST = (
     **schedule_from("TENFOLD_TABULAR_SCHEDULE"),
     **ownership(),
     max_active_runs=4,
-    params=form(form_defaults(), settings_of_tables(), FIRST),
+    params=form(form_defaults(), FORM_SETTINGS["tabular_training"], FIRST),
     default_args=task_defaults(),
     deadline=deadline(default_hours=7 * 24),
     tags=["table", "training"],

@@ -13,9 +13,10 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
+from dags.form_settings import FORM_SETTINGS
 from pipeline.commands.parser import command_line
-from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, UsedBy, declared, settings_from
-from pipeline.example_kinds import IMAGES, KINDS, TABLE
+from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, declared, settings_from
+from pipeline.example_kinds import KINDS
 from pipeline.gate.checks import CHECKS
 from pipeline.tuning.advice import ADVICE, Change
 
@@ -73,15 +74,6 @@ CHANGES = {
     Decides.TRAINING: "the identity of the training",
     Decides.DATASET | Decides.TRAINING: "the version of the dataset, and the identity of the training",
 }
-DAGS = {
-    "image_training": ((IMAGES,), UsedBy.BUILD | UsedBy.TRAIN),
-    "tabular_training": ((TABLE,), UsedBy.BUILD | UsedBy.TRAIN),
-    "image_dataset": ((IMAGES,), UsedBy.BUILD),
-    "tabular_dataset": ((TABLE,), UsedBy.BUILD),
-    "retrain": ((IMAGES, TABLE), UsedBy.TRAIN | UsedBy.RETRAIN),
-    "input_comparison": ((IMAGES,), UsedBy.BUILD | UsedBy.TRAIN),
-}
-"""The kinds of examples and the stages of each DAG (dags/form.py)."""
 
 
 def generated_pages() -> dict[str, str]:
@@ -133,14 +125,14 @@ def _code(value: Any) -> str:
 
 
 def _setting(name: str, schema: dict[str, Any]) -> str:
-    field = Settings.model_fields[name]
+    field, dags = Settings.model_fields[name], [dag for dag, names in FORM_SETTINGS.items() if name in names]
     default = field.get_default(call_default_factory=True)
     facts = {
-        "In the form": schema["title"] if _dags(field.metadata) else "",
+        "In the form": schema["title"] if dags else "",
         "Default": "empty" if default in (None, "") else _code(default),
         "Values": _values(schema),
         "Another value changes": CHANGES[_marker(field.metadata, Decides)],
-        "DAGs": ", ".join(f"`{dag}`" for dag in _dags(field.metadata)) or "none, only the command line",
+        "DAGs": ", ".join(f"`{dag}`" for dag in dags) or "none, only the command line",
         "Allowed by": _allowed_by(field.metadata),
     }
     lines = [f"- {fact}: {text}" for fact, text in facts.items() if text]
@@ -169,12 +161,6 @@ def _values(schema: dict[str, Any]) -> str:
 
 def _marker(metadata: list[Any], kind: type[Any]) -> Any:
     return next((marker for marker in metadata if isinstance(marker, kind)), None)
-
-
-def _dags(metadata: list[Any]) -> list[str]:
-    """Return the DAGs whose forms have a setting."""
-    stages, only = _marker(metadata, UsedBy), _marker(metadata, OnlyFor)
-    return [dag for dag, (kinds, of_dag) in DAGS.items() if (not only or only.kind in kinds) and stages & of_dag]
 
 
 def _allowed_by(metadata: list[Any]) -> str:

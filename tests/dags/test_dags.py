@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from dags.form import (
-    form,
-    settings_of_all,
-    settings_of_dataset,
-    settings_of_tables,
-    settings_of_tabular_dataset,
-    settings_of_training,
-)
+from dags.form import form
+from dags.form_settings import FORM_SETTINGS
 from pipeline.config import OnlyFor, Settings, declared, settings_from, settings_of_command_line
 from pipeline.example_kinds import TABLE
 from pipeline.tuning.options import ComparisonOptions
@@ -65,17 +59,27 @@ def test_the_environment_decides_where_training_runs(
 def test_every_setting_is_in_its_forms():
     of_tables = {name for name, only in declared(OnlyFor).items() if only.kind == TABLE}
     settings = set(Settings.model_fields) - {"dataset", "example_kind"} - of_tables
-    assert set(settings_of_all()) == settings - {"window"}
-    assert set(settings_of_dataset()) | set(settings_of_training()) == settings
-    assert of_tables <= set(settings_of_tabular_dataset()) < set(settings_of_tables())
-    assert set(settings_of_tabular_dataset()).isdisjoint({"model", "epochs", "window", "prepare", "source_kind"})
-    assert set(settings_of_tables()).isdisjoint({"image_size", "check", "path_column", "flip"})
-    assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(settings_of_dataset())
-    assert {"model", "weights", "comet_project", "read_shards", "window"} <= set(settings_of_training())
-    assert {"on_leak", "max_leaked_fraction"} <= set(settings_of_dataset()) & set(settings_of_training())
-    assert set(settings_of_dataset()).isdisjoint({"model", "epochs", "weights", "sample_hz", "window", "seed"})
+    assert set(FORM_SETTINGS["image_training"]) == settings - {"window"}
+    assert set(FORM_SETTINGS["image_dataset"]) | set(FORM_SETTINGS["retrain"]) == settings
+    assert of_tables <= set(FORM_SETTINGS["tabular_dataset"]) < set(FORM_SETTINGS["tabular_training"])
+    assert set(FORM_SETTINGS["tabular_dataset"]).isdisjoint({"model", "epochs", "window", "prepare", "source_kind"})
+    assert set(FORM_SETTINGS["tabular_training"]).isdisjoint({"image_size", "check", "path_column", "flip"})
+    assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(FORM_SETTINGS["image_dataset"])
+    assert {"model", "weights", "comet_project", "read_shards", "window"} <= set(FORM_SETTINGS["retrain"])
+    assert {"on_leak", "max_leaked_fraction"} <= set(FORM_SETTINGS["image_dataset"]) & set(FORM_SETTINGS["retrain"])
+    assert set(FORM_SETTINGS["image_dataset"]).isdisjoint({"model", "epochs", "weights", "sample_hz", "window", "seed"})
     of_dataset = {"source_uri", "check", "on_drift", "num_shards", "data_date", "split_seed"}
-    assert set(settings_of_training()).isdisjoint(of_dataset)
+    assert set(FORM_SETTINGS["retrain"]).isdisjoint(of_dataset)
+
+
+def test_the_documentation_names_the_dags_whose_forms_have_a_setting(dags: dict[str, Any]):
+    page = Path("docs/reference/settings.md").read_text("utf-8")
+    named = {
+        entry.partition("\n")[0]: entry.partition("- DAGs: ")[2].partition("\n")[0] for entry in page.split("### ")[1:]
+    }
+    assert named.keys() == Settings.model_fields.keys()
+    for name, text in named.items():
+        assert set(text.strip("`").split("`, `")) & set(ALL) == {dag for dag in ALL if name in dags[dag].params}, name
 
 
 def test_only_the_form_of_a_comparison_has_its_options(dags: dict[str, Any]):
@@ -101,7 +105,7 @@ def test_a_form_has_titles_descriptions_and_valid_defaults(dags: dict[str, Any],
 
 def test_a_settings_file_gives_the_defaults_of_the_form(tmp_path: Path):
     (tmp_path / "settings.toml").write_text('source_uri = "/data/{date}"\nepochs = 7\n')
-    params = form(settings_of_command_line(tmp_path / "settings.toml", []), settings_of_all(), ["epochs"])
+    params = form(settings_of_command_line(tmp_path / "settings.toml", []), FORM_SETTINGS["image_training"], ["epochs"])
     assert (params["source_uri"].value, params["epochs"].value, params["seed"].value) == ("/data/{date}", 7, 0)
     assert next(iter(params)) == "epochs"
 
@@ -109,7 +113,7 @@ def test_a_settings_file_gives_the_defaults_of_the_form(tmp_path: Path):
 def test_the_form_accepts_up_to_a_million_shards():
     from airflow.sdk.exceptions import ParamValidationError
 
-    param = form(Settings(), settings_of_all(), [])["num_shards"]
+    param = form(Settings(), FORM_SETTINGS["image_training"], [])["num_shards"]
     assert param.resolve(1_000_000) == 1_000_000
     with pytest.raises(ParamValidationError):
         param.resolve(1_000_001)

@@ -1,0 +1,22 @@
+"""The settings in the form of each DAG. In a file without Airflow, because the documentation lists them, too."""
+
+from pipeline.config import UsedBy, settings_for, settings_used_by
+from pipeline.example_kinds import IMAGES, TABLE
+
+_OF_BUILD = settings_used_by(UsedBy.BUILD)
+_OF_ALL = settings_used_by(UsedBy.BUILD | UsedBy.TRAIN)
+_WITHOUT_EFFECT = frozenset(
+    {"num_training_servers", "server_wait_minutes", "learning_rate", "learning_rate_scaling", "promote", "max_worse"}
+    | {"cache", "prepare", "prepare_size", "engine"}
+)
+"""Settings without an effect on a comparison: there is one server and one machine, the model is not kept, and
+contenders set `cache`, `prepare` and `prepare_size`."""
+
+FORM_SETTINGS = {
+    "image_training": settings_for(IMAGES, _OF_ALL),
+    "tabular_training": settings_for(TABLE, _OF_ALL),
+    "image_dataset": settings_for(IMAGES, _OF_BUILD),
+    "tabular_dataset": settings_for(TABLE, _OF_BUILD),
+    "retrain": settings_used_by(UsedBy.TRAIN | UsedBy.RETRAIN),
+    "input_comparison": [name for name in settings_for(IMAGES, _OF_ALL) if name not in _WITHOUT_EFFECT],
+}
