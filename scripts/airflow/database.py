@@ -1,8 +1,8 @@
 """The SQLite database of Airflow: how Airflow's processes connect to it, and whether it is migrated already."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -53,16 +53,11 @@ def is_migrated(database: Path) -> bool:
         return False
 
 
-@contextmanager
-def noted_migration(database: Path) -> Iterator[None]:
-    """Note in a database, at the end of the block that migrates it, that the installed Airflow did so.
+def note_migration(database: Path) -> None:
+    """Note in a database that the installed Airflow has migrated it.
 
     The note is a number that SQLite keeps for applications. It is part of the database, also of a backup.
     """
-    # The note is removed first, so a migration that is killed leaves none. Of a damaged file, Airflow says more.
-    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(database)) as connection:
-        connection.execute("PRAGMA user_version = 0")
-    yield
     with closing(sqlite3.connect(database)) as connection:
         connection.execute(f"PRAGMA user_version = {_mark(connection)}")
 

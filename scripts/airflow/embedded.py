@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.allowed import ALL
-from scripts.airflow.database import is_migrated, noted_migration
+from scripts.airflow.database import is_migrated, note_migration
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
 from scripts.airflow.processes import Identity, cpu_seconds_of, end, find, identify, spawn
@@ -62,11 +62,20 @@ class Embedded(Airflow):
     def migrate(self, signals: Signals) -> None:
         """Create or migrate the database, unless this Airflow has already done so."""
         # The note of an earlier migration is about the database of this home.
-        if DATABASE in self._settings:
-            self._migrate(signals)
-        elif not is_migrated(self.layout.database):
-            with noted_migration(self.layout.database):
-                self._migrate(signals)
+        is_of_home = DATABASE not in self._settings
+        if is_of_home and is_migrated(self.layout.database):
+            return
+        self.add(MIGRATION, ["db", "migrate"])
+        migration = self._children[-1]
+        stalls = Stalls(self)
+        while migration.poll() is None:
+            stalls.check(f"its database is not ready: see {self.log(MIGRATION)}")
+            signals.pause(0.1)
+        if migration.returncode != 0:
+            raise Failed(f"Airflow's database could not be prepared. {self._end_of_log(MIGRATION)}")
+        self._note({}, [])
+        if is_of_home:
+            note_migration(self.layout.database)
 
     def add(self, name: str, command: list[str], settings: Mapping[str, str] = USUAL) -> None:
         """Start one of Airflow's commands, with settings of its own; it ends with the others."""
@@ -105,17 +114,6 @@ class Embedded(Airflow):
         log = self.log(name)
         lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:] if log.exists() else ["(no log)"]
         return "\n".join([f"The end of {log}:", *lines])
-
-    def _migrate(self, signals: Signals) -> None:
-        self.add(MIGRATION, ["db", "migrate"])
-        migration = self._children[-1]
-        stalls = Stalls(self)
-        while migration.poll() is None:
-            stalls.check(f"its database is not ready: see {self.log(MIGRATION)}")
-            signals.pause(0.1)
-        if migration.returncode != 0:
-            raise Failed(f"Airflow's database could not be prepared. {self._end_of_log(MIGRATION)}")
-        self._note({}, [])
 
     def _note(self, processes: dict[str, Identity], settings: list[str]) -> None:
         self.record = Record(self.record.port, self.record.background, processes, settings)

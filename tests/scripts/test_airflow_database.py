@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.airflow import database as database_module
-from scripts.airflow.database import CONNECT_ARGS, is_migrated, noted_migration
+from scripts.airflow.database import CONNECT_ARGS, is_migrated, note_migration
 from scripts.airflow.embedded import MIGRATION, prepare
 from scripts.airflow.errors import Interrupted
 from scripts.airflow.settings import DATABASE, Layout
@@ -65,8 +65,8 @@ def test_a_commit_does_not_wait_for_the_disk(database: Path) -> None:
 def layout(tmp_path: Path) -> Layout:
     """A home with a database that was just migrated."""
     layout = Layout(tmp_path, tmp_path / "workspace", tmp_path / "dags")
-    with noted_migration(layout.database):
-        create(layout.database)
+    create(layout.database)
+    note_migration(layout.database)
     return layout
 
 
@@ -114,22 +114,13 @@ def test_another_database_is_migrated(layout: Layout, change: Callable[[Path], N
     assert not is_migrated(layout.database)
 
 
-def test_a_damaged_database_is_left_to_the_migration(layout: Layout):
-    damage(layout.database)
-    with noted_migration(layout.database):  # as Airflow's migration may do
-        layout.database.unlink()
-        create(layout.database)
-    assert is_migrated(layout.database)
-
-
 def test_a_backup_from_before_an_upgrade_is_migrated(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     backup = tmp_path / "backup.db"
     with closing(sqlite3.connect(layout.database)) as source, closing(sqlite3.connect(backup)) as target:
         source.backup(target)
     monkeypatch.setattr(database_module, "version", lambda _: "99.0")
     assert not is_migrated(layout.database)
-    with noted_migration(layout.database):
-        pass
+    note_migration(layout.database)
     assert is_migrated(layout.database)
     assert not is_migrated(backup)
     monkeypatch.undo()
