@@ -1,14 +1,18 @@
-"""Settings that all DAGs share: owner, retries, and the defaults of the forms."""
+"""Arguments that all DAGs share: form, owner, deadline, and the retries of tasks."""
 
 import os
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, ExceptionRetryPolicy, RetryAction, RetryDecision, RetryRule
+from pydantic import BaseModel
 
 from dags.failure import store_failure
-from dags.notify import notifiers
+from dags.form import form
+from dags.form_settings import FORM_SETTINGS
+from dags.notify import deadline, notifiers
 from pipeline.config import Settings, settings_of_command_line
 
 RETRIES = 2
@@ -28,15 +32,35 @@ def form_defaults() -> Settings:
     return settings.model_copy(update={"dataset_name": ""})
 
 
-def task_defaults() -> dict[str, Any]:
-    """Return the arguments of every task."""
+def dag_defaults(
+    dag_id: str, first: Iterable[str], deadline_hours: float, options: BaseModel | None = None
+) -> dict[str, Any]:
+    """Return the arguments that every DAG has: its form, its owner, its deadline and the retries of its tasks.
+
+    Args:
+        dag_id: Name of the DAG.
+        first: Settings that come first in the form.
+        deadline_hours: A run is late if it has not ended after this time, unless TENFOLD_DEADLINE_HOURS is set.
+        options: Default values of the options that only this DAG has.
+    """
+    link = os.environ.get("TENFOLD_OWNER_LINK")  # https: or mailto:
     return {
-        "owner": _owner(),
-        "retries": RETRIES,
-        "retry_delay": timedelta(seconds=15),
-        "retry_policy": ExceptionRetryPolicy(_rules()),
-        "on_failure_callback": store_failure,
+        "params": form(form_defaults(), FORM_SETTINGS[dag_id], first, options),
+        "owner_links": {_owner(): link} if link else {},
+        "on_failure_callback": notifiers(),
+        "deadline": deadline(deadline_hours),
+        "default_args": {
+            "owner": _owner(),
+            "retries": RETRIES,
+            "retry_delay": timedelta(seconds=15),
+            "retry_policy": ExceptionRetryPolicy(_rules()),
+            "on_failure_callback": store_failure,
+        },
     }
+
+
+def _owner() -> str:
+    return os.environ.get("TENFOLD_OWNER") or "tenfold"
 
 
 def long_task_retries() -> dict[str, Any]:
@@ -83,13 +107,3 @@ class LongTaskRetries(ExceptionRetryPolicy):
             if failures <= RETRIES
             else RetryDecision.fail(f"failed {failures} times, not counting attempts that were ended from outside")
         )
-
-
-def ownership() -> dict[str, Any]:
-    """Return the arguments of every DAG about its owner: TENFOLD_OWNER, TENFOLD_OWNER_LINK (https: or mailto:)."""
-    link = os.environ.get("TENFOLD_OWNER_LINK")
-    return {"owner_links": {_owner(): link} if link else {}, "on_failure_callback": notifiers()}
-
-
-def _owner() -> str:
-    return os.environ.get("TENFOLD_OWNER") or "tenfold"

@@ -2,11 +2,8 @@
 
 from airflow.sdk import dag
 
-from dags.defaults import form_defaults, ownership, task_defaults
+from dags.defaults import dag_defaults
 from dags.document import document
-from dags.form import form
-from dags.form_settings import FORM_SETTINGS
-from dags.notify import deadline
 from dags.schedule import schedule_from
 from dags.wiring import publish, train_and_report
 
@@ -18,11 +15,8 @@ FIRST = (
 
 @dag(
     **schedule_from("TENFOLD_TRAINING_SCHEDULE"),
-    **ownership(),
+    **dag_defaults("image_training", FIRST, deadline_hours=7 * 24),
     max_active_runs=4,
-    params=form(form_defaults(), FORM_SETTINGS["image_training"], FIRST),
-    default_args=task_defaults(),
-    deadline=deadline(default_hours=7 * 24),
     tags=["images", "training"],
 )
 def image_training() -> None:

@@ -5,12 +5,9 @@ from typing import Any
 
 from airflow.sdk import dag, get_current_context, task
 
-from dags.defaults import form_defaults, long_task_retries, ownership, task_defaults
+from dags.defaults import dag_defaults, long_task_retries
 from dags.document import document
-from dags.form import form
-from dags.form_settings import FORM_SETTINGS
 from dags.links import InputsLink
-from dags.notify import deadline
 from dags.tasks import or_sample_images, settings_of_run
 from dags.wiring import on_training_workers
 from dags.xcom_keys import COMPARISON_PLACE
@@ -91,11 +88,8 @@ def page(folder: str) -> dict[str, Any]:
 
 @dag(
     schedule=None,
-    **ownership(),
+    **dag_defaults("input_comparison", FIRST, deadline_hours=24, options=validated(ComparisonOptions, {})),
     max_active_runs=1,
-    params=form(form_defaults(), FORM_SETTINGS["input_comparison"], FIRST, options=validated(ComparisonOptions, {})),
-    default_args=task_defaults(),
-    deadline=deadline(default_hours=24),
     tags=["images", "comparison"],
 )
 def input_comparison() -> None:

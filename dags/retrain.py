@@ -10,11 +10,8 @@ from typing import Any
 from airflow.sdk import PokeReturnValue, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from dags.defaults import DATASETS, form_defaults, long_task_retries, ownership, task_defaults
+from dags.defaults import DATASETS, dag_defaults, form_defaults, long_task_retries
 from dags.document import document
-from dags.form import form
-from dags.form_settings import FORM_SETTINGS
-from dags.notify import deadline
 from dags.tasks import or_sample_images, settings_of_run
 from dags.under_way import forms_under_way
 from dags.wiring import train_and_report
@@ -215,12 +212,9 @@ def _newest(settings: Settings) -> dict[str, Any]:
 @dag(
     schedule=DATASETS,
     catchup=False,
-    **ownership(),
+    **dag_defaults("retrain", FIRST, deadline_hours=7 * 24),
     # One at a time: two would train on the same datasets beside one another.
     max_active_runs=1,
-    params=form(form_defaults(), FORM_SETTINGS["retrain"], FIRST),
-    default_args=task_defaults(),
-    deadline=deadline(default_hours=7 * 24),
     tags=["images", "table", "training"],
 )
 def retrain() -> None:

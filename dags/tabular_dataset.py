@@ -2,11 +2,8 @@
 
 from airflow.sdk import dag
 
-from dags.defaults import DATASETS, form_defaults, ownership, task_defaults
+from dags.defaults import DATASETS, dag_defaults
 from dags.document import document
-from dags.form import form
-from dags.form_settings import FORM_SETTINGS
-from dags.notify import deadline
 from dags.schedule import schedule_from
 from dags.wiring import publish
 
@@ -18,11 +15,8 @@ FIRST = (
 
 @dag(
     **schedule_from("TENFOLD_TABULAR_DATASET_SCHEDULE"),
-    **ownership(),
+    **dag_defaults("tabular_dataset", FIRST, deadline_hours=24),
     max_active_runs=4,
-    params=form(form_defaults(), FORM_SETTINGS["tabular_dataset"], FIRST),
-    default_args=task_defaults(),
-    deadline=deadline(default_hours=24),
     tags=["table", "dataset"],
 )
 def tabular_dataset() -> None:
