@@ -173,16 +173,13 @@ def _allowed_by(metadata: list[Any]) -> str:
 
 def commands_page() -> str:
     """Return an entry for each command: what it does, its arguments and its options."""
-    return COMMANDS + "".join(_command(name, parser) for name, parser in commands(command_line()))
+    return COMMANDS + "".join(_command(name, parser) for name, parser in commands(command_line()).items())
 
 
-def commands(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield each command of a parser with its full name, such as `comet recover`."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, command in action.choices.items():
-                nested = list(commands(command, f"{prefix}{name} "))
-                yield from nested or [(f"{prefix}{name}", command)]
+def commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each command by its name, such as `comet recover`."""
+    [subparsers] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(subparsers.choices)
 
 
 def _command(name: str, parser: argparse.ArgumentParser) -> str:

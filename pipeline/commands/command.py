@@ -70,11 +70,11 @@ class Command:
     extra: str = ""
     warns_if_open: bool = False
 
-    def add_to(self, commands: Any, name: str) -> None:
+    def add_to(self, commands: Any) -> None:
         """Add the parser of this command to the parsers of other commands."""
         text = " ".join((self.run.__doc__ or "").split())
         parser = commands.add_parser(
-            name, help=text, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+            self.name, help=text, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         parser.epilog = f"example:\n  {parser.prog} {self.example}"
         parser.add_argument("--config", type=Path, metavar="FILE", help="read settings from a TOML or JSON file")

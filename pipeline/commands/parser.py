@@ -39,9 +39,9 @@ COMMANDS = (
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of one command, which is their `command`."""
-    # `report compare` is one command of two words, beside the command `report`, which takes an argument.
-    if list(arguments[:2]) == ["report", "compare"]:
-        arguments = ["report compare", *arguments[2:]]
+    # A command of two words, such as `report compare` beside the command `report`, which takes an argument.
+    if (name := " ".join(arguments[:2])) in [command.name for command in COMMANDS]:
+        arguments = [name, *arguments[2:]]
     parser = command_line()
     # Unknown options are collected, because many are settings without --set, for which the error has a hint.
     options, unknown = parser.parse_known_args(arguments)
@@ -85,11 +85,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tenfold {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:
-        if command is training.comet_recover:  # the only command of its group
-            comet = commands.add_parser("comet", help="Recover values that killed trainings could not send to Comet.")
-            command.add_to(comet.add_subparsers(required=True, metavar="COMMAND"), "recover")
-        else:
-            command.add_to(commands, command.name)
+        command.add_to(commands)
     return parser
 
 

@@ -49,7 +49,7 @@ def test_the_help_names_the_program_as_a_shell_finds_it(
 
 
 def test_every_command_has_a_valid_example():
-    names = [name for name, _ in commands(command_line())]
+    names = list(commands(command_line()))
     assert [command.name for command in COMMANDS] == names
     for command in COMMANDS:
         options = parse([*command.name.split(), *shlex.split(command.example)])
