@@ -43,24 +43,21 @@ def dag_defaults(
         deadline_hours: A run is late if it has not ended after this time, unless TENFOLD_DEADLINE_HOURS is set.
         options: Default values of the options that only this DAG has.
     """
+    owner = os.environ.get("TENFOLD_OWNER") or "tenfold"
     link = os.environ.get("TENFOLD_OWNER_LINK")  # https: or mailto:
     return {
         "params": form(form_defaults(), FORM_SETTINGS[dag_id], first, options),
-        "owner_links": {_owner(): link} if link else {},
+        "owner_links": {owner: link} if link else {},
         "on_failure_callback": notifiers(),
         "deadline": deadline(deadline_hours),
         "default_args": {
-            "owner": _owner(),
+            "owner": owner,
             "retries": RETRIES,
             "retry_delay": timedelta(seconds=15),
             "retry_policy": ExceptionRetryPolicy(_rules()),
             "on_failure_callback": store_failure,
         },
     }
-
-
-def _owner() -> str:
-    return os.environ.get("TENFOLD_OWNER") or "tenfold"
 
 
 def long_task_retries() -> dict[str, Any]:

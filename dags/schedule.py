@@ -21,21 +21,15 @@ def schedule_from(variable: str) -> dict[str, Any]:
     Args:
         variable: Environment variable of a cron expression or preset. If it is not set, the schedule is off.
     """
-    cron = os.environ.get(variable, "")
+    cron, first = os.environ.get(variable, ""), os.environ.get("TENFOLD_START_DATE", "")
     return {
         "schedule": CronDataIntervalTimetable(cron, timezone="UTC")
         if cron
         else BackfillDates("@daily", timezone="UTC"),
-        "start_date": _start(),
+        "start_date": utc_of(first) if first else FIRST,  # In UTC, unless it has an offset.
         # With catchup, a DAG that is switched on runs for every interval since its first date.
         "catchup": bool(cron) and os.environ.get("TENFOLD_CATCHUP", "").lower() in ("1", "true", "yes"),
         # With the latest version, the default, Airflow 3.3.2 maps the tasks of a repeated run by the lengths of the
         # first attempt. A date that was found complete, and then changed, would get no task that writes its shards.
         "rerun_with_latest_version": False,
     }
-
-
-def _start() -> datetime:
-    """Return the first date of the schedules: TENFOLD_START_DATE, in UTC unless it has an offset."""
-    text = os.environ.get("TENFOLD_START_DATE", "")
-    return utc_of(text) if text else FIRST

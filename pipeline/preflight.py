@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from pipeline.allowed import require_allowed
@@ -117,14 +116,10 @@ def _require_writable(field: str, folder: Place) -> None:
             folder.require_writable()
         return
     try:
-        retried(partial(_write_into, folder), folder)
+        # A file, because permissions do not show a read-only file system.
+        retried(lambda: tempfile.TemporaryFile(dir=nearest(folder)).close(), folder)
         reason = retried(lambda: why_unsafe(nearest(folder)), folder)
     except (OSError, ValueError) as error:
         raise SettingsError(f"{field} must be a folder that can be written to, got '{folder}': {error}") from error
     if reason:
         raise SettingsError(f"{field} must be a folder that several tasks can share, got '{folder}': {reason}")
-
-
-def _write_into(folder: Path) -> None:
-    with tempfile.TemporaryFile(dir=nearest(folder)):  # Permissions do not show a read-only file system.
-        pass
