@@ -10,7 +10,9 @@ def document(dag: Any) -> None:
     """Remove the indentation of docstrings, which Airflow's Markdown would show as code."""
     dag.doc_md = cleandoc(dag.doc_md)
     for task in dag.tasks:
+        # Airflow itself copies the docstring of a function only if the task is not mapped.
+        text = cleandoc(task.doc_md or task.python_callable.__doc__)
         if isinstance(task, MappedOperator):
-            task.partial_kwargs["doc_md"] = cleandoc(task.doc_md)
+            task.partial_kwargs["doc_md"] = text
         else:
-            task.doc_md = cleandoc(task.doc_md)
+            task.doc_md = text

@@ -106,7 +106,7 @@ def input_comparison() -> None:
     **Backfill**: there is none, because a comparison belongs to a host and not to a date.
     """
     chosen = choose()
-    built = build.override(doc_md=build.function.__doc__).expand(settings=chosen)
+    built = build.expand(settings=chosen)
     measured = measure.override(**on_training_workers(priority=1), **long_task_retries())(
         chosen["settings"], chosen["options"], built
     )

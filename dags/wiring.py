@@ -24,13 +24,13 @@ def publish(for_training: bool, outlets: list[Asset], example_kind: str = "image
     """Add the tasks from the images, or from a table, to a published dataset."""
     extracted = extract(for_training, example_kind)
     settings = extracted["settings"]
-    listed = _documented(extract_range).expand(range_file=extracted)
+    listed = extract_range.expand(range_file=extracted)
 
     @task_group
     def shard(settings, snapshot, ranges):  # type: ignore[no-untyped-def]
         planned = plan(settings, snapshot, ranges, for_training)
         listed >> planned
-        return planned, _documented(write).partial(settings=settings).expand(plan_file=planned)
+        return planned, write.partial(settings=settings).expand(plan_file=planned)
 
     @task_group
     def upload(planned, written, settings):  # type: ignore[no-untyped-def]
@@ -42,7 +42,7 @@ def publish(for_training: bool, outlets: list[Asset], example_kind: str = "image
             trigger_rule="none_failed",
             doc_md=APPROVE_DOC,
         )
-        copied = _documented(copy).partial(settings=settings).expand(plan_file=planned)
+        copied = copy.partial(settings=settings).expand(plan_file=planned)
         committed = commit.override(outlets=outlets)(planned["plan"], settings)
         committed.operator.operator_extra_links = (CardLink(),)
         written >> approved >> copied >> committed
@@ -86,8 +86,3 @@ def on_training_workers(priority: int) -> dict[str, Any]:
         "priority_weight": priority,
         "weight_rule": "absolute",  # Otherwise, Airflow adds the priorities of all tasks that follow.
     }
-
-
-def _documented(function: Any) -> Any:
-    """Return a task function with its docstring. Airflow itself copies the docstring only if a task is not mapped."""
-    return function.override(doc_md=function.function.__doc__)
