@@ -18,21 +18,10 @@ _log = logging.getLogger(__name__)
 @command("run", "--set source_uri=/data/flowers --set epochs=30", extra="training", warns_if_open=True)
 def run(options: argparse.Namespace) -> Result:
     """Build a dataset from images or a table, then train on it."""
-    settings = settings_of(options)
-    from pipeline.engines import engine_named
-    from pipeline.gate.decide import ask_terminal
-    from pipeline.runs.launch import require_shares, require_trainable
-    from pipeline.stages.extract import extract
-    from pipeline.stages.shard import write_shards
-    from pipeline.stages.upload import publish
+    from pipeline.stages.build import build
 
-    engine_named(settings.engine)
-    # What a training would refuse is refused here, before hours of sharding.
-    require_shares(settings, settings.train_shards)
-    snapshot = extract(settings)
-    require_trainable(settings, snapshot)
-    ask = ask_terminal()
-    built = publish(write_shards(settings, snapshot, ask), settings, ask)
+    settings = settings_of(options)
+    built = build(settings, for_training=True)
     return {**built, **_trained(settings, place_of(built["dataset"]))}
 
 

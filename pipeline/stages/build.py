@@ -7,21 +7,34 @@ from pipeline.engines import engine_named
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import ask_terminal
 from pipeline.preflight import preflight_without_source
-from pipeline.runs.launch import require_trainable
+from pipeline.runs.launch import require_shares, require_trainable
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract
 from pipeline.stages.shard import write_shards
 from pipeline.stages.upload import publish
+from pipeline.storage import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def build(settings: Settings) -> dict[str, Any]:
-    """Build the dataset of the settings, unless it is complete. Return the result that `build --json` prints."""
+def build(settings: Settings, for_training: bool = False) -> dict[str, Any]:
+    """Build the dataset of the settings, unless it is complete. Return the result that `build --json` prints.
+
+    With `for_training`, what a training with these settings would refuse is refused before hours of sharding.
+    """
     engine_named(settings.engine)  # A missing package is reported before hours of listing.
+    if for_training:
+        require_shares(settings, settings.train_shards)
+    snapshot = extract(settings)
+    if for_training:
+        require_trainable(settings, snapshot)
+    return _published(settings, snapshot)
+
+
+def _published(settings: Settings, snapshot: Place) -> dict[str, Any]:
     ask = ask_terminal()
-    return publish(write_shards(settings, extract(settings), ask), settings, ask)
+    return publish(write_shards(settings, snapshot, ask), settings, ask)
 
 
 def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
@@ -39,8 +52,7 @@ def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
         raise SettingsError("dataset_name is empty: name the dataset of the DataFrame")
     settings = settings.model_copy(update={"example_kind": "table", "engine": "spark"})
     preflight_without_source(settings)
-    snapshot, ask = list_dataframe(frame, settings), ask_terminal()
-    return publish(write_shards(settings, snapshot, ask), settings, ask)
+    return _published(settings, list_dataframe(frame, settings))
 
 
 def build_input(settings: Settings) -> dict[str, str]:
@@ -54,7 +66,7 @@ def build_input(settings: Settings) -> dict[str, str]:
         SettingsError: If the model, or a setting of the training, does not fit the images.
     """
     settings = settings.model_copy(update={"engine": "local"})  # A comparison measures this machine.
-    ask, snapshot = ask_terminal(), extract(settings)
+    snapshot = extract(settings)
     require_trainable(settings, snapshot)
-    dataset = publish(write_shards(settings, snapshot, ask), settings, ask)["dataset"]
+    dataset = _published(settings, snapshot)["dataset"]
     return {"prepare": settings.prepare, "dataset": dataset, "source_root": load_snapshot(snapshot).origin.root}
