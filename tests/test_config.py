@@ -256,7 +256,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
         ({"validation_fraction": 1.0}, "validation_fraction must be less than or equal to 0.9"),
         ({"dataset_name": "../up"}, "dataset_name must match pattern"),
-        ({"engine": "airflow"}, "engine must be 'local', 'spark' or 'beam', got 'airflow'"),
+        ({"engine": "airflow"}, "engine must be local: the engine airflow has this name now, got 'airflow'"),
         ({"rounds": 3}, "rounds is an option of compare-inputs: write --rounds"),
         ({"promote": "maybe"}, "promote must be 'if_not_worse', 'always' or 'never'"),
         ({"max_worse": 1.5}, "max_worse must be less than or equal to 1"),
