@@ -7,6 +7,8 @@ FOLDER is the folder of a package, by default `pipeline`. Tests are left out. Th
 room        a folder directly below the package with all that is in it, or a file directly below it;
             a `__main__.py` is a command, and counts as a room of its own
 arrow       one room imports from another; however many imports there are, a pair of rooms is one arrow
+circle      rooms that reach each other by arrows
+upward      arrows that do not go to a lower layer of the import-linter contract in pyproject.toml; - without a contract
 fan-out     modules of the same package that a module imports, on average; `most imports` is the largest number
 once        private functions and methods (_name) that their module mentions once only, besides their definition
 comments    lines that hold a comment, of all lines that are not blank
@@ -18,6 +20,7 @@ import io
 import statistics
 import sys
 import tokenize
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +74,8 @@ def row_of(folder: Path) -> dict[str, str]:
         ),
         "rooms": str(len({room_of(name) for name in modules})),
         "arrows": str(sum(len(targets) for targets in arrows.values())),
+        "circles": str(sum(len(each) > 1 for each in circles(arrows))),
+        "upward": upward(arrows, folder),
         "functions": str(len(lengths)),
         "median lines": f"{statistics.median(lengths):.0f}",
         "longest": str(lengths[-1]),
@@ -126,7 +131,7 @@ def _base(module: Module, node: ast.ImportFrom) -> str:
 
 def room_of(name: str) -> str:
     """Return the room of a module."""
-    return name if name.endswith(".__main__") else ".".join(name.split(".")[:2])
+    return name if name.endswith(".__main__") else _folder_of(name)
 
 
 def arrows_of(imports: Graph) -> Graph:
@@ -135,6 +140,45 @@ def arrows_of(imports: Graph) -> Graph:
     for name, targets in imports.items():
         arrows[room_of(name)] |= {room_of(target) for target in targets if "." in target} - {room_of(name)}
     return arrows
+
+
+def circles(graph: Graph) -> list[set[str]]:
+    """Return groups of rooms that reach each other; a room that does not reach itself is a group of its own."""
+    reached = {name: _reached(name, graph) for name in graph}
+    groups: list[set[str]] = []
+    for name in graph:
+        if not any(name in group for group in groups):
+            groups.append({name, *(other for other in reached[name] if name in reached.get(other, ()))})
+    return groups
+
+
+def _reached(start: str, graph: Graph) -> set[str]:
+    reached: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = graph.get(ahead.pop(), set()) - reached
+        reached |= new
+        ahead += new
+    return reached
+
+
+def upward(arrows: Graph, folder: Path) -> str:
+    """Return the number of arrows that do not go to a lower layer; "-" if no contract declares the layers."""
+    file = folder.parent / "pyproject.toml"
+    linter = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("importlinter", {}) if file.exists() else {}
+    contracts = [each for each in linter.get("contracts", []) if each.get("containers") == [folder.name]]
+    if not contracts:
+        return "-"
+    layers = contracts[0]["layers"]
+    depths = {f"{folder.name}.{room}": depth for depth, layer in enumerate(layers) for room in layer.split(" | ")}
+    # The command of a room is in the layer of that room.
+    pairs = [(_folder_of(room), _folder_of(target)) for room, targets in arrows.items() for target in targets]
+    declared = [(room, target) for room, target in pairs if {room, target} <= depths.keys() and room != target]
+    return str(sum(depths[room] >= depths[target] for room, target in declared))
+
+
+def _folder_of(name: str) -> str:
+    return ".".join(name.split(".")[:2])
 
 
 def function_lengths(modules: Mapping[str, Module]) -> Iterator[int]:
