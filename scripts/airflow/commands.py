@@ -19,7 +19,7 @@ from scripts.airflow.progress import clock, display_for, say
 from scripts.airflow.ready import ANY_TIME, end_forgotten_runs, require_slots, wait_until_ready
 from scripts.airflow.record import exclusive_home
 from scripts.airflow.remote import Airflow, remote_from
-from scripts.airflow.request import Backfill, Conf, draw_samples_once, or_sample_images
+from scripts.airflow.request import Backfill, Conf, draw_samples_once, needs_sample_images, with_sample_images
 from scripts.airflow.results import failure_of, results
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
@@ -34,10 +34,11 @@ Next: open the report in a browser. Then
 def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
     """Run the DAG once and show it until it ends, in the named Airflow, in that of `up`, or else in a temporary one."""
     begin = time.monotonic()
-    if not conf.get("source_uri"):
+    if needs_samples := needs_sample_images(dag_id, conf):
         say("This draws 900 sample images and trains a small model on them, in 1 to 4 minutes on 2 cores")
     with _airflow(layout, dag_id, signals) as (airflow, client):
-        lines = run_once(airflow, client, or_sample_images(conf, layout.samples), signals)
+        conf = with_sample_images(conf, layout.samples) if needs_samples else conf
+        lines = run_once(airflow, client, conf, signals)
     say("\n".join(["", *lines, f"Done in {clock(time.monotonic() - begin)}", NEXT]))
     return 0
 

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import settings_from
+from pipeline.config import Settings, settings_from
 from pipeline.data_date import PLACEHOLDERS, before_placeholder, is_dated, unknown_placeholder
 from pipeline.errors import TenfoldError
 from pipeline.preflight import preflight
@@ -47,7 +47,7 @@ def read_request(source: str, table: str, label: str, params: str, kind: str) ->
     conf = _with(name, "source_uri", _read_place(name, table or source), conf)
     if kind == "table":
         conf = _with("LABEL", "label_column", label, conf)
-        if not (conf.get("label_column") or default_settings(os.environ.get("TENFOLD_SETTINGS", "")).label_column):
+        if not (conf.get("label_column") or _default_settings().label_column):
             raise Refused("LABEL is missing: name the column of the table that the model learns, such as LABEL=churn")
     return check_settings(conf, kind) if kind else conf
 
@@ -92,13 +92,16 @@ def check_settings(conf: Conf, kind: str = "images") -> Conf:
     return {name: getattr(settings, name) for name in conf}
 
 
-def or_sample_images(conf: Conf, samples: Path) -> Conf:
-    """Return the settings with a source: the sample images if none is given.
+def needs_sample_images(dag_id: str, conf: Conf) -> bool:
+    """Return whether a run has no source: `retrain` needs none, and the file of TENFOLD_SETTINGS may name one."""
+    return dag_id != "retrain" and not (conf.get("source_uri") or _default_settings().source_uri)
+
+
+def with_sample_images(conf: Conf, samples: Path) -> Conf:
+    """Return the settings with the sample images as the source.
 
     They have a dataset name of their own. Otherwise, their classes would stay in the label map of the user's dataset.
     """
-    if "source_uri" in conf:
-        return conf
     draw_samples_once(samples)
     return {"source_uri": str(samples), "dataset_name": "samples", **conf}
 
@@ -173,7 +176,7 @@ def _require_dated(conf: Conf) -> None:
         raise Refused(
             f"PARAMS must not set data_date, got {conf['data_date']!r}: remove it, because each run uses its own date"
         )
-    source = conf.get("source_uri") or default_settings(os.environ.get("TENFOLD_SETTINGS", "")).source_uri
+    source = conf.get("source_uri") or _default_settings().source_uri
     if not source:
         raise Refused(
             "SOURCE is missing: give the images or the table of a date, with {date} for the date, such as "
@@ -184,3 +187,7 @@ def _require_dated(conf: Conf) -> None:
             f"SOURCE={source} is the same for every date: replace the part that depends on the date with one of "
             f"{PLACEHOLDERS}, such as SOURCE={source}/{{date}}"
         )
+
+
+def _default_settings() -> Settings:
+    return default_settings(os.environ.get("TENFOLD_SETTINGS", ""))

@@ -13,7 +13,15 @@ from pipeline.config import settings_from
 from scripts.airflow.__main__ import backfill_of, command_parser
 from scripts.airflow.checks import check_schedule
 from scripts.airflow.errors import Refused
-from scripts.airflow.request import Backfill, check_settings, or_sample_images, read_backfill, read_request
+from scripts.airflow.request import (
+    Backfill,
+    Conf,
+    check_settings,
+    needs_sample_images,
+    read_backfill,
+    read_request,
+    with_sample_images,
+)
 from scripts.airflow.settings import layout_from
 
 
@@ -188,13 +196,27 @@ def test_dated_source_needs_only_the_folder_above_the_date(dated: str, tmp_path:
     assert read_request(str(tmp_path / dated), "", "", "", "") == {"source_uri": str(tmp_path / dated)}
 
 
-def test_existing_samples_are_used_only_without_a_source(tmp_path: Path) -> None:
-    given = {"source_uri": "/images"}
+@pytest.mark.parametrize(
+    ("dag_id", "conf", "default", "expected"),
+    [
+        ("image_training", {}, "", True),
+        ("image_training", {"source_uri": "/images"}, "", False),
+        ("image_training", {}, "/images", False),
+        ("retrain", {}, "", False),
+    ],
+)
+def test_a_run_without_a_source_needs_the_sample_images(
+    dag_id: str, conf: Conf, default: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "settings.toml").write_text(f"source_uri = {default!r}\n")
+    monkeypatch.setenv("TENFOLD_SETTINGS", str(tmp_path / "settings.toml"))
+    assert needs_sample_images(dag_id, conf) == expected
+
+
+def test_existing_samples_are_not_drawn_again(tmp_path: Path) -> None:
     samples = tmp_path / "samples"
-    assert or_sample_images(given, samples) == given
-    assert list(tmp_path.iterdir()) == []
     samples.mkdir()
-    assert or_sample_images({"epochs": 1}, samples) == {
+    assert with_sample_images({"epochs": 1}, samples) == {
         "source_uri": str(tmp_path / "samples"),
         "dataset_name": "samples",
         "epochs": 1,
