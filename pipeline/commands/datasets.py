@@ -143,7 +143,7 @@ def show(options: argparse.Namespace) -> Result:
     """Draw images of a dataset with their labels, as the model sees them, into a PNG file."""
     from pipeline.dataset.keys import find_images
     from pipeline.dataset.manifest import CARD, load
-    from pipeline.plan.kinds import kind_of
+    from pipeline.plan.example_kind import kind_of
 
     settings, folder = settings_of(options), reachable("dataset", options.dataset)
     if not 1 <= options.count <= MAX_SHOWN:

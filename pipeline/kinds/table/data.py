@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dataset.manifest import Dataset, rows_at
 from pipeline.kinds.table.examples import RowExamples
+from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, Lister
 from pipeline.plan.examples import Examples
-from pipeline.plan.kinds import Conflict, ExampleKind, FittingValues, Lister
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
 from pipeline.storage import Place

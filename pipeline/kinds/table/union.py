@@ -12,7 +12,7 @@ from math import sqrt
 from typing import Any
 
 from pipeline.kinds.table.facts import hash_buckets, words_of_type
-from pipeline.plan.kinds import Conflict
+from pipeline.plan.example_kind import Conflict
 from pipeline.tables.schema import MAX_DISTINCT, Column, Role, Schema
 
 _ROLES: tuple[Role, ...] = ("label", "key", "group", "split")
