@@ -4,7 +4,6 @@ Arrow joins the cells of all columns row by row. A cell has two parts: the head,
 the length of the content, and the content, which Arrow mostly holds in the form of the record already.
 """
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
@@ -16,7 +15,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.records import example
-from pipeline.tables.schema import ColumnType
 
 MAX_CELLS = 1 << 19
 """At most this many cells are encoded at once, which bounds the memory beside the result."""
@@ -65,32 +63,6 @@ def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> Encoded:
         ends[start : start + rows] = size + _offsets(joined)[1:]
         size = int(ends[min(start + rows, batch.num_rows) - 1])
     return Encoded(b"".join(contents), ends)
-
-
-def encode_label(name: str, type: ColumnType, text: str) -> bytes:  # noqa: A002 - the word of the schema
-    """Return the entry of a label, whose value is given as text. A date or a time is an integer, as in the records.
-
-    Raises:
-        ValueError: If the text is not a value of the type.
-    """
-    kind, content = _label_content(type, text)
-    # Most keys differ, but few of their lengths.
-    return _head(name, kind, False, len(content)) + content
-
-
-def _label_content(type_: ColumnType, text: str) -> tuple[str, bytes]:
-    """Return the kind of the list that holds a label, and its bytes."""
-    match type_:
-        case "string":
-            return "bytes", text.encode()
-        case "float":
-            return "float", struct.pack("<f", float(text))
-        case "bool":
-            if text not in ("true", "false"):
-                raise ValueError(f"{text!r} is not a bool: it must be 'true' or 'false'")
-            return "int64", example.int64_content(int(text == "true"))
-        case _:
-            return "int64", example.int64_content(int(text))
 
 
 def _parts(columns: Iterable[tuple[str, pa.Array]]) -> Iterator[Any]:
