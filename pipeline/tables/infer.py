@@ -67,22 +67,16 @@ class Columns:
         return next((role for role in _ROLES if getattr(self, role) == name), "feature")
 
 
-def infer_schema(batches: Iterable["pa.RecordBatch | RawBatch"], options: Columns) -> Schema:
+def infer_schema(raws: Iterable[RawBatch], options: Columns) -> Schema:
     """Return the schema of a table from all of its rows.
-
-    The rejected rows of a RawBatch count as rows. If the metadata of a batch is TEXT, its strings are fields of CSV,
-    and the types of its columns are inferred from them. Strings of other batches stay strings.
 
     Raises:
         SettingsError: A setting names no column, or two settings name the same column, or the label cannot be learned.
         SourceError: The table has no row, or the type of a column is not supported.
     """
     inference = Inference(options)
-    for each in batches:
-        if isinstance(each, RawBatch):
-            inference.add(each.batch, rejected=len(each.rejected))
-        else:
-            inference.add(each)
+    for raw in raws:
+        inference.add(raw)
     return inference.schema()
 
 
@@ -94,9 +88,14 @@ class Inference:
         self._columns: dict[str, _TextFacts | _TypedFacts] = {}
         self._rows = self._rejected = 0
 
-    def add(self, batch: pa.RecordBatch, rejected: int = 0) -> None:
-        """Add the rows of a batch, and a number of rows that are in no batch because they were rejected."""
-        self._rejected += rejected
+    def add(self, raw: RawBatch) -> None:
+        """Add the rows of a batch. Those that were rejected count as rows.
+
+        If the metadata of the batch is TEXT, its strings are fields of CSV, and the types of its columns are inferred
+        from them. Strings of other batches stay strings.
+        """
+        batch = raw.batch
+        self._rejected += len(raw.rejected)
         self._rows += batch.num_rows
         is_text = (batch.schema.metadata or {}).items() >= TEXT.items()
         if not self._columns:
@@ -136,6 +135,15 @@ class Inference:
         label = columns[position] = _without_point(columns[position], self._options.task)
         task = _task_of(label, self._options.task, self._rows)
         return Schema(columns, self._rows + self._rejected, task)
+
+
+def require_classes(schema: Schema, source_uri: str) -> None:
+    """Raise SourceError if a label of classes has less than two values. `source_uri` names the table."""
+    if schema.task == "classification" and len(schema.label.values) < 2:
+        raise SourceError(
+            f"column {schema.label.name!r} of {source_uri} has only the values {list(schema.label.values)}: a class "
+            "needs at least two. Choose another label_column"
+        )
 
 
 def require_columns(options: Columns, names: Sequence[str]) -> None:
