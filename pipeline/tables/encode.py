@@ -38,9 +38,8 @@ class Encoded(NamedTuple):
 def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> Encoded:
     """Return the entries of the columns `names` for each row, ordered by name.
 
-    A missing value has no entry. The entries are those of `example.encode_entries`, and `example.empty_entry` for an
-    empty list. Columns have the type int64, float32, bool or large_string, or a large_list of int64, float32 or
-    large_string.
+    A missing value has no entry. The entries are those of `example.encode_entries`. An empty list keeps its type.
+    Columns have the type int64, float32, bool or large_string, or a large_list of int64, float32 or large_string.
 
     Raises:
         TypeError: If a column has another type.

@@ -53,7 +53,7 @@ def kind_of(type_: pa.DataType) -> str:
 
 def entry(name: str, kind: str, value: Any) -> bytes:
     if value == [] and isinstance(value, list):
-        return example.empty_entry(name, kind)
+        return example.list_entry_head(name, kind, 0)
     if kind == "bytes":
         value = [text.encode() for text in value] if isinstance(value, list) else value.encode()
     return example.encode_entries({name: value})
