@@ -137,14 +137,21 @@ def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
         for record, parsed, length in _parsed(place, opened):
             has_rows = True
             if length:  # An empty record may be either message.
-                message = "tf.train.Example" if parsed.feature_lists is None else "tf.train.SequenceExample"
-                if message not in firsts:
-                    firsts[message] = record
-                    _require_one_message(firsts)
+                firsts.setdefault(
+                    "tf.train.Example" if parsed.feature_lists is None else "tf.train.SequenceExample", record
+                )
+                if len(firsts) > 1:
+                    one, other = sorted(firsts)
+                    raise SourceError(
+                        f"{firsts[one]} is a {one}, but {firsts[other]} is a {other}: keep the files of one of them in "
+                        "the folder"
+                    )
             for name, (kind, values) in _row_of(parsed, record).items():
                 column = columns.get(name)
                 if not column:
-                    column = columns[name] = _new_column(name, record)
+                    if not name.strip():
+                        raise SourceError(f"{record} has a feature without a name: name it when you write the file")
+                    column = columns[name] = _Column()
                 if kind and kind != column.kind:
                     _set_kind(column, kind, name, record)
                 column.is_list = column.is_list or (bool(kind) and len(values) != 1)
@@ -155,8 +162,7 @@ def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
                 for name in parsed.features:
                     columns[name].of_context = columns[name].of_context or record
     if not has_rows:
-        shown = str(files[0]) if len(files) == 1 else f"the table of {len(files)} files ({files[0]}, ...)"
-        raise SourceError(f"{shown} has no record: add records to the table")
+        raise SourceError(f"{shown_files(files)} has no record: add records to the table")
     for name, column in columns.items():
         if column.of_steps and column.of_context:
             raise SourceError(
@@ -168,18 +174,9 @@ def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
     return columns
 
 
-def _require_one_message(firsts: Mapping[str, _Record]) -> None:
-    if len(firsts) > 1:
-        one, other = sorted(firsts)
-        raise SourceError(
-            f"{firsts[one]} is a {one}, but {firsts[other]} is a {other}: keep the files of one of them in the folder"
-        )
-
-
-def _new_column(name: str, record: _Record) -> _Column:
-    if not name.strip():
-        raise SourceError(f"{record} has a feature without a name: name it when you write the file")
-    return _Column()
+def shown_files(files: Sequence[Any]) -> str:
+    """Return the files of a table in words."""
+    return str(files[0]) if len(files) == 1 else f"the table of {len(files)} files ({files[0]}, ...)"
 
 
 def _set_kind(column: _Column, kind: str, name: str, record: _Record) -> None:
