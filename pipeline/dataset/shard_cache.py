@@ -209,7 +209,14 @@ class ShardCache:
         if excess > 0:
             # The training cannot go on without this shard, so the limit is exceeded.
             os.truncate(descriptor, size)
-            self._warn(excess)
+            if not self._warned:
+                self._warned = True
+                _log.warning(
+                    "cache_gigabytes=%g is less than the size of the shards that are read at once: the cache is %.3g "
+                    "GB larger for now",
+                    self.limit_bytes / GIGABYTE,
+                    excess / GIGABYTE,
+                )
 
     def _make_room(self, descriptor: int, size: int) -> int:
         """Make room and take it. Return how many bytes are missing; 0 or less if the room was taken."""
@@ -239,16 +246,6 @@ class ShardCache:
             except FileNotFoundError:
                 continue
             yield _Copy(stat.st_mtime_ns, stat.st_size, path)
-
-    def _warn(self, excess: int) -> None:
-        if not self._warned:
-            self._warned = True
-            _log.warning(
-                "cache_gigabytes=%g is less than the size of the shards that are read at once: the cache is %.3g GB "
-                "larger for now",
-                self.limit_bytes / GIGABYTE,
-                excess / GIGABYTE,
-            )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Only facts about columns and the descriptions of parts pass through the driver. 
 import json
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,8 +42,10 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         SettingsError: If a setting names a column that the DataFrame does not have.
     """
     options = table_options(settings)
-    _require_distinct(frame.columns)
-    require_columns(options.columns, frame.columns)
+    names = frame.columns
+    if twice := next((name for name in names if names.count(name) > 1 or not name.strip()), None):
+        raise SourceError(f"the DataFrame has two columns {twice!r}, or one without a name: rename one")
+    require_columns(options.columns, names)
     started_ns = time.time_ns()
     storage.sweep(options.snapshots)
     total = Inference(options.columns)
@@ -71,11 +73,6 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
     made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), options.snapshots))
     listings = [listing_from(json.loads(content)) for content in made]
     return save_listed(options, schema, started_ns, [each for each in listings if each.listed])
-
-
-def _require_distinct(names: Sequence[str]) -> None:
-    if twice := next((name for name in names if names.count(name) > 1 or not name.strip()), None):
-        raise SourceError(f"the DataFrame has two columns {twice!r}, or one without a name: rename one")
 
 
 def _allowed(

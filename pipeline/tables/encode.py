@@ -66,7 +66,8 @@ def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> Encoded:
 
 def _parts(columns: Iterable[tuple[str, pa.Array]]) -> Iterator[Any]:
     """Yield what to join for each row: arrays of bytes, and scalars that are equal in all rows."""
-    for (is_float, has_missing), run in groupby(columns, key=_is_float_and_has_missing):
+    runs = groupby(columns, key=lambda named: (pa.types.is_float32(named[1].type), named[1].null_count > 0))
+    for (is_float, has_missing), run in runs:
         if not is_float:
             for name, column in run:
                 yield from _cells(name, column)
@@ -74,10 +75,6 @@ def _parts(columns: Iterable[tuple[str, pa.Array]]) -> Iterator[Any]:
             yield from (_floats([named]) for named in run)
         else:
             yield _floats(list(run))
-
-
-def _is_float_and_has_missing(named: tuple[str, pa.Array]) -> tuple[bool, bool]:
-    return pa.types.is_float32(named[1].type), named[1].null_count > 0
 
 
 def _floats(columns: Sequence[tuple[str, pa.Array]]) -> pa.Array:

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -210,7 +209,9 @@ class TableReader:
     def __init__(self, files: Sequence[Place], encoding: str) -> None:
         self._files, self._encoding = {str(file): file for file in files}, encoding
         self._root = _common_folder(files)
-        self._columns: _Columns | None = None
+        self._first: Place | None = None
+        """The first file that was read. All files must have its columns."""
+        self._columns: Sequence[str] = ()
         self._rows = 0
         self._rejection: RejectedRow | None = None
 
@@ -231,13 +232,24 @@ class TableReader:
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
             for raw in read(file, place, piece):
-                names = raw.batch.schema.names
-                self._columns = self._columns or _Columns(names, place)
-                self._columns.require_equal(names, place)
+                self._require_columns(raw.batch.schema.names, place)
                 if raw.rows:
                     self._rows += raw.batch.num_rows
                     self._rejection = self._rejection or next(iter(raw.rejected), None)
-                    yield RawBatch(raw.batch.select(self._columns.names), raw.rejected)
+                    yield RawBatch(raw.batch.select(self._columns), raw.rejected)
+
+    def _require_columns(self, names: Sequence[str], place: Place) -> None:
+        """Raise SourceError if a file has other columns than the first one. Their order may differ."""
+        if not self._first:
+            self._first, self._columns = place, names
+        if names == self._columns:
+            return
+        expected, found = set(self._columns), set(names)
+        advice = "all files of a table must have the same columns: correct the file, or remove it"
+        if missing := [name for name in self._columns if name not in found]:
+            raise SourceError(f"{place} has no column {missing[0]!r}, but {self._first} has one: {advice}")
+        if additional := [name for name in names if name not in expected]:
+            raise SourceError(f"{place} has a column {additional[0]!r}, but {self._first} has none: {advice}")
 
     def require_rows(self) -> None:
         """Raise SourceError if no piece had a valid row."""
@@ -247,25 +259,6 @@ class TableReader:
             raise SourceError(
                 f"{shown_files(list(self._files))} has no valid row ({reason}): add rows to the table, or repair them"
             )
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of the first file, which all files must have."""
-
-    names: Sequence[str]
-    first: Place
-
-    def require_equal(self, names: Sequence[str], place: Place) -> None:
-        """Raise SourceError if the names differ in more than their order."""
-        if names == self.names:
-            return
-        expected, found = set(self.names), set(names)
-        advice = "all files of a table must have the same columns: correct the file, or remove it"
-        if missing := [name for name in self.names if name not in found]:
-            raise SourceError(f"{place} has no column {missing[0]!r}, but {self.first} has one: {advice}")
-        if additional := [name for name in names if name not in expected]:
-            raise SourceError(f"{place} has a column {additional[0]!r}, but {self.first} has none: {advice}")
 
 
 def _without_rows(names: Sequence[str]) -> RawBatch:
