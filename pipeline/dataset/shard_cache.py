@@ -181,14 +181,12 @@ class ShardCache:
 
     def _is_valid(self, path: Path, stat: ObjectStat) -> bool:
         """Whether a copy has the right size. At its first use by this process, its CRC32C is verified, too."""
-        try:
+        with suppress(FileNotFoundError):
             if path.stat().st_size == stat.st_size and (
                 path in self._checked or storage.crc32c_of(path) == stat.crc32c
             ):
                 self._checked.add(path)
                 return True
-        except FileNotFoundError:
-            pass
         return False
 
     def _fetch(self, path: Path, shard: RemoteShard, waiting: Waiting) -> None:
@@ -275,14 +273,12 @@ def _lock(path: Path, operation: int) -> int | None:
     name = path.with_name(f".{path.name}.lock")
     name.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
+    with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
         # Between `open` and `flock`, another process may have removed the file with its copy. A lock of the removed
         # file would exclude nobody, because others lock the new file with this name.
         if os.fstat(descriptor).st_ino == name.stat().st_ino:
             return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
     os.close(descriptor)
     return None
 

@@ -97,12 +97,7 @@ def decode(serialized: bytes) -> dict[str, list[Any]]:
 
     Raises ValueError if the bytes are no such message.
     """
-    features: dict[str, list[Any]] = {}
-    for _, features_message in _fields(serialized):
-        for _, entry in _fields(features_message):
-            key, value = _key_and_value(entry)
-            features[key] = list(_values(value)[1])
-    return features
+    return {key: list(values) for key, (_, values) in parse(serialized).features.items()}
 
 
 def parse(serialized: bytes) -> Parsed:

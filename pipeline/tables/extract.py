@@ -33,17 +33,10 @@ _log = logging.getLogger(__name__)
 def list_rows(
     raws: Iterable[RawBatch], schema: Schema, options: TableOptions, prefix: str = "row ", first_number: int = 1
 ) -> Listing:
-    """Write rows as parts of a snapshot, with their values beside them.
+    """Write rows as parts of a snapshot, with their values beside them, and return the listing without the schema.
 
-    Args:
-        raws: The rows.
-        schema: The schema of the whole table, of which these rows may be a part.
-        options: How the table is listed.
-        prefix: Text before the number of a row, which names rejected rows without a key.
-        first_number: Number of the first row.
-
-    Returns:
-        The listing, without the schema, which may be large.
+    The rows may be a part of a table, whose schema is `schema`. A rejected row without a key is named by `prefix` and
+    its number. The first row has the number `first_number`.
     """
     listing = Listing("", remote=storage.is_bucket(options.source_uri))
     values = ValueWriter(schema)

@@ -100,10 +100,10 @@ class Inference:
         if not self._columns:
             require_columns(self._options, batch.schema.names)
             limit = min(MAX_DISTINCT, _MAX_ALL_DISTINCT // batch.num_columns)
-            # All classes of the label must be known.
-            limits = dict.fromkeys(batch.schema.names, limit) | {self._options.label: MAX_DISTINCT}
             make = _TextFacts if is_text else _TypedFacts
-            self._columns = {name: make(name, limits[name]) for name in batch.schema.names}
+            for name in batch.schema.names:
+                # All classes of the label must be known.
+                self._columns[name] = make(name, MAX_DISTINCT if name == self._options.label else limit)
         # With thousands of columns, a search for each name would take most of the time.
         positions = {name: position for position, name in enumerate(batch.schema.names)}
         for name, facts in self._columns.items():

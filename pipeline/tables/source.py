@@ -344,7 +344,7 @@ class _RaggedRows:
 
 
 def _read_parquet(file: Path, place: Place, piece: FilePiece) -> Iterator[RawBatch]:
-    with retried(lambda: _stream(file), file) as stream:
+    with retried(lambda: file.open("rb"), file) as stream:
         names = parquet.read_schema(stream).names
         _require_names(names, place)
         yield _without_rows(names)
@@ -434,18 +434,14 @@ def _require_names(names: Sequence[str], place: Place) -> None:
 @contextmanager
 def _opened_records(place: Place) -> Iterator[IO[bytes]]:
     """Open the bytes of a TFRecord file, as they are stored."""
-    with _explained(place), storage.local_copy(place) as file, retried(lambda: _stream(file), file) as stream:
+    with _explained(place), storage.local_copy(place) as file, retried(lambda: file.open("rb"), file) as stream:
         yield stream
-
-
-def _stream(file: Path) -> IO[bytes]:
-    return file.open("rb")
 
 
 @contextmanager
 def _opened(file: Path, piece: FilePiece) -> Iterator[pa.NativeFile]:
     """Open the bytes of a piece of a CSV file, decompressed."""
-    with retried(lambda: _stream(file), file) as raw, pa.PythonFile(PieceStream(raw, piece), "r") as stream:
+    with retried(lambda: file.open("rb"), file) as raw, pa.PythonFile(PieceStream(raw, piece), "r") as stream:
         compression = _COMPRESSIONS.get(file.suffix.lower())
         if not compression:
             yield stream

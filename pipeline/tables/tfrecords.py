@@ -22,7 +22,6 @@ COMPRESSED_SUFFIXES = (".gz", ".deflate", ".zlib")
 """Suffixes of files that are compressed as a whole. A file without one may be compressed, too."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _TYPES = {"bytes": pa.string(), "int64": pa.int64(), "float": pa.float32()}
-_LIST_NAMES = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
 _PROBED_BYTES = 4096
 """The header of the first record is in this many bytes of a file, even if they are compressed."""
 _MAX_BATCH_BYTES = 32 << 20
@@ -182,7 +181,7 @@ def shown_files(files: Sequence[Any]) -> str:
 def _set_kind(column: _Column, kind: str, name: str, record: _Record) -> None:
     if column.kind:
         raise SourceError(
-            f"feature {name!r} holds {_LIST_NAMES[kind]} in {record}, but {_LIST_NAMES[column.kind]} in "
+            f"feature {name!r} holds {kind}_list in {record}, but {column.kind}_list in "
             f"{column.first}: write it with one type"
         )
     column.kind, column.first = kind, record
@@ -190,28 +189,23 @@ def _set_kind(column: _Column, kind: str, name: str, record: _Record) -> None:
 
 def _parsed(place: Place, opened: Open) -> Iterator[tuple[_Record, Parsed, int]]:
     """Yield each record of a file with its content and its length."""
-    number = 1
+    number = 0
     with opened(place) as stored:
-        records = records_of(_unpacked(stored, place), place)
-        while True:
-            try:
-                data = next(records, None)
-            except DatasetError as error:
-                raise SourceError(
-                    f"{error} (record {number}): write the file again, or remove it from the table"
-                ) from error
-            if data is None:
-                return
-            record = _Record(place, number)
-            try:
-                parsed = parse(data)
-            except ValueError as error:
-                raise SourceError(
-                    f"{record} is neither a tf.train.Example nor a tf.train.SequenceExample ({error}): a table needs "
-                    "records of these messages"
-                ) from error
-            yield record, parsed, len(data)
-            number += 1
+        try:
+            for number, data in enumerate(records_of(_unpacked(stored, place), place), 1):
+                record = _Record(place, number)
+                try:
+                    parsed = parse(data)
+                except ValueError as error:
+                    raise SourceError(
+                        f"{record} is neither a tf.train.Example nor a tf.train.SequenceExample ({error}): a table "
+                        "needs records of these messages"
+                    ) from error
+                yield record, parsed, len(data)
+        except DatasetError as error:
+            raise SourceError(
+                f"{error} (record {number + 1}): write the file again, or remove it from the table"
+            ) from error
 
 
 def _unpacked(file: IO[bytes], place: Place) -> IO[bytes]:

@@ -50,11 +50,13 @@ def value_type_of(kind: pa.DataType) -> ValueType | None:
         return ValueType(items.type, is_list=True) if items and not items.is_list else None
     if types.is_null(kind):
         return ValueType(None)
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
     tests: Mapping[ColumnType, Sequence[Callable[[pa.DataType], bool]]] = {
         "int": [types.is_integer],
         "float": [types.is_floating, types.is_decimal],
         "bool": [types.is_boolean],
-        "string": [is_text, types.is_binary, types.is_large_binary, types.is_fixed_size_binary],
+        "string": [*texts, *binaries],
         "date": [types.is_date],
         "time": [types.is_timestamp],
     }
@@ -65,12 +67,6 @@ def is_list(kind: pa.DataType) -> bool:
     """Return whether a type of Arrow is a list: of any length, large, or of a fixed size."""
     types = pa.types
     return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a type of Arrow is one of its strings."""
-    types = pa.types
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def _all(mask: pa.Array) -> bool:
