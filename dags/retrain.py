@@ -193,10 +193,11 @@ def _newest(settings: Settings) -> dict[str, Any]:
     from pipeline.runs.choices import Choice, save_choice
     from pipeline.runs.launch import load_trained_result
     from pipeline.stages.upload import dataset_of_partitions
+    from pipeline.workspace import allowed_name_folder
 
     # The time before the look: a dataset that is published during the look may be missed, so its event is not served.
     begin, training = time.time(), _training(settings)
-    partitions = newest_partitions(settings, settings.window)
+    partitions = newest_partitions(allowed_name_folder(settings), settings.window)
     dataset = dataset_of_partitions(settings, partitions)
     event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
     if event_times:  # A person who triggers a run may choose other settings than the other runs have.

@@ -107,7 +107,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
     *A failure*: an image changed or vanished after it was listed (trigger the DAG again), or the disk is full (free
     some space and clear this task; complete shards stay).
     """
-    from pipeline.plan.kinds import kind_of
+    from pipeline.plan.example_kind import kind_of
     from pipeline.plan.range_plan import load_range
     from pipeline.sharding.write import write_range
     from pipeline.system.progress import progress

@@ -66,6 +66,12 @@ def name_folder(settings: Settings) -> Place:
     return settings.datasets_folder / _name(settings)
 
 
+def allowed_name_folder(settings: Settings) -> Place:
+    """Return `name_folder`. Raises SettingsError if the administrator does not allow a place of the settings."""
+    require_allowed(settings)
+    return name_folder(settings)
+
+
 def _name(settings: Settings) -> str:
     if not settings.dataset_name:
         raise SettingsError("dataset_name is empty: set dataset_name or source_uri")

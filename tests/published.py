@@ -24,6 +24,7 @@ from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.stages.shard import plan_shards
 from pipeline.stages.upload import commit_planned, dataset_of_partitions
 from pipeline.storage import Place, place_of
+from pipeline.workspace import name_folder
 from tests.conftest import jpeg
 
 CHRYSANTHEMUM, DAISY, ROSE = LABELS = ["Chrysanthème 菊", "daisy #2", "red rose"]
@@ -114,7 +115,7 @@ def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Data
 
 def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:
     """Return the newest dataset, with its card, as all callers do."""
-    return dataset_of_partitions(settings, newest_partitions(settings, settings.window), ask)
+    return dataset_of_partitions(settings, newest_partitions(name_folder(settings), settings.window), ask)
 
 
 # --- build ------------------------------------------------------------------------------------------------------------

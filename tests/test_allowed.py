@@ -20,6 +20,7 @@ from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import images_of
 from pipeline.sources.folder import LEADS_OUTSIDE
 from pipeline.storage import place_of
+from pipeline.workspace import allowed_name_folder
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages, jpeg
 from tests.sources.examples import imagenet, stanford_cars, write_annotations, write_images
@@ -255,8 +256,8 @@ def test_a_forbidden_bucket_receives_no_request(settings: Settings, gcs: FakeGcs
     "first",
     [
         take_snapshot,
-        lambda settings: newest_partitions(settings, 1),
-        lambda settings: move_partition(settings, "latest", "0" * 16),
+        lambda settings: newest_partitions(allowed_name_folder(settings), 1),
+        lambda settings: move_partition(allowed_name_folder(settings), "latest", "0" * 16),
         lambda settings: load_trained_result(settings, Path("/nothing"), "run"),
         lambda settings: prepare_run(settings, Path("/nothing"), "run"),
     ],

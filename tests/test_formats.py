@@ -70,7 +70,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
             dataset / "dataset.json", lambda: load(dataset), "build the dataset again", "schema_version"
         ),
         "label map": Written(max((names / "labels").iterdir()), lambda: proposed_labels(names, ["a"]), name_again),
-        "partition": Written(names / "partitions" / "latest.json", lambda: newest_partitions(settings, 1), date_again),
+        "partition": Written(names / "partitions" / "latest.json", lambda: newest_partitions(names, 1), date_again),
         "snapshot": Written(Path(str(snapshot)), lambda: load_snapshot(snapshot), extract_again),
         "listing": Written(listing, lambda: load_listing(listing), extract_again),
         "range of a source": Written(source_range, lambda: load_range_file(str(source_range)), extract_again),

@@ -54,14 +54,15 @@ def table_stages(job: Job) -> dict[str, float]:
     from pipeline.stages.extract import extract
     from pipeline.stages.shard import plan_shards, write_planned
     from pipeline.stages.upload import publish
-    from pipeline.tables.extract import columns_of
     from pipeline.tables.infer import infer_schema
+    from pipeline.tables.options import table_options
     from pipeline.tables.source import read_table, table_files
 
     seconds = {"imports": time.perf_counter() - begin}
     settings = settings_from(job["settings"])
     seconds["read"], _ = _timed(lambda: sum(raw.batch.num_rows for raw in read_table(table_files(settings.source))))
-    seconds["schema"], _ = _timed(lambda: infer_schema(read_table(table_files(settings.source)), columns_of(settings)))
+    columns = table_options(settings).columns
+    seconds["schema"], _ = _timed(lambda: infer_schema(read_table(table_files(settings.source)), columns))
     seconds["extract"], snapshot = _timed(lambda: extract(settings))
     one_each = settings.model_copy(update={"shards_per_task": 1})
     seconds["plan"], plan = _timed(lambda: plan_shards(one_each, snapshot))

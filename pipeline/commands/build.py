@@ -71,9 +71,10 @@ def window(options: argparse.Namespace) -> Result:
     from pipeline.dataset.partitions import newest_partitions
     from pipeline.gate.decide import ask_terminal
     from pipeline.stages.upload import dataset_of_partitions
+    from pipeline.workspace import allowed_name_folder
 
     settings = published_settings(options)
-    partitions = newest_partitions(settings, settings.window)
+    partitions = newest_partitions(allowed_name_folder(settings), settings.window)
     return {"dataset": str(dataset_of_partitions(settings, partitions, ask_terminal())), "partitions": partitions}
 
 

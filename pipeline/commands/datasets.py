@@ -25,11 +25,11 @@ _DATASET = argument("dataset", help="folder of the dataset version, local or gs:
 def partition(options: argparse.Namespace) -> Result:
     """Use another version of the dataset for a date, until the source of that date changes and is listed again."""
     from pipeline.dataset.partitions import move_partition
-    from pipeline.workspace import require_name
+    from pipeline.workspace import allowed_name_folder, require_name
 
     settings = published_settings(options)
     require_name(settings)
-    file = move_partition(settings, options.partition, options.version)
+    file = move_partition(allowed_name_folder(settings), options.partition, options.version)
     return {"partition": options.partition, "version": options.version, "file": str(file)}
 
 
@@ -58,13 +58,14 @@ def labels(options: argparse.Namespace) -> Result:
     Each is permanent, or reserved by the build that is shown.
     """
     from pipeline.dataset.labels import label_uses, release_labels
-    from pipeline.workspace import name_folder, require_name
+    from pipeline.workspace import allowed_name_folder, require_name
 
     settings = published_settings(options)
     require_name(settings)
-    released = release_labels(settings) if options.release else []
-    uses = [asdict(each) for each in label_uses(settings)]
-    return {"label_map": str(name_folder(settings) / "labels"), "labels": uses, "released": released}
+    folder = allowed_name_folder(settings)
+    released = release_labels(folder) if options.release else []
+    uses = [asdict(each) for each in label_uses(folder)]
+    return {"label_map": str(folder / "labels"), "labels": uses, "released": released}
 
 
 @command("verify", "workspace/datasets/flowers/4766e75c17183005", _DATASET)
@@ -82,8 +83,7 @@ def index(options: argparse.Namespace) -> Result:
     from pipeline.dataset.manifest import load
 
     folder = reachable("dataset", options.dataset)
-    shards = [shard for split in load(folder).splits.values() for shard in split.shards]
-    return {"dataset": str(folder), **write_indexes(folder, shards)}
+    return {"dataset": str(folder), **write_indexes(folder, load(folder).shards)}
 
 
 def _format_shuffle_quality(result: Result) -> str:
@@ -143,7 +143,7 @@ def show(options: argparse.Namespace) -> Result:
     """Draw images of a dataset with their labels, as the model sees them, into a PNG file."""
     from pipeline.dataset.keys import find_images
     from pipeline.dataset.manifest import CARD, load
-    from pipeline.plan.kinds import kind_of
+    from pipeline.plan.example_kind import kind_of
 
     settings, folder = settings_of(options), reachable("dataset", options.dataset)
     if not 1 <= options.count <= MAX_SHOWN:

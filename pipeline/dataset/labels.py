@@ -13,23 +13,19 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from pipeline import storage
-from pipeline.allowed import require_allowed
-from pipeline.config import Settings
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed, load
 from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsError, SourceError, require_format
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 from pipeline.system.parallel import ordered_map
-from pipeline.workspace import name_folder
 
 COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
@@ -71,12 +67,6 @@ class LabelMap:
     reservations: tuple[Reservation, ...] = ()
     claims: tuple[Claim, ...] = ()
 
-    def build_of(self, label_id: int) -> str:
-        """Return the build that added a label."""
-        # A person who restored the map may not know the reservations.
-        known = (each.build for each in reversed(self.reservations) if each.first_id <= label_id)
-        return next(known, "an unknown build")
-
 
 @dataclass(frozen=True)
 class LabelUse:
@@ -98,8 +88,10 @@ def proposed_labels(folder: Place, needed: Sequence[str]) -> list[str]:
     Raises DatasetError if the newest state is damaged.
     """
     labels = _latest(folder).labels
-    known = set(labels)
-    return _up_to_last([*labels, *(label for label in needed if label not in known)], needed)
+    known, wanted = set(labels), set(needed)
+    proposed = [*labels, *(label for label in needed if label not in known)]
+    # A table whose label is a number needs no labels.
+    return proposed[: 1 + max((number for number, label in enumerate(proposed) if label in wanted), default=-1)]
 
 
 def reserve_labels(folder: Place, labels: Sequence[str], build: str) -> bool:
@@ -150,10 +142,8 @@ def claim_labels(folder: Place, labels: Sequence[str], version: str) -> None:
             return
 
 
-def label_uses(settings: Settings) -> list[LabelUse]:
+def label_uses(folder: Place) -> list[LabelUse]:
     """Return every label of a dataset name, by id. Raises the same errors as `release_labels`."""
-    require_allowed(settings)
-    folder = name_folder(settings)
     state = _latest(folder)
     committed = _committed(folder, state)
     return [
@@ -162,17 +152,15 @@ def label_uses(settings: Settings) -> list[LabelUse]:
     ]
 
 
-def release_labels(settings: Settings) -> list[str]:
+def release_labels(folder: Place) -> list[str]:
     """Remove the labels that neither a committed dataset nor a commit in progress uses, and return them.
 
     A build that was planned with these labels and is not committed must be planned again. Its commit fails with an
     error that says so.
 
-    Raises DatasetError if the label map or a committed dataset cannot be read, and SettingsError if the administrator
-    does not allow a folder of the settings.
+    `folder` is the folder of the dataset name. Raises DatasetError if the label map or a committed dataset cannot be
+    read.
     """
-    require_allowed(settings)
-    folder = name_folder(settings)
     while True:
         state = _latest(folder)
         # A commit in progress has no `dataset.json` yet. Only its claim shows that it uses the labels.
@@ -232,10 +220,13 @@ def _common(some: Sequence[str], others: Sequence[str]) -> int:
 
 
 def _holder(state: LabelMap, label_id: int) -> str:
+    """Return the commit or the build that holds a label."""
     claims = (each for each in state.claims if each.labels > label_id and _is_recent(each))
     if claim := next(claims, None):
         return f"the commit of version {claim.version}, which is in progress or was stopped less than an hour ago"
-    return state.build_of(label_id)
+    # A person who restored the map may not know the reservations.
+    builds = (each.build for each in reversed(state.reservations) if each.first_id <= label_id)
+    return next(builds, "an unknown build")
 
 
 def _is_recent(claim: Claim) -> bool:
@@ -247,16 +238,6 @@ def labels_of_file(path: Path, needed: Sequence[str]) -> list[str]:
 
     Raises SettingsError if it cannot be read or names one twice, SourceError if it lacks one that is needed.
     """
-    labels = _read_label_file(path)
-    missing = sorted(set(needed) - set(labels))
-    if missing:
-        raise SourceError(
-            f"label_map {str(path)!r} lacks {_few(missing)}: add them at the end of the file, one label per line"
-        )
-    return labels
-
-
-def _read_label_file(path: Path) -> list[str]:
     try:
         lines = retried(path.read_bytes, path).decode("utf-8-sig", "surrogateescape").split("\n")
     except OSError as error:
@@ -268,6 +249,10 @@ def _read_label_file(path: Path) -> list[str]:
     twice = sorted({label for label in labels if labels.count(label) > 1}) if len(set(labels)) < len(labels) else []
     if twice or not labels:
         raise SettingsError(f"label_map {str(path)!r} {f'names {_few(twice)} twice' if twice else 'is empty'}")
+    if missing := sorted(set(needed) - set(labels)):
+        raise SourceError(
+            f"label_map {str(path)!r} lacks {_few(missing)}: add them at the end of the file, one label per line"
+        )
     return labels
 
 
@@ -288,7 +273,15 @@ def _read_state(path: Place, number: int) -> LabelMap:
         # Ids of datasets that this version cannot read do not matter, so these datasets and their map go together.
         mend = f"move the folder {path.parent.parent} away, and build its datasets again"
         require_format(found, LABEL_MAP_FORMAT, path, mend)
-        state = _parse(content, number)
+        labels = content["labels"]
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise TypeError("labels must be a list of texts")
+        state = LabelMap(
+            number=number,
+            labels=tuple(labels),
+            reservations=tuple(Reservation(**each) for each in content["reservations"]),
+            claims=tuple(Claim(**each) for each in content["claims"]),
+        )
     except ValueError as error:
         raise DatasetError(f"label map {path} cannot be read ({error}): {_MEND}") from error
     except (KeyError, TypeError) as error:
@@ -296,18 +289,6 @@ def _read_state(path: Place, number: int) -> LabelMap:
     if len(set(state.labels)) < len(state.labels):
         raise DatasetError(f"label map {path} contains a label twice: {_MEND}")
     return state
-
-
-def _parse(content: Mapping[str, Any], number: int) -> LabelMap:
-    labels = content["labels"]
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise TypeError("labels must be a list of texts")
-    return LabelMap(
-        number=number,
-        labels=tuple(labels),
-        reservations=tuple(Reservation(**each) for each in content["reservations"]),
-        claims=tuple(Claim(**each) for each in content["claims"]),
-    )
 
 
 def _path(folder: Place, number: int) -> Place:
@@ -321,12 +302,6 @@ def _write_next(folder: Place, state: LabelMap) -> None:
     with storage.write_new(_path(folder, state.number + 1), synced=True) as file:
         file.write(json.dumps(content, indent=0).encode("ascii"))
     storage.sync_folder(folder / "labels")  # After a crash, no dataset may exist whose ids are lost.
-
-
-def _up_to_last(labels: Sequence[str], needed: Sequence[str]) -> list[str]:
-    wanted = set(needed)
-    # A table whose label is a number needs no labels.
-    return list(labels[: 1 + max((number for number, label in enumerate(labels) if label in wanted), default=-1)])
 
 
 def _few(names: Sequence[str]) -> str:

@@ -97,6 +97,11 @@ class Dataset:
         return [classes.get(label, 0) for label in self.labels]
 
     @property
+    def shards(self) -> list[Shard]:
+        """The shards of all splits."""
+        return [shard for split in self.splits.values() for shard in split.shards]
+
+    @property
     def unit(self) -> str:
         """What the examples are called in messages: "images" or "rows"."""
         return str(data_of(self.kind).nouns)
@@ -235,7 +240,7 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
     if isinstance(folder, BucketPath):
         committed_objects(folder, dataset)
         return
-    shards = [shard for split in dataset.splits.values() for shard in split.shards]
+    shards = dataset.shards
     lists = {listed["file"]: listed["bytes"] for listed in dataset.lists}
     for name, size in {**{shard.name: shard.bytes for shard in shards}, **lists}.items():
         actual = _size(folder / name)
@@ -261,7 +266,7 @@ def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectS
 
     Raises DatasetError with the file that is missing, or that has other bytes than the committed ones.
     """
-    committed = {shard.name: shard.crc32c for split in dataset.splits.values() for shard in split.shards}
+    committed = {shard.name: shard.crc32c for shard in dataset.shards}
     committed |= {listed["file"]: listed["crc32c"] for listed in dataset.lists}
     objects = _objects(folder, committed)
     checksums = {name: f"{stat.crc32c:08x}" for name, stat in objects.items()}
@@ -389,12 +394,11 @@ def _require_plain_names(dataset: Dataset) -> None:
 
     Raises ValueError with the name.
     """
-    shards = [shard for split in dataset.splits.values() for shard in split.shards]
     _require_match(_NAME, [dataset.name])
     _require_match(_VERSION, [dataset.version, *dataset.window.values()])
-    _require_match(_SHARD, (shard.name for shard in shards))
+    _require_match(_SHARD, (shard.name for shard in dataset.shards))
     _require_match(_FILE, (listed["file"] for listed in dataset.lists))
-    _require_match(_CRC32C, (shard.crc32c for shard in shards))
+    _require_match(_CRC32C, (shard.crc32c for shard in dataset.shards))
 
 
 def _require_match(pattern: re.Pattern[str], values: Iterable[str]) -> None:

@@ -18,15 +18,13 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from pipeline import storage
-from pipeline.allowed import require_allowed
-from pipeline.config import Settings
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
 from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsError, require_format
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
-from pipeline.workspace import name_folder
 
 LATEST = "latest"
+"""The partition of a source without dates."""
 PARTITION_FORMAT = 1
 """The format of a partition's file."""
 _SHOWN = 10
@@ -34,11 +32,6 @@ _SHOWN = 10
 _VERSION = re.compile("[0-9a-f]{16}")
 _log = logging.getLogger(__name__)
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d(T\d\d:\d\d)?)\.json")
-
-
-def partition_of(settings: Settings) -> str:
-    """Return the name of the partition that these settings build: their data date, if the source has one."""
-    return settings.data_date or LATEST
 
 
 @dataclass(frozen=True)
@@ -103,14 +96,12 @@ def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], 
             return
 
 
-def move_partition(settings: Settings, name: str, version: str) -> Place:
+def move_partition(folder: Place, name: str, version: str) -> Place:
     """Point a partition to the version that a person chose, and return its file. A later listing moves it again.
 
-    Raises SettingsError if there is no such partition or the administrator does not allow a folder of the settings,
-    DatasetError if there is no such version, and ConflictError if another process moved the partition at the same time.
+    `folder` is the folder of the dataset name. Raises SettingsError if there is no such partition, DatasetError if
+    there is no such version, and ConflictError if another process moved the partition at the same time.
     """
-    require_allowed(settings)
-    folder = name_folder(settings)
     known = [*_dated(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
     if name not in known:
         shown = ", ".join(known[:_SHOWN]) + (" ..." if len(known) > _SHOWN else "")
@@ -124,14 +115,12 @@ def move_partition(settings: Settings, name: str, version: str) -> Place:
     return path
 
 
-def newest_partitions(settings: Settings, count: int) -> dict[str, str]:
+def newest_partitions(folder: Place, count: int) -> dict[str, str]:
     """Return the versions of the newest `count` partitions by their names, the newest first: dates, or else "latest".
 
-    Empty if nothing was published. Raises DatasetError if the file of a partition is damaged, SettingsError if
-    the administrator does not allow a place.
+    `folder` is the folder of the dataset name. Empty if nothing was published. Raises DatasetError if the file of a
+    partition is damaged.
     """
-    require_allowed(settings)
-    folder = name_folder(settings)
     names = _dated(folder)[:count] or [LATEST]
     paths = [_path(folder, name) for name in names]
     contents = zip(names, paths, ordered_map(_content, paths, PARALLEL_REQUESTS), strict=True)

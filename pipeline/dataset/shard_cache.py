@@ -181,14 +181,12 @@ class ShardCache:
 
     def _is_valid(self, path: Path, stat: ObjectStat) -> bool:
         """Whether a copy has the right size. At its first use by this process, its CRC32C is verified, too."""
-        try:
+        with suppress(FileNotFoundError):
             if path.stat().st_size == stat.st_size and (
                 path in self._checked or storage.crc32c_of(path) == stat.crc32c
             ):
                 self._checked.add(path)
                 return True
-        except FileNotFoundError:
-            pass
         return False
 
     def _fetch(self, path: Path, shard: RemoteShard, waiting: Waiting) -> None:
@@ -209,7 +207,14 @@ class ShardCache:
         if excess > 0:
             # The training cannot go on without this shard, so the limit is exceeded.
             os.truncate(descriptor, size)
-            self._warn(excess)
+            if not self._warned:
+                self._warned = True
+                _log.warning(
+                    "cache_gigabytes=%g is less than the size of the shards that are read at once: the cache is %.3g "
+                    "GB larger for now",
+                    self.limit_bytes / GIGABYTE,
+                    excess / GIGABYTE,
+                )
 
     def _make_room(self, descriptor: int, size: int) -> int:
         """Make room and take it. Return how many bytes are missing; 0 or less if the room was taken."""
@@ -240,16 +245,6 @@ class ShardCache:
                 continue
             yield _Copy(stat.st_mtime_ns, stat.st_size, path)
 
-    def _warn(self, excess: int) -> None:
-        if not self._warned:
-            self._warned = True
-            _log.warning(
-                "cache_gigabytes=%g is less than the size of the shards that are read at once: the cache is %.3g GB "
-                "larger for now",
-                self.limit_bytes / GIGABYTE,
-                excess / GIGABYTE,
-            )
-
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
@@ -278,14 +273,12 @@ def _lock(path: Path, operation: int) -> int | None:
     name = path.with_name(f".{path.name}.lock")
     name.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
+    with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
         # Between `open` and `flock`, another process may have removed the file with its copy. A lock of the removed
         # file would exclude nobody, because others lock the new file with this name.
         if os.fstat(descriptor).st_ino == name.stat().st_ino:
             return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
     os.close(descriptor)
     return None
 

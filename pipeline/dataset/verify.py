@@ -38,14 +38,14 @@ def verify(folder: Place) -> dict[str, Any]:
             # With a damaged shard, the counts differ too, and the same problem would be reported twice.
             if len(problems) == before:
                 problems += _problems_of_split(name, split, {dataset.labels[id_]: n for id_, n in counted.items()})
-    problems += filter(None, (problem_of_index(folder, shard) for shard in _shards(dataset)))
+    problems += filter(None, (problem_of_index(folder, shard) for shard in dataset.shards))
     problems += [*_problems_of_lists(folder, dataset), *_problems_of_counts(dataset)]
     return {"ok": not problems, "records": records, "problems": problems}
 
 
 def first_damage(folder: Place, dataset: Dataset) -> str:
     """Return a sentence with file and offset of the first record that cannot be read; empty if all can."""
-    for shard in _shards(dataset):
+    for shard in dataset.shards:
         try:
             records = sum(1 for _ in tfrecord.read_records(folder / shard.name))
         except DatasetError as error:
@@ -55,11 +55,6 @@ def first_damage(folder: Place, dataset: Dataset) -> str:
         if records != shard.examples:
             return f"{folder / shard.name} holds {records} records, but {shard.examples} were committed"
     return ""
-
-
-def _shards(dataset: Dataset) -> Iterator[Shard]:
-    for split in dataset.splits.values():
-        yield from split.shards
 
 
 def _problems_of_shard(path: Place, shard: Shard, check: Check, counted: Counter[int]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from pipeline.gate.duplicates import (
 from pipeline.gate.equal_examples import equal_examples
 from pipeline.gate.statistics import drift
 from pipeline.gate.totals import Totals
-from pipeline.plan.kinds import kind_of
+from pipeline.plan.example_kind import kind_of
 from pipeline.plan.order import Order
 from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
 from pipeline.snapshot.raw_reader import RawReader

@@ -160,12 +160,8 @@ class Examiner:
 
 def is_misnamed(key: str, source_format: str) -> bool:
     """Whether the suffix of a key belongs to another format than its content. A suffix of no format is right."""
-    return _is_of_another_format(key.rpartition(".")[2], source_format)
-
-
-@lru_cache(256)
-def _is_of_another_format(suffix: str, source_format: str) -> bool:
-    return READ_SUFFIXES.get(f".{suffix.lower()}", _name(source_format)) != _name(source_format)
+    suffix, form = key.rpartition(".")[2].lower(), _name(source_format)
+    return READ_SUFFIXES.get(f".{suffix}", form) != form
 
 
 def _name(form: str | None) -> str:
@@ -274,7 +270,7 @@ def _view(width: int, height: int, rules: Rules, boxes: Sequence[Box]) -> _View:
     return _View(crop, size, placed)
 
 
-def _unchanged(header: Header, encoded: bytes, boxes: tuple[Box, ...] = ()) -> UsableImage:
+def _unchanged(header: Header, encoded: bytes, boxes: tuple[Box, ...]) -> UsableImage:
     """Return an image that keeps its bytes, without the figures for which pixels must be decoded."""
     return UsableImage(encoded, header.format, header.height, header.width, boxes, header.format, None, None)
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pipeline.sources import MISSING
 from pipeline.sources.suffixes import UNREAD_SUFFIXES, suffix_of
 
-_ADVICE = "replace the file, or remove it from the source"
-
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """Why an image cannot be used, in words, and what could be done."""
 
     reason: str
-    advice: str = _ADVICE
+    advice: str = "replace the file, or remove it from the source"
 
 
 ABSENT = Rejection("the source lists it, but the file does not exist", "add the file, or remove it from the list")

@@ -1,4 +1,4 @@
-"""How the rows of a plan file become records of a shard: what a kind of examples (kinds.py) gives to a writer."""
+"""How rows of a plan file become records of a shard: what a kind of examples (example_kind.py) gives to a writer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.errors import SourceError
 from pipeline.images.examine import Rules, UsableImage, examine
 from pipeline.plan.assign import empty_shards_advice, near_duplicates_advice, size_advice
-from pipeline.plan.kinds import kind_of
+from pipeline.plan.example_kind import kind_of
 from pipeline.plan.options import PlanOptions
 from pipeline.plan.order import Order
 from pipeline.snapshot.part import TRAIN

@@ -5,7 +5,7 @@ from itertools import accumulate, chain
 
 from pipeline import storage
 from pipeline.plan.assign import shard_ranges
-from pipeline.plan.kinds import kind_of
+from pipeline.plan.example_kind import kind_of
 from pipeline.plan.merge import Piece, to_line
 from pipeline.plan.options import PlanOptions
 from pipeline.plan.order import Order

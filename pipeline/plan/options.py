@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config import Settings, settings_in_fingerprint
-from pipeline.dataset.partitions import partition_of
+from pipeline.dataset.partitions import LATEST
 from pipeline.images.examine import Rules
 from pipeline.plan.sort import SplitRule
 from pipeline.workspace import BuildFolders, build_folders
@@ -52,7 +52,7 @@ def plan_options(settings: Settings) -> PlanOptions:
         dataset_name=settings.dataset_name,
         source_uri=settings.source_uri,
         folders=build_folders(settings),
-        partition=partition_of(settings),
+        partition=settings.data_date or LATEST,
         label_map=Path(settings.label_map) if settings.label_map else None,
         split=SplitRule(settings.split_seed, settings.validation_fraction),
         train_shards=settings.train_shards,

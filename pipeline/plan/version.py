@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 
 from pipeline.dataset.manifest import SCHEMA_VERSION
-from pipeline.plan.kinds import ExampleKind, kind_of
+from pipeline.plan.example_kind import ExampleKind, kind_of
 from pipeline.plan.options import PlanOptions, RecordOptions
 from pipeline.plan.range_plan import WRITER_VERSION
 from pipeline.records.format import RecordFormat

@@ -46,12 +46,9 @@ def encode(features: Mapping[str, Feature]) -> bytes:
 def encode_entries(features: Mapping[str, Feature]) -> bytes:
     """Return the entries of a map of features. Several of these joined are one map."""
     # Protobuf allows any order of the entries of a map, and equal images must give equal bytes.
-    return b"".join(_delimited(1, _entry(key, features[key])) for key in sorted(features))
-
-
-def empty_entry(key: str, kind: str) -> bytes:
-    """Return the entry of an empty list of `kind` "bytes", "float" or "int64"."""
-    return _delimited(1, _delimited(1, key.encode()) + _delimited(2, _delimited(_KINDS[kind], b"")))
+    return b"".join(
+        _delimited(1, _delimited(1, key.encode()) + _delimited(2, _feature(features[key]))) for key in sorted(features)
+    )
 
 
 @lru_cache(8192)
@@ -70,19 +67,20 @@ def entries_of(serialized: bytes) -> bytes:
     return serialized[_read_varint(serialized, 1)[1] :]
 
 
-def bytes_entry_head(key: str, length: int) -> bytes:
-    """Return the bytes of an entry before its only value of `length` bytes. A large value need not be copied then."""
-    return value_entry_head(key, "bytes", length)
-
-
 def value_entry_head(key: str, kind: str, length: int) -> bytes:
-    """Return the bytes of an entry before its only value, or before all its numbers, which have `length` bytes."""
+    """Return the bytes of an entry before its only value, or before all its numbers, which have `length` bytes.
+
+    A large value need not be copied then.
+    """
     head = value_head(length)
     return list_entry_head(key, kind, len(head) + length) + head
 
 
 def list_entry_head(key: str, kind: str, length: int) -> bytes:
-    """Return the bytes of an entry before its values with their heads, which have `length` bytes together."""
+    """Return the bytes of an entry before its values with their heads, which have `length` bytes together.
+
+    With 0, this is the whole entry of an empty list.
+    """
     # b"\n" and b"\x12" are the tags of the fields 1 and 2 with wire type 2.
     values = bytes((_KINDS[kind] << 3 | 2,)) + _varint(length)
     named = _delimited(1, key.encode()) + b"\x12" + _varint(len(values) + length) + values
@@ -94,22 +92,12 @@ def value_head(length: int) -> bytes:
     return b"\n" + _varint(length)
 
 
-def int64_content(value: int) -> bytes:
-    """Return the content of an entry of one integer. Negative numbers are encoded as 64 bits in two's complement."""
-    return _varint(value & 0xFFFFFFFFFFFFFFFF)
-
-
 def decode(serialized: bytes) -> dict[str, list[Any]]:
     """Return the features of a serialized tf.train.Example, each as a list of bytes, float or int.
 
     Raises ValueError if the bytes are no such message.
     """
-    features: dict[str, list[Any]] = {}
-    for _, features_message in _fields(serialized):
-        for _, entry in _fields(features_message):
-            key, value = _key_and_value(entry)
-            features[key] = list(_values(value)[1])
-    return features
+    return {key: list(values) for key, (_, values) in parse(serialized).features.items()}
 
 
 def parse(serialized: bytes) -> Parsed:
@@ -168,18 +156,15 @@ def _key_and_value(entry: bytes) -> tuple[str, bytes]:
     return key.decode(), value
 
 
-def _entry(key: str, value: Feature) -> bytes:
-    return _delimited(1, key.encode()) + _delimited(2, _feature(value))
-
-
 def _feature(value: Feature) -> bytes:
     values: Sequence[Any] = [value] if isinstance(value, bytes | int | float) else value
     if values and isinstance(values[0], bytes):
         return _delimited(_BYTES_LIST, b"".join(_delimited(1, item) for item in values))
     if values and isinstance(values[0], float):
         return _delimited(_FLOAT_LIST, _delimited(1, struct.pack(f"<{len(values)}f", *values)))
-    # A list without values does not show its type, and becomes an int64 list here: see `empty_entry`.
-    return _delimited(_INT64_LIST, _delimited(1, b"".join(map(int64_content, values))))
+    # A list without values does not show its type, and becomes an int64 list here: see `list_entry_head`.
+    # Negative numbers are encoded as 64 bits in two's complement.
+    return _delimited(_INT64_LIST, _delimited(1, b"".join(_varint(value & 0xFFFFFFFFFFFFFFFF) for value in values)))
 
 
 def _delimited(number: int, content: bytes) -> bytes:

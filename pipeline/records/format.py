@@ -22,23 +22,23 @@ CACHE_ENTRIES = 4096
 
 @dataclass(frozen=True)
 class FeatureKeys:
-    """Names of the features."""
+    """Names of the features. The defaults are those of the TensorFlow Model Garden."""
 
-    encoded: str
-    format: str
-    height: str
-    width: str
-    channels: str
-    filename: str
-    label: str
-    text: str
-    synset: str
-    xmin: str
-    ymin: str
-    xmax: str
-    ymax: str
-    box_label: str
-    box_text: str
+    encoded: str = "image/encoded"
+    format: str = "image/format"
+    height: str = "image/height"
+    width: str = "image/width"
+    channels: str = "image/channels"
+    filename: str = "image/filename"
+    label: str = "image/class/label"
+    text: str = "image/class/text"
+    synset: str = "image/class/synset"
+    xmin: str = "image/object/bbox/xmin"
+    ymin: str = "image/object/bbox/ymin"
+    xmax: str = "image/object/bbox/xmax"
+    ymax: str = "image/object/bbox/ymax"
+    box_label: str = "image/object/class/label"
+    box_text: str = "image/object/class/text"
 
     @property
     def of_boxes(self) -> tuple[str, ...]:
@@ -46,23 +46,7 @@ class FeatureKeys:
         return (self.xmin, self.ymin, self.xmax, self.ymax, self.box_label, self.box_text)
 
 
-MODEL_GARDEN = FeatureKeys(
-    encoded="image/encoded",
-    format="image/format",
-    height="image/height",
-    width="image/width",
-    channels="image/channels",
-    filename="image/filename",
-    label="image/class/label",
-    text="image/class/text",
-    synset="image/class/synset",
-    xmin="image/object/bbox/xmin",
-    ymin="image/object/bbox/ymin",
-    xmax="image/object/bbox/xmax",
-    ymax="image/object/bbox/ymax",
-    box_label="image/object/class/label",
-    box_text="image/object/class/text",
-)
+MODEL_GARDEN = FeatureKeys()
 PLAIN = FeatureKeys(
     encoded="image",
     format="format",
@@ -130,18 +114,18 @@ class ImageEncoder:
 
     def __init__(self, form: RecordFormat, labels: Sequence[str], texts: Mapping[str, str]) -> None:
         self._form = form
-        self._keys = form.keys
+        self._keys = keys = form.keys
         self._ids = {label: number + form.label_offset for number, label in enumerate(labels)}
         self._texts = texts
         kinds = form.features()
         self._no_boxes = b"".join(
-            example.empty_entry(key, kinds[key].removesuffix(" list")) for key in form.keys.of_boxes if key in kinds
+            example.list_entry_head(key, kinds[key].removesuffix(" list"), 0) for key in keys.of_boxes if key in kinds
         )
         self._labels = lru_cache(CACHE_ENTRIES)(self._encode_labels)
         self._shape = lru_cache(CACHE_ENTRIES)(self._encode_shape)
         self._opening = lru_cache(CACHE_ENTRIES)(example.example_head)
-        self._before_name = lru_cache(CACHE_ENTRIES)(partial(example.bytes_entry_head, self._keys.filename))
-        self._before_image = lru_cache(CACHE_ENTRIES)(partial(example.bytes_entry_head, self._keys.encoded))
+        self._before_name = lru_cache(CACHE_ENTRIES)(partial(example.value_entry_head, keys.filename, "bytes"))
+        self._before_image = lru_cache(CACHE_ENTRIES)(partial(example.value_entry_head, keys.encoded, "bytes"))
 
     def encode(self, image: UsableImage, labels: tuple[str, ...], filename: bytes) -> bytes:
         """Return the serialized tf.train.Example up to `image.encoded`, which is its end."""
@@ -170,7 +154,7 @@ class ImageEncoder:
         )
 
     def _encode_labels(self, labels: tuple[str, ...]) -> bytes:
-        keys = self._form.keys
+        keys = self._keys
         features: dict[str, example.Feature] = {
             # Readers decode three channels, even if a gray image is stored with one.
             keys.channels: 3,

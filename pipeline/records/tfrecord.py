@@ -11,7 +11,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import IO, Any, Protocol
 
@@ -224,8 +224,9 @@ def read_records(path: Place) -> Iterator[bytes]:
 
     Raises DatasetError with the file and the offset in bytes of the first record that is damaged or cut.
     """
-    with _open(path) as file:
-        yield from records_of(file, path)
+    is_gzip = path.name.endswith(GZIP_SUFFIX)
+    with path.open("rb") as file, gzip.open(file) if is_gzip else nullcontext(file) as records:
+        yield from records_of(records, path)  # type: ignore[arg-type]
 
 
 def records_of(file: IO[bytes], path: Place) -> Iterator[bytes]:
@@ -302,16 +303,6 @@ class _Decompressed(io.RawIOBase):
             # Without more input, the stream may still have had output.
             if not piece and not self._stream.eof:
                 raise EOFError("the compressed stream has no end")
-
-
-@contextmanager
-def _open(path: Place) -> Iterator[IO[bytes]]:
-    with path.open("rb") as file:
-        if path.name.endswith(GZIP_SUFFIX):
-            with gzip.open(file, "rb") as unpacked:
-                yield unpacked  # type: ignore[misc]
-        else:
-            yield file
 
 
 def _read_record(file: IO[bytes], path: Place) -> bytes | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.dataset.manifest import CARD, Dataset
 from pipeline.errors import DatasetError
-from pipeline.plan.kinds import kind_of
+from pipeline.plan.example_kind import kind_of
 from pipeline.rendezvous.servers import SERVERS
 from pipeline.runs.files import PROMOTION, RESULT, RUN, read_or_empty
 from pipeline.storage import Place, move_whole, place_of, write_whole

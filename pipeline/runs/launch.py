@@ -29,7 +29,7 @@ from pipeline.errors import (
     TrainingError,
     error_to_json,
 )
-from pipeline.plan.kinds import kind_of
+from pipeline.plan.example_kind import kind_of
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch

@@ -7,7 +7,7 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SettingsError
 from pipeline.example_kinds import IMAGES, KINDS
-from pipeline.plan.kinds import kind_named
+from pipeline.plan.example_kind import kind_named
 
 _DEFAULT = Settings.model_fields["model"].default
 

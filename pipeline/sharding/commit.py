@@ -29,7 +29,7 @@ from pipeline.gate.decide import Ask, decide
 from pipeline.gate.facts import DUPLICATES, from_lines
 from pipeline.gate.notices import notices
 from pipeline.gate.totals import Totals
-from pipeline.plan.kinds import kind_of
+from pipeline.plan.example_kind import kind_of
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.sharding.finished_shards import facts_of, hashes_of, totals_of
 from pipeline.sharding.publish import remove_copied

@@ -23,9 +23,9 @@ from pipeline.plan.assign import (
     shard_counts,
     shard_specs,
 )
+from pipeline.plan.example_kind import kind_of
 from pipeline.plan.expected_size import log_plan
 from pipeline.plan.files import write_plan_files
-from pipeline.plan.kinds import kind_of
 from pipeline.plan.options import PlanOptions
 from pipeline.plan.order import Order
 from pipeline.plan.plan import Plan, save_plan

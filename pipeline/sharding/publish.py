@@ -137,7 +137,7 @@ def remove_copied(plan: Plan) -> None:
     # The shards were written in their final folder. Nothing was copied.
     if written == place_of(plan.dataset):
         return
-    shards = (shard for split in load(place_of(plan.dataset)).splits.values() for shard in split.shards)
+    shards = load(place_of(plan.dataset)).shards
     names = (name for shard in shards for name in (shard.name, index_name(shard.name) if shard.index_crc32c else ""))
     for _ in ordered_map(lambda name: (written / name).unlink(missing_ok=True), filter(None, names), PARALLEL_REQUESTS):
         pass

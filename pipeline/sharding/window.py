@@ -46,7 +46,7 @@ from pipeline.gate.decide import Ask, decide
 from pipeline.gate.facts import DUPLICATES, Quality
 from pipeline.gate.notices import notices
 from pipeline.gate.shared_examples import Examples, shared_facts
-from pipeline.plan.kinds import kind_of
+from pipeline.plan.example_kind import kind_of
 from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map

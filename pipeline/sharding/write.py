@@ -13,8 +13,8 @@ from pipeline import storage
 from pipeline.allowed import require_output, require_source
 from pipeline.dataset.index_files import crc32c_text, has_index, index_name, write_index
 from pipeline.errors import SettingsError
+from pipeline.plan.example_kind import kind_of
 from pipeline.plan.examples import Examples, Sums
-from pipeline.plan.kinds import kind_of
 from pipeline.plan.merge import merged_lines, read_pieces
 from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range, read_range
 from pipeline.plan.results import WrittenShard, load_result, remove_torn, results_folder, save_result

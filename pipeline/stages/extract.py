@@ -16,7 +16,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError, require_format
-from pipeline.plan.kinds import kind_named
+from pipeline.plan.example_kind import kind_named
 from pipeline.plan.sort import SplitRule, sorted_part
 from pipeline.preflight import preflight
 from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing

@@ -8,7 +8,7 @@ from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.gate.checks import gate_options
 from pipeline.gate.decide import Ask
-from pipeline.plan.kinds import kind_named
+from pipeline.plan.example_kind import kind_named
 from pipeline.plan.options import plan_options
 from pipeline.plan.plan import load_plan
 from pipeline.plan.range_plan import load_range

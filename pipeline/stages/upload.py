@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.dataset.partitions import partition_of
+from pipeline.dataset.partitions import LATEST
 from pipeline.gate.checks import gate_options
 from pipeline.gate.decide import Ask
 from pipeline.plan.plan import Plan, load_plan
@@ -41,7 +41,8 @@ def copy_planned(plan: Plan) -> None:
 
 def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Commit the dataset of a plan with its card: see `commit`."""
-    return commit(plan_path, build_folders(settings), partition_of(settings), gate_options(settings), write_card, ask)
+    partition = settings.data_date or LATEST
+    return commit(plan_path, build_folders(settings), partition, gate_options(settings), write_card, ask)
 
 
 def questions_about(plan_path: Place, settings: Settings) -> list[str]:

@@ -19,6 +19,7 @@ from pipeline.tables.values import (
     fit_whole,
     is_list,
     value_type_of,
+    without,
     without_empty_text,
 )
 
@@ -119,7 +120,7 @@ def _convert(array: pa.Array, column: Column) -> tuple[pa.Array, dict[int, Rejec
     too_long = _too_long(values, column)
     if too_long is not None:
         reasons |= {row: _length(array[row], column) for row in _rows(too_long)}
-        values = _without(values, too_long)
+        values = without(values, too_long)
     if column.role in _REQUIRED:
         missing = f"the {column.role} is missing (column {column.name!r})"
         for row in _rows(compute.is_null(values)):
@@ -128,7 +129,7 @@ def _convert(array: pa.Array, column: Column) -> tuple[pa.Array, dict[int, Rejec
         is_infinite = compute.is_inf(values)
         label = f"the label is infinite (column {column.name!r})"
         reasons |= dict.fromkeys(_rows(is_infinite), (label, "correct the label, or remove the row"))
-        values = _without(values, is_infinite)
+        values = without(values, is_infinite)
     return values, reasons
 
 
@@ -195,7 +196,3 @@ def _rows(mask: pa.Array) -> list[int]:
     """Return the numbers of the rows that are true."""
     rows: list[int] = np.flatnonzero(compute.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
     return rows
-
-
-def _without(values: pa.Array, mask: pa.Array) -> pa.Array:
-    return compute.if_else(mask, pa.scalar(None, values.type), values)

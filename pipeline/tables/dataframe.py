@@ -6,7 +6,7 @@ Only facts about columns and the descriptions of parts pass through the driver. 
 import json
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,11 @@ from pipeline.config import Settings
 from pipeline.engines.task import default_environment, error_of_cluster, reported
 from pipeline.errors import SourceError, TenfoldError
 from pipeline.snapshot.listing import listing_from
-from pipeline.storage import Place, place_of
-from pipeline.tables.extract import columns_of, list_rows, save_listed
-from pipeline.tables.infer import Inference, require_columns
+from pipeline.storage import Place
+from pipeline.tables.extract import list_rows, save_listed
+from pipeline.tables.infer import Inference, require_classes, require_columns
+from pipeline.tables.options import table_options
 from pipeline.tables.source import RawBatch
-from pipeline.workspace import snapshots_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,22 +41,25 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         SourceError: If a type is not supported, there is no row that can be used, or the rows change meanwhile.
         SettingsError: If a setting names a column that the DataFrame does not have.
     """
-    _require_distinct(frame.columns)
-    require_columns(columns_of(settings), frame.columns)
+    options = table_options(settings)
+    names = frame.columns
+    if twice := next((name for name in names if names.count(name) > 1 or not name.strip()), None):
+        raise SourceError(f"the DataFrame has two columns {twice!r}, or one without a name: rename one")
+    require_columns(options.columns, names)
     started_ns = time.time_ns()
-    storage.sweep(snapshots_folder(settings))
-    columns = columns_of(settings)
-    total = Inference(columns)
+    storage.sweep(options.snapshots)
+    total = Inference(options.columns)
 
     def infer(batches: Batches) -> bytes:
-        inference = Inference(columns)
+        inference = Inference(options.columns)
         for batch in batches:
-            inference.add(batch)
+            inference.add(RawBatch(batch, []))
         return pickle.dumps(inference)
 
     for state in _of_partitions(frame, infer):
         total.merge(pickle.loads(state))  # noqa: S301 - our own tasks made it
     schema = total.schema()
+    require_classes(schema, options.source_uri)
 
     def listed(batches: Batches) -> bytes:
         from pyspark import TaskContext
@@ -64,23 +67,20 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         context = TaskContext.get()
         number = context.partitionId() if context else 0
         raws = (RawBatch(batch, []) for batch in batches)
-        listing = list_rows(raws, schema, settings, f"partition {number}, row ")
+        listing = list_rows(raws, schema, options, f"partition {number}, row ")
         return json.dumps(asdict(listing)).encode()
 
-    made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), str(snapshots_folder(settings))))
+    made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), options.snapshots))
     listings = [listing_from(json.loads(content)) for content in made]
-    return save_listed(settings, schema, started_ns, [each for each in listings if each.listed])
+    return save_listed(options, schema, started_ns, [each for each in listings if each.listed])
 
 
-def _require_distinct(names: Sequence[str]) -> None:
-    if twice := next((name for name in names if names.count(name) > 1 or not name.strip()), None):
-        raise SourceError(f"the DataFrame has two columns {twice!r}, or one without a name: rename one")
-
-
-def _allowed(work: Callable[[Batches], bytes], environment: Mapping[str, str], folder: str, batches: Batches) -> bytes:
+def _allowed(
+    work: Callable[[Batches], bytes], environment: Mapping[str, str], folder: Place, batches: Batches
+) -> bytes:
     """Do some work on an executor, whose administrator may allow other places than that of the driver."""
     with default_environment(environment):
-        require_output(place_of(folder))
+        require_output(folder)
         return work(batches)
 
 

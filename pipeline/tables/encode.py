@@ -4,7 +4,6 @@ Arrow joins the cells of all columns row by row. A cell has two parts: the head,
 the length of the content, and the content, which Arrow mostly holds in the form of the record already.
 """
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
@@ -16,7 +15,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.records import example
-from pipeline.tables.schema import ColumnType
 
 MAX_CELLS = 1 << 19
 """At most this many cells are encoded at once, which bounds the memory beside the result."""
@@ -40,9 +38,8 @@ class Encoded(NamedTuple):
 def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> Encoded:
     """Return the entries of the columns `names` for each row, ordered by name.
 
-    A missing value has no entry. The entries are those of `example.encode_entries`, and `example.empty_entry` for an
-    empty list. Columns have the type int64, float32, bool or large_string, or a large_list of int64, float32 or
-    large_string.
+    A missing value has no entry. The entries are those of `example.encode_entries`. An empty list keeps its type.
+    Columns have the type int64, float32, bool or large_string, or a large_list of int64, float32 or large_string.
 
     Raises:
         TypeError: If a column has another type.
@@ -67,35 +64,10 @@ def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> Encoded:
     return Encoded(b"".join(contents), ends)
 
 
-def encode_label(name: str, type: ColumnType, text: str) -> bytes:  # noqa: A002 - the word of the schema
-    """Return the entry of a label, whose value is given as text. A date or a time is an integer, as in the records.
-
-    Raises:
-        ValueError: If the text is not a value of the type.
-    """
-    kind, content = _label_content(type, text)
-    # Most keys differ, but few of their lengths.
-    return _head(name, kind, False, len(content)) + content
-
-
-def _label_content(type_: ColumnType, text: str) -> tuple[str, bytes]:
-    """Return the kind of the list that holds a label, and its bytes."""
-    match type_:
-        case "string":
-            return "bytes", text.encode()
-        case "float":
-            return "float", struct.pack("<f", float(text))
-        case "bool":
-            if text not in ("true", "false"):
-                raise ValueError(f"{text!r} is not a bool: it must be 'true' or 'false'")
-            return "int64", example.int64_content(int(text == "true"))
-        case _:
-            return "int64", example.int64_content(int(text))
-
-
 def _parts(columns: Iterable[tuple[str, pa.Array]]) -> Iterator[Any]:
     """Yield what to join for each row: arrays of bytes, and scalars that are equal in all rows."""
-    for (is_float, has_missing), run in groupby(columns, key=_is_float_and_has_missing):
+    runs = groupby(columns, key=lambda named: (pa.types.is_float32(named[1].type), named[1].null_count > 0))
+    for (is_float, has_missing), run in runs:
         if not is_float:
             for name, column in run:
                 yield from _cells(name, column)
@@ -103,10 +75,6 @@ def _parts(columns: Iterable[tuple[str, pa.Array]]) -> Iterator[Any]:
             yield from (_floats([named]) for named in run)
         else:
             yield _floats(list(run))
-
-
-def _is_float_and_has_missing(named: tuple[str, pa.Array]) -> tuple[bool, bool]:
-    return pa.types.is_float32(named[1].type), named[1].null_count > 0
 
 
 def _floats(columns: Sequence[tuple[str, pa.Array]]) -> pa.Array:

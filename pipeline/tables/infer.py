@@ -7,6 +7,7 @@ any other pair is a string if the values are text.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import isfinite
 from typing import Literal, cast
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from pipeline.errors import SettingsError, SourceError
-from pipeline.tables.schema import MAX_DISTINCT, Column, ColumnType, Role, Schema, Task
+from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, Column, ColumnType, Role, Schema, Task
 from pipeline.tables.source import TEXT, RawBatch
 from pipeline.tables.values import (
     DAY_US,
@@ -43,8 +44,6 @@ _MAX_ALL_DISTINCT = 2_000_000
 
 With more than 200 columns, the limit of each is therefore lower than MAX_DISTINCT.
 """
-_ROLES: Sequence[Role] = ("label", "key", "group", "split")
-
 _MAX_BOUND = 200
 """The smallest and largest text of a column are cut to this many characters."""
 
@@ -64,25 +63,19 @@ class Columns:
 
     def role_of(self, name: str) -> Role:
         """Return the role of a column."""
-        return next((role for role in _ROLES if getattr(self, role) == name), "feature")
+        return next((role for role in NAMED_ROLES if getattr(self, role) == name), "feature")
 
 
-def infer_schema(batches: Iterable["pa.RecordBatch | RawBatch"], options: Columns) -> Schema:
+def infer_schema(raws: Iterable[RawBatch], options: Columns) -> Schema:
     """Return the schema of a table from all of its rows.
-
-    The rejected rows of a RawBatch count as rows. If the metadata of a batch is TEXT, its strings are fields of CSV,
-    and the types of its columns are inferred from them. Strings of other batches stay strings.
 
     Raises:
         SettingsError: A setting names no column, or two settings name the same column, or the label cannot be learned.
         SourceError: The table has no row, or the type of a column is not supported.
     """
     inference = Inference(options)
-    for each in batches:
-        if isinstance(each, RawBatch):
-            inference.add(each.batch, rejected=len(each.rejected))
-        else:
-            inference.add(each)
+    for raw in raws:
+        inference.add(raw)
     return inference.schema()
 
 
@@ -94,18 +87,23 @@ class Inference:
         self._columns: dict[str, _TextFacts | _TypedFacts] = {}
         self._rows = self._rejected = 0
 
-    def add(self, batch: pa.RecordBatch, rejected: int = 0) -> None:
-        """Add the rows of a batch, and a number of rows that are in no batch because they were rejected."""
-        self._rejected += rejected
+    def add(self, raw: RawBatch) -> None:
+        """Add the rows of a batch. Those that were rejected count as rows.
+
+        If the metadata of the batch is TEXT, its strings are fields of CSV, and the types of its columns are inferred
+        from them. Strings of other batches stay strings.
+        """
+        batch = raw.batch
+        self._rejected += len(raw.rejected)
         self._rows += batch.num_rows
         is_text = (batch.schema.metadata or {}).items() >= TEXT.items()
         if not self._columns:
             require_columns(self._options, batch.schema.names)
             limit = min(MAX_DISTINCT, _MAX_ALL_DISTINCT // batch.num_columns)
-            # All classes of the label must be known.
-            limits = dict.fromkeys(batch.schema.names, limit) | {self._options.label: MAX_DISTINCT}
             make = _TextFacts if is_text else _TypedFacts
-            self._columns = {name: make(name, limits[name]) for name in batch.schema.names}
+            for name in batch.schema.names:
+                # All classes of the label must be known.
+                self._columns[name] = make(name, MAX_DISTINCT if name == self._options.label else limit)
         # With thousands of columns, a search for each name would take most of the time.
         positions = {name: position for position, name in enumerate(batch.schema.names)}
         for name, facts in self._columns.items():
@@ -138,13 +136,22 @@ class Inference:
         return Schema(columns, self._rows + self._rejected, task)
 
 
+def require_classes(schema: Schema, source_uri: str) -> None:
+    """Raise SourceError if a label of classes has less than two values. `source_uri` names the table."""
+    if schema.task == "classification" and len(schema.label.values) < 2:
+        raise SourceError(
+            f"column {schema.label.name!r} of {source_uri} has only the values {list(schema.label.values)}: a class "
+            "needs at least two. Choose another label_column"
+        )
+
+
 def require_columns(options: Columns, names: Sequence[str]) -> None:
     """Raise SettingsError unless each role has a column of its own. `names` are those of the columns."""
     shown = ", ".join(map(repr, names[:_MAX_SHOWN])) + (
         f" and {len(names) - _MAX_SHOWN} more" if names[_MAX_SHOWN:] else ""
     )
     roles: dict[str, Role] = {}
-    for role in _ROLES:
+    for role in NAMED_ROLES:
         name = getattr(options, role)
         if role == "label" and not name:
             raise SettingsError(f"label_column must be set to the column to learn. The columns are {shown}")
@@ -346,7 +353,7 @@ class _TypedFacts:
         if kind.is_list or not kind.type:
             self._missing += array.null_count
             if kind.type:
-                self._of_types.setdefault(kind.type, _TypeFacts(None))
+                self._extend(kind.type, _TypeFacts(None))
             return
         fitted = fit(array, kind.type)
         assert fitted is not None
@@ -358,26 +365,19 @@ class _TypedFacts:
                 f"{_LIMITS[kind.type]}): correct them, or leave the column out"
             )
         self._missing += fitted.values.null_count - misfits
-        facts = self._of_types.setdefault(kind.type, _TypeFacts(pa.nulls(0, RECORD_TYPES[kind.type])))
-        self._extend(facts, fitted.values)
+        self._extend(kind.type, _TypeFacts(fitted.values.drop_null(), _range_of(fitted.values)))
 
     def merge(self, other: "_TypedFacts") -> None:
         """Add the facts of other rows."""
         self._missing += other._missing
         self._are_lists |= other._are_lists
         for kind, facts in other._of_types.items():
-            own = self._of_types.setdefault(kind, facts)
-            if own is not facts:
-                own.range = _joined(own.range, facts.range)
-                own.values = _union(own.values, facts.values)
-                self._limit_values(own)
+            self._extend(kind, facts)
 
     def column(self, role: Role) -> Column:
         """Return the column with its facts. Raises SourceError if its types cannot be joined."""
-        types = set(self._of_types)
-        type_ = next((wide for narrow, wide in _JOINED.items() if types == narrow), None)
-        if len(types) == 1:
-            type_ = next(iter(types))
+        types = frozenset(self._of_types)
+        type_ = next(iter(types)) if len(types) == 1 else _JOINED.get(types)
         if (types and not type_) or len(self._are_lists) > 1:
             held = "lists and single values" if len(self._are_lists) > 1 else " and ".join(sorted(types))
             raise SourceError(f"the column {self._name!r} holds {held}: write it with one type in all files")
@@ -385,32 +385,22 @@ class _TypedFacts:
             return Column(self._name, type_ or "string", is_list=True, role=role, missing=self._missing)
         if not type_:
             return _column(self._name, role, "string", self._missing, pa.nulls(0), None)
-        joined: _TypeFacts | None = None
-        for narrow, facts in self._of_types.items():
-            range_ = _as_kind(facts.range, narrow, type_)
-            values = None if facts.values is None else _widened(facts.values, narrow, type_)
-            if joined:
-                range_ = _joined(joined.range, range_)
-                values = _union(joined.values, values)
-            joined = _TypeFacts(values, range_)
-        assert joined
-        values = joined.values if joined.values is None or len(joined.values) <= self._limit else None
-        return _column(self._name, role, type_, self._missing, values, joined.range)
+        facts = self._of_types.items()
+        range_ = reduce(_joined, [_as_kind(each.range, narrow, type_) for narrow, each in facts])
+        values = reduce(_union, [_widened(each.values, narrow, type_) for narrow, each in facts])
+        if values is not None and len(values) > self._limit:
+            values = None
+        return _column(self._name, role, type_, self._missing, values, range_)
 
-    def _extend(self, facts: _TypeFacts, values: pa.Array) -> None:
-        facts.range = _joined(facts.range, _range_of(values))
-        if facts.values is None:
-            return
-        facts.values = _union(facts.values, values.drop_null())
-        self._limit_values(facts)
-
-    def _limit_values(self, facts: _TypeFacts) -> None:
-        """Forget the values if there are too many."""
-        if facts.values is None:
-            return
-        size = _sum(compute.utf8_length(facts.values)) if facts.values.type == pa.large_string() else 0
-        if len(facts.values) > self._limit or size > _MAX_CHARACTERS:
-            facts.values = None
+    def _extend(self, kind: ColumnType, more: _TypeFacts) -> None:
+        """Add the facts of further values of a type."""
+        facts = self._of_types.setdefault(kind, _TypeFacts(pa.nulls(0, RECORD_TYPES[kind])))
+        facts.range = _joined(facts.range, more.range)
+        facts.values = values = _union(facts.values, more.values)
+        if values is not None:
+            size = _sum(compute.utf8_length(values)) if values.type == pa.large_string() else 0
+            if len(values) > self._limit or size > _MAX_CHARACTERS:
+                facts.values = None
 
 
 _JOINED: Mapping[frozenset[ColumnType], ColumnType] = {
@@ -459,8 +449,8 @@ def _union(one: pa.Array | None, other: pa.Array | None) -> pa.Array | None:
     return pa.concat_arrays([one, other.unique()]).unique()
 
 
-def _widened(values: pa.Array, kind: ColumnType, wider: ColumnType) -> pa.Array:
-    if kind == wider:
+def _widened(values: pa.Array | None, kind: ColumnType, wider: ColumnType) -> pa.Array | None:
+    if values is None or kind == wider:
         return values
     if wider == "time":
         return compute.multiply(values, DAY_US)

@@ -1,19 +1,21 @@
-"""Rows of a table in ranges of its files, for `pipeline/stages/extract.py`.
+"""Table -> snapshot, at once or in ranges of its files, for `pipeline/stages/extract.py`.
 
-`divide` reads the whole table for its schema, because what a column holds is known only after the last row. Then
-several tasks read the ranges again, and list their rows.
+The table is read twice, because what a column holds is known only after its last row. `list_all` does both. For a
+large table, `divide` reads it for its schema. Then several tasks read the ranges again, and list their rows.
 """
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from pipeline import storage
 from pipeline.allowed import require_output
 from pipeline.config import Settings
+from pipeline.errors import SourceError
 from pipeline.snapshot.listing import Listing
 from pipeline.storage import Place, place_of
 from pipeline.system.environment import whole_number
@@ -21,17 +23,23 @@ from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, progress
 from pipeline.tables import extract
-from pipeline.tables.infer import Inference
+from pipeline.tables.infer import Inference, infer_schema, require_classes
+from pipeline.tables.options import TableOptions, table_options
 from pipeline.tables.pieces import FilePiece, grouped
 from pipeline.tables.schema import Schema
-from pipeline.tables.source import BATCHES_AHEAD, RawBatch, TableReader, is_of_records, pieces_of_table, table_files
-from pipeline.workspace import snapshots_folder
+from pipeline.tables.source import (
+    BATCHES_AHEAD,
+    RawBatch,
+    TableReader,
+    is_of_records,
+    pieces_of_table,
+    read_table,
+    table_files,
+)
 
 RANGE_MEGABYTES = 32
 """A range has about this many megabytes, which take seconds. A smaller one would take less time than its task to start.
 """
-
-list_all = extract.list_table
 
 
 @dataclass(frozen=True)
@@ -43,9 +51,51 @@ class TableRange:
     rows_before: int
     """Number of rows of the table before the range."""
     state: list[list[Any]]
-    """What `state_of` returned for the files."""
+    """What `_state_of` returned for the files."""
     schema: str
     """The file of the schema of the whole table."""
+
+
+def list_all(settings: Settings) -> Place:
+    """List a table in this process, and return the file of the snapshot. Memory does not grow with the rows.
+
+    Raises:
+        SourceError: If the table cannot be read, has no row that can be used, or changes meanwhile.
+        SettingsError: If a setting names a column that the table does not have.
+    """
+    keep_large_blocks()
+    started_ns = time.time_ns()
+    options = table_options(settings)
+    storage.sweep(options.snapshots)
+    files = table_files(options.source)
+    before = _state_of(files)
+    with progress("schema", 0, "rows") as advance:
+        raws = _counted(read_table(files, options.encoding), advance)
+        with closing(items_ahead(raws, BATCHES_AHEAD)) as batches:
+            schema = infer_schema(batches, options.columns)
+    require_classes(schema, options.source_uri)
+    with progress("extract", schema.rows, "rows") as advance:
+        again = read_table(table_files(options.source), options.encoding, has_checked_quotes=True)
+        listing = extract.list_rows(_counted(again, advance), schema, options)
+    _require_state(table_files(options.source), before, options)
+    return extract.save_listed(options, schema, started_ns, [listing])
+
+
+def _state_of(files: Iterable[Place]) -> list[list[Any]]:
+    """Return name, size and time of the last change of each file, as JSON."""
+    stats = [(str(place), place.stat()) for place in files]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+
+
+def _require_state(files: Iterable[Place], before: list[list[Any]], options: TableOptions) -> None:
+    if _state_of(files) != before:
+        raise SourceError(f"{options.source_uri} changed while it was read: run again when nothing changes it")
+
+
+def _counted(raws: Iterable[RawBatch], advance: Advance) -> Iterator[RawBatch]:
+    for raw in raws:
+        yield raw
+        advance(raw.rows)
 
 
 def divide(settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
@@ -59,22 +109,22 @@ def divide(settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
     """
     keep_large_blocks()
     range_bytes = whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
-    files = table_files(settings.source)
-    state = extract.state_of(files)
-    pieces = [] if is_of_records(files) else pieces_of_table(files, settings.list_encoding, range_bytes)
+    options = table_options(settings)
+    files = table_files(options.source)
+    state = _state_of(files)
+    pieces = [] if is_of_records(files) else pieces_of_table(files, options.encoding, range_bytes)
     # The groups may be half empty.
     group_bytes = max(range_bytes, 2 * sum(piece.size for piece in pieces) // max_ranges)
     if len(grouped(pieces, group_bytes)) < 2:
         return []
-    storage.sweep(snapshots_folder(settings))
-    inference, reader = Inference(extract.columns_of(settings)), TableReader(files, settings.list_encoding)
+    storage.sweep(options.snapshots)
+    inference, reader = Inference(options.columns), TableReader(files, options.encoding)
     with progress("schema", 0, "rows") as advance:
         pieces = list(_inferred(pieces, inference, reader, advance))
     reader.require_rows()
     schema = inference.schema()
-    extract.require_classes(settings, schema)
-    if extract.state_of(table_files(settings.source)) != state:
-        raise extract.changed_table(settings)
+    require_classes(schema, options.source_uri)
+    _require_state(table_files(options.source), state, options)
     schema_path = folder / "schema.json"
     with storage.write_whole(schema_path, synced=True) as file:
         file.write(json.dumps(schema.to_json()).encode())
@@ -104,7 +154,7 @@ def _infer(piece: FilePiece, inference: Inference, reader: TableReader, advance:
     rows = 0
     with closing(items_ahead(reader.read(piece), BATCHES_AHEAD)) as raws:
         for raw in raws:
-            inference.add(raw.batch, rejected=len(raw.rejected))
+            inference.add(raw)
             rows += raw.rows
             advance(raw.rows)
     return rows
@@ -132,14 +182,14 @@ def list_range(settings: Settings, content: Any, show: Show) -> Listing:
     range_ = TableRange(**content)
     pieces = [FilePiece(**piece) for piece in range_.pieces]
     # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
-    reader = TableReader(table_files(settings.source), settings.list_encoding)
+    options = table_options(settings)
+    reader = TableReader(table_files(options.source), options.encoding)
     files = list(dict.fromkeys(map(reader.place_of, pieces)))
     schema = _schema_of(range_)
     with show("extract", 0, "rows") as advance:
-        raws = _counted(pieces, reader, advance)
-        listing = extract.list_rows(raws, schema, settings, first_number=range_.rows_before + 1)
-    if extract.state_of(files) != range_.state:
-        raise extract.changed_table(settings)
+        raws = _counted(chain.from_iterable(map(reader.read, pieces)), advance)
+        listing = extract.list_rows(raws, schema, options, first_number=range_.rows_before + 1)
+    _require_state(files, range_.state, options)
     return listing
 
 
@@ -149,20 +199,14 @@ def _schema_of(range_: TableRange) -> Schema:
     return Schema.from_json(storage.read_json(place))
 
 
-def _counted(pieces: Iterable[FilePiece], reader: TableReader, advance: Advance) -> Iterator[RawBatch]:
-    for piece in pieces:
-        for raw in reader.read(piece):
-            yield raw
-            advance(raw.rows)
-
-
 def join(settings: Settings, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
     """Write the snapshot of all ranges.
 
     Raises:
-        SourceError: If the table changed after it was divided, or has no two classes.
+        SourceError: If the table changed after it was divided.
     """
-    return extract.save_listed(settings, _schema_of(TableRange(**contents[0])), started_ns, list(listings))
+    schema = _schema_of(TableRange(**contents[0]))
+    return extract.save_listed(table_options(settings), schema, started_ns, list(listings))
 
 
 def describe(content: Any) -> str:

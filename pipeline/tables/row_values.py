@@ -32,9 +32,8 @@ class Values(NamedTuple):
 
 def number_columns(schema: Schema) -> list[Column]:
     """Return the columns of numbers, in the order of `Values.numbers`: features, and a label that is a number."""
-    of_label = [schema.label] if schema.task == "regression" else []
     numbers = ("int", "float", "date", "time")
-    return [each for each in [*schema.features, *of_label] if each.type in numbers and not each.is_list]
+    return [each for each in schema.prepared if each.type in numbers and not each.is_list]
 
 
 def text_columns(schema: Schema) -> list[Column]:

@@ -54,8 +54,9 @@ def rows_of_batch(
 
     A rejected row without a key is named by `prefix` and its number. `ragged` are rows that could not be parsed.
     """
-    rejected = _bad_splits(batch.batch, schema) | batch.rejected
     accepted = batch.batch
+    splits = enumerate(_splits(accepted, schema))
+    rejected = {number: BAD_SPLIT for number, split in splits if split not in ("", *SPLITS)} | batch.rejected
     if rejected:
         is_rejected = np.zeros(accepted.num_rows, np.bool_)
         is_rejected[list(rejected)] = True
@@ -70,11 +71,6 @@ def rows_of_batch(
     if ragged:
         rows_of_ragged = [rejected_row(row.key, row.reason, row.advice) for row in ragged]
         yield Rows(block_of(rows_of_ragged), no_values(schema, len(ragged)))
-
-
-def _bad_splits(typed: pa.RecordBatch, schema: Schema) -> dict[int, Rejection]:
-    splits = _splits(typed, schema)
-    return {number: BAD_SPLIT for number, split in enumerate(splits) if split not in ("", *SPLITS)}
 
 
 def _accepted(typed: pa.RecordBatch, schema: Schema) -> Rows:
@@ -94,10 +90,17 @@ def _accepted(typed: pa.RecordBatch, schema: Schema) -> Rows:
         ]
         crc32cs = np.array([google_crc32c.value(each) for each in columns], np.uint32)
     last = [column.name for column in schema.columns if _is_last(column, schema)]
-    records = _records(columns, _slices(*encode_columns(typed, last)))
+    entries = zip(columns, _slices(*encode_columns(typed, last)), strict=True)
+    example_head_of = lru_cache(CACHED_HEADS)(example_head)
+    records = frames([example_head_of(len(one) + len(other)) + one + other for one, other in entries])
     groups, splits = _texts(typed, schema.of_role("group")), _splits(typed, schema)
     sizes = np.array([len(each) for each in columns], np.int64)
-    heads = _identities(keys, labels if is_class else None, splits, sizes, crc32cs, groups)
+    quoted_labels = _quoted(labels) if is_class else labels
+    facts = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
+    heads = [
+        identity(quoted(key), label, split, size, crc32c, group, boxes="[]")
+        for key, label, split, size, crc32c, group in facts
+    ]
     lines = [b'%b,0,""]\n%b' % pair for pair in zip(heads, records, strict=True)]
     block = Block(
         keys=keys,
@@ -110,30 +113,9 @@ def _accepted(typed: pa.RecordBatch, schema: Schema) -> Rows:
     return Rows(block, values_of(typed, schema))
 
 
-def _identities(
-    keys: Sequence[str],
-    labels: Sequence[str] | None,
-    splits: Sequence[str],
-    sizes: NDArray[np.int64],
-    crc32cs: NDArray[np.uint32],
-    groups: Sequence[str],
-) -> list[bytes]:
-    quoted_labels = [""] * len(keys) if labels is None else _quoted(labels)
-    rows = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
-    return [
-        identity(quoted(key), label, split, size, crc32c, group, boxes="[]")
-        for key, label, split, size, crc32c, group in rows
-    ]
-
-
 def _quoted(texts: Sequence[str]) -> list[str]:
     """Return texts as JSON. Many of them are equal."""
     return list(map(lru_cache(CACHED_HEADS)(quoted), texts))
-
-
-def _records(columns: Sequence[bytes], last: Sequence[bytes]) -> list[bytes]:
-    head = lru_cache(CACHED_HEADS)(example_head)
-    return frames([head(len(one) + len(other)) + one + other for one, other in zip(columns, last, strict=True)])
 
 
 def _slices(content: bytes, ends: NDArray[np.int64]) -> list[bytes]:

@@ -9,6 +9,8 @@ ColumnType = Literal["int", "float", "bool", "string", "date", "time"]
 """The type of a value. In a record, a date is the number of days since 1970, and a time that of microseconds."""
 
 Role = Literal["feature", "label", "key", "group", "split"]
+NAMED_ROLES: Sequence[Role] = ("label", "key", "group", "split")
+"""The roles of which a table has at most one column, which a setting names."""
 
 Task = Literal["classification", "regression"]
 
@@ -71,6 +73,11 @@ class Schema:
     def features(self) -> list[Column]:
         """The columns to learn from, in the order of the source."""
         return [column for column in self.columns if column.role == "feature"]
+
+    @property
+    def prepared(self) -> list[Column]:
+        """The columns whose values a model prepares: the features, and a label that is a number."""
+        return [*self.features, *([self.label] if self.task == "regression" else [])]
 
     def without_features(self) -> "Schema":
         """Return the schema without the features, and without known values: what a writer of shards needs."""

@@ -11,11 +11,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -30,7 +29,7 @@ from pipeline.sources.folder import LEADS_OUTSIDE, NOT_BY_NAME, walk
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_pieces, whole
-from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, read_batches, starts_with_record
+from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, read_batches, shown_files, starts_with_record
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
@@ -210,7 +209,9 @@ class TableReader:
     def __init__(self, files: Sequence[Place], encoding: str) -> None:
         self._files, self._encoding = {str(file): file for file in files}, encoding
         self._root = _common_folder(files)
-        self._columns: _Columns | None = None
+        self._first: Place | None = None
+        """The first file that was read. All files must have its columns."""
+        self._columns: Sequence[str] = ()
         self._rows = 0
         self._rejection: RejectedRow | None = None
 
@@ -230,13 +231,25 @@ class TableReader:
         read = _read_parquet if _format_of(place.name) == _PARQUET else read_csv
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
-            for names, raw in read(file, place, piece):
-                self._columns = self._columns or _Columns(names, place)
-                self._columns.require_equal(names, place)
-                if raw:
+            for raw in read(file, place, piece):
+                self._require_columns(raw.batch.schema.names, place)
+                if raw.rows:
                     self._rows += raw.batch.num_rows
                     self._rejection = self._rejection or next(iter(raw.rejected), None)
-                    yield RawBatch(raw.batch.select(self._columns.names), raw.rejected)
+                    yield RawBatch(raw.batch.select(self._columns), raw.rejected)
+
+    def _require_columns(self, names: Sequence[str], place: Place) -> None:
+        """Raise SourceError if a file has other columns than the first one. Their order may differ."""
+        if not self._first:
+            self._first, self._columns = place, names
+        if names == self._columns:
+            return
+        expected, found = set(self._columns), set(names)
+        advice = "all files of a table must have the same columns: correct the file, or remove it"
+        if missing := [name for name in self._columns if name not in found]:
+            raise SourceError(f"{place} has no column {missing[0]!r}, but {self._first} has one: {advice}")
+        if additional := [name for name in names if name not in expected]:
+            raise SourceError(f"{place} has a column {additional[0]!r}, but {self._first} has none: {advice}")
 
     def require_rows(self) -> None:
         """Raise SourceError if no piece had a valid row."""
@@ -244,36 +257,17 @@ class TableReader:
             rejection = self._rejection
             reason = f"the first is {rejection.key}: {rejection.reason}" if rejection else "there is only the header"
             raise SourceError(
-                f"{_shown(list(self._files))} has no valid row ({reason}): add rows to the table, or repair them"
+                f"{shown_files(list(self._files))} has no valid row ({reason}): add rows to the table, or repair them"
             )
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of the first file, which all files must have."""
-
-    names: Sequence[str]
-    first: Place
-
-    def require_equal(self, names: Sequence[str], place: Place) -> None:
-        """Raise SourceError if the names differ in more than their order."""
-        if names == self.names:
-            return
-        expected, found = set(self.names), set(names)
-        advice = "all files of a table must have the same columns: correct the file, or remove it"
-        if missing := [name for name in self.names if name not in found]:
-            raise SourceError(f"{place} has no column {missing[0]!r}, but {self.first} has one: {advice}")
-        if additional := [name for name in names if name not in expected]:
-            raise SourceError(f"{place} has a column {additional[0]!r}, but {self.first} has none: {advice}")
+def _without_rows(names: Sequence[str]) -> RawBatch:
+    """Return the batch that comes first, so that the columns of a file are compared before its rows are read."""
+    return RawBatch(pa.RecordBatch.from_arrays([pa.nulls(0)] * len(names), list(names)), [])
 
 
-_Read = Iterator[tuple[Sequence[str], RawBatch | None]]
-"""The names of the columns of a file, first with None and then with each batch."""
-
-
-def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: str) -> _Read:
-    suffix = _format_of(place.name)
-    parse = arrow_csv.ParseOptions(delimiter=_DELIMITERS[suffix])
+def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: str) -> Iterator[RawBatch]:
+    parse = arrow_csv.ParseOptions(delimiter=_DELIMITERS[_format_of(place.name)])
     text_encoding = _text_encoding(encoding)
     parse.newlines_in_values = _has_quotes(file, text_encoding, piece)
     if not piece.has_checked_quotes:
@@ -283,7 +277,7 @@ def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: st
     if not names:
         raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
     _require_names(names, place)
-    yield names, None
+    yield _without_rows(names)
     # Arrow refuses a header without a line break. An engine may write one for an empty partition.
     if not has_rows:
         return
@@ -308,9 +302,9 @@ def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: st
         for batch in reader:
             for start in range(0, max(batch.num_rows, 1), MAX_BATCH_ROWS):
                 part = batch.slice(start, MAX_BATCH_ROWS)
-                yield names, RawBatch(part.replace_schema_metadata(TEXT), ragged.before_end_of(part))
+                yield RawBatch(part.replace_schema_metadata(TEXT), ragged.before_end_of(part))
     if rest := ragged.rest():
-        yield names, RawBatch(pa.RecordBatch.from_pylist([], schema), rest)
+        yield RawBatch(pa.RecordBatch.from_pylist([], schema), rest)
 
 
 class _RaggedRows:
@@ -349,18 +343,18 @@ class _RaggedRows:
         return [row._replace(after=row.after - begin) for row in taken]
 
 
-def _read_parquet(file: Path, place: Place, piece: FilePiece) -> _Read:
-    with retried(lambda: _stream(file), file) as stream:
+def _read_parquet(file: Path, place: Place, piece: FilePiece) -> Iterator[RawBatch]:
+    with retried(lambda: file.open("rb"), file) as stream:
         names = parquet.read_schema(stream).names
         _require_names(names, place)
-        yield names, None
+        yield _without_rows(names)
         buffer_size = min(max(_PARQUET_BUFFERS // max(len(names), 1), 4096), _CHUNK)
         # Without buffers, Arrow would hold all bytes of a row group, which may be the whole file.
         with parquet.ParquetFile(stream, buffer_size=buffer_size, pre_buffer=False) as reader:
             for batch in _batches_of(reader, piece):
                 # Parquet files are read without checking that strings are UTF-8.
                 _require_utf8(batch, place)
-                yield names, RawBatch(batch, [])
+                yield RawBatch(batch, [])
 
 
 def _batches_of(reader: parquet.ParquetFile, piece: FilePiece) -> Iterator[pa.RecordBatch]:
@@ -440,18 +434,14 @@ def _require_names(names: Sequence[str], place: Place) -> None:
 @contextmanager
 def _opened_records(place: Place) -> Iterator[IO[bytes]]:
     """Open the bytes of a TFRecord file, as they are stored."""
-    with _explained(place), storage.local_copy(place) as file, retried(lambda: _stream(file), file) as stream:
+    with _explained(place), storage.local_copy(place) as file, retried(lambda: file.open("rb"), file) as stream:
         yield stream
-
-
-def _stream(file: Path) -> IO[bytes]:
-    return file.open("rb")
 
 
 @contextmanager
 def _opened(file: Path, piece: FilePiece) -> Iterator[pa.NativeFile]:
     """Open the bytes of a piece of a CSV file, decompressed."""
-    with retried(lambda: _stream(file), file) as raw, pa.PythonFile(PieceStream(raw, piece), "r") as stream:
+    with retried(lambda: file.open("rb"), file) as raw, pa.PythonFile(PieceStream(raw, piece), "r") as stream:
         compression = _COMPRESSIONS.get(file.suffix.lower())
         if not compression:
             yield stream
@@ -533,7 +523,3 @@ def _common_folder(files: Sequence[Place]) -> str:
     parents = [str(place.parent).split("/") for place in files]
     common = next(n for n in range(len(parents[0]), -1, -1) if all(parts[:n] == parents[0][:n] for parts in parents))
     return "/".join([*parents[0][:common], ""])
-
-
-def _shown(files: Sequence[Any]) -> str:
-    return str(files[0]) if len(files) == 1 else f"the table of {len(files)} files ({files[0]}, ...)"

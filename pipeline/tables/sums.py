@@ -4,11 +4,9 @@ A float32 is an integer of 24 bits times a power of two. The integers of each po
 53 bits suffice for 500 million of them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +40,6 @@ class ExactSums:
         self.total += _exact(mantissas, powers)
         self.squares += _exact(high, 2 * powers + 24) + _exact(low, 2 * powers)
 
-    def merge(self, other: "ExactSums") -> None:
-        """Add the numbers of other sums."""
-        self.count += other.count
-        self.total += other.total
-        self.squares += other.squares
-
     @property
     def mean(self) -> Fraction:
         """The exact mean; 0 without a number."""
@@ -58,15 +50,6 @@ class ExactSums:
         """The standard deviation of the numbers as a population; 0 without a number."""
         variance = Fraction(self.squares, 2 ** (2 * _UNIT) * max(self.count, 1)) - self.mean**2
         return sqrt(variance)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the sums as JSON."""
-        return vars(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "ExactSums":
-        """Return the sums that `to_json` described."""
-        return cls(**content)
 
 
 def _exact(integers: NDArray[np.float64], powers: NDArray[np.intp]) -> int:

@@ -22,7 +22,6 @@ COMPRESSED_SUFFIXES = (".gz", ".deflate", ".zlib")
 """Suffixes of files that are compressed as a whole. A file without one may be compressed, too."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _TYPES = {"bytes": pa.string(), "int64": pa.int64(), "float": pa.float32()}
-_LIST_NAMES = {"bytes": "bytes_list", "int64": "int64_list", "float": "float_list"}
 _PROBED_BYTES = 4096
 """The header of the first record is in this many bytes of a file, even if they are compressed."""
 _MAX_BATCH_BYTES = 32 << 20
@@ -137,14 +136,21 @@ def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
         for record, parsed, length in _parsed(place, opened):
             has_rows = True
             if length:  # An empty record may be either message.
-                message = "tf.train.Example" if parsed.feature_lists is None else "tf.train.SequenceExample"
-                if message not in firsts:
-                    firsts[message] = record
-                    _require_one_message(firsts)
+                firsts.setdefault(
+                    "tf.train.Example" if parsed.feature_lists is None else "tf.train.SequenceExample", record
+                )
+                if len(firsts) > 1:
+                    one, other = sorted(firsts)
+                    raise SourceError(
+                        f"{firsts[one]} is a {one}, but {firsts[other]} is a {other}: keep the files of one of them in "
+                        "the folder"
+                    )
             for name, (kind, values) in _row_of(parsed, record).items():
                 column = columns.get(name)
                 if not column:
-                    column = columns[name] = _new_column(name, record)
+                    if not name.strip():
+                        raise SourceError(f"{record} has a feature without a name: name it when you write the file")
+                    column = columns[name] = _Column()
                 if kind and kind != column.kind:
                     _set_kind(column, kind, name, record)
                 column.is_list = column.is_list or (bool(kind) and len(values) != 1)
@@ -155,8 +161,7 @@ def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
                 for name in parsed.features:
                     columns[name].of_context = columns[name].of_context or record
     if not has_rows:
-        shown = str(files[0]) if len(files) == 1 else f"the table of {len(files)} files ({files[0]}, ...)"
-        raise SourceError(f"{shown} has no record: add records to the table")
+        raise SourceError(f"{shown_files(files)} has no record: add records to the table")
     for name, column in columns.items():
         if column.of_steps and column.of_context:
             raise SourceError(
@@ -168,24 +173,15 @@ def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
     return columns
 
 
-def _require_one_message(firsts: Mapping[str, _Record]) -> None:
-    if len(firsts) > 1:
-        one, other = sorted(firsts)
-        raise SourceError(
-            f"{firsts[one]} is a {one}, but {firsts[other]} is a {other}: keep the files of one of them in the folder"
-        )
-
-
-def _new_column(name: str, record: _Record) -> _Column:
-    if not name.strip():
-        raise SourceError(f"{record} has a feature without a name: name it when you write the file")
-    return _Column()
+def shown_files(files: Sequence[Any]) -> str:
+    """Return the files of a table in words."""
+    return str(files[0]) if len(files) == 1 else f"the table of {len(files)} files ({files[0]}, ...)"
 
 
 def _set_kind(column: _Column, kind: str, name: str, record: _Record) -> None:
     if column.kind:
         raise SourceError(
-            f"feature {name!r} holds {_LIST_NAMES[kind]} in {record}, but {_LIST_NAMES[column.kind]} in "
+            f"feature {name!r} holds {kind}_list in {record}, but {column.kind}_list in "
             f"{column.first}: write it with one type"
         )
     column.kind, column.first = kind, record
@@ -193,28 +189,23 @@ def _set_kind(column: _Column, kind: str, name: str, record: _Record) -> None:
 
 def _parsed(place: Place, opened: Open) -> Iterator[tuple[_Record, Parsed, int]]:
     """Yield each record of a file with its content and its length."""
-    number = 1
+    number = 0
     with opened(place) as stored:
-        records = records_of(_unpacked(stored, place), place)
-        while True:
-            try:
-                data = next(records, None)
-            except DatasetError as error:
-                raise SourceError(
-                    f"{error} (record {number}): write the file again, or remove it from the table"
-                ) from error
-            if data is None:
-                return
-            record = _Record(place, number)
-            try:
-                parsed = parse(data)
-            except ValueError as error:
-                raise SourceError(
-                    f"{record} is neither a tf.train.Example nor a tf.train.SequenceExample ({error}): a table needs "
-                    "records of these messages"
-                ) from error
-            yield record, parsed, len(data)
-            number += 1
+        try:
+            for number, data in enumerate(records_of(_unpacked(stored, place), place), 1):
+                record = _Record(place, number)
+                try:
+                    parsed = parse(data)
+                except ValueError as error:
+                    raise SourceError(
+                        f"{record} is neither a tf.train.Example nor a tf.train.SequenceExample ({error}): a table "
+                        "needs records of these messages"
+                    ) from error
+                yield record, parsed, len(data)
+        except DatasetError as error:
+            raise SourceError(
+                f"{error} (record {number + 1}): write the file again, or remove it from the table"
+            ) from error
 
 
 def _unpacked(file: IO[bytes], place: Place) -> IO[bytes]:

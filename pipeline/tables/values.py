@@ -50,11 +50,13 @@ def value_type_of(kind: pa.DataType) -> ValueType | None:
         return ValueType(items.type, is_list=True) if items and not items.is_list else None
     if types.is_null(kind):
         return ValueType(None)
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
     tests: Mapping[ColumnType, Sequence[Callable[[pa.DataType], bool]]] = {
         "int": [types.is_integer],
         "float": [types.is_floating, types.is_decimal],
         "bool": [types.is_boolean],
-        "string": [is_text, types.is_binary, types.is_large_binary, types.is_fixed_size_binary],
+        "string": [*texts, *binaries],
         "date": [types.is_date],
         "time": [types.is_timestamp],
     }
@@ -65,12 +67,6 @@ def is_list(kind: pa.DataType) -> bool:
     """Return whether a type of Arrow is a list: of any length, large, or of a fixed size."""
     types = pa.types
     return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a type of Arrow is one of its strings."""
-    types = pa.types
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def _all(mask: pa.Array) -> bool:
@@ -235,7 +231,7 @@ def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
     if given.type is None:
         return Fitted(pa.nulls(len(array), RECORD_TYPES[kind]), None)
     if given.type == "float" and kind == "int" and not pa.types.is_decimal(array.type):
-        array = _without(array, compute.is_nan(array))
+        array = without(array, compute.is_nan(array))
     if given.type == "string" and kind != "string":
         array = without_empty(array)
         values = parse_fitting(_strings(array), kind)
@@ -253,7 +249,7 @@ def fit_whole(text: pa.Array) -> Fitted:
     """Return the integers of text as `fit` does. Text such as 1.0 counts as an integer, too."""
     text = _strings(without_empty(text))
     integers = parse_fitting(text, "int")
-    floats = parse_fitting(_without(text, compute.is_valid(integers)), "float")
+    floats = parse_fitting(without(text, compute.is_valid(integers)), "float")
     # The schema calls a label whole by its value in 32 bits.
     values = compute.coalesce(integers, _whole(as_float32(floats)))
     is_missing = compute.or_(compute.is_null(text), compute.fill_null(compute.is_nan(floats), False))
@@ -263,7 +259,7 @@ def fit_whole(text: pa.Array) -> Fitted:
 def without_empty(text: pa.Array) -> pa.Array:
     """Replace empty text by null."""
     is_empty = compute.equal(compute.binary_length(text), 0)
-    return _without(text, is_empty) if _any(is_empty) else text
+    return without(text, is_empty) if _any(is_empty) else text
 
 
 def without_empty_text(column: pa.Array) -> pa.Array:
@@ -274,7 +270,8 @@ def without_empty_text(column: pa.Array) -> pa.Array:
     return without_empty(column) if kind == ValueType("string") else column
 
 
-def _without(array: pa.Array, mask: pa.Array) -> pa.Array:
+def without(array: pa.Array, mask: pa.Array) -> pa.Array:
+    """Replace the values that the mask names by null."""
     return compute.if_else(mask, pa.scalar(None, array.type), array)
 
 
@@ -290,11 +287,11 @@ def _fit_float32(doubles: pa.Array, misfits: pa.Array | None) -> Fitted:
     values = as_float32(doubles)
     is_nan, is_infinite = compute.is_nan(values), compute.is_inf(values)
     if _any(is_nan):
-        values = _without(values, is_nan)
+        values = without(values, is_nan)
     if _any(is_infinite):
         beyond = compute.fill_null(compute.and_(is_infinite, compute.is_finite(doubles)), False)
         if _any(beyond):
-            values = _without(values, beyond)
+            values = without(values, beyond)
             misfits = beyond if misfits is None else compute.or_(misfits, beyond)
     return Fitted(values, misfits)
 
@@ -316,7 +313,7 @@ def _decoded(text: bytes | None) -> str | None:
 
 def _ints(array: pa.Array) -> pa.Array:
     if array.type == pa.uint64():
-        return _without(array, compute.greater(array, pa.scalar(2**63 - 1, pa.uint64()))).cast(pa.int64())
+        return without(array, compute.greater(array, pa.scalar(2**63 - 1, pa.uint64()))).cast(pa.int64())
     return array.cast(pa.int64())
 
 
@@ -345,16 +342,11 @@ def _days(array: pa.Array) -> pa.Array:
     return array.cast(pa.int32()).cast(pa.int64())
 
 
-def _days_as_us(array: pa.Array) -> pa.Array:
-    return _multiplied(_days(array), DAY_US)
-
-
 def _microseconds(array: pa.Array) -> pa.Array:
-    unit = array.type.unit
-    if unit == "ns":
+    if array.type.unit == "ns":
         # A cast would round times before 1970 up.
         return _computed(array, lambda nanoseconds: nanoseconds // 1000)
-    return _multiplied(array.cast(pa.int64()), {"s": 1_000_000, "ms": 1000, "us": 1}[unit])
+    return _multiplied(array.cast(pa.int64()), {"s": 1_000_000, "ms": 1000, "us": 1}[array.type.unit])
 
 
 def _multiplied(values: pa.Array, factor: int) -> pa.Array:
@@ -362,7 +354,7 @@ def _multiplied(values: pa.Array, factor: int) -> pa.Array:
     if factor == 1:
         return values
     is_beyond = compute.greater(compute.abs(values), (2**63 - 1) // factor)
-    return compute.multiply(_without(values, is_beyond), factor)
+    return compute.multiply(without(values, is_beyond), factor)
 
 
 def _computed(array: pa.Array, function: Callable[[IntArray], IntArray]) -> pa.Array:
@@ -379,7 +371,7 @@ _CONVERSIONS: Mapping[tuple[ColumnType, ColumnType], Callable[[pa.Array], pa.Arr
     ("bool", "bool"): lambda array: array,
     ("string", "string"): _strings,
     ("date", "date"): _days,
-    ("date", "time"): _days_as_us,
+    ("date", "time"): lambda array: _multiplied(_days(array), DAY_US),
     ("time", "time"): _microseconds,
 }
 """The conversions from the type of an array to that of the schema. They return null for values that do not fit."""

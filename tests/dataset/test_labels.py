@@ -158,17 +158,20 @@ def flowers(settings: Settings, make_images: MakeImages, *classes: str) -> dict[
 
 
 def uses(settings: Settings) -> Iterator[tuple[int, str, str]]:
-    return ((each.id, each.label, "permanent" if each.is_permanent else each.held_by) for each in label_uses(settings))
+    return (
+        (each.id, each.label, "permanent" if each.is_permanent else each.held_by)
+        for each in label_uses(name_folder(settings))
+    )
 
 
 def test_reservations_of_a_failed_build_are_released_and_the_next_build_uses_their_ids(
     failed: Settings, make_images: MakeImages
 ):
-    assert release_labels(failed) == ["notes", "src"]
+    assert release_labels(name_folder(failed)) == ["notes", "src"]
     made = flowers(failed, make_images, "daisy", "rose")
     assert load(Path(made["dataset"])).labels == ("daisy", "rose")
     assert list(uses(failed)) == [(0, "daisy", "permanent"), (1, "rose", "permanent")]
-    assert release_labels(failed) == []
+    assert release_labels(name_folder(failed)) == []
 
 
 def test_labels_of_a_committed_dataset_are_never_released(
@@ -177,18 +180,18 @@ def test_labels_of_a_committed_dataset_are_never_released(
     """The labels of the failed build precede its own labels, whose ids must not change."""
     made = flowers(failed, make_images, "daisy", "rose")
     assert load(Path(made["dataset"])).labels == ("notes", "src", "daisy", "rose")
-    assert release_labels(failed) == []
+    assert release_labels(name_folder(failed)) == []
     shutil.rmtree(made["dataset"])
-    assert release_labels(failed) == []  # as if the commit were still running
+    assert release_labels(name_folder(failed)) == []  # as if the commit were still running
     monkeypatch.setattr(label_maps, "COMMIT_NS", 0)
-    assert release_labels(failed) == ["notes", "src", "daisy", "rose"]
+    assert release_labels(name_folder(failed)) == ["notes", "src", "daisy", "rose"]
 
 
 @pytest.mark.parametrize("reused", [False, True])
 def test_a_build_whose_labels_were_released_is_not_committed(failed: Settings, make_images: MakeImages, reused: bool):
     make_images({"daisy": 6, "rose": 6})
     plan_path = write_shards(failed, take_snapshot(failed))
-    release_labels(failed)
+    release_labels(name_folder(failed))
     if reused:
         reserve_labels(name_folder(failed), ["ant"], BUILD)
     message = (
@@ -206,7 +209,7 @@ def test_a_plan_with_a_label_map_of_a_user_reserves_no_ids(failed: Settings, mak
     given = settings_from({**failed.model_dump(), "label_map": str(tmp_path / "labels.txt")})
     made = flowers(given, make_images, "daisy", "rose")
     assert load(Path(made["dataset"])).labels == ("rose", "daisy")
-    assert release_labels(failed) == ["notes", "src"]
+    assert release_labels(name_folder(failed)) == ["notes", "src"]
 
 
 def test_a_release_during_a_commit_removes_no_label(
@@ -217,7 +220,7 @@ def test_a_release_during_a_commit_removes_no_label(
     save, released = committing.save, []
 
     def release_then_save(*arguments: Any) -> None:
-        released.append((release_labels(failed), list(uses(failed))))
+        released.append((release_labels(name_folder(failed)), list(uses(failed))))
         save(*arguments)
 
     monkeypatch.setattr(committing, "save", release_then_save)
@@ -248,7 +251,7 @@ def test_a_commit_whose_claim_expired_raises_an_error(
     def release_then_save(*arguments: Any) -> None:
         with monkeypatch.context() as later:
             later.setattr(label_maps, "COMMIT_NS", 0)
-            assert release_labels(failed) == ["notes", "src", "daisy", "rose"]
+            assert release_labels(name_folder(failed)) == ["notes", "src", "daisy", "rose"]
         save(*arguments)
 
     monkeypatch.setattr(committing, "save", release_then_save)
@@ -268,7 +271,7 @@ def test_a_claim_made_during_a_release_wins(tmp_path: Path, monkeypatch: pytest.
         write(*arguments)
 
     monkeypatch.setattr(label_maps, "_write_next", claim_first)
-    assert release_labels(settings) == ["dog"]
+    assert release_labels(name_folder(settings)) == ["dog"]
     assert [label for _, label, _ in uses(settings)] == ["cat"]
 
 
@@ -278,7 +281,7 @@ def test_reservations_in_a_bucket_are_released_too(
     place = {"source_uri": str(make_images({"daisy": 6, "rose": 6})), "workspace": "gs://bucket/w"}
     settings = settings_from(place)
     label_map(name_folder(settings), ["notes"])
-    assert release_labels(settings) == ["notes"]
+    assert release_labels(name_folder(settings)) == ["notes"]
     publish(write_shards(settings, take_snapshot(settings)), settings)
     label_map(name_folder(settings), ["tulip"])
     assert main(["labels", "--release", "--json", "--set", "workspace=gs://bucket/w"]) == 0
@@ -298,7 +301,7 @@ def test_repeated_commits_with_the_same_labels_write_one_claim(failed: Settings,
 def test_the_labels_command_lists_labels_with_their_holders_and_releases_them(
     failed: Settings, make_images: MakeImages, capsys: pytest.CaptureFixture[str]
 ):
-    release_labels(failed)
+    release_labels(name_folder(failed))
     flowers(failed, make_images, "daisy", "rose")
     make_images({"tulip": 6})
     plan = load_plan(plan_shards(failed, take_snapshot(failed)))
@@ -324,7 +327,7 @@ def test_a_damaged_dataset_stops_a_release(failed: Settings, make_images: MakeIm
     made = flowers(failed, make_images, "daisy", "rose")
     (Path(made["dataset"]) / "dataset.json").write_text("{")
     with pytest.raises(DatasetError, match="cannot be read"):
-        release_labels(failed)
+        release_labels(name_folder(failed))
 
 
 def test_a_dataset_of_another_version_stops_a_release_with_what_to_do(failed: Settings, make_images: MakeImages):
@@ -332,9 +335,9 @@ def test_a_dataset_of_another_version_stops_a_release_with_what_to_do(failed: Se
     content = json.loads((folder / "dataset.json").read_text())
     (folder / "dataset.json").write_text(json.dumps({**content, "schema_version": 3}))
     with pytest.raises(FormatError, match=f"{folder} is a dataset of another version .* remove this folder, or move"):
-        label_uses(failed)
+        label_uses(name_folder(failed))
     shutil.move(folder, folder.parents[3])
-    assert not any(each.is_permanent for each in label_uses(failed))
+    assert not any(each.is_permanent for each in label_uses(name_folder(failed)))
 
 
 def test_labels_without_an_image_are_logged_once(

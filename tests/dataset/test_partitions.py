@@ -53,7 +53,7 @@ def test_the_newest_partitions_come_first(
 ):
     for number, (name, version) in enumerate(saved):
         save(settings, name, version, number)
-    assert list(newest_partitions(settings, count).items()) == list(newest.items())
+    assert list(newest_partitions(name_folder(settings), count).items()) == list(newest.items())
 
 
 def test_an_unchanged_partition_is_not_written_again(settings: Settings):
@@ -77,7 +77,7 @@ def test_an_older_listing_does_not_change_a_partition_and_is_logged(
 ):
     save(settings, "2026-01-02", B, 5)
     save(settings, "2026-01-02", A, listed_ns)
-    assert newest_partitions(settings, 1) == {"2026-01-02": B}
+    assert newest_partitions(name_folder(settings), 1) == {"2026-01-02": B}
     assert f"partition 2026-01-02 stays at version {B}" in caplog.text
     assert f"`python -m pipeline partition 2026-01-02 {A}`" in caplog.text
 
@@ -87,7 +87,7 @@ def test_the_newest_listing_of_concurrent_commits_wins(settings: Settings):
     random.Random(0).shuffle(listings)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda made: save(settings, made.partition, made.version, made.listed_ns), listings))
-    assert newest_partitions(settings, 1) == {"2026-01-02": f"{24:016x}"}
+    assert newest_partitions(name_folder(settings), 1) == {"2026-01-02": f"{24:016x}"}
 
 
 def save(settings: Settings, name: str, version: str, listed_ns: int) -> None:
@@ -107,7 +107,7 @@ def test_foreign_files_are_not_partitions(tmp_path: Path, name: str):
     settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     save(settings, "2026-01-02", A, 1)
     (tmp_path / "datasets" / "images" / "partitions" / name).write_bytes(b"{}")
-    assert newest_partitions(settings, 1) == {"2026-01-02": A}
+    assert newest_partitions(name_folder(settings), 1) == {"2026-01-02": A}
 
 
 @pytest.mark.parametrize("content", [b"", b'{"format": 1}', b"[]", b"1", b"\xff"])
@@ -117,7 +117,7 @@ def test_a_damaged_partition_is_named(tmp_path: Path, content: bytes):
     (tmp_path / "datasets" / "images" / "partitions" / "2026-01-02.json").write_bytes(content)
     message = r"partitions/2026-01-02\.json does not name a version .*build its partition again"
     with pytest.raises(DatasetError, match=message):
-        newest_partitions(settings, 1)
+        newest_partitions(name_folder(settings), 1)
     with pytest.raises(DatasetError, match=message):
         save(settings, "2026-01-02", B, 2)
 
@@ -128,7 +128,7 @@ def test_a_partition_of_another_version_of_tenfold_moves_when_it_is_built_again(
     with storage.write_whole(path) as file:
         file.write(held.encode())
     save(settings, "2026-01-02", B, 2)
-    assert newest_partitions(settings, 1) == {"2026-01-02": B}
+    assert newest_partitions(name_folder(settings), 1) == {"2026-01-02": B}
 
 
 def built(source: Path, settings: Settings, day: int) -> str:
@@ -141,14 +141,14 @@ def built(source: Path, settings: Settings, day: int) -> str:
 def test_each_date_points_to_its_last_built_version(make_images: MakeImages, settings: Settings):
     source = make_images({f"2026-01-{day:02d}/{label}": 4 for day in (1, 2) for label in ("cats", "dogs")})
     first, second = built(source, settings, 1), built(source, settings, 2)
-    assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": first}
+    assert newest_partitions(name_folder(settings), 5) == {"2026-01-02": second, "2026-01-01": first}
     assert built(source, settings, 1) == first  # found complete
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
     again = built(source, settings, 1)
-    assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": again}
+    assert newest_partitions(name_folder(settings), 5) == {"2026-01-02": second, "2026-01-01": again}
     (source / "2026-01-01" / "cats" / "new.jpg").unlink()
     assert built(source, settings, 1) == first  # It is complete already, and the newest state of the date again.
-    assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": first}
+    assert newest_partitions(name_folder(settings), 5) == {"2026-01-02": second, "2026-01-01": first}
 
 
 def test_a_commit_of_an_old_run_does_not_revert_its_date(
@@ -163,12 +163,12 @@ def test_a_commit_of_an_old_run_does_not_revert_its_date(
     corrected = built(source, settings, 1)
     held = pointer(settings, "2026-01-01").read_bytes()
     assert commit(old_plan, dated).version == first  # The run's own result does not change.
-    assert newest_partitions(settings, 1) == {"2026-01-01": corrected}
+    assert newest_partitions(name_folder(settings), 1) == {"2026-01-01": corrected}
     assert pointer(settings, "2026-01-01").read_bytes() == held
     assert f"partition 2026-01-01 stays at version {corrected}" in caplog.text
     (source / "2026-01-01" / "cats" / "new.jpg").unlink()
     assert built(source, settings, 1) == first  # A new listing makes the old images current.
-    assert newest_partitions(settings, 1) == {"2026-01-01": first}
+    assert newest_partitions(name_folder(settings), 1) == {"2026-01-01": first}
 
 
 def test_the_newest_listing_of_a_version_counts(tmp_path: Path):
@@ -191,7 +191,7 @@ def test_a_listing_of_another_date_with_the_same_images_changes_no_partition(mak
     corrected = built(source, settings, 1)
     assert built(source, settings, 2) == first
     commit(old_plan, dated)
-    assert newest_partitions(settings, 2) == {"2026-01-02": first, "2026-01-01": corrected}
+    assert newest_partitions(name_folder(settings), 2) == {"2026-01-02": first, "2026-01-01": corrected}
 
 
 def test_a_run_with_a_complete_version_counts_as_a_newer_listing_without_a_write(
@@ -210,7 +210,7 @@ def test_a_run_with_a_complete_version_counts_as_a_newer_listing_without_a_write
     before = writes([pointer(settings, "2026-01-01")])
     assert built(source, settings, 1) == first  # found complete
     assert commit(waiting, dated).version != first
-    assert newest_partitions(settings, 1) == {"2026-01-01": first}
+    assert newest_partitions(name_folder(settings), 1) == {"2026-01-01": first}
     assert writes([pointer(settings, "2026-01-01")]) == before
 
 
@@ -228,11 +228,11 @@ def test_the_partition_command_sets_the_version_of_a_partition(
     assert main(["partition", "latest", first, *place, "--json"]) == 0
     moved = json.loads(capsys.readouterr().out)
     assert moved == {"partition": "latest", "version": first, "file": str(pointer(settings, "latest"))}
-    assert newest_partitions(settings, 1) == {"latest": first}
+    assert newest_partitions(name_folder(settings), 1) == {"latest": first}
     save(settings, "latest", second, 1)  # a commit from before the command
-    assert newest_partitions(settings, 1) == {"latest": first}
+    assert newest_partitions(name_folder(settings), 1) == {"latest": first}
     assert publish(source, tmp_path / "w").name == second  # a new listing
-    assert newest_partitions(settings, 1) == {"latest": second}
+    assert newest_partitions(name_folder(settings), 1) == {"latest": second}
     for partition, version, message in (
         ("latest", "f" * 16, "version 'ffffffffffffffff' is not a committed dataset"),
         ("latest", "../images", "version '../images' is not a committed dataset"),
@@ -240,7 +240,7 @@ def test_the_partition_command_sets_the_version_of_a_partition(
     ):
         assert main(["partition", partition, version, *place]) == 1
         assert message in capsys.readouterr().err
-    assert newest_partitions(settings, 1) == {"latest": second}
+    assert newest_partitions(name_folder(settings), 1) == {"latest": second}
 
 
 def test_a_version_that_the_gate_stops_is_no_partition(make_images: MakeImages, tmp_path: Path):
@@ -250,5 +250,5 @@ def test_a_version_that_the_gate_stops_is_no_partition(make_images: MakeImages, 
     for gate, partitions in (("fail", 0), ("continue", 1), ("fail", 0)):
         with pytest.raises(GateError) if gate == "fail" else nullcontext():
             publish(source, tmp_path / "w", max_rejected_fraction=0.0, on_rejected=gate)
-        assert len(newest_partitions(settings, 1)) == partitions
+        assert len(newest_partitions(name_folder(settings), 1)) == partitions
         shutil.rmtree(name_folder(settings) / "partitions", ignore_errors=True)

@@ -45,7 +45,8 @@ def test_a_value_can_be_appended_without_a_copy(length: int):
     import tensorflow as tf
 
     value = b"x" * length
-    entries = example.encode_entries({"a": [1, 2], "z": b"text"}) + example.bytes_entry_head("image/encoded", length)
+    entries = example.encode_entries({"a": [1, 2], "z": b"text"})
+    entries += example.value_entry_head("image/encoded", "bytes", length)
     whole = example.example_head(len(entries) + length) + entries + value
     assert example.decode(whole) == {"a": [1, 2], "z": [b"text"], "image/encoded": [value]}
     assert tf.train.Example.FromString(whole).features.feature["image/encoded"].bytes_list.value == [value]
@@ -60,7 +61,8 @@ def test_the_heads_of_entries_are_those_of_encoded_features(key: str):
     ):
         head = example.value_entry_head(key, kind, len(content))
         assert head + content == example.encode_entries({key: value})
-        assert example.list_entry_head(key, kind, 0) == example.empty_entry(key, kind)
+        empty = example.list_entry_head(key, kind, 0)
+        assert example.decode(example.example_head(len(empty)) + empty) == {key: []}
     texts = b"".join(example.value_head(len(text)) + text for text in (b"", b"x" * 200))
     assert example.list_entry_head(key, "bytes", len(texts)) + texts == example.encode_entries({key: [b"", b"x" * 200]})
 

@@ -334,7 +334,7 @@ def stored_images(settings: Settings) -> list[tuple[str, bool, bytes]]:
     folder = name_folder(settings)
     return [
         (version, split != "train", encoded)
-        for version in newest_partitions(settings, 9).values()
+        for version in newest_partitions(name_folder(settings), 9).values()
         for split, held in load(folder / version).splits.items()
         for _, encoded in images_at(folder / version, load(folder / version), split, range(held.examples))
     ]

@@ -665,7 +665,7 @@ def _peak_mb(statement: str) -> float:
     # Not ru_maxrss, which starts at the size of the process that forked.
     script = "from pathlib import Path; from pipeline.sharding.write import write_range\n"
     script += "from pipeline.images.examine import Rules, examine; import pipeline.kinds.images.examples\n"
-    script += "from pipeline.plan.kinds import kind_named; kind_named('images')\n"
+    script += "from pipeline.plan.example_kind import kind_named; kind_named('images')\n"
     script += f"{statement}\nprint(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return int(done.stdout) / 1024

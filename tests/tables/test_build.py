@@ -22,7 +22,7 @@ from pipeline.records.tfrecord import read_records
 from pipeline.snapshot.part import PartLimits
 from pipeline.stages.build import build, build_dataframe
 from pipeline.stages.shard import plan_shards
-from pipeline.tables.extract import list_table
+from pipeline.tables.row_ranges import list_all
 from pipeline.tables.samples import write_sample_table
 
 ROWS = 600
@@ -273,11 +273,11 @@ def test_settings_are_checked_before_spark_computes_a_dataframe(tmp_path: Path, 
 def test_wrong_columns_and_labels_are_refused(settings: Callable[..., Settings], tmp_path: Path):
     path = write_rows(tmp_path / "t.csv", simple_rows(30))
     with pytest.raises(SettingsError, match="label_column"):
-        list_table(settings(path, label_column="z"))
+        list_all(settings(path, label_column="z"))
     with pytest.raises(SettingsError, match="label_column"):
-        list_table(settings(path, label_column=""))
+        list_all(settings(path, label_column=""))
     with pytest.raises(SourceError, match="has only the values"):
-        list_table(settings(write_rows(tmp_path / "one.csv", simple_rows(30, y="a")), label_column="y"))
+        list_all(settings(write_rows(tmp_path / "one.csv", simple_rows(30, y="a")), label_column="y"))
 
 
 def test_the_card_shows_the_columns(table: Path, settings: Callable[..., Settings]):
@@ -315,9 +315,9 @@ def test_a_shared_part_keeps_the_statistics_of_each_table(settings: Callable[...
     names = {"label_column": "y", "dataset_name": "t", "on_mean": "continue"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.tables.extract.PART_LIMITS", PartLimits(rows=70))
-        first = list_table(settings(folder, **names))
+        first = list_all(settings(folder, **names))
         write_rows(folder / "2.csv", [{"x": -1000, "color": "amber", "y": 0}] * 5)
-        list_table(settings(folder, **names))
+        list_all(settings(folder, **names))
     plan = plan_shards(settings(folder, **names), first)
     facts = load_plan(plan).table["preprocessing"]
     assert 20 < facts["x"]["mean"] < 50

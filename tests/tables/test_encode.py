@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.records import example
 from pipeline.tables import encode
-from pipeline.tables.encode import encode_columns, encode_label
+from pipeline.tables.encode import encode_columns
 
 TYPES = {"int": pa.int64(), "float": pa.float32(), "bool": pa.bool_(), "string": pa.large_string()} | {
     f"{name} list": pa.large_list(type_)
@@ -53,7 +53,7 @@ def kind_of(type_: pa.DataType) -> str:
 
 def entry(name: str, kind: str, value: Any) -> bytes:
     if value == [] and isinstance(value, list):
-        return example.empty_entry(name, kind)
+        return example.list_entry_head(name, kind, 0)
     if kind == "bytes":
         value = [text.encode() for text in value] if isinstance(value, list) else value.encode()
     return example.encode_entries({name: value})
@@ -262,31 +262,3 @@ def test_a_missing_value_in_a_list_is_refused(type_: str):
     value = random_value(random.Random(0), type_.split()[0])
     with pytest.raises(ValueError, match="a list of column 'a' contains a missing value"):
         encode_columns(batch_of({"a": (type_, [[value, None]])}), ["a"])
-
-
-@pytest.mark.parametrize(
-    ("type_", "text", "value"),
-    [
-        ("int", "3", 3),
-        ("int", "-3", -3),
-        ("float", "0.5", 0.5),
-        ("float", "3", 3.0),
-        ("bool", "true", 1),
-        ("bool", "false", 0),
-        ("string", "Öl", "Öl".encode()),
-        ("string", "", b""),
-        ("string", "3", b"3"),
-        ("date", "19000", 19_000),
-        ("time", "1700000000000000", 1_700_000_000_000_000),
-    ],
-)
-def test_a_label_is_encoded_from_its_text(type_: Any, text: str, value: example.Feature):
-    entry = encode_label("label", type_, text)
-    assert example.decode(example.example_head(len(entry)) + entry) == {"label": [value]}
-    assert entry == example.encode_entries({"label": value})
-
-
-@pytest.mark.parametrize(("type_", "text"), [("int", "3.5"), ("int", ""), ("float", "x"), ("bool", "1")])
-def test_a_label_of_another_type_is_refused(type_: Any, text: str):
-    with pytest.raises(ValueError, match=text or "invalid"):
-        encode_label("label", type_, text)

@@ -40,7 +40,8 @@ def of_arrow(*arrays: pa.Array) -> Column:
 
 
 def schema_of(batches: Iterable[pa.RecordBatch], **options: Any) -> Schema:
-    return infer_schema(batches, Columns(**{"label": "label", **options}))
+    raws = (RawBatch(batch, []) for batch in batches)
+    return infer_schema(raws, Columns(**{"label": "label", **options}))
 
 
 def facts(column: Column) -> tuple[Any, ...]:
@@ -478,7 +479,7 @@ def test_few_whole_numbers_as_floats_are_classes(labels: list[str], task: str, k
 def test_parts_of_a_table_agree_that_whole_numbers_are_classes():
     parts = [Inference(Columns("label")) for _ in range(2)]
     for part, values in zip(parts, ([1, 0, 1], [1.0, None, 0.0]), strict=True):
-        part.add(pa.record_batch({"label": values}))
+        part.add(RawBatch(pa.record_batch({"label": values}), []))
     parts[0].merge(parts[1])
     assert parts[0].schema().label == Column(
         "label", "int", role="label", missing=1, distinct=2, low=0, high=1, values=("0", "1")
@@ -528,7 +529,8 @@ def test_a_label_of_lists_is_refused():
 
 def test_rejected_rows_are_rows():
     rejected = [RejectedRow("a.csv:2", "reason", "advice", 0)] * 3
-    schema = schema_of([RawBatch(text_batch(label=["a"]), rejected), RawBatch(text_batch(label=[]), rejected[:1])])
+    raws = [RawBatch(text_batch(label=["a"]), rejected), RawBatch(text_batch(label=[]), rejected[:1])]
+    schema = infer_schema(raws, Columns("label"))
     assert schema.rows == 5
 
 

@@ -21,8 +21,8 @@ from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.build import build
 from pipeline.stages.extract import describe_range, divide, extract, join, list_range_file
 from pipeline.storage import place_of
-from pipeline.tables.extract import list_table
 from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
+from pipeline.tables.row_ranges import list_all
 from pipeline.tables.source import TableReader, pieces_of_table, read_table, table_files
 from standins.fake_gcs import FakeGcs
 
@@ -99,7 +99,7 @@ def test_a_snapshot_of_ranges_is_that_of_one_task(table: Path, settings: Callabl
     for path in paths:
         list_range_file(path)
     joined = load_snapshot(join(settings(table), paths))
-    alone = load_snapshot(list_table(settings(table)))
+    alone = load_snapshot(list_all(settings(table)))
     for field in ("fingerprint", "listed", "classes", "bytes", "table"):
         assert getattr(joined, field) == getattr(alone, field), field
     assert sorted(rows_of(joined.parts)) == sorted(rows_of(alone.parts))

@@ -109,9 +109,10 @@ def test_a_disk_that_fails_is_not_the_fault_of_the_table(tmp_path: Path, monkeyp
         def read(self, *_: Any) -> bytes:
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(source, "_stream", lambda place: Failing())
+    table = write(tmp_path, "a.csv", "x\n1\n")
+    monkeypatch.setattr(Path, "open", lambda *_: Failing())
     with pytest.raises(FileSystemError, match=r"a.csv could not be read \(Input/output error\): run again"):
-        rows_of(write(tmp_path, "a.csv", "x\n1\n"))
+        rows_of(table)
 
 
 def test_a_table_in_a_bucket_is_read_like_one_on_a_disk(tmp_path: Path, gcs: FakeGcs):

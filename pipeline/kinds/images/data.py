@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
+from pipeline.plan.example_kind import ExampleKind, Lister
 from pipeline.plan.examples import Examples
-from pipeline.plan.kinds import ExampleKind, Lister
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat, read_image
 from pipeline.storage import Place

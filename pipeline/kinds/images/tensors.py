@@ -15,7 +15,7 @@ from pipeline.input.decode import decode_file_for_evaluation
 from pipeline.input.images import training_images, validation_images
 from pipeline.input.kinds import TrainingExamples
 from pipeline.input.order import ServerSplit
-from pipeline.records.format import RecordedImage, as_file, read_image
+from pipeline.records.format import as_file, read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place
 from pipeline.training.model.kinds import Augmentation, TensorKind
@@ -77,20 +77,15 @@ class ImageTensors(TensorKind):
         """Yield the answers to the stored files. The exported model decodes them itself."""
         answers = predictions_class(dataset)
         classes = len(dataset.labels)
-        for images in _batches(folder, dataset):
+        stored = (
+            read_image(record, dataset.records)
+            for shard in dataset.splits[SPLIT].shards
+            for record in read_records(folder / shard.name)
+        )
+        while images := list(islice(stored, BATCH)):
             answer = model.serve(tf.constant([as_file(image) for image in images]))
             probabilities = with_all_classes(answer["probabilities"].numpy(), classes)
             yield answers.of_batch(answers.of_ids([image.labels for image in images], classes), probabilities)
-
-
-def _batches(folder: Place, dataset: Dataset) -> Iterator[list[RecordedImage]]:
-    images = (
-        read_image(record, dataset.records)
-        for shard in dataset.splits[SPLIT].shards
-        for record in read_records(folder / shard.name)
-    )
-    while batch := list(islice(images, BATCH)):
-        yield batch
 
 
 KIND = ImageTensors()

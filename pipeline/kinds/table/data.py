@@ -3,6 +3,7 @@
 Only a plan and a window need the facts, so the modules that compute them are imported there: they take 0.07 s.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dataset.manifest import Dataset, rows_at
 from pipeline.kinds.table.examples import RowExamples
+from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, Lister
 from pipeline.plan.examples import Examples
-from pipeline.plan.kinds import Conflict, ExampleKind, FittingValues, Lister
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
-from pipeline.tables.codecs import row_codec_versions
 from pipeline.tables.read import feature_kinds, read_row, text_of
 from pipeline.tables.schema import Schema
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
+ENCODING = 1
+"""Increase this if the same rows would give other records. All tables then get new versions."""
 COLUMN_FACTS = ("name", "type", "is_list", "role")
 """What decides the records. A column may have no value in any row, so the rows alone do not show it."""
 
@@ -72,8 +74,9 @@ class RowKind(ExampleKind):
         return RowExamples(range_plan)
 
     def codecs(self, *, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
-        """Return the version of the encoding of rows."""
-        return row_codec_versions(gzip=gzip)
+        """Return the version of the encoding of rows, and of zlib for compressed records."""
+        zlib_version = {"zlib of python": zlib.ZLIB_RUNTIME_VERSION} if gzip else {}
+        return {"row encoding": str(ENCODING), **zlib_version}
 
     def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
         """Return the type of each column in the records."""

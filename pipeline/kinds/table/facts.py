@@ -37,8 +37,7 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
             codes = values.codes[is_training, position]
             counts = np.bincount(codes[codes >= 0], minlength=len(column.values)).tolist()
             texts[column.name].update({text: count for text, count in zip(column.values, counts, strict=True) if count})
-    columns = [*schema.features, *([schema.label] if schema.task == "regression" else [])]
-    preprocessing = {column.name: _preprocessing(column, numbers, texts, order) for column in columns}
+    preprocessing = {column.name: _preprocessing(column, numbers, texts, order) for column in schema.prepared}
     if schema.label.name in preprocessing and schema.label.type == "float":
         _warn_of_steps(schema.label, preprocessing[schema.label.name])
     return {**schema.to_json(), "preprocessing": preprocessing}

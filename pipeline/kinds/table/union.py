@@ -12,10 +12,8 @@ from math import sqrt
 from typing import Any
 
 from pipeline.kinds.table.facts import hash_buckets, words_of_type
-from pipeline.plan.kinds import Conflict
-from pipeline.tables.schema import MAX_DISTINCT, Column, Role, Schema
-
-_ROLES: tuple[Role, ...] = ("label", "key", "group", "split")
+from pipeline.plan.example_kind import Conflict
+from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, Column, Schema
 
 
 def find_conflict(schemas: Sequence[Schema]) -> Conflict | None:
@@ -28,20 +26,16 @@ def _conflict_of_roles(schemas: Sequence[Schema]) -> Conflict | None:
 
     With another key or group, rows of one group (a customer, a house) could be on both sides of the split.
     """
-    decisive = [_decisive(schema) for schema in schemas]
+    decisive = [
+        {"the task": schema.task}
+        | {f"the {role} column": column.name if (column := schema.of_role(role)) else "" for role in NAMED_ROLES}
+        for schema in schemas
+    ]
     for number, other in enumerate(decisive):
         for what, value in other.items():
             if value != decisive[0][what]:
                 return Conflict(0, number, f"{what} is {decisive[0][what]!r} in the first and {value!r} in the second")
     return None
-
-
-def _decisive(schema: Schema) -> dict[str, str]:
-    columns = {role: schema.of_role(role) for role in _ROLES}
-    return {
-        "the task": schema.task,
-        **{f"the {role} column": column.name if column else "" for role, column in columns.items()},
-    }
 
 
 def _conflict_of_types(schemas: Sequence[Schema]) -> Conflict | None:
@@ -53,16 +47,14 @@ def _conflict_of_types(schemas: Sequence[Schema]) -> Conflict | None:
             first, other = holders.setdefault(column.name, (number, column))
             if (column.type, column.is_list) != (other.type, other.is_list):
                 one, two = (words_of_type(each.type, each.is_list) for each in (other, column))
-                types = f"the column {column.name!r} holds values of type {one} in the first and {two} in the second"
-                return Conflict(first, number, f"{types}{_advice(one, two)}")
+                difference = (
+                    f"the column {column.name!r} holds values of type {one} in the first and {two} in the second"
+                )
+                # Integers and floats are different lists in a record, and a reader of one refuses the other.
+                if {one, two} == {"int", "float"}:
+                    difference += ", and the integers of its records cannot be read as floats (write 1.0 instead of 1)"
+                return Conflict(first, number, difference)
     return None
-
-
-def _advice(one: str, two: str) -> str:
-    # Integers and floats are different lists in a record, and a reader of one refuses the other.
-    if {one, two} == {"int", "float"}:
-        return ", and the integers of its records cannot be read as floats (write 1.0 instead of 1)"
-    return ""
 
 
 def _has_values(column: Column, schema: Schema) -> bool:
@@ -86,7 +78,11 @@ def union_of(tables: Sequence[Mapping[str, Any]], training_rows: int) -> dict[st
     names = dict.fromkeys(column.name for schema in (widest, *schemas) for column in schema.columns)
     columns = [_column(name, schemas) for name in names]
     union = Schema(columns, sum(schema.rows for schema in schemas), schemas[0].task)
-    return {**union.to_json(), "preprocessing": _preprocessing(union, schemas, tables, training_rows)}
+    preprocessing = {}
+    for column in union.prepared:
+        facts = [tables[number]["preprocessing"][column.name] for number in _holders(column.name, schemas)]
+        preprocessing[column.name] = _facts(column, facts, training_rows)
+    return {**union.to_json(), "preprocessing": preprocessing}
 
 
 def _holders(name: str, schemas: Sequence[Schema]) -> list[int]:
@@ -130,20 +126,6 @@ def _values(columns: Sequence[Column]) -> list[str] | None:
             return sorted(values, key=float)
         case _:
             return sorted(values, key=int)
-
-
-def _preprocessing(
-    union: Schema, schemas: Sequence[Schema], tables: Sequence[Mapping[str, Any]], training_rows: int
-) -> dict[str, Any]:
-    prepared = [*union.features, *([union.label] if union.task == "regression" else [])]
-    return {
-        column.name: _facts(
-            column,
-            [tables[number]["preprocessing"][column.name] for number in _holders(column.name, schemas)],
-            training_rows,
-        )
-        for column in prepared
-    }
 
 
 def _facts(column: Column, facts: Sequence[Mapping[str, Any]], training_rows: int) -> dict[str, Any]:

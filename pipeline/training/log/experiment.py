@@ -13,7 +13,7 @@ from pipeline.dataset.manifest import COMMIT, images_at, load, sample_images
 from pipeline.evaluation.metrics import EVALUATION, figures_in
 from pipeline.monitor import CometOptions
 from pipeline.monitor.comet import Session, error_text, finish_within
-from pipeline.plan.kinds import kind_of
+from pipeline.plan.example_kind import kind_of
 from pipeline.runs.files import read_required
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import crc32c_of, place_of

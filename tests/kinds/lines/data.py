@@ -10,8 +10,8 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.verify import Check
 from pipeline.kinds.table.examples import RowExamples
+from pipeline.plan.example_kind import ExampleKind
 from pipeline.plan.examples import Examples
-from pipeline.plan.kinds import ExampleKind
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.example import decode, encode
 from pipeline.records.format import RecordFormat

@@ -1,0 +1,40 @@
+"""What the listing of a table needs to know of the settings."""
+
+from dataclasses import dataclass
+
+from pipeline.config import Settings
+from pipeline.storage import Place
+from pipeline.tables.infer import Columns
+from pipeline.workspace import snapshots_folder
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is listed."""
+
+    source_uri: str
+    source: Place
+    """The table: a file or a folder."""
+    encoding: str
+    """The encoding of CSV files."""
+    columns: Columns
+    snapshots: Place
+    """The folder of the snapshots."""
+
+
+def table_options(settings: Settings) -> TableOptions:
+    """Return the options of settings that were checked."""
+    columns = Columns(
+        label=settings.label_column,
+        key=settings.key_column,
+        group=settings.group_column,
+        split=settings.split_column,
+        task=settings.table_task,
+    )
+    return TableOptions(
+        source_uri=settings.source_uri,
+        source=settings.source,
+        encoding=settings.list_encoding,
+        columns=columns,
+        snapshots=snapshots_folder(settings),
+    )
