@@ -11,7 +11,7 @@ from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
 from pipeline.snapshot.raw_example import Origin, RawExample, key_bytes
-from pipeline.snapshot.skipped import SkippedFiles
+from pipeline.snapshot.skipped import SkippedFiles, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot
 from pipeline.sources import MISSING, Classes
 from pipeline.storage import Place
@@ -130,6 +130,28 @@ def merged(listings: Iterable[Listing]) -> Listing:
     for listing in rest:
         total.merge(listing)
     return total
+
+
+def require_images(listing: Listing, source_uri: str, root: str) -> None:
+    """Raise SourceError if a source of images cannot be trained on. `root` is the folder of its keys."""
+    if not listing.listed:
+        others = "; ".join(f"{count} {reason}" for reason, count in listing.skipped.reasons_in_order().items())
+        if suffixes := listing.skipped.suffixes_in_order():
+            others += f": {suffix_counts(suffixes)}"
+        raise SourceError(
+            f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): it must have one sub-folder for "
+            "each class, with JPEG or PNG files, or be a list of images"
+        )
+    if listing.missing == listing.listed:
+        raise SourceError(
+            f"none of the {listing.listed} files that {source_uri!r} lists exists under {root}; the first is "
+            f"{listing.first!r}: check the paths: they are relative to the folder of the list"
+        )
+    if len(listing.classes) < 2:
+        raise SourceError(
+            f"only one class, {next(iter(listing.classes))!r}, under source_uri {source_uri!r}: add images of at least "
+            "one more class"
+        )
 
 
 def snapshot_of(

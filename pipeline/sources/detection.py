@@ -7,10 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
-from pipeline.config import Settings, source_kinds
+from pipeline.config import source_kinds
 from pipeline.errors import SourceError
-from pipeline.sources import Found, Listed
-from pipeline.sources.key_range import EVERYTHING, MIN_IMAGES, KeyRange, bytes_of, ranges_between
+from pipeline.sources import Found, Listed, SourceOptions
+from pipeline.sources.key_range import EVERYTHING, KeyRange, bytes_of, ranges_between
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 
@@ -24,7 +24,7 @@ class Source(Protocol):
     def recognises(self, place: Place) -> bool:
         """Whether `place` has the layout of this kind. Looks only at a few names."""
 
-    def list_images(self, place: Place, settings: Settings) -> Iterator[Found]:
+    def list_images(self, place: Place, options: SourceOptions) -> Iterator[Found]:
         """Yield the content of `place`, in the order of the bytes of the keys."""
 
 
@@ -32,13 +32,13 @@ class Source(Protocol):
 class SourceInParts(Source, Protocol):
     """A kind of source that several tasks can list, each a range of its keys."""
 
-    def boundaries(self, place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+    def boundaries(self, place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
         """Return up to `most - 1` ascending keys that divide the images into ranges of about equal size.
 
         A range should have at least `min_images` images. No image is read.
         """
 
-    def list_range(self, place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+    def list_range(self, place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
         """Yield the content of `place` whose keys are in a range, in the order of `list_images`. Classes come first."""
 
 
@@ -46,40 +46,38 @@ class SourceInParts(Source, Protocol):
 class SourceWithLayout(Protocol):
     """A kind of source that has more than one layout."""
 
-    def layout(self, place: Place, settings: Settings) -> str:
+    def layout(self, place: Place, options: SourceOptions) -> str:
         """Return a short text that changes if the source changes in a way that affects all of its images."""
 
 
-def images_of(settings: Settings, keys: KeyRange = EVERYTHING) -> Iterator[Found]:
-    """Yield the content of the source: Classes first if the kind knows them, then images in the order of their keys.
+def images_of(place: Place, options: SourceOptions, keys: KeyRange = EVERYTHING) -> Iterator[Found]:
+    """Yield the content of a source: Classes first if the kind knows them, then images in the order of their keys.
 
     With `keys`, only this range is listed. The lists of all ranges, one after another, equal the list of everything,
     apart from Classes, which each range yields.
 
     Raises SourceError if no kind recognizes the source, if it cannot be read, or if a kind violates the order.
     """
-    place = settings.source
-    source = find_source(place, settings.source_kind)
+    source = find_source(place, options.kind)
     if keys == EVERYTHING:
-        items = source.list_images(place, settings)
+        items = source.list_images(place, options)
     elif isinstance(source, SourceInParts):
-        items = source.list_range(place, settings, keys)
+        items = source.list_range(place, options, keys)
     else:
         raise SourceError(f"{source.__name__} has no function list_range: list the source without ranges")
-    return _require_order(items, source.__name__.rpartition(".")[2], keys)
+    return _require_order(items, name_of(source), keys)
 
 
-def key_ranges(settings: Settings, most: int, min_images: int = MIN_IMAGES) -> list[KeyRange]:
-    """Return at most `most` ranges that divide the source into parts of about equal size, in their order.
+def key_ranges(place: Place, options: SourceOptions, most: int, min_images: int) -> list[KeyRange]:
+    """Return at most `most` ranges that divide a source into parts of about equal size, in their order.
 
     Each has at least about `min_images` images. A source whose kind cannot list parts is one range.
     """
-    place = settings.source
-    source = find_source(place, settings.source_kind)
+    source = find_source(place, options.kind)
     if most < 2 or not isinstance(source, SourceInParts):
         return [EVERYTHING]
     try:
-        boundaries = retried(partial(source.boundaries, place, settings, most, min_images), place)
+        boundaries = retried(partial(source.boundaries, place, options, most, min_images), place)
     except OSError as error:
         raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
     for one, other in pairwise(("", *boundaries)):
@@ -91,12 +89,16 @@ def key_ranges(settings: Settings, most: int, min_images: int = MIN_IMAGES) -> l
     return ranges_between(boundaries)
 
 
-def layout_of(settings: Settings) -> str:
+def layout_of(place: Place, options: SourceOptions) -> str:
     """Return a short text that is equal for all parts of a source, unless the source changed between them."""
-    place = settings.source
-    source = find_source(place, settings.source_kind)
-    layout = source.layout(place, settings) if isinstance(source, SourceWithLayout) else ""
-    return f"{source.__name__.rpartition('.')[2]} {layout}".rstrip()
+    source = find_source(place, options.kind)
+    layout = source.layout(place, options) if isinstance(source, SourceWithLayout) else ""
+    return f"{name_of(source)} {layout}".rstrip()
+
+
+def name_of(source: Source) -> str:
+    """Return the name of a kind of source."""
+    return source.__name__.rpartition(".")[2]
 
 
 def find_source(place: Place, kind: str) -> Source:

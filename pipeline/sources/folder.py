@@ -11,9 +11,8 @@ from pathlib import Path
 
 from pipeline import storage
 from pipeline.allowed import SOURCES, may_read
-from pipeline.config import Settings
 from pipeline.errors import FileSystemError, SourceError, TenfoldError
-from pipeline.sources import Found, Listed, Skipped, measure_object
+from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure_object
 from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of
 from pipeline.sources.suffixes import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.storage import ObjectStat, Place
@@ -46,27 +45,27 @@ def recognises(place: Place) -> bool:
     return place.is_dir()
 
 
-def list_images(place: Place, settings: Settings) -> Iterator[Found]:
-    """Yield every file below `place`, ordered by the bytes of its path. No setting changes the result.
+def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
+    """Yield every file below `place`, ordered by the bytes of its path. No option changes the result.
 
     Raises SourceError if `place` or a folder in it cannot be read, FileSystemError if one disappears meanwhile.
     """
-    return list_range(place, settings, EVERYTHING)
+    return list_range(place, options, EVERYTHING)
 
 
-def list_range(place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
     """Yield the files whose keys are in a range. Folders outside of the range are not read."""
     has_splits = _read_layout(place)
     for item in walk(place, keys=keys):
         yield _classify(item, has_splits) if isinstance(item, Listed) else item
 
 
-def layout(place: Place, settings: Settings) -> str:
+def layout(place: Place, options: SourceOptions) -> str:
     """Return whether there are folders of splits above the classes."""
     return "with splits" if _read_layout(place) else "without splits"
 
 
-def boundaries(place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+def boundaries(place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
     """Return keys that divide the files into ranges of about equal size."""
     return boundaries_below(place, ("",), most, min_images)
 

@@ -9,9 +9,8 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pipeline.config import Settings
 from pipeline.errors import SourceError, TenfoldError
-from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file, measure
+from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions, is_source_file, measure
 from pipeline.sources.folder import walk, why_no_image
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
@@ -34,10 +33,10 @@ def recognises(place: Place) -> bool:
     return (place / "cars_train").is_dir() and all(_annotations_file(place, name) for name in (META, TRAIN_LABELS))
 
 
-def list_images(place: Place, settings: Settings) -> Iterator[Found]:
+def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
     """Yield the classes in the order of cars_meta.mat (class 1 of the annotations has id 0), then every image.
 
-    If the test images have no labels, training images have no split, so that a share of them is held back. No setting
+    If the test images have no labels, training images have no split, so that a share of them is held back. No option
     changes the result. Raises SourceError if a .mat file is not as described in the devkit.
     """
     names = tuple(str(name) for name in _variable(_require(place, META), "class_names"))
