@@ -35,13 +35,13 @@ class Listing:
     missing: int = 0
     """Number of images that a list names and that do not exist."""
     grouped: int = 0
-    """Number of images with a group."""
+    """Number of examples with a group."""
     known: int = 0
     """Number of images whose checksum comes from the last snapshot."""
     remote: bool = False
-    """Whether any image is in a bucket."""
+    """Whether any example is in a bucket."""
     classes: dict[str, int] = field(default_factory=dict)
-    """Number of images of each label."""
+    """Number of examples of each label."""
     stated_labels: list[str] = field(default_factory=list)
     """Labels whose order the source states."""
     texts: dict[str, str] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Listing:
         if (self.stated_labels, self.texts) != (other.stated_labels, other.texts):
             raise changed_source(f"{len(self.stated_labels)} labels", f"{len(other.stated_labels)} or other ones")
         if self.parts and other.parts and key_bytes(self.parts[-1].last) >= key_bytes(other.parts[0].first):
-            # Only a bug in a kind of source can cause this. An image could be in two records.
+            # Only a bug in a kind of source can cause this. An example could be in two records.
             raise SourceError(
                 f"two ranges of the source have the key {other.parts[0].first!r}: `boundaries` of its kind must return "
                 "keys in ascending order, and `list_range` only keys of its range"

@@ -90,7 +90,7 @@ def content_of(row: RawExample) -> bytes:
 
 def identity(key: str, labels: str, split: str, size: int, crc32c: int, group: str, boxes: str) -> bytes:
     """Return what `content_of` returns. Key, labels and group are JSON."""
-    # Generation and MD5 differ between a disk and a bucket, and the same images must give the same version.
+    # Generation and MD5 differ between a disk and a bucket, and the same examples must give the same version.
     return f'[{key},[{labels}],"{split}",{size},{crc32c},{group},{boxes}'.encode("ascii")
 
 
