@@ -4,7 +4,6 @@ Some facts are known when the shards are planned, so that a leak is reported bef
 known when the shards are written.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
@@ -27,8 +26,6 @@ from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 
-DUPLICATES = "duplicates.jsonl"
-"""This file beside `dataset.json` lists groups of equal and similar examples."""
 Quality = dict[str, Any]
 
 
@@ -92,11 +89,6 @@ def written_facts(
         "statistics": totals.statistics.to_json(),
     }
     return {**facts, "drift": _drift(facts, settings, before)}, rows
-
-
-def from_lines(lines: bytes) -> list[dict[str, Any]]:
-    """Return the rows of JSON lines."""
-    return [json.loads(line) for line in lines.splitlines()]
 
 
 def _classes(snapshot: Snapshot, order: Order, split: str) -> dict[str, int]:

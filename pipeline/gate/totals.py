@@ -6,13 +6,15 @@ and only the list of the shards grows with their number. With it, `commit` needs
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pipeline.dataset.manifest import Split
 from pipeline.dataset.shard_lists import Shard
+from pipeline.errors import DatasetError, SourceError
 from pipeline.gate.statistics import Statistics
 from pipeline.plan.results import ShardResult
-from pipeline.snapshot.part import SPLITS
+from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
+from pipeline.snapshot.snapshot import Snapshot
 
 
 class SplitTotals:
@@ -76,3 +78,25 @@ class Totals:
     def examples(self) -> int:
         """Number of examples in all splits."""
         return sum(split.examples for split in self.splits.values())
+
+
+def require_all(snapshot: Snapshot, totals: Totals) -> None:
+    """Raise DatasetError unless every listed example is in one record, or is rejected with a reason."""
+    if totals.examples + totals.rejected != snapshot.listed:
+        raise DatasetError(
+            f"{snapshot.listed} images were listed, but {totals.examples} were written and {totals.rejected} rejected"
+        )
+
+
+def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapping[str, str]]) -> None:
+    """Raise SourceError if all examples for training or validation were rejected. The error says why most were."""
+    for split in (TRAIN, VALIDATION):
+        if not totals.splits[split].examples:
+            are_all_rejected = totals.rejected == snapshot.listed
+            advice = "repair or replace them" if are_all_rejected else "add images or set validation_fraction"
+            frequent = Counter(row["reason"] for row in rejected).most_common(1)
+            of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
+            raise SourceError(
+                f"no usable {split} image in {snapshot.source_uri!r}: {totals.rejected} of {snapshot.listed} images "
+                f"were rejected{of_reason}; {advice}"
+            )

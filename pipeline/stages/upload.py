@@ -8,7 +8,7 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.partitions import partition_of
 from pipeline.gate.checks import gate_options
-from pipeline.gate.decide import Ask
+from pipeline.gate.decide import Ask, Gate
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.report import write_card
 from pipeline.sharding.approval import questions
@@ -41,7 +41,8 @@ def copy_planned(plan: Plan) -> None:
 
 def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Commit the dataset of a plan with its card: see `commit`."""
-    return commit(plan_path, build_folders(settings), partition_of(settings), gate_options(settings), write_card, ask)
+    gate = Gate(gate_options(settings), ask)
+    return commit(plan_path, build_folders(settings), partition_of(settings), gate, write_card)
 
 
 def questions_about(plan_path: Place, settings: Settings) -> list[str]:
@@ -51,7 +52,7 @@ def questions_about(plan_path: Place, settings: Settings) -> list[str]:
 
 def dataset_of_partitions(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
     """Return the folder of the dataset of some partitions, which may be a window of versions: see `dataset_of`."""
-    return dataset_of(name_folder(settings), partitions, gate_options(settings), write_card, ask)
+    return dataset_of(name_folder(settings), partitions, Gate(gate_options(settings), ask), write_card)
 
 
 def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
