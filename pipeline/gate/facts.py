@@ -4,25 +4,20 @@ Some facts are known when the shards are planned, so that a leak is reported bef
 known when the shards are written.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.dataset.manifest import Dataset
-from pipeline.gate.duplicates import (
-    MAX_NAMES,
-    duplicate_facts,
-    leak_facts,
-    near_groups,
-)
+from pipeline.gate.duplicates import MAX_NAMES, GroupFacts, near_groups
 from pipeline.gate.equal_examples import equal_examples
 from pipeline.gate.statistics import drift
 from pipeline.gate.totals import Totals
 from pipeline.plan.kinds import kind_of
 from pipeline.plan.order import Order
-from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
+from pipeline.snapshot.part import TRAIN, VALIDATION
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 
@@ -119,15 +114,10 @@ def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) 
 def _near_facts(hashed: Sequence[tuple[str, int, str]]) -> tuple[Quality | None, list[dict[str, Any]]]:
     if not hashed:
         return None, []
-    splits = np.array([SPLITS.index(split) for _, _, split in hashed], np.int8)
     groups = near_groups(np.array([value for _, value, _ in hashed], np.uint64))
-    rows = [_group_row("alike", [hashed[number][0] for number in group], splits[group]) for group in groups]
-    facts = duplicate_facts(groups) | {"leaks": leak_facts(groups, splits, lambda number: hashed[number][0])}
-    return facts, rows
-
-
-def _group_row(kind: str, keys: Sequence[str], splits: NDArray[np.int8]) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "images": [{"path": key, "split": SPLITS[split]} for key, split in zip(keys, splits, strict=True)],
-    }
+    facts, rows = GroupFacts(Counter(split for _, _, split in hashed)), []
+    for group in groups:
+        images = [{"path": hashed[number][0], "split": hashed[number][2]} for number in group]
+        rows.append({"kind": "alike", "images": images})
+        facts.add(rows[-1])
+    return {**facts.duplicates, "leaks": facts.leaks}, rows
