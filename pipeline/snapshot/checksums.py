@@ -16,10 +16,10 @@ from pipeline.images.rejection import why_unread
 from pipeline.snapshot.listing import RANGES, Listing, listings_of
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import Part, rows_of
-from pipeline.snapshot.raw_example import Origin, RawExample, key_bytes, read_raw
+from pipeline.snapshot.raw_example import Origin, RawExample, read_raw
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.sources import MISSING, Listed
-from pipeline.sources.key_range import KeyRange
+from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
 
@@ -79,12 +79,12 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Lis
     """Yield each image with its known checksum. Both are ordered by key, so no row stays in memory."""
     last = next(known, None)
     for image in images:
-        key = key_bytes(image.key)
+        key = bytes_of(image.key)
         # The generation of a file is the time of its last change, which a program cannot set.
         wanted = (image.key, image.size, image.generation)
         # Skip the images that have disappeared since the last snapshot, and other versions of this image.
         while last and (
-            key_bytes(last.key) < key or (last.key == image.key and (last.key, last.size, last.generation) != wanted)
+            bytes_of(last.key) < key or (last.key == image.key and (last.key, last.size, last.generation) != wanted)
         ):
             last = next(known, None)
         is_same = last is not None and last.key == image.key
@@ -102,7 +102,7 @@ def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:
         return
     try:
         rows = [_rows_at_rest(parts, keys, started_ns) for parts, started_ns in _known_parts(options)]
-        yield from heapq.merge(*rows, key=lambda row: key_bytes(row.key))
+        yield from heapq.merge(*rows, key=lambda row: bytes_of(row.key))
     except (FileNotFoundError, FileSystemError) as error:  # A file of a part was removed, or is too short.
         _log.warning("the last snapshot cannot be read (%s): reading the remaining files again", error)
 
@@ -119,12 +119,8 @@ def _known_parts(options: ExtractOptions) -> Iterator[tuple[list[Part], int]]:
             yield last.parts, newest_ns
     for started_ns, listings in listings_of(options.folder / RANGES, options.place_hash):
         if started_ns > newest_ns:
-            yield (
-                sorted(
-                    (part for listing in listings for part in listing.parts), key=lambda part: key_bytes(part.first)
-                ),
-                started_ns,
-            )
+            parts = [part for listing in listings for part in listing.parts]
+            yield sorted(parts, key=lambda part: bytes_of(part.first)), started_ns
 
 
 def _rows_at_rest(parts: Iterable[Part], keys: KeyRange, started_ns: int) -> Iterator[RawExample]:

@@ -10,10 +10,11 @@ from pipeline import storage
 from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
-from pipeline.snapshot.raw_example import Origin, RawExample, key_bytes
+from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.skipped import SkippedFiles, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot
 from pipeline.sources import MISSING, Classes
+from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 
 RANGES = "ranges"
@@ -89,7 +90,7 @@ class Listing:
             raise changed_source(self.layout, other.layout)
         if (self.stated_labels, self.texts) != (other.stated_labels, other.texts):
             raise changed_source(f"{len(self.stated_labels)} labels", f"{len(other.stated_labels)} or other ones")
-        if self.parts and other.parts and key_bytes(self.parts[-1].last) >= key_bytes(other.parts[0].first):
+        if self.parts and other.parts and bytes_of(self.parts[-1].last) >= bytes_of(other.parts[0].first):
             # Only a bug in a kind of source can cause this. An example could be in two records.
             raise SourceError(
                 f"two ranges of the source have the key {other.parts[0].first!r}: `boundaries` of its kind must return "

@@ -139,11 +139,6 @@ def record_of_line(line: bytes) -> bytes:
     return line.partition(b"\n")[2]
 
 
-def key_bytes(key: str) -> bytes:
-    """Return a key as the bytes that the file system or bucket uses, which may not be UTF-8."""
-    return key.encode("utf-8", "surrogateescape")
-
-
 def read_raw(root: str, key: str, size: int) -> bytes:
     """Return the bytes of one raw image below the folder `root`: `size` bytes, or one more if the file has grown.
 

@@ -43,11 +43,9 @@ For a kind that comes with Tenfold:
 - A file in this folder that is not a kind must be in `OTHER_FILES_OF_SOURCES` in `pipeline/config.py`.
 """
 
-import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from pipeline.allowed import require_source
@@ -142,10 +140,6 @@ def is_source_file(place: Place) -> bool:
     return place.is_file()
 
 
-def _status(place: Place) -> os.stat_result | ObjectStat:
-    return place.stat()
-
-
 def measure(place: Place) -> Measured:
     """Return what is known of a file or object. Its size is MISSING if it does not exist or is not a regular file.
 
@@ -154,7 +148,7 @@ def measure(place: Place) -> Measured:
     """
     try:
         require_source(place)
-        status = retried(partial(_status, place), place)
+        status = retried(lambda: place.stat(), place)
     except ValueError:  # A list may contain a path with a zero byte.
         return Measured(MISSING, 0)
     except OSError as error:

@@ -117,7 +117,7 @@ def ranges_between(boundaries: Sequence[str]) -> list[KeyRange]:
 
 
 def bytes_of(key: str) -> bytes:
-    """Return the bytes of a key, which decide its position. The name of a file may be any bytes."""
+    """Return the bytes of a key in its file system or bucket, which decide its position and may not be UTF-8."""
     return key.encode("utf-8", "surrogateescape")
 
 

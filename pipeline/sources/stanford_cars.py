@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pipeline.errors import SourceError, TenfoldError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions, is_source_file, measure
 from pipeline.sources.folder import walk, why_no_image
+from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 
@@ -55,7 +56,7 @@ def _split(place: Place, name: str, annotations: Mapping[str, Annotation], split
     """Yield the images of a folder and of its annotations, even if they are in only one of the two."""
     prefix = _prefix(place, name)
     items = {item.key: item for item in walk(place / prefix, prefix)}
-    for key in sorted(items.keys() | {prefix + file for file in annotations}, key=_bytes_of):
+    for key in sorted(items.keys() | {prefix + file for file in annotations}, key=bytes_of):
         annotation = annotations.get(key.removeprefix(prefix))
         yield _annotated(place, key, item=items.get(key), annotation=annotation, split=split)
 
@@ -133,7 +134,3 @@ def _require(place: Place, name: str) -> Place:
     if path is None:
         raise SourceError(f"source_uri {place} has no {name}, neither in devkit/ nor beside cars_train/")
     return path
-
-
-def _bytes_of(key: str) -> bytes:
-    return key.encode("utf-8", "surrogateescape")

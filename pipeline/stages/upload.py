@@ -34,7 +34,8 @@ def copy_planned(plan: Plan) -> None:
         sizes = list(ordered_map(copy_size, paths, COPIERS))
         shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
         with progress("upload", shards, "shards", total_bytes) as advance:
-            copied = ordered_map(partial(copy_range, advance=_no_progress), paths, COPIERS)
+            # The bar shows the progress of all workers together.
+            copied = ordered_map(partial(copy_range, advance=lambda *_: None), paths, COPIERS)
             for (count, size), _ in zip(sizes, copied, strict=True):
                 advance(count, size)
 
@@ -66,7 +67,3 @@ def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
         "labels": {"count": len(dataset.labels), "crc32c": dataset.labels_crc32c},
         "already_complete": plan.complete,
     }
-
-
-def _no_progress(_count: int, _size: int = 0) -> None:
-    """Show nothing, because the caller shows the progress of all its workers."""
