@@ -1,10 +1,11 @@
 """Snapshots of sources in tests, made with settings and without the stages."""
 
+import time
 from collections.abc import Sequence
 
 from pipeline.config import Settings
 from pipeline.preflight import preflight
-from pipeline.snapshot.extract import list_source
+from pipeline.snapshot.extract import join_listings, list_range, sweep
 from pipeline.snapshot.options import extract_options
 from pipeline.snapshot.part import PART_LIMITS, PartLimits
 from pipeline.sources import detection
@@ -17,7 +18,9 @@ def take_snapshot(
 ) -> Place:
     """List the source in this process, one range of keys after another, and return the file of the snapshot."""
     preflight(settings)
-    return list_source(extract_options(settings), ranges, limits)
+    options, started_ns = extract_options(settings), time.time_ns()
+    sweep(options)
+    return join_listings(options, started_ns, (list_range(options, keys, limits) for keys in ranges))
 
 
 def key_ranges(settings: Settings, most: int, min_images: int) -> list[KeyRange]:

@@ -7,6 +7,7 @@ and only the list of the shards grows with their number. With it, `commit` needs
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 
 from pipeline.dataset.manifest import Split
 from pipeline.dataset.shard_lists import Shard
@@ -15,6 +16,8 @@ from pipeline.gate.statistics import Statistics
 from pipeline.plan.results import ShardResult
 from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
 from pipeline.snapshot.snapshot import Snapshot
+
+_SHARD_FIELDS = [field.name for field in fields(Shard)]
 
 
 class SplitTotals:
@@ -32,17 +35,8 @@ class SplitTotals:
         self.examples += result.examples
         self.bytes += result.bytes
         self.classes.update(result.classes)
-        self.shards.append(
-            Shard(
-                name=result.name,
-                examples=result.examples,
-                bytes=result.bytes,
-                crc32c=result.crc32c,
-                ends=result.ends,
-                index_bytes=result.index_bytes,
-                index_crc32c=result.index_crc32c,
-            )
-        )
+        # The fields of a shard have the same names in its result.
+        self.shards.append(Shard(**{name: getattr(result, name) for name in _SHARD_FIELDS}))
         self.hashes_crc32c.append(int(result.hashes_crc32c, 16))
 
     def as_split(self) -> Split:

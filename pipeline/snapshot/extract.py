@@ -5,7 +5,7 @@ Several tasks can list a large source, each a range of its keys. The snapshot is
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,17 +28,15 @@ from pipeline.system.progress import Advance, Show, progress
 _log = logging.getLogger(__name__)
 
 
-def list_source(
-    options: ExtractOptions, ranges: Sequence[KeyRange] = (EVERYTHING,), limits: PartLimits = PART_LIMITS
-) -> Place:
-    """List the source in this process, one range of keys after another, and return the file of the snapshot.
+def list_source(options: ExtractOptions) -> Place:
+    """List the source in this process, and return the file of the snapshot.
 
     Raises:
         SourceError: If the source has no image of a class, or changes meanwhile.
     """
     sweep(options)
     started_ns = time.time_ns()
-    return join_listings(options, started_ns, (list_range(options, keys, limits) for keys in ranges))
+    return join_listings(options, started_ns, [list_range(options, EVERYTHING)])
 
 
 def sweep(options: ExtractOptions) -> None:

@@ -296,13 +296,8 @@ def _unlisted(error: OSError, place: object) -> TenfoldError:
 
 
 def _begins_as_image(path: str) -> bool:
-    head = retried(partial(_first_bytes, path), path)
+    head = retried(partial(storage.read_range, Path(path), 0, _MAGIC_BYTES), path)
     return head.startswith(_MAGIC) or head[8:] == b"WEBP" or head[4:8] == b"ftyp"
-
-
-def _first_bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_MAGIC_BYTES)
 
 
 def _position(entry: os.DirEntry[str]) -> str:
