@@ -9,7 +9,7 @@ import heapq
 import json
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import IO, Any, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.gate.duplicates import MAX_NAMES, READERS, Group, GroupFacts, candidates, confirm
-from pipeline.plan.order import Order, Placed
+from pipeline.plan.order import Order
 from pipeline.plan.sort import read_contents
 from pipeline.records.example import entries_of
 from pipeline.records.frames import data_of
@@ -145,22 +145,17 @@ def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[
         groups = confirm(alike.groups, read, alike.sizes.__getitem__)
     placed = ordered_map(order.placed, (int(number) for group in groups for number in group), READERS)
     for group in groups:
-        row = _row(islice(placed, len(group)))
+        images = [
+            {"path": example.key, "split": SPLITS[split], "labels": list(example.labels)}
+            for example, split in islice(placed, len(group))
+        ]
+        row = {"kind": "equal", "images": images}
         file.write(b"%d\t%b\n" % (group[0], json.dumps(row).encode("ascii")))
 
 
 def content_of_row(row: RawExample, reader: RawReader) -> bytes:
     """Return what is compared: the columns of a row of a table without key and class, or the file of an image."""
     return entries_of(data_of(row.content))[: row.size] if row.content else reader.read(row)
-
-
-def _row(placed: Iterable[Placed]) -> dict[str, Any]:
-    return {
-        "kind": "equal",
-        "images": [
-            {"path": example.key, "split": SPLITS[split], "labels": list(example.labels)} for example, split in placed
-        ],
-    }
 
 
 class _Facts(GroupFacts):

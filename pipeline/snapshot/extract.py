@@ -12,12 +12,12 @@ from pathlib import Path
 from pipeline import storage
 from pipeline.example_kinds import IMAGES
 from pipeline.snapshot.checksums import rows_with_checksums
-from pipeline.snapshot.fetch import fetch_images
 from pipeline.snapshot.groups import with_groups
 from pipeline.snapshot.listing import Listing, changed_source, merged, require_images, snapshot_of
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import PART_LIMITS, PartLimits, blocks_of, rows_of, write_parts
 from pipeline.snapshot.raw_example import Origin, RawExample
+from pipeline.snapshot.raw_reader import fetch_images
 from pipeline.snapshot.snapshot import save_snapshot, skipped_path
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import find_source, images_of, layout_of, name_of
