@@ -26,8 +26,6 @@ class KeyRange(NamedTuple):
 
     def contains(self, key: str) -> bool:
         """Return whether a key is in the range."""
-        if not self.first and not self.end:
-            return True
         position = bytes_of(key)
         return bytes_of(self.first) <= position and (not self.end or position < bytes_of(self.end))
 
