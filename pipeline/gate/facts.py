@@ -37,9 +37,8 @@ def planned_facts(
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
         **equal_examples(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
-        "classes": _classes(snapshot, order, TRAIN),
-        "classes_without_training": _missing(_classes(snapshot, order, TRAIN)),
-        "classes_without_validation": _missing(_classes(snapshot, order, VALIDATION)),
+        # Of an example with several labels, a sorted part counts only the first one.
+        **_class_facts([] if snapshot.multi_label else list(snapshot.classes), order.classes),
     }
     # What changed since the last version of the dataset name.
     # Without an earlier version, no class counts as new.
@@ -78,26 +77,19 @@ def written_facts(
         "misnamed": totals.misnamed,
         "profiles": {use: totals.profiles[use] for use in ("converted", "ignored")},
         "near_duplicates": near,
-        "classes": {label: counts[TRAIN][label] for label in labels},
-        "classes_without_training": [label for label in labels if not counts[TRAIN][label]],
-        "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
+        **_class_facts(labels, counts),
         "statistics": totals.statistics.to_json(),
     }
     return {**facts, "drift": _drift(facts, settings, before)}, rows
 
 
-def _classes(snapshot: Snapshot, order: Order, split: str) -> dict[str, int]:
-    """Return the number of listed examples of each label in a split.
-
-    Empty if examples have several labels, because a sorted part counts only the first one.
-    """
-    if snapshot.multi_label:
-        return {}
-    return {label: order.classes[split][label] for label in snapshot.classes}
-
-
-def _missing(classes: Mapping[str, int]) -> list[str]:
-    return [label for label, count in classes.items() if not count]
+def _class_facts(labels: Sequence[str], counts: Mapping[str, Counter[str]]) -> dict[str, Any]:
+    """Return the facts about classes, from the number of examples of each split by label."""
+    return {
+        "classes": {label: counts[TRAIN][label] for label in labels},
+        "classes_without_training": [label for label in labels if not counts[TRAIN][label]],
+        "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
+    }
 
 
 def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:

@@ -17,16 +17,7 @@ from pipeline.errors import SourceError
 from pipeline.plan.kinds import kind_of
 from pipeline.plan.merge import Line, Piece, merged_lines, read_sorted
 from pipeline.plan.options import PlanOptions
-from pipeline.plan.sort import (
-    KINDS,
-    LOWEST,
-    SplitRule,
-    kinds_of,
-    lines_path,
-    load_sorted_part,
-    read_index,
-    sorted_part,
-)
+from pipeline.plan.sort import KINDS, LOWEST, SplitRule, kinds_of, lines_path, load_sorted_part, read_index, sorted_part
 from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION, Part
 from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.snapshot.snapshot import Snapshot
