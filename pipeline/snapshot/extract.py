@@ -137,7 +137,7 @@ def _only_images(items: Iterable[Found], listing: Listing) -> Iterator[Listed]:
         elif isinstance(item, Skipped):
             listing.skipped.add(item)
         else:
-            listing.state(item)
+            listing.stated_labels, listing.texts = list(item.names), dict(item.texts)
 
 
 def _origin_of(options: ExtractOptions, listing: Listing) -> Origin:

@@ -13,7 +13,7 @@ from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
 from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.skipped import SkippedFiles, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot
-from pipeline.sources import MISSING, Classes
+from pipeline.sources import MISSING
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 
@@ -59,10 +59,6 @@ class Listing:
         for part in self.parts:
             total.merge(part.fingerprint)
         return total.hexdigest()
-
-    def state(self, classes: Classes) -> None:
-        """Take the labels whose order the source states, and their texts."""
-        self.stated_labels, self.texts = list(classes.names), dict(classes.texts)
 
     def add(self, row: RawExample) -> None:
         """Add one row to the sums."""

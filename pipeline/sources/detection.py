@@ -1,11 +1,11 @@
 """Detect the kind of a source, and list its images."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from pipeline.config import source_kinds
 from pipeline.errors import SourceError
@@ -13,6 +13,8 @@ from pipeline.sources import Found, Listed, SourceOptions
 from pipeline.sources.key_range import EVERYTHING, KeyRange, bytes_of, ranges_between
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
+
+Result = TypeVar("Result")
 
 
 class Source(Protocol):
@@ -76,10 +78,7 @@ def key_ranges(place: Place, options: SourceOptions, most: int, min_images: int)
     source = find_source(place, options.kind)
     if most < 2 or not isinstance(source, SourceInParts):
         return [EVERYTHING]
-    try:
-        boundaries = retried(partial(source.boundaries, place, options, most, min_images), place)
-    except OSError as error:
-        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+    boundaries = _read(partial(source.boundaries, place, options, most, min_images), place)
     for one, other in pairwise(("", *boundaries)):
         if bytes_of(one) >= bytes_of(other):
             raise SourceError(
@@ -108,15 +107,12 @@ def find_source(place: Place, kind: str) -> Source:
     """
     kinds = [kind] if kind != "auto" else [*(other for other in source_kinds() if other != "folder"), "folder"]
     sources = [_source(name) for name in kinds]
-    try:
-        if isinstance(place, Path):
-            # A folder that does not exist must be reported as such, and not as one that no kind recognizes.
-            retried(place.stat, place)
-        for source in sources:
-            if retried(partial(source.recognises, place), place):
-                return source
-    except OSError as error:
-        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+    if isinstance(place, Path):
+        # A folder that does not exist must be reported as such, and not as one that no kind recognizes.
+        _read(place.stat, place)
+    for source in sources:
+        if _read(partial(source.recognises, place), place):
+            return source
     first_lines = [(source.__doc__ or "the module has no docstring").strip().partition("\n")[0] for source in sources]
     looked_for = "; ".join(f"{name}: {line.rstrip('.')}" for name, line in zip(kinds, first_lines, strict=True))
     raise SourceError(f"source_uri {place} is not what source_kind {kind!r} looks for ({looked_for})")
@@ -127,7 +123,15 @@ def root_of(place: Place) -> Place:
 
     A bucket may have an object with the same name as a folder. It is not a list.
     """
-    return place.parent if place.is_file() and not place.is_dir() else place
+    return place.parent if _read(lambda: place.is_file() and not place.is_dir(), place) else place
+
+
+def _read(work: Callable[[], Result], place: Place) -> Result:
+    """Return the result of `work`, which reads a source. Raises SourceError if the file system does not allow it."""
+    try:
+        return retried(work, place)
+    except OSError as error:
+        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
 
 
 def _source(kind: str) -> Source:
