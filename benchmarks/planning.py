@@ -31,6 +31,7 @@ from pipeline.plan.range_plan import read_range
 from pipeline.plan.sort import SplitRule, sorted_part
 from pipeline.snapshot.extract import join_listings
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
+from pipeline.snapshot.options import extract_options
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.stages.shard import plan_shards
@@ -169,7 +170,7 @@ def sort_listing(path: str) -> int:
 def join(folder: Path, images: int) -> None:
     """Join the listings into a snapshot."""
     listings = (load_listing(Path(path)) for path in listing_paths(folder, images))
-    path = join_listings(settings_of(folder, images), 1, listings)
+    path = join_listings(extract_options(settings_of(folder, images)), 1, listings)
     (folder / "snapshot").write_text(str(path))
 
 

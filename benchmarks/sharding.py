@@ -42,7 +42,7 @@ from pipeline.allowed import open_unless_set
 from pipeline.config import settings_from
 from pipeline.plan.plan import load_plan
 from pipeline.plan.range_plan import load_range
-from pipeline.snapshot.extract import take_snapshot
+from pipeline.stages.extract import extract
 from pipeline.stages.shard import plan_shards
 
 PREPARED = 256
@@ -211,7 +211,7 @@ def snapshot_of(images: Images, parameters: dict[str, Any]) -> tuple[Any, Any]:
     minimal = {"num_shards": images.shards, "on_leak": "continue", "on_imbalance": "continue"}
     place = new_folder(images.source.name)
     settings = settings_from({"source_uri": str(images.source), "workspace": str(place)} | minimal | parameters).dated()
-    return settings, take_snapshot(settings)
+    return settings, extract(settings)
 
 
 def other_contenders(images: Images, library: Path | None, peers: Iterable[str]) -> list[Contender]:

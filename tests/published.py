@@ -19,13 +19,13 @@ from pipeline.plan.plan import load_plan
 from pipeline.records import example, tfrecord
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.stages.shard import plan_shards
 from pipeline.stages.upload import commit_planned, dataset_of_partitions
 from pipeline.storage import Place, place_of
 from pipeline.workspace import name_folder
 from tests.conftest import jpeg
+from tests.snapshots import take_snapshot
 
 CHRYSANTHEMUM, DAISY, ROSE = LABELS = ["Chrysanthème 菊", "daisy #2", "red rose"]
 """Realistic folder names with spaces and special characters, ordered by id."""

@@ -15,14 +15,14 @@ from pipeline.dataset.partitions import move_partition, newest_partitions
 from pipeline.errors import SettingsError, SourceError
 from pipeline.preflight import preflight
 from pipeline.runs.launch import load_trained_result, prepare_run
-from pipeline.snapshot.extract import take_snapshot
-from pipeline.sources import Found, Listed, Skipped
+from pipeline.sources import Found, Listed, Skipped, SourceOptions
 from pipeline.sources.detection import images_of
 from pipeline.sources.folder import LEADS_OUTSIDE
 from pipeline.storage import place_of
 from pipeline.workspace import allowed_name_folder
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages, jpeg
+from tests.snapshots import take_snapshot
 from tests.sources.examples import imagenet, stanford_cars, write_annotations, write_images
 
 ALLOW = Callable[..., None]
@@ -291,7 +291,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def entries_of(place: Path) -> list[Found]:
-    return list(images_of(Settings(source_uri=str(place))))
+    return list(images_of(place, SourceOptions()))
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "gone.jpg"])
@@ -318,7 +318,7 @@ def test_an_object_outside_the_allowed_source_is_not_requested(row: str, tmp_pat
     allow(SOURCES, "gs://bucket/raw")
     requests = gcs.fail("stall", "get", "other", times=None, seconds=0)  # This fault only counts requests.
     with pytest.raises(SourceError, match="which is outside what TENFOLD_ALLOWED_SOURCES allows"):
-        list(images_of(Settings(source_uri="gs://bucket/raw/list.csv")))
+        list(images_of(place_of("gs://bucket/raw/list.csv"), SourceOptions()))
     assert requests.fired == 0
 
 
@@ -391,7 +391,7 @@ def test_imagenet_folders_linked_from_outside_are_skipped(outside: Path, tmp_pat
     }
     moved(place / "train", outside)
     with pytest.raises(SourceError, match="is not what source_kind 'imagenet' looks for"):
-        list(images_of(Settings(source_uri=str(place), source_kind="imagenet")))
+        list(images_of(place, SourceOptions(kind="imagenet")))
 
 
 def test_stanford_cars_annotations_with_a_path_outside_are_refused(outside: Path, tmp_path: Path, allow: ALLOW):

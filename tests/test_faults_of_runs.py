@@ -36,6 +36,7 @@ from pipeline.storage import BucketPath, place_of
 from pipeline.storage import gcs as requests_of
 from standins.fake_gcs import FakeGcs
 from standins.fake_gcs.faults import Fault
+from tests import snapshots
 from tests.conftest import jpeg
 from tests.published import build_in_stages, commit, files_of, no_progress, planned, set_options, write_and_copy
 from tests.waiting import until
@@ -100,7 +101,7 @@ def test_transient_faults_do_not_change_the_dataset(
         faults.extend(gcs.fail(kind, on="download") for kind in ("broken", "corrupt"))
         faults.extend(gcs.fail("lost", on="insert") for _ in range(10 if workspace == "bucket" else 0))
 
-    monkeypatch.setattr(extract, "preflight", begin_well)
+    monkeypatch.setattr(snapshots, "preflight", begin_well)
     folder = build_in_stages(settings_of(WORKSPACE if workspace == "bucket" else str(tmp_path / "work")))
     assert faults
     assert [fault for fault in faults if fault.fired != fault.times] == []

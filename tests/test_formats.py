@@ -21,7 +21,6 @@ from pipeline.plan.range_plan import load_range
 from pipeline.runs.champion import load_pointer, promote
 from pipeline.runs.files import load_files
 from pipeline.runs.run import EXPORT_FORMAT, Run, load_about, load_run, save_run
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import divide, load_range_file
@@ -30,6 +29,7 @@ from pipeline.tuning.measurement import Comparison, load_comparison, save_compar
 from pipeline.tuning.options import ComparisonOptions
 from pipeline.workspace import name_folder
 from tests.published import IN_FOLDERS, make_folders, planned, publish
+from tests.snapshots import take_snapshot
 
 
 class Written(NamedTuple):

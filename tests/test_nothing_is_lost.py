@@ -19,13 +19,13 @@ from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
 from pipeline.gate.notices import notices
 from pipeline.snapshot import raw_example as raw
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import load_snapshot
-from pipeline.sources import Found, Listed, Skipped, folder
+from pipeline.sources import Found, Listed, Skipped, SourceOptions, folder
 from pipeline.stages.build import build
 from pipeline.system import os_errors
 from tests.conftest import MakeImages, jpeg
 from tests.published import changed
+from tests.snapshots import take_snapshot
 
 ROOT = Path(__file__).parents[1]
 
@@ -263,8 +263,8 @@ def listed_without_permissions(source: Path) -> str:
     """Return the output of listing a source in a process that respects permissions, as root by itself does not."""
     code = (
         "import sys; from pathlib import Path\n"
-        "from pipeline.config import Settings; from pipeline.sources import folder\n"
-        "print(*folder.list_images(Path(sys.argv[1]), Settings()), sep='\\n')"
+        "from pipeline.sources import SourceOptions, folder\n"
+        "print(*folder.list_images(Path(sys.argv[1]), SourceOptions()), sep='\\n')"
     )
     # Another user could not enter the folders above, which each start of pytest closes to others.
     limited = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
@@ -293,7 +293,7 @@ def test_an_unreadable_system_folder_is_skipped(settings: Settings, name: str):
 def list_while(source: Path, key: str, change: Callable[[], object]) -> list[Found]:
     """List a folder, and call `change` after `key` was listed."""
     found = []
-    for each in folder.list_images(source, Settings()):
+    for each in folder.list_images(source, SourceOptions()):
         found.append(each)
         if each.key == key:
             change()

@@ -32,8 +32,8 @@ def tenfold_read(job: Job) -> None:
 
 def tenfold_fetch(job: Job) -> None:
     """Images into the cache of the workspace, as the task `extract` brings them."""
-    from pipeline.snapshot.fetch import fetch_images
     from pipeline.snapshot.raw_example import Origin, from_line
+    from pipeline.snapshot.raw_reader import fetch_images
 
     origin = Origin(root=f"gs://{job['bucket']}", cache=job["folder"], remote=True)
     with open(job["rows"], "rb") as lines:

@@ -25,7 +25,10 @@ from pipeline.tables.schema import Schema
 
 COMMIT = "dataset.json"
 CARD = "card.html"
-REJECTED = "rejected.jsonl"
+REJECTED, SKIPPED = "rejected.jsonl", "skipped.jsonl"
+"""Rejected examples, and files of the source that are not examples."""
+DUPLICATES = "duplicates.jsonl"
+"""Groups of equal and similar examples."""
 SCHEMA_VERSION = 4
 """The format of `dataset.json` and of the files that it lists. It is part of the fingerprint of a dataset, so that a
 dataset that is built again in a new format has a folder of its own."""

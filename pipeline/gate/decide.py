@@ -6,15 +6,43 @@ are in one mapping, `quality` in `dataset.json`, which grows in between.
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from pipeline.errors import GateError
-from pipeline.gate.checks import Finding
+from pipeline.gate.checks import Finding, GateOptions, findings
+from pipeline.gate.notices import notices
 
 Ask = Callable[[str], bool]
 """Asks a person whether to continue in spite of a finding. Takes its sentence, and returns the answer."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The data gate of a run. The methods take `quality` of `dataset.json`, as far as it is known."""
+
+    options: GateOptions
+    ask: Ask | None
+    """None if nobody can be asked."""
+
+    def report(self, quality: Mapping[str, Any], planned: Mapping[str, Any] | None = None) -> None:
+        """Log the notices, without those that the plan already reported about the facts `planned`."""
+        reported = notices(planned) if planned else []
+        for notice in notices(quality):
+            if notice not in reported:
+                _log.warning(notice)
+
+    def decide(self, quality: Mapping[str, Any], planned: Mapping[str, Any] | None = None) -> list[str]:
+        """Decide about all findings, and return their sentences.
+
+        A finding about the facts `planned`, which the plan already reported, only counts if it stops the run.
+        """
+        found, reported = findings(quality, self.options), findings(planned or {}, self.options)
+        decide([each for each in found if each.action == "fail" or each not in reported], self.ask)
+        return [finding.sentence for finding in found]
 
 
 def decide(findings: Sequence[Finding], ask: Ask | None) -> None:

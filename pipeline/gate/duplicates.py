@@ -5,13 +5,14 @@ bits. Images that look alike are found by the Hamming distance of a perceptual h
 indexes into the images. Groups are ordered by their first index.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.snapshot.part import TRAIN
 from pipeline.system.parallel import ordered_map
 
 Group = NDArray[np.intp]
@@ -24,8 +25,6 @@ MAX_NAMES = 20
 """The facts name at most this many examples."""
 READERS = 8
 """This many threads read images that may be equal."""
-_TRAIN = 0
-"""The training split has this index in SPLITS."""
 _LARGE_RUN = 2048
 """Images that agree in two bands are compared pairwise. If there are more than this, they are first divided again.
 
@@ -80,33 +79,31 @@ def near_groups(hashes: NDArray[np.uint64], distance: int = NEAR_DISTANCE) -> li
     return _groups(order, labels[1:] == labels[:-1])
 
 
-def leaks(groups: Iterable[Group], splits: NDArray[np.int8]) -> list[Group]:
-    """Return the groups that have an image in training (split 0) and one in another split."""
-    return [group for group in groups if (splits[group] == _TRAIN).any() and (splits[group] != _TRAIN).any()]
+class GroupFacts:
+    """Sums over groups of duplicates, and the first leaks. The attributes have the form of `dataset.json`.
 
-
-def leaked_images(groups: Iterable[Group], splits: NDArray[np.int8]) -> Group:
-    """Return the indexes of the validation and test images that are in training too, ascending."""
-    leaked = [group[splits[group] != _TRAIN] for group in leaks(groups, splits)]
-    return np.sort(np.concatenate(leaked)) if leaked else np.empty(0, np.intp)
-
-
-def duplicate_facts(groups: Sequence[Group]) -> dict[str, int]:
-    """Return the number of images in groups, and the number of groups, in the form of `dataset.json`."""
-    return {"images": sum(map(len, groups)), "groups": len(groups)}
-
-
-def leak_facts(groups: Iterable[Group], splits: NDArray[np.int8], key_of: Callable[[int], str]) -> dict[str, Any]:
-    """Return the number of validation and test images that are in training too, and some pairs of keys.
-
-    The result has the form of `dataset.json`. `key_of` returns the key of the image at an index.
+    Attributes:
+        duplicates: Number of images in groups, and number of groups.
+        leaks: Number of validation and test images that are in training too, and some pairs of keys.
     """
-    leaking = leaks(groups, splits)
-    names = []
-    for group in leaking[:MAX_NAMES]:
-        training = splits[group] == _TRAIN
-        names.append([key_of(int(group[training][0])), key_of(int(group[~training][0]))])
-    return {"images": len(leaked_images(leaking, splits)), "of": int((splits != _TRAIN).sum()), "names": names}
+
+    def __init__(self, examples: Mapping[str, int]) -> None:
+        """`examples` is the number of all compared examples by split."""
+        self.duplicates = {"images": 0, "groups": 0}
+        held_back = sum(count for split, count in examples.items() if split != TRAIN)
+        self.leaks: dict[str, Any] = {"images": 0, "of": held_back, "names": []}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add one group by its row of `duplicates.jsonl`."""
+        images = row["images"]
+        self.duplicates["groups"] += 1
+        self.duplicates["images"] += len(images)
+        training = [each["path"] for each in images if each["split"] == TRAIN]
+        held_back = [each["path"] for each in images if each["split"] != TRAIN]
+        if training and held_back:
+            self.leaks["images"] += len(held_back)
+            if len(self.leaks["names"]) < MAX_NAMES:
+                self.leaks["names"].append([training[0], held_back[0]])
 
 
 def _groups(order: Group, same: NDArray[np.bool_]) -> list[Group]:

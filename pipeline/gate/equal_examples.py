@@ -9,7 +9,7 @@ import heapq
 import json
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import IO, Any, NamedTuple
@@ -17,12 +17,12 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.gate.duplicates import MAX_NAMES, READERS, Group, candidates, confirm
-from pipeline.plan.order import Order, Placed
+from pipeline.gate.duplicates import MAX_NAMES, READERS, Group, GroupFacts, candidates, confirm
+from pipeline.plan.order import Order
 from pipeline.plan.sort import read_contents
 from pipeline.records.example import entries_of
 from pipeline.records.frames import data_of
-from pipeline.snapshot.part import SPLITS, TRAIN
+from pipeline.snapshot.part import SPLITS
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.system.parallel import ordered_map
@@ -62,7 +62,7 @@ def equal_examples(
         for numbered in heapq.merge(*found):
             facts.add(json.loads(numbered.line))
             lines.write(numbered.line)
-    return facts.to_json()
+    return {"duplicates": facts.duplicates, "contradictions": facts.contradictions, "leaks": facts.leaks}
 
 
 class _Numbered(NamedTuple):
@@ -145,7 +145,11 @@ def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[
         groups = confirm(alike.groups, read, alike.sizes.__getitem__)
     placed = ordered_map(order.placed, (int(number) for group in groups for number in group), READERS)
     for group in groups:
-        row = _row(islice(placed, len(group)))
+        images = [
+            {"path": example.key, "split": SPLITS[split], "labels": list(example.labels)}
+            for example, split in islice(placed, len(group))
+        ]
+        row = {"kind": "equal", "images": images}
         file.write(b"%d\t%b\n" % (group[0], json.dumps(row).encode("ascii")))
 
 
@@ -154,61 +158,25 @@ def content_of_row(row: RawExample, reader: RawReader) -> bytes:
     return entries_of(data_of(row.content))[: row.size] if row.content else reader.read(row)
 
 
-def _row(placed: Iterable[Placed]) -> dict[str, Any]:
-    return {
-        "kind": "equal",
-        "images": [
-            {"path": example.key, "split": SPLITS[split], "labels": list(example.labels)} for example, split in placed
-        ],
-    }
-
-
-class _Facts:
-    """Sums over groups of equal examples, and the first examples."""
+class _Facts(GroupFacts):
+    """The facts about groups of equal examples. A group whose examples have different labels is a contradiction."""
 
     def __init__(self, examples: Mapping[str, int]) -> None:
-        """`examples` is the number of all examples by split."""
-        self._of = examples
-        self._examples = self._groups = 0
-        self._contradictory = self._contradictory_groups = self._leaked = 0
-        self._pairs: list[dict[str, list[Any]]] = []
-        self._leaks: list[list[str]] = []
+        super().__init__(examples)
+        of = sum(examples.values())
+        self.contradictions: dict[str, Any] = {"images": 0, "groups": 0, "of": of, "pairs": []}
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add one group by its row of `duplicates.jsonl`."""
+        super().add(row)
         images = row["images"]
-        self._groups += 1
-        self._examples += len(images)
         # The order of the labels does not matter.
         other = next((each for each in images if set(each["labels"]) != set(images[0]["labels"])), None)
         if other:
-            self._contradictory += len(images)
-            self._contradictory_groups += 1
-            if len(self._pairs) < MAX_NAMES:
+            self.contradictions["images"] += len(images)
+            self.contradictions["groups"] += 1
+            if len(self.contradictions["pairs"]) < MAX_NAMES:
                 pair = (images[0], other)
-                self._pairs.append(
+                self.contradictions["pairs"].append(
                     {"paths": [each["path"] for each in pair], "labels": [each["labels"] for each in pair]}
                 )
-        training = [each["path"] for each in images if each["split"] == TRAIN]
-        held_back = [each["path"] for each in images if each["split"] != TRAIN]
-        if training and held_back:
-            self._leaked += len(held_back)
-            if len(self._leaks) < MAX_NAMES:
-                self._leaks.append([training[0], held_back[0]])
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the facts in the form of `dataset.json`."""
-        return {
-            "duplicates": {"images": self._examples, "groups": self._groups},
-            "contradictions": {
-                "images": self._contradictory,
-                "groups": self._contradictory_groups,
-                "of": sum(self._of.values()),
-                "pairs": self._pairs,
-            },
-            "leaks": {
-                "images": self._leaked,
-                "of": sum(count for split, count in self._of.items() if split != TRAIN),
-                "names": self._leaks,
-            },
-        }

@@ -4,31 +4,23 @@ Some facts are known when the shards are planned, so that a leak is reported bef
 known when the shards are written.
 """
 
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.dataset.manifest import Dataset
-from pipeline.gate.duplicates import (
-    MAX_NAMES,
-    duplicate_facts,
-    leak_facts,
-    near_groups,
-)
+from pipeline.gate.duplicates import MAX_NAMES, GroupFacts, near_groups
 from pipeline.gate.equal_examples import equal_examples
 from pipeline.gate.statistics import drift
 from pipeline.gate.totals import Totals
 from pipeline.plan.example_kind import kind_of
 from pipeline.plan.order import Order
-from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
+from pipeline.snapshot.part import TRAIN, VALIDATION
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 
-DUPLICATES = "duplicates.jsonl"
-"""This file beside `dataset.json` lists groups of equal and similar examples."""
 Quality = dict[str, Any]
 
 
@@ -45,9 +37,8 @@ def planned_facts(
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
         **equal_examples(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
-        "classes": _classes(snapshot, order, TRAIN),
-        "classes_without_training": _missing(_classes(snapshot, order, TRAIN)),
-        "classes_without_validation": _missing(_classes(snapshot, order, VALIDATION)),
+        # Of an example with several labels, a sorted part counts only the first one.
+        **_class_facts([] if snapshot.multi_label else list(snapshot.classes), order.classes),
     }
     # What changed since the last version of the dataset name.
     # Without an earlier version, no class counts as new.
@@ -86,31 +77,19 @@ def written_facts(
         "misnamed": totals.misnamed,
         "profiles": {use: totals.profiles[use] for use in ("converted", "ignored")},
         "near_duplicates": near,
-        "classes": {label: counts[TRAIN][label] for label in labels},
-        "classes_without_training": [label for label in labels if not counts[TRAIN][label]],
-        "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
+        **_class_facts(labels, counts),
         "statistics": totals.statistics.to_json(),
     }
     return {**facts, "drift": _drift(facts, settings, before)}, rows
 
 
-def from_lines(lines: bytes) -> list[dict[str, Any]]:
-    """Return the rows of JSON lines."""
-    return [json.loads(line) for line in lines.splitlines()]
-
-
-def _classes(snapshot: Snapshot, order: Order, split: str) -> dict[str, int]:
-    """Return the number of listed examples of each label in a split.
-
-    Empty if examples have several labels, because a sorted part counts only the first one.
-    """
-    if snapshot.multi_label:
-        return {}
-    return {label: order.classes[split][label] for label in snapshot.classes}
-
-
-def _missing(classes: Mapping[str, int]) -> list[str]:
-    return [label for label, count in classes.items() if not count]
+def _class_facts(labels: Sequence[str], counts: Mapping[str, Counter[str]]) -> dict[str, Any]:
+    """Return the facts about classes, from the number of examples of each split by label."""
+    return {
+        "classes": {label: counts[TRAIN][label] for label in labels},
+        "classes_without_training": [label for label in labels if not counts[TRAIN][label]],
+        "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
+    }
 
 
 def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:
@@ -127,15 +106,10 @@ def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) 
 def _near_facts(hashed: Sequence[tuple[str, int, str]]) -> tuple[Quality | None, list[dict[str, Any]]]:
     if not hashed:
         return None, []
-    splits = np.array([SPLITS.index(split) for _, _, split in hashed], np.int8)
     groups = near_groups(np.array([value for _, value, _ in hashed], np.uint64))
-    rows = [_group_row("alike", [hashed[number][0] for number in group], splits[group]) for group in groups]
-    facts = duplicate_facts(groups) | {"leaks": leak_facts(groups, splits, lambda number: hashed[number][0])}
-    return facts, rows
-
-
-def _group_row(kind: str, keys: Sequence[str], splits: NDArray[np.int8]) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "images": [{"path": key, "split": SPLITS[split]} for key, split in zip(keys, splits, strict=True)],
-    }
+    facts, rows = GroupFacts(Counter(split for _, _, split in hashed)), []
+    for group in groups:
+        images = [{"path": hashed[number][0], "split": hashed[number][2]} for number in group]
+        rows.append({"kind": "alike", "images": images})
+        facts.add(rows[-1])
+    return {**facts.duplicates, "leaks": facts.leaks}, rows

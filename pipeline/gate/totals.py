@@ -6,13 +6,18 @@ and only the list of the shards grows with their number. With it, `commit` needs
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 
 from pipeline.dataset.manifest import Split
 from pipeline.dataset.shard_lists import Shard
+from pipeline.errors import DatasetError, SourceError
 from pipeline.gate.statistics import Statistics
 from pipeline.plan.results import ShardResult
-from pipeline.snapshot.part import SPLITS
+from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
+from pipeline.snapshot.snapshot import Snapshot
+
+_SHARD_FIELDS = [field.name for field in fields(Shard)]
 
 
 class SplitTotals:
@@ -30,17 +35,8 @@ class SplitTotals:
         self.examples += result.examples
         self.bytes += result.bytes
         self.classes.update(result.classes)
-        self.shards.append(
-            Shard(
-                name=result.name,
-                examples=result.examples,
-                bytes=result.bytes,
-                crc32c=result.crc32c,
-                ends=result.ends,
-                index_bytes=result.index_bytes,
-                index_crc32c=result.index_crc32c,
-            )
-        )
+        # The fields of a shard have the same names in its result.
+        self.shards.append(Shard(**{name: getattr(result, name) for name in _SHARD_FIELDS}))
         self.hashes_crc32c.append(int(result.hashes_crc32c, 16))
 
     def as_split(self) -> Split:
@@ -76,3 +72,25 @@ class Totals:
     def examples(self) -> int:
         """Number of examples in all splits."""
         return sum(split.examples for split in self.splits.values())
+
+
+def require_all(snapshot: Snapshot, totals: Totals) -> None:
+    """Raise DatasetError unless every listed example is in one record, or is rejected with a reason."""
+    if totals.examples + totals.rejected != snapshot.listed:
+        raise DatasetError(
+            f"{snapshot.listed} images were listed, but {totals.examples} were written and {totals.rejected} rejected"
+        )
+
+
+def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapping[str, str]]) -> None:
+    """Raise SourceError if all examples for training or validation were rejected. The error says why most were."""
+    for split in (TRAIN, VALIDATION):
+        if not totals.splits[split].examples:
+            are_all_rejected = totals.rejected == snapshot.listed
+            advice = "repair or replace them" if are_all_rejected else "add images or set validation_fraction"
+            frequent = Counter(row["reason"] for row in rejected).most_common(1)
+            of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
+            raise SourceError(
+                f"no usable {split} image in {snapshot.source_uri!r}: {totals.rejected} of {snapshot.listed} images "
+                f"were rejected{of_reason}; {advice}"
+            )

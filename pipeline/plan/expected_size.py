@@ -15,47 +15,11 @@ from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.raw_example import RawExample, why_unread
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
-from pipeline.storage import Place, nearest
+from pipeline.storage import nearest
 
 SAMPLES = 24
 """This many images are prepared to estimate the size of all."""
 _log = logging.getLogger(__name__)
-
-
-def expected_bytes(snapshot: Snapshot, order: Order, rules: Rules) -> int:
-    """Return the expected size of all shards: that of the images, or that of a prepared sample times their number."""
-    if rules.prepare == "keep":
-        return snapshot.bytes
-    reader = RawReader(snapshot.origin)
-    samples = [_prepared_bytes(reader, row, rules) for row in order.first_rows(TRAIN, SAMPLES)]
-    usable = [size for size in samples if size]
-    return sum(usable) * snapshot.listed // max(len(usable), 1)
-
-
-def log_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> None:
-    """Log the expected size of the shards, and warn if the disk of `folder` has less space."""
-    if prepare != "keep":
-        _log.info(
-            "prepare=%s: about %.1f MB of shards from %.1f MB of images", prepare, total / 1e6, snapshot.bytes / 1e6
-        )
-    if not isinstance(folder, Path):  # A bucket is never full.
-        return
-    # The folder of the shards may not exist yet.
-    place = nearest(folder)
-    free = shutil.disk_usage(place).free
-    if free < total:
-        _log.warning("%s has %.1f GB left, but the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
-
-
-def _prepared_bytes(reader: RawReader, row: RawExample, rules: Rules) -> int:
-    """Return the size of an image in its record, 0 if it cannot be used."""
-    if why_unread(row, reader.origin):
-        return 0
-    try:
-        image = examine(reader.read(row), rules)
-    except SourceError:  # This is only an estimate. Writing the shard reports the error.
-        return 0
-    return len(image.encoded) if isinstance(image, UsableImage) else 0
 
 
 def log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], version: str, options: PlanOptions) -> None:
@@ -67,8 +31,17 @@ def log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], versio
             *(version, order.examples[split], split, kind.nouns, shards),
         )
     rules = kind.rules(options.rules)
-    total = expected_bytes(snapshot, order, rules)
-    log_size(total, snapshot, options.folders.shards_of(version), rules.prepare)
+    total, folder = _expected_bytes(snapshot, order, rules), options.folders.shards_of(version)
+    if rules.prepare != "keep":
+        _log.info(
+            "prepare=%s: about %.1f MB of shards from %.1f MB of images",
+            *(rules.prepare, total / 1e6, snapshot.bytes / 1e6),
+        )
+    if isinstance(folder, Path):  # A bucket is never full.
+        place = nearest(folder)  # The folder of the shards may not exist yet.
+        free = shutil.disk_usage(place).free
+        if free < total:
+            _log.warning("%s has %.1f GB left, but the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
     train_bytes = total * order.examples[TRAIN] // snapshot.listed
     for advice in (
         size_advice(train_bytes, options.train_shards),
@@ -77,3 +50,24 @@ def log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], versio
     ):
         if advice:
             _log.warning(advice)
+
+
+def _expected_bytes(snapshot: Snapshot, order: Order, rules: Rules) -> int:
+    """Return the expected size of all shards: that of the images, or that of a prepared sample times their number."""
+    if rules.prepare == "keep":
+        return snapshot.bytes
+    reader = RawReader(snapshot.origin)
+    samples = [_prepared_bytes(reader, row, rules) for row in order.first_rows(TRAIN, SAMPLES)]
+    usable = [size for size in samples if size]
+    return sum(usable) * snapshot.listed // max(len(usable), 1)
+
+
+def _prepared_bytes(reader: RawReader, row: RawExample, rules: Rules) -> int:
+    """Return the size of an image in its record, 0 if it cannot be used."""
+    if why_unread(row, reader.origin):
+        return 0
+    try:
+        image = examine(reader.read(row), rules)
+    except SourceError:  # This is only an estimate. Writing the shard reports the error.
+        return 0
+    return len(image.encoded) if isinstance(image, UsableImage) else 0

@@ -14,7 +14,8 @@ import google_crc32c
 
 from pipeline import storage
 from pipeline.errors import FileSystemError
-from pipeline.snapshot.raw_example import from_line, key_bytes
+from pipeline.snapshot.raw_example import from_line
+from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place, place_of
 
 ROWS_IN_MEMORY = 100_000
@@ -56,7 +57,7 @@ class Line(bytes):
     __slots__ = ()
 
     def __lt__(self, other: bytes) -> bool:
-        return (key_bytes(from_line(self).key), bytes(self)) < (key_bytes(from_line(other).key), bytes(other))
+        return (bytes_of(from_line(self).key), bytes(self)) < (bytes_of(from_line(other).key), bytes(other))
 
 
 def to_line(piece: Piece) -> bytes:

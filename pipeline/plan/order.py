@@ -13,17 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.errors import SourceError
+from pipeline.plan.example_kind import kind_of
 from pipeline.plan.merge import Line, Piece, merged_lines, read_sorted
-from pipeline.plan.sort import (
-    KINDS,
-    LOWEST,
-    SplitRule,
-    kinds_of,
-    lines_path,
-    load_sorted_part,
-    read_index,
-    sorted_part,
-)
+from pipeline.plan.options import PlanOptions
+from pipeline.plan.sort import KINDS, LOWEST, SplitRule, kinds_of, lines_path, load_sorted_part, read_index, sorted_part
 from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION, Part
 from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.snapshot.snapshot import Snapshot
@@ -167,6 +161,19 @@ class Order:
         if "chosen" in self._kinds:
             return VALIDATION if kind == "chosen" else TRAIN
         return VALIDATION if kind == LOWEST and lowest == self._lowest_of_all else TRAIN
+
+
+def order_of(snapshot: Snapshot, options: PlanOptions) -> Order:
+    """Return the order of a snapshot. Raises SourceError if no example is for training."""
+    kind = kind_of(snapshot)
+    order = Order(snapshot, options.split, kind.nouns)
+    if not order.examples[TRAIN]:
+        others = ", ".join(f"{count} for {split}" for split, count in order.examples.items() if count)
+        raise SourceError(
+            f"no {kind.noun} of {options.source_uri!r} is left for training ({others}): add {kind.nouns} for "
+            f"training, or make the groups smaller, because all {kind.nouns} of a group are in the same split"
+        )
+    return order
 
 
 def _positions(sections: Sequence[_Section], rule: SplitRule, cuts: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -48,15 +48,6 @@ class ShardResult:
     """See `Shard.index_crc32c`."""
 
 
-@dataclass(frozen=True)
-class WrittenShard:
-    """A shard that was just written."""
-
-    result: ShardResult
-    hashes: bytes
-    """The content hash of each example (pipeline/dataset/content_hashes.py), in the order of the records."""
-
-
 def results_folder(plan_path: Place) -> Place:
     """Return the folder of the results of a plan, beside the folder of its plan files."""
     return plan_path.parent.parent / "results"
@@ -65,7 +56,7 @@ def results_folder(plan_path: Place) -> Place:
 def load_result(plan_path: Place, shard: str) -> ShardResult | None:
     """Return the result of a finished shard; None if it is not finished, or if a file is damaged or truncated."""
     try:
-        result = ShardResult(**storage.read_json(results_folder(plan_path) / f"{shard}.json"))
+        result = ShardResult(**storage.read_json(_result_path(plan_path, shard)))
         hashed = hashes_path(plan_path, shard).stat().st_size
     # A file that does not parse was torn by a power loss. Another version of Tenfold may have written other fields.
     except (FileNotFoundError, ValueError, TypeError):
@@ -73,15 +64,17 @@ def load_result(plan_path: Place, shard: str) -> ShardResult | None:
     return result if hashed == result.examples * HASH_BYTES else None
 
 
-def save_result(plan_path: Place, written: WrittenShard) -> None:
-    """Store the hashes, then the result of a shard. The result is last, because it marks the shard as finished."""
+def save_result(plan_path: Place, result: ShardResult, hashes: bytes) -> None:
+    """Store the hashes, then the result of a shard. The result is last, because it marks the shard as finished.
+
+    `hashes` are the content hashes (pipeline/dataset/content_hashes.py) of its examples, in the order of the records.
+    """
     # Neither file is synced. `load_result` and `load_hashes` detect a file that a power loss tore, and the shard is
     # written again.
-    hashes = hashes_path(plan_path, written.result.name)
-    with storage.write_whole(hashes) as file:
-        file.write(written.hashes)
-    with storage.write_whole(results_folder(plan_path) / f"{written.result.name}.json") as file:
-        file.write(json.dumps(vars(written.result)).encode())
+    with storage.write_whole(hashes_path(plan_path, result.name)) as file:
+        file.write(hashes)
+    with storage.write_whole(_result_path(plan_path, result.name)) as file:
+        file.write(json.dumps(vars(result)).encode())
 
 
 def remove_torn(path: Place, result: ShardResult) -> bool:
@@ -98,11 +91,6 @@ def remove_torn(path: Place, result: ShardResult) -> bool:
     return True
 
 
-def forget_result(plan_path: Place, shard: str) -> None:
-    """Remove the result of a shard, so that the shard counts as unfinished."""
-    (results_folder(plan_path) / f"{shard}.json").unlink(missing_ok=True)
-
-
 def load_hashes(plan_path: Place, shard: str, crc32c: int) -> bytes:
     """Return the content hashes of a finished shard. `crc32c` is the CRC32C of their file.
 
@@ -111,7 +99,7 @@ def load_hashes(plan_path: Place, shard: str, crc32c: int) -> bytes:
     path = hashes_path(plan_path, shard)
     hashes: bytes = path.read_bytes()
     if google_crc32c.value(hashes) != crc32c:
-        forget_result(plan_path, shard)
+        _result_path(plan_path, shard).unlink(missing_ok=True)
         raise DatasetError(f"{path} is damaged: run the shard stage again")
     return hashes
 
@@ -119,3 +107,7 @@ def load_hashes(plan_path: Place, shard: str, crc32c: int) -> bytes:
 def hashes_path(plan_path: Place, shard: str) -> Place:
     """Return the file of the content hashes of a shard."""
     return results_folder(plan_path) / f"{shard}.hashes"
+
+
+def _result_path(plan_path: Place, shard: str) -> Place:
+    return results_folder(plan_path) / f"{shard}.json"

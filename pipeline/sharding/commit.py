@@ -1,8 +1,6 @@
 """Commit a dataset: `dataset.json` is written last, and only if every example is in one record or rejected."""
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import version as installed_version
 from typing import Any
@@ -13,7 +11,9 @@ from pipeline.dataset.labels import claim_labels
 from pipeline.dataset.lists import JsonLines, ListWriter, file_facts, new_list
 from pipeline.dataset.manifest import (
     CARD,
+    DUPLICATES,
     REJECTED,
+    SKIPPED,
     Dataset,
     WriteCard,
     is_committed,
@@ -23,18 +23,12 @@ from pipeline.dataset.manifest import (
 )
 from pipeline.dataset.partitions import Partition, last_listed, save_partition
 from pipeline.dataset.tfds_metadata import tfds_files
-from pipeline.errors import DatasetError, SourceError
-from pipeline.gate.checks import GateOptions, findings
-from pipeline.gate.decide import Ask, decide
-from pipeline.gate.facts import DUPLICATES, from_lines
-from pipeline.gate.notices import notices
-from pipeline.gate.totals import Totals
+from pipeline.gate.decide import Gate
+from pipeline.gate.totals import require_all, require_examples
 from pipeline.plan.example_kind import kind_of
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.sharding.finished_shards import facts_of, hashes_of, totals_of
 from pipeline.sharding.publish import remove_copied
-from pipeline.snapshot.part import TRAIN, VALIDATION
-from pipeline.snapshot.skipped import SKIPPED
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.storage import Place, place_of
 from pipeline.workspace import BuildFolders
@@ -42,18 +36,11 @@ from pipeline.workspace import BuildFolders
 _log = logging.getLogger(__name__)
 
 
-def commit(
-    plan_path: Place,
-    folders: BuildFolders,
-    partition: str,
-    gate: GateOptions,
-    write_card: WriteCard,
-    ask: Ask | None = None,
-) -> Dataset:
+def commit(plan_path: Place, folders: BuildFolders, partition: str, gate: Gate, write_card: WriteCard) -> Dataset:
     """Write `dataset.json` if every listed example is in one record or rejected, and return its content.
 
     From then on, `partition` points to this version, unless it has a version of a newer listing. A
-    dataset that is committed already is not written again. `ask` asks a person if `gate` says so.
+    dataset that is committed already is not written again.
 
     Raises DatasetError if the counts do not add up, GateError if the dataset exceeds a threshold of `gate`.
     """
@@ -61,9 +48,9 @@ def commit(
     folder = place_of(plan.dataset)
     # The gate also decides about a committed version, because the settings of this run may allow less.
     if is_committed(folder):
-        decide(findings(load(folder).quality, gate), ask)
+        gate.decide(load(folder).quality)
     else:
-        _commit(plan, plan_path, gate, write_card, ask)
+        _commit(plan, plan_path, gate, write_card)
 
     def listed_of(version: str) -> int:
         return last_listed(folders.work_of(version), partition)
@@ -76,7 +63,7 @@ def commit(
     return load(folder)
 
 
-def _commit(plan: Plan, plan_path: Place, gate: GateOptions, write_card: WriteCard, ask: Ask | None) -> None:
+def _commit(plan: Plan, plan_path: Place, gate: Gate, write_card: WriteCard) -> None:
     folder = place_of(plan.dataset)
     rejected_path = plan_path.parent / REJECTED
     # Saved before the gate, because the list explains why the gate stops a run.
@@ -86,11 +73,11 @@ def _commit(plan: Plan, plan_path: Place, gate: GateOptions, write_card: WriteCa
     if totals.rejected:
         _log.warning("rejected images: %d, %s says why", totals.rejected, rejected_path)
     snapshot = load_snapshot(place_of(plan.snapshot))
-    _require_all(snapshot, totals)
-    _require_examples(snapshot, totals, JsonLines(rejected_path))
+    require_all(snapshot, totals)
+    require_examples(snapshot, totals, JsonLines(rejected_path))
     quality, near_duplicates = facts_of(plan, totals)
-    quality["findings"] = [finding.sentence for finding in findings(quality, gate)]
-    _pass_gate(plan, quality, gate, ask)
+    gate.report(quality, plan.quality)
+    quality["findings"] = gate.decide(quality, plan.quality)
     storage.copy_new(rejected_path, folder / REJECTED)
     with new_list(folder / DUPLICATES) as duplicates:
         duplicates.copy_lines(plan_path.parent / DUPLICATES)
@@ -113,8 +100,10 @@ def _commit(plan: Plan, plan_path: Place, gate: GateOptions, write_card: WriteCa
     # A reservation may be released, so the ids are claimed for this version before `dataset.json` shows them. The claim
     # expires after an hour. The lists of a million shards can take most of an hour, so they are written first.
     _claim_labels(plan)
-    skipped = _copy_skipped(plan, folder / SKIPPED)
-    write_card(folder, dataset, JsonLines(folder / REJECTED), JsonLines(folder / DUPLICATES), skipped)
+    # Like the card, this list may be replaced, because other files in the source are not part of a version.
+    with storage.write_whole(folder / SKIPPED) as file:
+        file.write(skipped_path(place_of(plan.snapshot)).read_bytes())
+    write_card(folder, dataset, *(JsonLines(folder / name) for name in (REJECTED, DUPLICATES, SKIPPED)))
     save(folder, dataset, metadata)
     _claim_labels(plan)  # Again, because this process may have been suspended for hours before it wrote `dataset.json`.
     storage.sweep(folder)
@@ -128,47 +117,6 @@ def _commit(plan: Plan, plan_path: Place, gate: GateOptions, write_card: WriteCa
 def _claim_labels(plan: Plan) -> None:
     if plan.in_label_map:
         claim_labels(place_of(plan.dataset).parent, plan.labels, plan.version)
-
-
-def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
-    """Write the list of skipped files into the folder of the dataset, and return its rows.
-
-    Like the card, it may be replaced, because other files in the source are not part of a version.
-    """
-    lines = skipped_path(place_of(plan.snapshot)).read_bytes()
-    with storage.write_whole(path) as file:
-        file.write(lines)
-    return from_lines(lines)
-
-
-def _pass_gate(plan: Plan, quality: Mapping[str, Any], gate: GateOptions, ask: Ask | None) -> None:
-    """Run the gate again, without the warnings and questions that the plan already raised."""
-    for notice in notices(quality):
-        if notice not in notices(plan.quality):
-            _log.warning(notice)
-    planned = findings(plan.quality, gate)
-    decide([each for each in findings(quality, gate) if each.action == "fail" or each not in planned], ask)
-
-
-def _require_all(snapshot: Snapshot, totals: Totals) -> None:
-    # The invariant of a dataset: every listed example is in one record or is rejected with a reason.
-    if totals.examples + totals.rejected != snapshot.listed:
-        raise DatasetError(
-            f"{snapshot.listed} images were listed, but {totals.examples} were written and {totals.rejected} rejected"
-        )
-
-
-def _require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapping[str, Any]]) -> None:
-    for split in (TRAIN, VALIDATION):
-        if not totals.splits[split].examples:
-            are_all_rejected = totals.rejected == snapshot.listed
-            advice = "repair or replace them" if are_all_rejected else "add images or set validation_fraction"
-            frequent = Counter(row["reason"] for row in rejected).most_common(1)
-            of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
-            raise SourceError(
-                f"no usable {split} image in {snapshot.source_uri!r}: {totals.rejected} of {snapshot.listed} images "
-                f"were rejected{of_reason}; {advice}"
-            )
 
 
 def _planned_fields(plan: Plan, snapshot: Snapshot) -> dict[str, Any]:

@@ -5,52 +5,41 @@ a piece of a sorted part of the snapshot. The task merges the pieces into the ro
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from pipeline import storage
 from pipeline.dataset.labels import labels_of_file, proposed_labels, reserve_labels
-from pipeline.dataset.manifest import is_committed, last_version, load, require_shards
+from pipeline.dataset.manifest import DUPLICATES, is_committed, last_version, load, require_shards
 from pipeline.dataset.partitions import save_listed
-from pipeline.errors import SourceError
-from pipeline.gate.checks import GateOptions, findings
-from pipeline.gate.decide import Ask, decide
-from pipeline.gate.facts import DUPLICATES, planned_facts, skipped_by_name
-from pipeline.gate.notices import notices
-from pipeline.plan.assign import (
-    shard_counts,
-    shard_specs,
-)
-from pipeline.plan.example_kind import kind_of
+from pipeline.gate.decide import Gate
+from pipeline.gate.facts import Quality, planned_facts, skipped_by_name
+from pipeline.plan.assign import shard_counts, shard_specs
 from pipeline.plan.expected_size import log_plan
 from pipeline.plan.files import write_plan_files
 from pipeline.plan.options import PlanOptions
-from pipeline.plan.order import Order
+from pipeline.plan.order import Order, order_of
 from pipeline.plan.plan import Plan, save_plan
 from pipeline.plan.version import labels_in_order, record_format, version_of
-from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from pipeline.storage import Place
-from pipeline.workspace import BuildFolders
 
 _log = logging.getLogger(__name__)
 
 
-def make_plan(options: PlanOptions, gate: GateOptions, snapshot_path: Place, ask: Ask | None = None) -> Place:
+def make_plan(options: PlanOptions, gate: Gate, snapshot_path: Place) -> Place:
     """Decide the version, the split, the order and the shards, and write a plan file for each range of shards.
 
-    Returns the file of the whole plan. `ask` asks a person if `gate` says so.
+    Returns the file of the whole plan.
 
     Raises SourceError if no example is left for training, GateError if the examples exceed a threshold, DatasetError if
     the version is committed but lost a shard.
     """
     # A person is asked only once, even if another run adds labels and the plan is made again.
-    ask = cache(ask) if ask else None
+    gate = replace(gate, ask=cache(gate.ask) if gate.ask else None)
     snapshot = load_snapshot(snapshot_path)
     storage.sweep(snapshot_path.parent)  # A killed attempt may have been sorting a part.
-    order = _order(snapshot, options)
+    order = order_of(snapshot, options)
     shards = shard_counts(order.examples, options.train_shards, options.servers)
     needed = labels_in_order(snapshot)
     if options.label_map:
@@ -63,25 +52,25 @@ def make_plan(options: PlanOptions, gate: GateOptions, snapshot_path: Place, ask
     work = options.folders.work_of(version)
     save_listed(work, options.partition, snapshot.started_ns)
     whole_plan = _plan(options, snapshot, snapshot_path, version, labels)
-    if _is_complete(options.folders, version):
+    if _is_complete(options, version):
         # Skipped files do not change the version.
-        _warn({"unit": kind_of(snapshot).noun, "skipped_by_name": skipped_by_name(snapshot)})
+        gate.report({"unit": kind_of(snapshot).noun, "skipped_by_name": skipped_by_name(snapshot)})
         return save_plan(whole_plan, work)
     whole_plan = replace(whole_plan, table=kind_of(snapshot).facts(snapshot, order))
-    quality = _pass_gate(options, gate, snapshot, order, whole_plan, ask)
+    quality = _pass_gate(options, gate, snapshot, order, whole_plan)
     # Another run has changed the label map since `proposed_labels`. With other ids, the version is another one.
     if whole_plan.in_label_map and not reserve_labels(options.folders.of_name, labels, str(work)):
-        return make_plan(options, gate, snapshot_path, ask)
+        return make_plan(options, gate, snapshot_path)
     log_plan(snapshot, order, shards, version, options)
     specs = shard_specs(order.examples, shards, whole_plan.records.ending)
     ranges = list(write_plan_files(options, snapshot, whole_plan, order, specs))
     return save_plan(replace(whole_plan, complete=False, quality=quality, ranges=ranges), work)
 
 
-def _is_complete(folders: BuildFolders, version: str) -> bool:
-    folder = folders.published(version)
+def _is_complete(options: PlanOptions, version: str) -> bool:
+    folder = options.folders.published(version)
     # A run that was killed may have left temporary files in any of these folders.
-    for used in (folders.work_of(version), folder, folder.parent / "labels", folder.parent / "partitions"):
+    for used in (options.folders.work_of(version), folder, folder.parent / "labels", folder.parent / "partitions"):
         storage.sweep(used)
     if not is_committed(folder):
         return False
@@ -91,22 +80,15 @@ def _is_complete(folders: BuildFolders, version: str) -> bool:
     return True
 
 
-def _pass_gate(
-    options: PlanOptions, gate: GateOptions, snapshot: Snapshot, order: Order, whole_plan: Plan, ask: Ask | None
-) -> dict[str, Any]:
+def _pass_gate(options: PlanOptions, gate: Gate, snapshot: Snapshot, order: Order, whole_plan: Plan) -> Quality:
     """Return the facts about the examples if the gate lets the run continue, before a label or a shard is written."""
     before = last_version(options.folders.of_name, but=whole_plan.version)
     with storage.write_whole(options.folders.work_of(whole_plan.version) / DUPLICATES, synced=True) as file:
         quality = planned_facts(snapshot, order, file, labels=whole_plan.labels, before=before)
     quality |= kind_of(snapshot).changes(whole_plan.table, before)
-    _warn(quality)
-    decide(findings(quality, gate), ask)
+    gate.report(quality)
+    gate.decide(quality)
     return quality
-
-
-def _warn(quality: Mapping[str, Any]) -> None:
-    for notice in notices(quality):
-        _log.warning(notice)
 
 
 def _plan(options: PlanOptions, snapshot: Snapshot, snapshot_path: Place, version: str, labels: list[str]) -> Plan:
@@ -127,15 +109,3 @@ def _plan(options: PlanOptions, snapshot: Snapshot, snapshot_path: Place, versio
         in_label_map=not options.label_map,
         listed_ns=snapshot.started_ns,
     )
-
-
-def _order(snapshot: Snapshot, options: PlanOptions) -> Order:
-    order = Order(snapshot, options.split, kind_of(snapshot).nouns)
-    if not order.examples[TRAIN]:
-        kind = kind_of(snapshot)
-        others = ", ".join(f"{count} for {split}" for split, count in order.examples.items() if count)
-        raise SourceError(
-            f"no {kind.noun} of {options.source_uri!r} is left for training ({others}): add {kind.nouns} for "
-            f"training, or make the groups smaller, because all {kind.nouns} of a group are in the same split"
-        )
-    return order

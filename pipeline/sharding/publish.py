@@ -7,10 +7,7 @@ from pathlib import Path
 
 from pipeline import storage
 from pipeline.dataset.index_files import INDEX_FOLDER, crc32c_text, index_name, scan_shard, write_index
-from pipeline.dataset.manifest import (
-    PARALLEL_REQUESTS,
-    load,
-)
+from pipeline.dataset.manifest import PARALLEL_REQUESTS, load
 from pipeline.errors import ConflictError, DatasetError
 from pipeline.plan.plan import Plan
 from pipeline.plan.range_plan import RangePlan

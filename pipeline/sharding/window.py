@@ -29,6 +29,7 @@ from pipeline.dataset.content_hashes import load_hashes
 from pipeline.dataset.lists import JsonLines, ListWriter, new_list
 from pipeline.dataset.manifest import (
     CARD,
+    DUPLICATES,
     PARALLEL_REQUESTS,
     REJECTED,
     Dataset,
@@ -41,10 +42,8 @@ from pipeline.dataset.manifest import (
     save,
 )
 from pipeline.errors import DatasetError
-from pipeline.gate.checks import GateOptions, findings
-from pipeline.gate.decide import Ask, decide
-from pipeline.gate.facts import DUPLICATES, Quality
-from pipeline.gate.notices import notices
+from pipeline.gate.decide import Gate
+from pipeline.gate.facts import Quality
 from pipeline.gate.shared_examples import Examples, shared_facts
 from pipeline.plan.example_kind import kind_of
 from pipeline.snapshot.part import SPLITS, TRAIN
@@ -57,14 +56,12 @@ ID_LENGTH = 16
 _log = logging.getLogger(__name__)
 
 
-def dataset_of(
-    folder: Place, partitions: Mapping[str, str], gate: GateOptions, write_card: WriteCard, ask: Ask | None = None
-) -> Place:
+def dataset_of(folder: Place, partitions: Mapping[str, str], gate: Gate, write_card: WriteCard) -> Place:
     """Return the folder of the dataset of some partitions: that of a version, or of a window of several versions.
 
     `partitions` are versions by partition. Raises DatasetError if there is none, if a version is missing or
     incomplete, or if two of them cannot be one dataset. Raises GateError if a window has more leaks than `gate` allows.
-    `ask` asks a person if `gate` says so. `folder` is that of the dataset name.
+    `folder` is that of the dataset name.
     """
     if not partitions:
         raise DatasetError(f"no partition of {folder.name!r} is published in {folder}: build one first")
@@ -76,10 +73,10 @@ def dataset_of(
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
     # The gate also decides about a window that exists, because the settings of this run may allow fewer leaks.
     if is_committed(window):
-        decide(findings(load(window).quality, gate), ask)
+        gate.decide(load(window).quality)
     else:
         _require_alike(versions, partitions)
-        _write(window, versions, partitions, gate, write_card, ask)
+        _write(window, versions, partitions, gate, write_card)
     return window
 
 
@@ -155,19 +152,15 @@ def _write(
     window: Place,
     versions: Sequence[Dataset],
     partitions: Mapping[str, str],
-    gate: GateOptions,
+    gate: Gate,
     write_card: WriteCard,
-    ask: Ask | None,
 ) -> None:
     folder = window.parent.parent
     for each in versions:
         require_shards(folder / each.version, each)
     quality = _facts(folder, versions, partitions)
-    for notice in notices(quality):
-        _log.warning(notice)
-    all_findings = findings(quality, gate)
-    decide(all_findings, ask)
-    quality["findings"] = [finding.sentence for finding in all_findings]
+    gate.report(quality)
+    quality["findings"] = gate.decide(quality)
     if isinstance(window, Path):
         window.mkdir(parents=True, exist_ok=True)  # The card reads shards relative to this folder.
     lists = {name: _join_list(window, versions, name) for name in LISTS}

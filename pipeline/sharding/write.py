@@ -17,7 +17,7 @@ from pipeline.plan.example_kind import kind_of
 from pipeline.plan.examples import Examples, Sums
 from pipeline.plan.merge import merged_lines, read_pieces
 from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range, read_range
-from pipeline.plan.results import WrittenShard, load_result, remove_torn, results_folder, save_result
+from pipeline.plan.results import load_result, remove_torn, results_folder, save_result
 from pipeline.records.record_index import index_of
 from pipeline.records.tfrecord import Writer, writer_of
 from pipeline.snapshot.raw_example import from_lines, place_of_key
@@ -173,4 +173,4 @@ def _complete(plan_path: Place, shard: _Unsynced) -> None:
         index = index_of(records.sizes)
         write_index(path.parent / index_name(spec.name), index)
         result = replace(result, index_bytes=len(index), index_crc32c=crc32c_text(index))
-    save_result(plan_path, WrittenShard(result, bytes(sums.hashes)))
+    save_result(plan_path, result, bytes(sums.hashes))

@@ -10,10 +10,11 @@ from pipeline import storage
 from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
-from pipeline.snapshot.raw_example import Origin, RawExample, key_bytes
-from pipeline.snapshot.skipped import SkippedFiles
+from pipeline.snapshot.raw_example import Origin, RawExample
+from pipeline.snapshot.skipped import SkippedFiles, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot
-from pipeline.sources import MISSING, Classes
+from pipeline.sources import MISSING
+from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 
 RANGES = "ranges"
@@ -35,13 +36,13 @@ class Listing:
     missing: int = 0
     """Number of images that a list names and that do not exist."""
     grouped: int = 0
-    """Number of images with a group."""
+    """Number of examples with a group."""
     known: int = 0
     """Number of images whose checksum comes from the last snapshot."""
     remote: bool = False
-    """Whether any image is in a bucket."""
+    """Whether any example is in a bucket."""
     classes: dict[str, int] = field(default_factory=dict)
-    """Number of images of each label."""
+    """Number of examples of each label."""
     stated_labels: list[str] = field(default_factory=list)
     """Labels whose order the source states."""
     texts: dict[str, str] = field(default_factory=dict)
@@ -58,10 +59,6 @@ class Listing:
         for part in self.parts:
             total.merge(part.fingerprint)
         return total.hexdigest()
-
-    def state(self, classes: Classes) -> None:
-        """Take the labels whose order the source states, and their texts."""
-        self.stated_labels, self.texts = list(classes.names), dict(classes.texts)
 
     def add(self, row: RawExample) -> None:
         """Add one row to the sums."""
@@ -89,8 +86,8 @@ class Listing:
             raise changed_source(self.layout, other.layout)
         if (self.stated_labels, self.texts) != (other.stated_labels, other.texts):
             raise changed_source(f"{len(self.stated_labels)} labels", f"{len(other.stated_labels)} or other ones")
-        if self.parts and other.parts and key_bytes(self.parts[-1].last) >= key_bytes(other.parts[0].first):
-            # Only a bug in a kind of source can cause this. An image could be in two records.
+        if self.parts and other.parts and bytes_of(self.parts[-1].last) >= bytes_of(other.parts[0].first):
+            # Only a bug in a kind of source can cause this. An example could be in two records.
             raise SourceError(
                 f"two ranges of the source have the key {other.parts[0].first!r}: `boundaries` of its kind must return "
                 "keys in ascending order, and `list_range` only keys of its range"
@@ -130,6 +127,28 @@ def merged(listings: Iterable[Listing]) -> Listing:
     for listing in rest:
         total.merge(listing)
     return total
+
+
+def require_images(listing: Listing, source_uri: str, root: str) -> None:
+    """Raise SourceError if a source of images cannot be trained on. `root` is the folder of its keys."""
+    if not listing.listed:
+        others = "; ".join(f"{count} {reason}" for reason, count in listing.skipped.reasons_in_order().items())
+        if suffixes := listing.skipped.suffixes_in_order():
+            others += f": {suffix_counts(suffixes)}"
+        raise SourceError(
+            f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): it must have one sub-folder for "
+            "each class, with JPEG or PNG files, or be a list of images"
+        )
+    if listing.missing == listing.listed:
+        raise SourceError(
+            f"none of the {listing.listed} files that {source_uri!r} lists exists under {root}; the first is "
+            f"{listing.first!r}: check the paths: they are relative to the folder of the list"
+        )
+    if len(listing.classes) < 2:
+        raise SourceError(
+            f"only one class, {next(iter(listing.classes))!r}, under source_uri {source_uri!r}: add images of at least "
+            "one more class"
+        )
 
 
 def snapshot_of(

@@ -23,7 +23,8 @@ from xxhash import xxh3_128
 from pipeline import storage
 from pipeline.errors import FileSystemError
 from pipeline.snapshot.fingerprint import Fingerprint
-from pipeline.snapshot.raw_example import RawExample, content_of, from_line, from_lines, key_bytes, to_line
+from pipeline.snapshot.raw_example import RawExample, content_of, from_line, from_lines, to_line
+from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place, place_of
 
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
@@ -115,9 +116,7 @@ def load_array(place: Place, dtype: np.dtype[np.void], length: int) -> NDArray[n
         with place.open("rb") as file:  # The mapping outlives the open file.
             return np.memmap(file, dtype, mode="r", shape=(length,))
     except (FileNotFoundError, ValueError) as error:  # ValueError: the file is too short.
-        raise FileSystemError(
-            f"{place} is missing or too short: run `extract` again (in Airflow: clear `extract` and all tasks after it)"
-        ) from error
+        raise FileSystemError(f"{place} is missing or too short: {EXTRACT_AGAIN}") from error
 
 
 def rows_of(parts: Iterable[Part]) -> Iterator[RawExample]:
@@ -282,14 +281,9 @@ class _PartWriter:
 
 def hash_texts(texts: Sequence[str]) -> NDArray[np.uint64]:
     """Return a hash of 64 bits of each key or group. It is never 0, which stands for none."""
-    hashes = b"".join([hashlib.blake2b(key_bytes(text), digest_size=8).digest() for text in texts])
+    hashes = b"".join([hashlib.blake2b(bytes_of(text), digest_size=8).digest() for text in texts])
     numbers: NDArray[np.uint64] = np.maximum(np.frombuffer(hashes, "<u8"), np.uint64(1))
     return numbers
-
-
-def hash_text(text: str) -> int:
-    """Return a hash of 64 bits of a key or a group. It is never 0, which stands for none."""
-    return int(hash_texts([text])[0])
 
 
 def sizes_and_crc32cs(sizes: NDArray[np.int64], crc32cs: NDArray[np.uint32]) -> NDArray[np.uint64]:
@@ -297,8 +291,3 @@ def sizes_and_crc32cs(sizes: NDArray[np.int64], crc32cs: NDArray[np.uint32]) -> 
     # 0 stands for none, as in `hash_texts`.
     numbers: NDArray[np.uint64] = np.maximum(sizes.astype(np.uint64) << np.uint64(32) | crc32cs, np.uint64(1))
     return numbers
-
-
-def size_and_crc32c(size: int, crc32c: int) -> int:
-    """Return what `sizes_and_crc32cs` returns for one file."""
-    return int(sizes_and_crc32cs(np.array([size]), np.array([crc32c], np.uint32))[0])

@@ -90,7 +90,7 @@ def content_of(row: RawExample) -> bytes:
 
 def identity(key: str, labels: str, split: str, size: int, crc32c: int, group: str, boxes: str) -> bytes:
     """Return what `content_of` returns. Key, labels and group are JSON."""
-    # Generation and MD5 differ between a disk and a bucket, and the same images must give the same version.
+    # Generation and MD5 differ between a disk and a bucket, and the same examples must give the same version.
     return f'[{key},[{labels}],"{split}",{size},{crc32c},{group},{boxes}'.encode("ascii")
 
 
@@ -137,11 +137,6 @@ def only_label(line: bytes) -> bytes:
 def record_of_line(line: bytes) -> bytes:
     """Return the record of the row of one line, without parsing the line."""
     return line.partition(b"\n")[2]
-
-
-def key_bytes(key: str) -> bytes:
-    """Return a key as the bytes that the file system or bucket uses, which may not be UTF-8."""
-    return key.encode("utf-8", "surrogateescape")
 
 
 def read_raw(root: str, key: str, size: int) -> bytes:

@@ -17,6 +17,7 @@ from pipeline.errors import SourceError
 from pipeline.snapshot.raw_example import Origin, RawExample, place_of_key, read_raw, why_unread
 from pipeline.storage import BucketPath
 from pipeline.system.parallel import ordered_map
+from pipeline.system.progress import Show, progress
 
 READERS = 32
 """This many images of a bucket are requested at the same time, because one request takes 30 ms or more."""
@@ -96,6 +97,35 @@ class RawReader:
         with storage.write_whole(copy) as file:
             file.write(fetched)
         return fetched
+
+
+def fetch_images(
+    rows: Iterable[RawExample], origin: Origin, *, count: int, total_bytes: int, show: Show = progress
+) -> int:
+    """Fetch `count` images that are in a bucket into the cache, if there is one. Returns how many were not there yet.
+
+    Copies are stored by content, so that a second run, another number of shards or a renamed folder fetches nothing
+    again.
+
+    Raises SourceError if one changed or vanished after it was listed.
+    """
+    if not origin.cache or not origin.remote:
+        return 0
+    reader = RawReader(origin)
+    fetched = 0
+    with show("fetch", count, total_bytes=total_bytes) as advance:
+        results = ordered_map(
+            lambda row: (row, reader.fetch_to_cache(row)),
+            rows,
+            READERS,
+            # `ordered_map` bounds the bytes in memory. MISSING is -1.
+            size_of=lambda row: max(row.size, 0),
+        )
+        for row, is_new in results:
+            fetched += is_new
+            advance(1, max(row.size, 0))
+    _log.info("%d images fetched; %d were already in %s", fetched, count - fetched, origin.cache)
+    return fetched
 
 
 def _cache_path(cache: Path, place: BucketPath, row: RawExample) -> Path:

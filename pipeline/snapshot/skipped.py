@@ -11,8 +11,6 @@ from pipeline.sources import Skipped
 from pipeline.sources.folder import NOT_BY_NAME
 from pipeline.sources.suffixes import suffix_of
 
-SKIPPED = "skipped.jsonl"
-"""This file beside `dataset.json` lists the skipped files."""
 MAX_NAMES = 100_000
 """At most this many files are listed. All are counted, and a source may hold millions of them."""
 MAX_SUFFIXES = 1000

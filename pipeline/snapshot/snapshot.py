@@ -17,7 +17,7 @@ class Snapshot:
 
     source_uri: str
     origin: Origin
-    """The places where the images are read."""
+    """The places where the raw examples are read."""
     kind: str
     """The kind of examples: a value of `example_kind`."""
     source_kind: str

@@ -5,14 +5,13 @@ A source of your own is a file in this folder with two functions, and nothing el
     '''A folder with an index.txt: a path and a label a line.'''
 
     from collections.abc import Iterator
-    from pipeline.config import Settings
-    from pipeline.sources import Found, Listed, measure
+    from pipeline.sources import Found, Listed, SourceOptions, measure
     from pipeline.storage import Place
 
     def recognises(place: Place) -> bool:
         return (place / "index.txt").is_file()
 
-    def list_images(place: Place, settings: Settings) -> Iterator[Found]:
+    def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
         for line in sorted((place / "index.txt").read_text().splitlines()):
             key, label = line.rsplit(maxsplit=1)
             yield Listed(key, (label,), "", *measure(place / key))
@@ -26,12 +25,12 @@ The first line of the file's docstring says what the kind looks for. An error re
 
 Several tasks can list a huge source, each a range of its keys, if the file has two more functions:
 
-- `boundaries(place, settings, most, min_images)` returns up to `most - 1` ascending keys that divide the images into
+- `boundaries(place, options, most, min_images)` returns up to `most - 1` ascending keys that divide the images into
   ranges of about equal size. A range should have at least `min_images` images. No image is read for it.
-- `list_range(place, settings, keys)` yields the items whose keys are in a `KeyRange` of `key_range.py`. The lists of
+- `list_range(place, options, keys)` yields the items whose keys are in a `KeyRange` of `key_range.py`. The lists of
   all ranges, one after another, must equal `list_images`. Each range yields `Classes`, if there are any.
 
-An optional `layout(place, settings)` returns a short text that must be the same for all ranges of a source.
+An optional `layout(place, options)` returns a short text that must be the same for all ranges of a source.
 
 For a kind that comes with Tenfold:
 
@@ -44,10 +43,9 @@ For a kind that comes with Tenfold:
 - A file in this folder that is not a kind must be in `OTHER_FILES_OF_SOURCES` in `pipeline/config.py`.
 """
 
-import os
 import stat
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pipeline.allowed import require_source
@@ -57,6 +55,23 @@ from pipeline.system.os_errors import cause_of, retried
 
 MISSING = -1
 """The size of an image that is listed but does not exist. It is rejected by its key."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What the settings say about a source, apart from its place. The fields are explained at the settings.
+
+    Most kinds need none of them: a folder says everything itself.
+    """
+
+    kind: str = "auto"
+    """The setting `source_kind`: the name of a file of this folder, or auto."""
+    path_column: str = ""
+    label_column: str = ""
+    split_column: str = ""
+    group_column: str = ""
+    list_encoding: str = "utf-8"
+    user_project: str = ""
 
 
 class Box(NamedTuple):
@@ -125,10 +140,6 @@ def is_source_file(place: Place) -> bool:
     return place.is_file()
 
 
-def _status(place: Place) -> os.stat_result | ObjectStat:
-    return place.stat()
-
-
 def measure(place: Place) -> Measured:
     """Return what is known of a file or object. Its size is MISSING if it does not exist or is not a regular file.
 
@@ -137,7 +148,7 @@ def measure(place: Place) -> Measured:
     """
     try:
         require_source(place)
-        status = retried(partial(_status, place), place)
+        status = retried(lambda: place.stat(), place)
     except ValueError:  # A list may contain a path with a zero byte.
         return Measured(MISSING, 0)
     except OSError as error:

@@ -1,18 +1,20 @@
 """Detect the kind of a source, and list its images."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
-from pipeline.config import Settings, source_kinds
+from pipeline.config import source_kinds
 from pipeline.errors import SourceError
-from pipeline.sources import Found, Listed
-from pipeline.sources.key_range import EVERYTHING, MIN_IMAGES, KeyRange, bytes_of, ranges_between
+from pipeline.sources import Found, Listed, SourceOptions
+from pipeline.sources.key_range import EVERYTHING, KeyRange, bytes_of, ranges_between
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
+
+Result = TypeVar("Result")
 
 
 class Source(Protocol):
@@ -24,7 +26,7 @@ class Source(Protocol):
     def recognises(self, place: Place) -> bool:
         """Whether `place` has the layout of this kind. Looks only at a few names."""
 
-    def list_images(self, place: Place, settings: Settings) -> Iterator[Found]:
+    def list_images(self, place: Place, options: SourceOptions) -> Iterator[Found]:
         """Yield the content of `place`, in the order of the bytes of the keys."""
 
 
@@ -32,13 +34,13 @@ class Source(Protocol):
 class SourceInParts(Source, Protocol):
     """A kind of source that several tasks can list, each a range of its keys."""
 
-    def boundaries(self, place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+    def boundaries(self, place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
         """Return up to `most - 1` ascending keys that divide the images into ranges of about equal size.
 
         A range should have at least `min_images` images. No image is read.
         """
 
-    def list_range(self, place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+    def list_range(self, place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
         """Yield the content of `place` whose keys are in a range, in the order of `list_images`. Classes come first."""
 
 
@@ -46,42 +48,37 @@ class SourceInParts(Source, Protocol):
 class SourceWithLayout(Protocol):
     """A kind of source that has more than one layout."""
 
-    def layout(self, place: Place, settings: Settings) -> str:
+    def layout(self, place: Place, options: SourceOptions) -> str:
         """Return a short text that changes if the source changes in a way that affects all of its images."""
 
 
-def images_of(settings: Settings, keys: KeyRange = EVERYTHING) -> Iterator[Found]:
-    """Yield the content of the source: Classes first if the kind knows them, then images in the order of their keys.
+def images_of(place: Place, options: SourceOptions, keys: KeyRange = EVERYTHING) -> Iterator[Found]:
+    """Yield the content of a source: Classes first if the kind knows them, then images in the order of their keys.
 
     With `keys`, only this range is listed. The lists of all ranges, one after another, equal the list of everything,
     apart from Classes, which each range yields.
 
     Raises SourceError if no kind recognizes the source, if it cannot be read, or if a kind violates the order.
     """
-    place = settings.source
-    source = find_source(place, settings.source_kind)
+    source = find_source(place, options.kind)
     if keys == EVERYTHING:
-        items = source.list_images(place, settings)
+        items = source.list_images(place, options)
     elif isinstance(source, SourceInParts):
-        items = source.list_range(place, settings, keys)
+        items = source.list_range(place, options, keys)
     else:
         raise SourceError(f"{source.__name__} has no function list_range: list the source without ranges")
-    return _require_order(items, source.__name__.rpartition(".")[2], keys)
+    return _require_order(items, name_of(source), keys)
 
 
-def key_ranges(settings: Settings, most: int, min_images: int = MIN_IMAGES) -> list[KeyRange]:
-    """Return at most `most` ranges that divide the source into parts of about equal size, in their order.
+def key_ranges(place: Place, options: SourceOptions, most: int, min_images: int) -> list[KeyRange]:
+    """Return at most `most` ranges that divide a source into parts of about equal size, in their order.
 
     Each has at least about `min_images` images. A source whose kind cannot list parts is one range.
     """
-    place = settings.source
-    source = find_source(place, settings.source_kind)
+    source = find_source(place, options.kind)
     if most < 2 or not isinstance(source, SourceInParts):
         return [EVERYTHING]
-    try:
-        boundaries = retried(partial(source.boundaries, place, settings, most, min_images), place)
-    except OSError as error:
-        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+    boundaries = _read(partial(source.boundaries, place, options, most, min_images), place)
     for one, other in pairwise(("", *boundaries)):
         if bytes_of(one) >= bytes_of(other):
             raise SourceError(
@@ -91,12 +88,16 @@ def key_ranges(settings: Settings, most: int, min_images: int = MIN_IMAGES) -> l
     return ranges_between(boundaries)
 
 
-def layout_of(settings: Settings) -> str:
+def layout_of(place: Place, options: SourceOptions) -> str:
     """Return a short text that is equal for all parts of a source, unless the source changed between them."""
-    place = settings.source
-    source = find_source(place, settings.source_kind)
-    layout = source.layout(place, settings) if isinstance(source, SourceWithLayout) else ""
-    return f"{source.__name__.rpartition('.')[2]} {layout}".rstrip()
+    source = find_source(place, options.kind)
+    layout = source.layout(place, options) if isinstance(source, SourceWithLayout) else ""
+    return f"{name_of(source)} {layout}".rstrip()
+
+
+def name_of(source: Source) -> str:
+    """Return the name of a kind of source."""
+    return source.__name__.rpartition(".")[2]
 
 
 def find_source(place: Place, kind: str) -> Source:
@@ -106,15 +107,12 @@ def find_source(place: Place, kind: str) -> Source:
     """
     kinds = [kind] if kind != "auto" else [*(other for other in source_kinds() if other != "folder"), "folder"]
     sources = [_source(name) for name in kinds]
-    try:
-        if isinstance(place, Path):
-            # A folder that does not exist must be reported as such, and not as one that no kind recognizes.
-            retried(place.stat, place)
-        for source in sources:
-            if retried(partial(source.recognises, place), place):
-                return source
-    except OSError as error:
-        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+    if isinstance(place, Path):
+        # A folder that does not exist must be reported as such, and not as one that no kind recognizes.
+        _read(place.stat, place)
+    for source in sources:
+        if _read(partial(source.recognises, place), place):
+            return source
     first_lines = [(source.__doc__ or "the module has no docstring").strip().partition("\n")[0] for source in sources]
     looked_for = "; ".join(f"{name}: {line.rstrip('.')}" for name, line in zip(kinds, first_lines, strict=True))
     raise SourceError(f"source_uri {place} is not what source_kind {kind!r} looks for ({looked_for})")
@@ -125,7 +123,15 @@ def root_of(place: Place) -> Place:
 
     A bucket may have an object with the same name as a folder. It is not a list.
     """
-    return place.parent if place.is_file() and not place.is_dir() else place
+    return place.parent if _read(lambda: place.is_file() and not place.is_dir(), place) else place
+
+
+def _read(work: Callable[[], Result], place: Place) -> Result:
+    """Return the result of `work`, which reads a source. Raises SourceError if the file system does not allow it."""
+    try:
+        return retried(work, place)
+    except OSError as error:
+        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
 
 
 def _source(kind: str) -> Source:

@@ -5,15 +5,14 @@ Files are listed in the order of the bytes of their keys, as in a bucket, with o
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from pipeline import storage
 from pipeline.allowed import SOURCES, may_read
-from pipeline.config import Settings
 from pipeline.errors import FileSystemError, SourceError, TenfoldError
-from pipeline.sources import Found, Listed, Skipped, measure_object
+from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure_object
 from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of
 from pipeline.sources.suffixes import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.storage import ObjectStat, Place
@@ -46,27 +45,27 @@ def recognises(place: Place) -> bool:
     return place.is_dir()
 
 
-def list_images(place: Place, settings: Settings) -> Iterator[Found]:
-    """Yield every file below `place`, ordered by the bytes of its path. No setting changes the result.
+def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
+    """Yield every file below `place`, ordered by the bytes of its path. No option changes the result.
 
     Raises SourceError if `place` or a folder in it cannot be read, FileSystemError if one disappears meanwhile.
     """
-    return list_range(place, settings, EVERYTHING)
+    return list_range(place, options, EVERYTHING)
 
 
-def list_range(place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
     """Yield the files whose keys are in a range. Folders outside of the range are not read."""
     has_splits = _read_layout(place)
     for item in walk(place, keys=keys):
         yield _classify(item, has_splits) if isinstance(item, Listed) else item
 
 
-def layout(place: Place, settings: Settings) -> str:
+def layout(place: Place, options: SourceOptions) -> str:
     """Return whether there are folders of splits above the classes."""
     return "with splits" if _read_layout(place) else "without splits"
 
 
-def boundaries(place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+def boundaries(place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
     """Return keys that divide the files into ranges of about equal size."""
     return boundaries_below(place, ("",), most, min_images)
 
@@ -101,7 +100,7 @@ def walk(folder: Place, prefix: str = "", keys: KeyRange = EVERYTHING) -> Iterat
         return (_object(prefix + key, status) for key, status in objects)
     if may_read(folder):
         return _walk(folder, prefix, frozenset(), below)
-    return iter([_outside(prefix.rstrip("/"))] if below.contains("") else ())
+    return iter([Skipped(prefix.rstrip("/"), LEADS_OUTSIDE)] if below.contains("") else ())
 
 
 def _read_layout(place: Place) -> bool:
@@ -112,10 +111,6 @@ def _read_layout(place: Place) -> bool:
         if cause_of(error) == "absent":
             raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
         raise _unlisted(error, error.filename or place) from error
-
-
-def _outside(key: str) -> Skipped:
-    return Skipped(key, LEADS_OUTSIDE)
 
 
 def _object(key: str, status: ObjectStat) -> Listed | Skipped:
@@ -156,7 +151,11 @@ def _has_splits(root: Place) -> bool:
     above_classes = [
         folder for folder in folders if SPLITS.get(folder.name.lower()) == "train" and _has_folders(folder)
     ]
-    if not above_classes and splits and all(map(_is_split_of_classes, folders)):
+    if (
+        not above_classes
+        and splits
+        and all(folder.name.lower() in SPLITS and _has_folders(folder) for folder in folders)
+    ):
         # Without this error, they would silently become classes called "val" and "test".
         raise SourceError(
             f"source_uri '{root}' holds {' and '.join(sorted(folder.name for folder in folders))} with folders in "
@@ -173,10 +172,6 @@ def _has_splits(root: Place) -> bool:
             "the other splits to validation/ and test/, or put all class folders next to each other"
         )
     return True
-
-
-def _is_split_of_classes(folder: Place) -> bool:
-    return folder.name.lower() in SPLITS and _has_folders(folder)
 
 
 def _has_folders(folder: Place) -> bool:
@@ -214,7 +209,7 @@ def _visit(
     key = prefix + entry.name
     if entry.is_symlink() and not may_read(Path(entry.path)):  # Never follow a link that is not allowed.
         if keys.contains(_position(entry)):
-            yield _outside(key)
+            yield Skipped(key, LEADS_OUTSIDE)
         return
     try:
         status = retried(entry.stat, entry.path)
@@ -242,10 +237,12 @@ def _visit(
 def _entries(folder: Path, keys: KeyRange) -> list[os.DirEntry[str]]:
     """Return the files of a folder whose names are in a range, and the folders that may have such files."""
     with os.scandir(folder) as entries:
-        if keys == EVERYTHING:
-            return sorted(entries, key=_bucket_order)
-        near = filter(partial(_is_near, bytes_of(keys.first), bytes_of(keys.end)), entries)
-        return sorted(filter(partial(_may_be_inside, keys), near), key=_bucket_order)
+        found: Iterable[os.DirEntry[str]] = entries
+        if keys != EVERYTHING:
+            near = filter(partial(_is_near, bytes_of(keys.first), bytes_of(keys.end)), entries)
+            found = filter(partial(_may_be_inside, keys), near)
+        # The order in which a bucket lists them.
+        return sorted(found, key=lambda entry: bytes_of(_position(entry)))
 
 
 def _is_near(first: bytes, end: bytes, entry: os.DirEntry[str]) -> bool:
@@ -299,18 +296,8 @@ def _unlisted(error: OSError, place: object) -> TenfoldError:
 
 
 def _begins_as_image(path: str) -> bool:
-    head = retried(partial(_first_bytes, path), path)
+    head = retried(partial(storage.read_range, Path(path), 0, _MAGIC_BYTES), path)
     return head.startswith(_MAGIC) or head[8:] == b"WEBP" or head[4:8] == b"ftyp"
-
-
-def _first_bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_MAGIC_BYTES)
-
-
-def _bucket_order(entry: os.DirEntry[str]) -> bytes:
-    """Return a sort key, so that a walk yields keys in the order of their bytes."""
-    return bytes_of(_position(entry))
 
 
 def _position(entry: os.DirEntry[str]) -> str:

@@ -11,9 +11,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from pipeline.allowed import may_read
-from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file, measure
+from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions, is_source_file, measure
 from pipeline.sources.folder import SPLITS, boundaries_below, walk, why_no_image
 from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.storage import Place, folders
@@ -59,27 +58,27 @@ def recognises(place: Place) -> bool:
     return bool(names) and all(map(_SYNSET.fullmatch, names))
 
 
-def list_images(place: Place, settings: Settings) -> Iterator[Found]:
+def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
     """Yield the sorted synsets of train/, with their words if a file has them, then every image.
 
-    `list_encoding` is the encoding of the words. No other setting is used. Raises SourceError if a list beside the
+    `list_encoding` is the encoding of the words. No other option is used. Raises SourceError if a list beside the
     images cannot be parsed.
     """
-    return list_range(place, settings, EVERYTHING)
+    return list_range(place, options, EVERYTHING)
 
 
-def list_range(place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
     """Yield the sorted synsets, and the images whose keys are in a range."""
     prefix = _prefix(place)
     lists = _read_lists(place, prefix)
-    texts = _human_names(place, prefix, settings.list_encoding)
+    texts = _human_names(place, prefix, options.list_encoding)
     yield Classes(tuple(sorted(lists.classes)), {name: texts[name] for name in lists.classes & texts.keys()})
     for folder in _image_folders(place, prefix):
         for item in walk(place / folder, folder, keys):
             yield _classify(item, prefix, lists) if isinstance(item, Listed) else item
 
 
-def boundaries(place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+def boundaries(place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
     """Return keys that divide the images into ranges of about equal size."""
     return boundaries_below(place, _image_folders(place, _prefix(place)), most, min_images)
 
@@ -88,7 +87,7 @@ def _image_folders(place: Place, prefix: str) -> list[str]:
     return [f"{prefix}{name}/" for name in FOLDERS if (place / prefix / name).is_dir()]
 
 
-def layout(place: Place, settings: Settings) -> str:
+def layout(place: Place, options: SourceOptions) -> str:
     """Return size and generation of each file beside the images, because their content decides the labels."""
     prefix = _prefix(place)
     files = (

@@ -26,8 +26,6 @@ class KeyRange(NamedTuple):
 
     def contains(self, key: str) -> bool:
         """Return whether a key is in the range."""
-        if not self.first and not self.end:
-            return True
         position = bytes_of(key)
         return bytes_of(self.first) <= position and (not self.end or position < bytes_of(self.end))
 
@@ -117,7 +115,7 @@ def ranges_between(boundaries: Sequence[str]) -> list[KeyRange]:
 
 
 def bytes_of(key: str) -> bytes:
-    """Return the bytes of a key, which decide its position. The name of a file may be any bytes."""
+    """Return the bytes of a key in its file system or bucket, which decide its position and may not be UTF-8."""
     return key.encode("utf-8", "surrogateescape")
 
 

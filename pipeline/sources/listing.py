@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from pipeline import storage
-from pipeline.config import Settings
 from pipeline.dataset_name import LIST_SUFFIXES
 from pipeline.errors import FileSystemError, SourceError
-from pipeline.sources import Box, Found, Listed, Skipped, measure
+from pipeline.sources import Box, Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.csv_quotes import require_quotes
 from pipeline.sources.folder import SPLITS
 from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, bytes_of
@@ -69,38 +68,38 @@ def recognises(place: Place) -> bool:
     return place.suffix.lower() in LIST_SUFFIXES and place.is_file()
 
 
-def list_images(place: Place, settings: Settings) -> Iterator[Found]:
+def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
     """Yield every row of the list, ordered by the bytes of its key.
 
     Raises SourceError if the list cannot be read, lacks a column, or has an invalid value.
     """
-    return list_range(place, settings, EVERYTHING)
+    return list_range(place, options, EVERYTHING)
 
 
-def list_range(place: Place, settings: Settings, keys: KeyRange) -> Iterator[Found]:
+def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
     """Yield the rows whose keys are in a range. Only these rows stay in memory; of JSON lines, all rows do.
 
     A row without a path has an empty key.
     """
     from pyarrow import compute
 
-    choose = partial(_choose_columns, place=place, settings=settings)
-    table = _read(place, settings, choose, partial(_rows_of_range, place=place, keys=keys), keys != EVERYTHING)
+    choose = partial(_choose_columns, place=place, options=options)
+    table = _read(place, options, choose, partial(_rows_of_range, place=place, keys=keys), keys != EVERYTHING)
     rows = _rows_by_path(table, place)
     if isinstance(place, BucketPath) or compute.any(compute.starts_with(table["path"], _GS)).as_py():
         # Each image takes a request of 30 ms or more.
-        items = ordered_map(lambda row: _to_listed(row, place, settings.user_project), rows, _ASKERS)
+        items = ordered_map(lambda row: _to_listed(row, place, options.user_project), rows, _ASKERS)
     else:
         items = (_to_listed(row, place, "") for row in rows)
     yield from _without_repeats(items, place)
 
 
-def boundaries(place: Place, settings: Settings, most: int, min_images: int) -> Sequence[str]:
+def boundaries(place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
     """Return keys that divide the rows into ranges of about equal size. The column of paths is read once."""
     sample = HashedSample(most)
 
     def choose(names: Sequence[str]) -> dict[str, str]:
-        return {"path": _choose_columns(names, place, settings)["path"]}
+        return {"path": _choose_columns(names, place, options)["path"]}
 
     def add_keys(table: "pa.Table") -> "pa.Table":
         for keys in _with_keys(table, place)["path"].chunks:
@@ -108,17 +107,17 @@ def boundaries(place: Place, settings: Settings, most: int, min_images: int) -> 
                 sample.add(key)
         return table.slice(0, 0)
 
-    _read(place, settings, choose, add_keys, is_stream=True)
+    _read(place, options, choose, add_keys, is_stream=True)
     return sample.boundaries(most, min_images)
 
 
-def layout(place: Place, settings: Settings) -> str:
+def layout(place: Place, options: SourceOptions) -> str:
     """Return the size of the list and its generation."""
     measured = measure(place)
     return f"of {measured.size} bytes, generation {measured.generation}"
 
 
-def _read(place: Place, settings: Settings, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
+def _read(place: Place, options: SourceOptions, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
     """Read the columns of the roles, name each by its role, and return the rows that `keep` keeps."""
     import pyarrow as pa
 
@@ -126,7 +125,7 @@ def _read(place: Place, settings: Settings, choose: Choose, keep: Keep, is_strea
         with storage.local_copy(place) as file:
             suffix = file.suffix.lower()
             read = _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
-            return retried(partial(read, file, settings.list_encoding, choose, keep, is_stream), place)
+            return retried(partial(read, file, options.list_encoding, choose, keep, is_stream), place)
     except MemoryError:  # Also raised by Arrow. The list itself may be valid.
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
@@ -239,9 +238,9 @@ def _by_role(table: "pa.Table", columns: dict[str, str]) -> "pa.Table":
     return table.select(list(columns.values())).rename_columns(list(columns))
 
 
-def _choose_columns(names: Sequence[str], place: Place, settings: Settings) -> dict[str, str]:
+def _choose_columns(names: Sequence[str], place: Place, options: SourceOptions) -> dict[str, str]:
     """Return the name of the column of each role that the list has."""
-    chosen = {role: _choose_column(role, names, place, getattr(settings, f"{role}_column")) for role in NAMES}
+    chosen = {role: _choose_column(role, names, place, getattr(options, f"{role}_column")) for role in NAMES}
     # The columns of boxes have fixed names.
     chosen.update({name: name for name in _box_columns(names)})
     columns = {role: name for role, name in chosen.items() if name}

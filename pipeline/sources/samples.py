@@ -4,7 +4,7 @@ import math
 import os
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFilter
@@ -61,49 +61,7 @@ def draw_sample(name: str, rng: random.Random) -> Image.Image:
     return Image.blend(soft, grain.convert("RGB"), rng.uniform(0.03, 0.1))
 
 
-def circle() -> list[Point]:
-    """Return a circle. Every outline is inside the unit circle around the origin."""
-    return _ring_of_points(48, [1.0])
-
-
-def square() -> list[Point]:
-    """Return a square."""
-    return _ring_of_points(4, [1.0])
-
-
-def triangle() -> list[Point]:
-    """Return an equilateral triangle."""
-    return _ring_of_points(3, [1.0])
-
-
-def star() -> list[Point]:
-    """Return a star of five points."""
-    return _ring_of_points(10, [1.0, 0.42])
-
-
-def cross() -> list[Point]:
-    """Return a cross of four arms, each a third of the width."""
-    arm, end = 0.32, 0.95
-    quarter = [(arm, arm), (arm, end), (-arm, end)]
-    return [_turn(point, quarters * math.pi / 2) for quarters in range(4) for point in quarter]
-
-
-def crescent() -> list[Point]:
-    """Return a circle without a smaller one at its side."""
-    outer = [_turn((1.0, 0.0), math.radians(angle)) for angle in range(50, 311, 10)]
-    # From the last outer point back to the first along a circle around (0.55, 0).
-    reach = math.hypot(outer[0][0] - 0.55, outer[0][1])
-    tip = math.degrees(math.atan2(outer[0][1], outer[0][0] - 0.55))
-    inner = [(0.55 + reach * x, reach * y) for x, y in _arc(360 - tip, tip)]
-    return outer + inner
-
-
-SHAPES: dict[str, Callable[[], list[Point]]] = {
-    shape.__name__: shape for shape in (circle, crescent, cross, square, star, triangle)
-}
-
-
-def _arc(begin: float, end: float, steps: int = 20) -> list[Point]:
+def _arc(begin: float, end: float, steps: int) -> list[Point]:
     angles = (math.radians(begin + (end - begin) * step / steps) for step in range(steps + 1))
     return [(math.cos(angle), math.sin(angle)) for angle in angles]
 
@@ -115,6 +73,34 @@ def _ring_of_points(count: int, radii: Sequence[float]) -> list[Point]:
 def _turn(point: Point, angle: float) -> Point:
     (x, y), cos, sin = point, math.cos(angle), math.sin(angle)
     return (x * cos - y * sin, x * sin + y * cos)
+
+
+def _cross() -> list[Point]:
+    """Return a cross of four arms, each a third of the width."""
+    arm, end = 0.32, 0.95
+    quarter = [(arm, arm), (arm, end), (-arm, end)]
+    return [_turn(point, quarters * math.pi / 2) for quarters in range(4) for point in quarter]
+
+
+def _crescent() -> list[Point]:
+    """Return a circle without a smaller one at its side."""
+    outer = _arc(50, 310, 26)
+    # From the last outer point back to the first along a circle around (0.55, 0).
+    reach = math.hypot(outer[0][0] - 0.55, outer[0][1])
+    tip = math.degrees(math.atan2(outer[0][1], outer[0][0] - 0.55))
+    inner = [(0.55 + reach * x, reach * y) for x, y in _arc(360 - tip, tip, 20)]
+    return outer + inner
+
+
+SHAPES: Mapping[str, Sequence[Point]] = {
+    "circle": _ring_of_points(48, [1.0]),
+    "crescent": _crescent(),
+    "cross": _cross(),
+    "square": _ring_of_points(4, [1.0]),
+    "star": _ring_of_points(10, [1.0, 0.42]),
+    "triangle": _ring_of_points(3, [1.0]),
+}
+"""The outlines of the classes. Each is inside the unit circle around the origin."""
 
 
 def _ground_and_ink(rng: random.Random) -> tuple[Color, Color]:
@@ -151,7 +137,7 @@ def _background(size: tuple[int, int], color: Color, rng: random.Random) -> Imag
 def _draw_shape(
     draw: ImageDraw.ImageDraw,
     size: tuple[int, int],
-    outline: Callable[[], list[Point]],
+    outline: Sequence[Point],
     color: Color,
     rng: random.Random,
 ) -> None:
@@ -159,5 +145,5 @@ def _draw_shape(
     x, y = (rng.uniform(radius, side - radius) for side in size)
     # Outlines begin at the right. A quarter turn brings the tip of a star to the top.
     angle = rng.uniform(-_MAX_TURN, _MAX_TURN) - math.pi / 2
-    turned = (_turn(point, angle) for point in outline())
+    turned = (_turn(point, angle) for point in outline)
     draw.polygon([(x + radius * px, y + radius * py) for px, py in turned], fill=color)

@@ -9,10 +9,10 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pipeline.config import Settings
 from pipeline.errors import SourceError, TenfoldError
-from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file, measure
+from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions, is_source_file, measure
 from pipeline.sources.folder import walk, why_no_image
+from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 
@@ -34,10 +34,10 @@ def recognises(place: Place) -> bool:
     return (place / "cars_train").is_dir() and all(_annotations_file(place, name) for name in (META, TRAIN_LABELS))
 
 
-def list_images(place: Place, settings: Settings) -> Iterator[Found]:
+def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
     """Yield the classes in the order of cars_meta.mat (class 1 of the annotations has id 0), then every image.
 
-    If the test images have no labels, training images have no split, so that a share of them is held back. No setting
+    If the test images have no labels, training images have no split, so that a share of them is held back. No option
     changes the result. Raises SourceError if a .mat file is not as described in the devkit.
     """
     names = tuple(str(name) for name in _variable(_require(place, META), "class_names"))
@@ -56,7 +56,7 @@ def _split(place: Place, name: str, annotations: Mapping[str, Annotation], split
     """Yield the images of a folder and of its annotations, even if they are in only one of the two."""
     prefix = _prefix(place, name)
     items = {item.key: item for item in walk(place / prefix, prefix)}
-    for key in sorted(items.keys() | {prefix + file for file in annotations}, key=_bytes_of):
+    for key in sorted(items.keys() | {prefix + file for file in annotations}, key=bytes_of):
         annotation = annotations.get(key.removeprefix(prefix))
         yield _annotated(place, key, item=items.get(key), annotation=annotation, split=split)
 
@@ -134,7 +134,3 @@ def _require(place: Place, name: str) -> Place:
     if path is None:
         raise SourceError(f"source_uri {place} has no {name}, neither in devkit/ nor beside cars_train/")
     return path
-
-
-def _bytes_of(key: str) -> bytes:
-    return key.encode("utf-8", "surrogateescape")

@@ -7,7 +7,7 @@ from pipeline.config import Settings
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.gate.checks import gate_options
-from pipeline.gate.decide import Ask
+from pipeline.gate.decide import Ask, Gate
 from pipeline.plan.example_kind import kind_named
 from pipeline.plan.options import plan_options
 from pipeline.plan.plan import load_plan
@@ -31,7 +31,7 @@ def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = Non
 
 def plan_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
     """Plan the shards of a snapshot: see `make_plan`. Return the file of the plan."""
-    return make_plan(plan_options(settings), gate_options(settings), snapshot_path, ask)
+    return make_plan(plan_options(settings), Gate(gate_options(settings), ask), snapshot_path)
 
 
 def write_planned(plan_path: Place, settings: Settings) -> None:

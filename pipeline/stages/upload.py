@@ -8,7 +8,7 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.partitions import LATEST
 from pipeline.gate.checks import gate_options
-from pipeline.gate.decide import Ask
+from pipeline.gate.decide import Ask, Gate
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.report import write_card
 from pipeline.sharding.approval import questions
@@ -34,15 +34,16 @@ def copy_planned(plan: Plan) -> None:
         sizes = list(ordered_map(copy_size, paths, COPIERS))
         shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
         with progress("upload", shards, "shards", total_bytes) as advance:
-            copied = ordered_map(partial(copy_range, advance=_no_progress), paths, COPIERS)
+            # The bar shows the progress of all workers together.
+            copied = ordered_map(partial(copy_range, advance=lambda *_: None), paths, COPIERS)
             for (count, size), _ in zip(sizes, copied, strict=True):
                 advance(count, size)
 
 
 def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Commit the dataset of a plan with its card: see `commit`."""
-    partition = settings.data_date or LATEST
-    return commit(plan_path, build_folders(settings), partition, gate_options(settings), write_card, ask)
+    gate = Gate(gate_options(settings), ask)
+    return commit(plan_path, build_folders(settings), settings.data_date or LATEST, gate, write_card)
 
 
 def questions_about(plan_path: Place, settings: Settings) -> list[str]:
@@ -52,7 +53,7 @@ def questions_about(plan_path: Place, settings: Settings) -> list[str]:
 
 def dataset_of_partitions(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
     """Return the folder of the dataset of some partitions, which may be a window of versions: see `dataset_of`."""
-    return dataset_of(name_folder(settings), partitions, gate_options(settings), write_card, ask)
+    return dataset_of(name_folder(settings), partitions, Gate(gate_options(settings), ask), write_card)
 
 
 def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
@@ -66,7 +67,3 @@ def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
         "labels": {"count": len(dataset.labels), "crc32c": dataset.labels_crc32c},
         "already_complete": plan.complete,
     }
-
-
-def _no_progress(_count: int, _size: int = 0) -> None:
-    """Show nothing, because the caller shows the progress of all its workers."""

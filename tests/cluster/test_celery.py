@@ -13,7 +13,6 @@ from pipeline.plan.plan import load_plan
 from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import load_result
 from pipeline.runs.run import training_folder
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.shard import plan_shards
 from pipeline.storage import place_of
 from scripts.airflow.client import Client, Json
@@ -23,6 +22,7 @@ from tests.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
 from tests.cluster.conftest import SHARDS
 from tests.listening import addresses
 from tests.published import rows_of_plan
+from tests.snapshots import take_snapshot
 from tests.waiting import until
 
 pytestmark = [

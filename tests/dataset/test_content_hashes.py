@@ -16,11 +16,11 @@ from pipeline.records import tfrecord
 from pipeline.records.format import read_image
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.shard import plan_shards
 from pipeline.storage import place_of
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, publish_case, rows_of_plan
+from tests.snapshots import take_snapshot
 from tests.writes import writes
 
 

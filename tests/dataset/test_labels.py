@@ -23,12 +23,12 @@ from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, FormatError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.sharding import commit as committing
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.shard import plan_shards, write_shards
 from pipeline.stages.upload import publish
 from pipeline.workspace import build_folders, name_folder
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages
+from tests.snapshots import take_snapshot
 
 BUILD = "work/images/v-1"
 

@@ -17,12 +17,12 @@ from pipeline.errors import DatasetError, GateError
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.shard import plan_shards
 from pipeline.storage import Place
 from pipeline.workspace import name_folder
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, publish
+from tests.snapshots import take_snapshot
 from tests.writes import writes
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16

@@ -1,6 +1,6 @@
 import io
 import threading
-from pathlib import Path
+from collections import Counter
 
 import imagehash
 import numpy as np
@@ -8,15 +8,7 @@ import pytest
 from PIL import Image
 
 from pipeline.gate import duplicates
-from pipeline.gate.duplicates import (
-    candidates,
-    confirm,
-    duplicate_facts,
-    leak_facts,
-    leaked_images,
-    leaks,
-    near_groups,
-)
+from pipeline.gate.duplicates import GroupFacts, candidates, confirm, near_groups
 
 
 def as_lists(groups: list[np.ndarray]) -> list[list[int]]:
@@ -158,35 +150,34 @@ def test_near_groups_hold_shrunk_and_reencoded_copies_but_no_other_pictures():
     assert as_lists(near_groups(hashes)) == [[0, 40], [1, 41], [2, 42]]
 
 
-SPLITS = np.array([0, 0, 1, 2, 0, 1, 1], np.int8)
+SPLITS = ("train", "train", "validation", "test", "train", "validation", "validation")
+
+
+def facts_of(groups: list[list[int]], splits: tuple[str, ...] = SPLITS) -> GroupFacts:
+    facts = GroupFacts(Counter(splits))
+    for group in groups:
+        facts.add({"images": [{"path": f"{index}.jpg", "split": splits[index]} for index in group]})
+    return facts
 
 
 @pytest.mark.parametrize(
     ("groups", "leaking", "images"),
     [
-        ([], [], []),
-        ([[0, 1]], [], []),
-        ([[2, 3]], [], []),
-        ([[0, 2]], [[0, 2]], [2]),
-        ([[0, 3, 5], [1, 4], [2, 6]], [[0, 3, 5]], [3, 5]),
-        ([[0, 5], [1, 2]], [[0, 5], [1, 2]], [2, 5]),
+        ([], [], 0),
+        ([[0, 1]], [], 0),
+        ([[2, 3]], [], 0),
+        ([[0, 2]], [["0.jpg", "2.jpg"]], 1),
+        ([[0, 3, 5], [1, 4], [2, 6]], [["0.jpg", "3.jpg"]], 2),
+        ([[0, 5], [1, 2]], [["0.jpg", "5.jpg"], ["1.jpg", "2.jpg"]], 2),
+        ([[2, 4, 6], [0, 1]], [["4.jpg", "2.jpg"]], 2),
     ],
 )
-def test_leaks_are_groups_of_training_and_other_images(
-    groups: list[list[int]], leaking: list[list[int]], images: list[int]
-):
-    assert as_lists(leaks(groups_of(*groups), SPLITS)) == leaking
-    assert leaked_images(groups_of(*groups), SPLITS).tolist() == images
-
-
-def test_facts_name_the_training_image_first():
-    groups = groups_of([2, 4, 6], [0, 1])
-    assert duplicate_facts(groups) == {"images": 5, "groups": 2}
-    assert leak_facts(groups, SPLITS, "abcdefg".__getitem__) == {"images": 2, "of": 4, "names": [["e", "c"]]}
-    assert leak_facts([], SPLITS, "abcdefg".__getitem__) == {"images": 0, "of": 4, "names": []}
+def test_leaks_are_groups_of_training_and_other_images(groups: list[list[int]], leaking: list[list[str]], images: int):
+    facts = facts_of(groups)
+    assert facts.leaks == {"images": images, "of": 4, "names": leaking}
+    assert facts.duplicates == {"images": sum(map(len, groups)), "groups": len(groups)}
 
 
 def test_at_most_twenty_leaks_are_named():
-    groups = groups_of(*([2 * index, 2 * index + 1] for index in range(1000)))
-    facts = leak_facts(groups, np.tile(np.array([0, 1], np.int8), 1000), lambda index: str(Path("x") / str(index)))
-    assert (facts["images"], facts["of"], len(facts["names"])) == (1000, 1000, 20)
+    leaks = facts_of([[2 * index, 2 * index + 1] for index in range(1000)], ("train", "validation") * 1000).leaks
+    assert (leaks["images"], leaks["of"], len(leaks["names"])) == (1000, 1000, 20)

@@ -14,7 +14,7 @@ from pipeline.gate.statistics import Statistics
 from pipeline.gate.totals import Totals
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.plan.range_plan import ShardSpec, load_range, to_header
-from pipeline.plan.results import ShardResult, WrittenShard, save_result
+from pipeline.plan.results import ShardResult, save_result
 from pipeline.sharding.finished_shards import quality_of
 from tests.published import planned
 
@@ -71,7 +71,7 @@ def written(settings: Settings, shards: int) -> Plan:
     with storage.write_whole(path) as file:
         file.write(to_header(replace(load_range(first), shards=specs)))
     for result in results:
-        save_result(path, WrittenShard(result, bytes(16 * result.examples)))
+        save_result(path, result, bytes(16 * result.examples))
     return replace(load_plan(plan_path), ranges=[str(path)])
 
 

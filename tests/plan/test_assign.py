@@ -3,7 +3,7 @@ import pytest
 
 from pipeline.plan import assign as plan
 from pipeline.plan.range_plan import ShardSpec, describe_range
-from pipeline.snapshot.part import hash_text, size_and_crc32c
+from pipeline.snapshot.part import hash_texts, sizes_and_crc32cs
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,9 @@ def test_near_duplicates_advice(images: int, gigabytes: str):
 
 def test_hashes_are_pinned():
     """The split and the order of every published dataset depend on these numbers."""
-    assert hash_text("cats/000.jpg") == 8008755064667147167
-    assert size_and_crc32c(4711, 0x8A9136AA) == 4711 << 32 | 0x8A9136AA
+    assert hash_texts(["cats/000.jpg"]).tolist() == [8008755064667147167]
+    equal = sizes_and_crc32cs(np.array([4711]), np.array([0x8A9136AA], np.uint32))
+    assert equal.tolist() == [4711 << 32 | 0x8A9136AA]
     hashes = np.array([1, 2, 2**64 - 1], np.uint64)
     assert plan.salted(hashes, "order", 0).tolist() == [8808932717680844683, 11795949676296621916, 17195899584938286578]
 

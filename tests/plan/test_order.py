@@ -18,12 +18,17 @@ from pipeline.plan.assign import salted
 from pipeline.plan.merge import MIN_ROWS, merged_lines
 from pipeline.plan.order import ROWS_PER_BIN, Order
 from pipeline.plan.sort import SplitRule
-from pipeline.snapshot.part import COLUMNS, SPLITS, PartLimits, blocks_of, hash_text, size_and_crc32c, write_parts
-from pipeline.snapshot.raw_example import Origin, RawExample, from_line, key_bytes
+from pipeline.snapshot.part import COLUMNS, SPLITS, PartLimits, blocks_of, hash_texts, write_parts
+from pipeline.snapshot.raw_example import Origin, RawExample, from_line
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
+from pipeline.sources.key_range import bytes_of
 
 RULE = SplitRule(split_seed=0, validation_fraction=0.2)
+
+
+def hash_text(text: str) -> int:
+    return int(hash_texts([text])[0])
 
 
 def image(key: str, split: str = "", group: str = "", crc32c: int = 0, label: str = "a") -> RawExample:
@@ -35,7 +40,7 @@ def images(count: int, **fields: Any) -> list[RawExample]:
 
 
 def snapshot_of(rows: Sequence[RawExample], folder: Path, limits: PartLimits) -> Snapshot:
-    ordered = sorted(rows, key=lambda row: key_bytes(row.key))
+    ordered = sorted(rows, key=lambda row: bytes_of(row.key))
     labels = sorted({row.labels[0] for row in rows})
     return Snapshot(
         source_uri="/nowhere",
@@ -65,7 +70,7 @@ def hashed(number: int, purpose: str, seed: int) -> int:
 
 def slowly_ordered(rows: Sequence[RawExample], rule: SplitRule) -> dict[str, list[str]]:
     """Return the keys of each split in order: the definition, without parts and arrays."""
-    groups = [hash_text(row.group) if row.group else size_and_crc32c(row.size, row.crc32c) for row in rows]
+    groups = [hash_text(row.group) if row.group else row.size << 32 | row.crc32c for row in rows]
     sides = [hashed(group, "split", rule.split_seed) for group in groups]
     free = [row.split != "test" for row in rows]
     splits = [row.split or "train" for row in rows]
@@ -79,7 +84,7 @@ def slowly_ordered(rows: Sequence[RawExample], rule: SplitRule) -> dict[str, lis
             "validation" if low and is_free else split for low, is_free, split in zip(is_low, free, splits, strict=True)
         ]
     placed = sorted(
-        (hashed(hash_text(row.key), "order", rule.split_seed), key_bytes(row.key), row.key, split)
+        (hashed(hash_text(row.key), "order", rule.split_seed), bytes_of(row.key), row.key, split)
         for row, split in zip(rows, splits, strict=True)
     )
     return {name: [key for *_, key, split in placed if split == name] for name in SPLITS}
@@ -175,7 +180,7 @@ def test_equal_hashes_are_ordered_by_the_bytes_of_their_keys(tmp_path: Path, par
     order = Order(snapshot, SplitRule(0, 0.5))
     for split in SPLITS:
         of_split = [row.key for row in rows if split_in(order, snapshot, row.key) == split]
-        expected = sorted(of_split, key=key_bytes)
+        expected = sorted(of_split, key=bytes_of)
         cuts = list(range(len(expected) + 1))
         assert ordered(order, split, cuts) == [[key] for key in expected]
         assert ordered(order, split, [0, len(expected)]) == [expected]

@@ -14,12 +14,12 @@ from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.gate.notices import notices
 from pipeline.runs.launch import prepare_run, require_trainable
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import build
 from tests.conftest import MakeImages, jpeg
 from tests.images.drawn import encoded, scene
 from tests.images.icc import ADOBE_RGB, rgb_profile
 from tests.published import changed, commit, examples, keys_of, planned, write_and_copy
+from tests.snapshots import take_snapshot
 
 
 def lines(path: Path) -> list[dict]:

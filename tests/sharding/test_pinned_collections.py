@@ -22,13 +22,12 @@ from pipeline.allowed import open_unless_set
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.kinds.images import data as image_kind
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PART_LIMITS, PartLimits
-from pipeline.sources.detection import key_ranges
 from pipeline.stages.shard import write_shards
 from pipeline.stages.upload import publish
 from pipeline.storage import place_of
 from tests.fixed_images import CMYK, GRAY, GRAYSCALE, TRUECOLOR_ALPHA, jpeg, png
+from tests.snapshots import key_ranges, take_snapshot
 
 CODECS = {"pillow": "1"}
 FISH, GOLD = "n01440764", "n01443537"

@@ -15,12 +15,12 @@ from pipeline.plan.plan import Plan, load_plan
 from pipeline.plan.range_plan import load_range
 from pipeline.sharding import planning
 from pipeline.sharding.write import write_range
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.part import PartLimits
 from pipeline.snapshot.snapshot import load_snapshot, save_snapshot
 from pipeline.stages.shard import plan_shards
 from pipeline.storage import Place
 from tests.published import changed, no_progress, rows_of_plan
+from tests.snapshots import take_snapshot
 
 IMAGES = (20_000, 200_000)
 PLAN = """

@@ -9,11 +9,11 @@ import pytest
 
 from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError, SourceError
-from pipeline.snapshot import extract
-from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot import checksums
 from pipeline.snapshot.raw_example import from_lines
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from tests.conftest import MakeImages, jpeg
+from tests.snapshots import take_snapshot
 from tests.waiting import until
 
 
@@ -36,7 +36,7 @@ def snapshot_of(settings: Settings) -> Snapshot:
 @pytest.fixture
 def at_rest(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings whose files count as old. The clock slack is 0, because a real wait would take seconds."""
-    monkeypatch.setattr(extract, "CLOCK_SLACK_NS", 0)
+    monkeypatch.setattr(checksums, "CLOCK_SLACK_NS", 0)
     newest = max(path.stat().st_ctime_ns for path in Path(settings.source_uri).rglob("*"))
     until(lambda: time.time_ns() > newest, pause=0.001)
     return settings
@@ -46,8 +46,8 @@ def at_rest(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys that are read. A patch records them, because a read leaves no other trace."""
     keys: list[str] = []
-    real = extract.read_raw
-    monkeypatch.setattr(extract, "read_raw", lambda root, key, size: keys.append(key) or real(root, key, size))
+    real = checksums.read_raw
+    monkeypatch.setattr(checksums, "read_raw", lambda root, key, size: keys.append(key) or real(root, key, size))
     return keys
 
 
@@ -166,8 +166,8 @@ def test_equal_files_share_a_group(make_images: MakeImages, settings: Settings):
 
 def test_a_file_that_grows_while_it_is_listed_stops_the_snapshot(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     """The growth is simulated, because a real writer cannot be timed between listing and reading."""
-    real = extract.read_raw
-    monkeypatch.setattr(extract, "read_raw", lambda root, key, size: real(root, key, size) + b"more")
+    real = checksums.read_raw
+    monkeypatch.setattr(checksums, "read_raw", lambda root, key, size: real(root, key, size) + b"more")
     with pytest.raises(SourceError, match="changed while it was being listed"):
         take_snapshot(settings)
     assert not list(Path(settings.workspace).rglob("*.jsonl"))

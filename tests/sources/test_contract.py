@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipeline import sources
-from pipeline.config import Settings, source_kinds
+from pipeline.config import source_kinds
 from pipeline.errors import SourceError
-from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
+from pipeline.sources import MISSING, Classes, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.detection import find_source, images_of
 from tests.sources.examples import EXAMPLES
 
@@ -21,7 +21,7 @@ def as_bytes(key: str) -> bytes:
 
 
 def entries_of(place: Path, kind: str = "auto") -> list[Found]:
-    return list(images_of(Settings(source_uri=str(place), source_kind=kind)))
+    return list(images_of(place, SourceOptions(kind=kind)))
 
 
 def test_every_kind_has_an_example():
@@ -130,8 +130,7 @@ HEAD = """'A folder of a test.'
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.config import Settings
-from pipeline.sources import Found, Listed, measure
+from pipeline.sources import Found, Listed, SourceOptions, measure
 """
 
 
@@ -154,7 +153,7 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
     [
         ("from elsewhere import list_images, recognises\n", "mine.py"),
         ("# coding: latin-1\nNAME = 'é'\n".encode("latin-1"), "mine.py"),
-        ("def list_images(place, settings): ...\n", "mine/__init__.py"),
+        ("def list_images(place, options): ...\n", "mine/__init__.py"),
     ],
 )
 def test_a_kind_can_be_any_module_that_python_imports(code: str | bytes, file: str, own_kind):
@@ -173,7 +172,7 @@ def test_backup_and_lock_files_of_an_editor_are_not_kinds(own_kind, tmp_path: Pa
 def test_a_kind_that_lists_out_of_order_is_named(keys: tuple[str, str], own_kind, tmp_path: Path):
     own_kind(
         HEAD + "def recognises(place): return True\n"
-        f"def list_images(place, settings): yield from (Listed(key, ('x',), '', 1, 1) for key in {keys})\n"
+        f"def list_images(place, options): yield from (Listed(key, ('x',), '', 1, 1) for key in {keys})\n"
     )
     with pytest.raises(
         SourceError, match=rf"mine\.py lists '{keys[1]}' after '{keys[0]}': .*order of the keys as bytes"

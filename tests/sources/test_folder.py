@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Found, Listed, Skipped
+from pipeline.sources import Found, Listed, Skipped, SourceOptions
 from pipeline.sources.folder import list_images
 
 
@@ -18,7 +17,7 @@ def write(root: Path, *names: str) -> None:
 
 
 def entries_of(root: Path) -> list[Found]:
-    return list(list_images(root, Settings()))
+    return list(list_images(root, SourceOptions()))
 
 
 def listed(root: Path) -> list[tuple[str, str, str]]:

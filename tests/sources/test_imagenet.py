@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Box, Classes, Found, Listed, Skipped
+from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.imagenet import NO_LABEL, list_images, recognises
 from tests.sources.examples import imagenet, write_images
 
@@ -13,7 +12,7 @@ LABEL_LIST = "imagenet_2012_validation_synset_labels.txt"
 
 
 def entries_of(place: Path) -> list[Found]:
-    return list(list_images(place, Settings()))
+    return list(list_images(place, SourceOptions()))
 
 
 def listed(place: Path) -> dict[str, tuple[tuple[str, ...], str]]:
@@ -149,6 +148,6 @@ def test_metadata_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(t
     (tmp_path / "imagenet_metadata.txt").write_bytes("n01440764\tRöte\n".encode("latin-1"))
     with pytest.raises(SourceError, match=r"imagenet_metadata\.txt holds .* which is not utf-8.*list_encoding"):
         entries_of(tmp_path)
-    classes = next(list_images(tmp_path, Settings(list_encoding="latin-1")))
+    classes = next(list_images(tmp_path, SourceOptions(list_encoding="latin-1")))
     assert isinstance(classes, Classes)
     assert classes.texts[FISH] == "Röte"

@@ -6,12 +6,12 @@ import pytest
 
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
-from pipeline.sources import Listed
+from pipeline.sources import Listed, SourceOptions
 from pipeline.sources.detection import find_source, images_of
 from pipeline.storage import copy_new, place_of
 from standins.fake_gcs import FakeGcs
+from tests.snapshots import take_snapshot
 from tests.sources.examples import EXAMPLES, write_annotations, write_images, write_meta
 
 
@@ -50,7 +50,7 @@ def test_cars_are_listed_without_a_request_per_image(tmp_path: Path, gcs: FakeGc
         tmp_path / "devkit/cars_train_annos.mat", [(1, 1, 24, 16, 1 + n % 2, name) for n, name in enumerate(names)]
     )
     gcs.put_folder("bucket", "cars/", tmp_path)
-    found = list(images_of(Settings(source_uri="gs://bucket/cars")))
+    found = list(images_of(place_of("gs://bucket/cars"), SourceOptions()))
     assert sum(isinstance(item, Listed) and item.size > 0 for item in found) == 40
     assert gcs.requests["get"] < 10
 
@@ -70,7 +70,7 @@ def test_a_list_in_a_bucket_can_name_images_outside_its_folder(tmp_path: Path, g
 def test_a_list_with_an_invalid_bucket_uri_is_refused(name: str, tmp_path: Path, gcs: FakeGcs):
     (tmp_path / "list.csv").write_text(f"path,label\n{name},cat\n")
     with pytest.raises(SourceError, match=r"list\.csv lists 'gs:.*: .*must be gs://bucket/prefix"):
-        list(images_of(Settings(source_uri=str(tmp_path / "list.csv"))))
+        list(images_of(tmp_path / "list.csv", SourceOptions()))
 
 
 def test_an_object_named_like_the_source_is_not_a_list(tmp_path: Path, gcs: FakeGcs):

@@ -11,11 +11,19 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Classes, Found, Listed, Skipped
+from pipeline.sources import Classes, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.detection import images_of, key_ranges, layout_of
-from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, OrderedSample, bytes_of, ranges_between
+from pipeline.sources.key_range import (
+    EVERYTHING,
+    MIN_IMAGES,
+    HashedSample,
+    KeyRange,
+    OrderedSample,
+    bytes_of,
+    ranges_between,
+)
+from pipeline.storage import Place, place_of
 from standins.fake_gcs import FakeGcs
 from tests.sources.examples import EXAMPLES, imagenet, listing, write_images
 from tests.sources.examples import folder as folder_with_splits
@@ -110,8 +118,8 @@ def only_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENFOLD_ALLOWED_SOURCES", str(tmp_path))
 
 
-def settings_of(place: object) -> Settings:
-    return Settings(source_uri=str(place))
+def source_at(place: object, kind: str = "auto") -> tuple[Place, SourceOptions]:
+    return place_of(str(place)), SourceOptions(kind=kind)
 
 
 def without_classes(items: Sequence[Found]) -> list[Found]:
@@ -131,9 +139,9 @@ def cuts_of(items: Sequence[Found]) -> list[str]:
     return sorted(cuts - {""}, key=bytes_of)
 
 
-def assert_ranges_equal_everything(settings: Settings, boundaries: Sequence[str]) -> None:
-    whole = list(images_of(settings))
-    parts = [list(images_of(settings, keys)) for keys in ranges_between(boundaries)]
+def assert_ranges_equal_everything(at: tuple[Place, SourceOptions], boundaries: Sequence[str]) -> None:
+    whole = list(images_of(*at))
+    parts = [list(images_of(*at, keys)) for keys in ranges_between(boundaries)]
     assert [item for part in parts for item in without_classes(part)] == without_classes(whole), boundaries
     for part in parts:
         assert part[:1] == whole[:1] or not isinstance(whole[0], Classes)
@@ -144,30 +152,30 @@ def assert_ranges_equal_everything(settings: Settings, boundaries: Sequence[str]
 class TestRanges:
     @pytest.mark.long
     def test_each_cut_divides_a_source(self, source: str, tmp_path: Path):
-        settings = settings_of(SOURCES[source](tmp_path))
-        cuts = cuts_of(list(images_of(settings)))
+        at = source_at(SOURCES[source](tmp_path))
+        cuts = cuts_of(list(images_of(*at)))
         assert len(cuts) > 10
         for cut in cuts:
-            assert_ranges_equal_everything(settings, [cut])
+            assert_ranges_equal_everything(at, [cut])
 
     @pytest.mark.parametrize(
         "step", [pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long), 9]
     )
     def test_many_cuts_divide_a_source(self, source: str, step: int, tmp_path: Path):
-        settings = settings_of(SOURCES[source](tmp_path))
-        cuts = cuts_of(list(images_of(settings)))
-        assert_ranges_equal_everything(settings, cuts[::step])
+        at = source_at(SOURCES[source](tmp_path))
+        cuts = cuts_of(list(images_of(*at)))
+        assert_ranges_equal_everything(at, cuts[::step])
 
     @pytest.mark.parametrize("most", [1, 2, 3, 100])
     def test_key_ranges_divide_a_source(self, source: str, most: int, tmp_path: Path):
-        settings = settings_of(SOURCES[source](tmp_path))
-        ranges = key_ranges(settings, most, min_images=1)
+        at = source_at(SOURCES[source](tmp_path))
+        ranges = key_ranges(*at, most, min_images=1)
         assert min(most, 3) <= len(ranges) <= most
         assert ranges == ranges_between([keys.first for keys in ranges[1:]])
-        assert_ranges_equal_everything(settings, [keys.first for keys in ranges[1:]])
+        assert_ranges_equal_everything(at, [keys.first for keys in ranges[1:]])
 
     def test_a_small_source_is_one_range(self, source: str, tmp_path: Path):
-        assert key_ranges(settings_of(SOURCES[source](tmp_path)), 10) == [EVERYTHING]
+        assert key_ranges(*source_at(SOURCES[source](tmp_path)), 10, MIN_IMAGES) == [EVERYTHING]
 
 
 @pytest.mark.long
@@ -179,17 +187,17 @@ def test_the_ranges_of_a_bucket(kind: str, prefix: str, tmp_path: Path, gcs: Fak
     gcs.put_folder("photos", prefix, tmp_path)
     for name in ("zz/a.jpg", "zz//b.jpg", "photos0/a.jpg", "raw/photos0/a.jpg"):
         gcs.put("photos", name, b"x")
-    settings = settings_of(f"gs://photos/{prefix}{'' if place == tmp_path else place.name}".rstrip("/"))
-    for cut in cuts_of(list(images_of(settings))):
-        assert_ranges_equal_everything(settings, [cut])
-    ranges = key_ranges(settings, 3, min_images=1)
+    at = source_at(f"gs://photos/{prefix}{'' if place == tmp_path else place.name}".rstrip("/"))
+    for cut in cuts_of(list(images_of(*at))):
+        assert_ranges_equal_everything(at, [cut])
+    ranges = key_ranges(*at, 3, min_images=1)
     assert len(ranges) > 1
-    assert_ranges_equal_everything(settings, [keys.first for keys in ranges[1:]])
+    assert_ranges_equal_everything(at, [keys.first for keys in ranges[1:]])
 
 
 def test_a_range_reads_only_its_folders(tmp_path: Path, scanned: list[str]):
     write_images(tmp_path, "a/1/x.jpg", "b/1/x.jpg", "b/2/x.jpg", "b/3/x.jpg", "c/1/x.jpg")
-    found = list(images_of(settings_of(tmp_path), KeyRange("b/2/", "b/3/")))
+    found = list(images_of(*source_at(tmp_path), KeyRange("b/2/", "b/3/")))
     assert [item.key for item in found if isinstance(item, Listed)] == ["b/2/x.jpg"]
     below = {str(Path(folder).relative_to(tmp_path)) for folder in scanned if Path(folder).is_relative_to(tmp_path)}
     assert below == {".", "b", "b/2"}
@@ -216,7 +224,7 @@ def test_a_range_examines_only_its_files(tmp_path: Path):
         (tmp_path / name).unlink()
         # A loop of links is an error when it is examined.
         (tmp_path / name).symlink_to(Path(name).name)
-    keys = [item.key for item in images_of(settings_of(tmp_path), KeyRange("cats/1", "cats/3"))]
+    keys = [item.key for item in images_of(*source_at(tmp_path), KeyRange("cats/1", "cats/3"))]
     assert keys == ["cats/1.jpg", "cats/2.jpg"]
 
 
@@ -226,7 +234,7 @@ def test_errors_while_counting_are_left_to_the_listing(tmp_path: Path):
     (tmp_path / "dogs").symlink_to(tmp_path / "nowhere")
     (tmp_path / "loop").symlink_to(tmp_path)
     # If the loop did not end, there would be more than twelve names.
-    assert len(key_ranges(settings_of(tmp_path), 10, min_images=5)) == 2
+    assert len(key_ranges(*source_at(tmp_path), 10, min_images=5)) == 2
 
 
 def sizes_of(keys: Sequence[str], ranges: Sequence[KeyRange]) -> list[int]:
@@ -253,7 +261,7 @@ def test_the_ranges_of_a_folder_are_about_equal(names: list[str], tmp_path: Path
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    ranges = key_ranges(settings_of(tmp_path), 10, min_images=10)
+    ranges = key_ranges(*source_at(tmp_path), 10, min_images=10)
     assert len(ranges) == 10
     assert balance(names, ranges) < 1.2
 
@@ -262,7 +270,7 @@ def test_the_ranges_of_a_folder_are_about_equal(names: list[str], tmp_path: Path
 def test_the_ranges_of_a_list_are_about_equal(names: list[str], tmp_path: Path):
     place = tmp_path / "list.csv"
     place.write_text("path,label\n" + "".join(f"{name},cat\n" for name in names))
-    ranges = key_ranges(settings_of(place), 10, min_images=10)
+    ranges = key_ranges(*source_at(place), 10, min_images=10)
     assert len(ranges) == 10
     assert balance(names, ranges) < 1.3
 
@@ -270,70 +278,70 @@ def test_the_ranges_of_a_list_are_about_equal(names: list[str], tmp_path: Path):
 def test_a_range_has_at_least_the_smallest_number_of_images(tmp_path: Path):
     place = tmp_path / "list.csv"
     place.write_text("path,label\n" + "".join(f"{number}.jpg,cat\n" for number in range(1000)))
-    assert len(key_ranges(settings_of(place), 10, min_images=400)) == 2
+    assert len(key_ranges(*source_at(place), 10, min_images=400)) == 2
     (tmp_path / "cats").mkdir()
     for number in range(1000):
         (tmp_path / "cats" / f"{number}.jpg").touch()
-    assert len(key_ranges(settings_of(tmp_path), 10, min_images=400)) == 2
+    assert len(key_ranges(*source_at(tmp_path), 10, min_images=400)) == 2
 
 
 def test_the_layout_changes_with_the_source(tmp_path: Path):
     write_images(tmp_path, "folder/train/cats/a.jpg", "folder/val/cats/a.jpg")
-    assert layout_of(settings_of(tmp_path / "folder")) == "folder with splits"
+    assert layout_of(*source_at(tmp_path / "folder")) == "folder with splits"
     write_images(tmp_path, "classes/cats/a.jpg")
-    assert layout_of(settings_of(tmp_path / "classes")) == "folder without splits"
+    assert layout_of(*source_at(tmp_path / "classes")) == "folder without splits"
     place = imagenet(tmp_path / "imagenet")
-    before = layout_of(settings_of(place))
+    before = layout_of(*source_at(place))
     assert before.startswith("imagenet train/ and val/ with [(")
     labels = next(path for path in place.rglob("*.txt"))
     labels.write_text(labels.read_text() + "\n")
-    assert layout_of(settings_of(place)) != before
+    assert layout_of(*source_at(place)) != before
     place = listing(tmp_path / "list")
-    before = layout_of(settings_of(place))
-    assert before == layout_of(settings_of(place))
+    before = layout_of(*source_at(place))
+    assert before == layout_of(*source_at(place))
     place.write_text(place.read_text() + "images/c.jpg,cat,,\n")
-    assert layout_of(settings_of(place)).startswith("listing ")
-    assert layout_of(settings_of(place)) != before
+    assert layout_of(*source_at(place)).startswith("listing ")
+    assert layout_of(*source_at(place)) != before
 
 
 OWN = """'A folder of a test.'
 from pipeline.sources import Listed
 def recognises(place): return True
-def list_images(place, settings): yield from (Listed(key, ('x',), '', 1, 1) for key in 'abcd')
+def list_images(place, options): yield from (Listed(key, ('x',), '', 1, 1) for key in 'abcd')
 """
 
 
 def test_a_kind_that_only_lists_everything_is_one_range(own_kind, tmp_path: Path):  # noqa: F811
     own_kind(OWN)
-    settings = Settings(source_uri=str(tmp_path), source_kind="mine")
-    assert key_ranges(settings, 10, min_images=1) == [EVERYTHING]
-    assert layout_of(settings) == "mine"
-    assert len(list(images_of(settings, EVERYTHING))) == 4
+    at = source_at(tmp_path, "mine")
+    assert key_ranges(*at, 10, min_images=1) == [EVERYTHING]
+    assert layout_of(*at) == "mine"
+    assert len(list(images_of(*at, EVERYTHING))) == 4
     with pytest.raises(SourceError, match="mine has no function list_range"):
-        list(images_of(settings, KeyRange("b")))
+        list(images_of(*at, KeyRange("b")))
 
 
 def test_a_kind_of_the_user_can_have_ranges(own_kind, tmp_path: Path):  # noqa: F811
     own_kind(
-        OWN + "def boundaries(place, settings, most, min_images): return ['b', 'd'][:most - 1]\n"
-        "def list_range(place, settings, keys):\n"
-        "    return (item for item in list_images(place, settings) if keys.contains(item.key))\n"
+        OWN + "def boundaries(place, options, most, min_images): return ['b', 'd'][:most - 1]\n"
+        "def list_range(place, options, keys):\n"
+        "    return (item for item in list_images(place, options) if keys.contains(item.key))\n"
     )
-    settings = Settings(source_uri=str(tmp_path), source_kind="mine")
-    assert key_ranges(settings, 2, min_images=1) == [KeyRange("", "b"), KeyRange("b", "")]
-    assert_ranges_equal_everything(settings, ["b", "d"])
+    at = source_at(tmp_path, "mine")
+    assert key_ranges(*at, 2, min_images=1) == [KeyRange("", "b"), KeyRange("b", "")]
+    assert_ranges_equal_everything(at, ["b", "d"])
 
 
 def test_a_kind_that_leaves_its_range_is_named(own_kind, tmp_path: Path):  # noqa: F811
     own_kind(
-        OWN + "def boundaries(place, settings, most, min_images): return ['b']\n"
-        "def list_range(place, settings, keys): return list_images(place, settings)\n"
+        OWN + "def boundaries(place, options, most, min_images): return ['b']\n"
+        "def list_range(place, options, keys): return list_images(place, options)\n"
     )
-    settings = Settings(source_uri=str(tmp_path), source_kind="mine")
+    at = source_at(tmp_path, "mine")
     with pytest.raises(SourceError, match=r"mine\.py lists 'c', which is not in the range from '' to 'c'"):
-        list(images_of(settings, KeyRange("", "c")))
+        list(images_of(*at, KeyRange("", "c")))
     with pytest.raises(SourceError, match=r"mine\.py lists 'a', which is not in the range from 'b' to ''"):
-        list(images_of(settings, KeyRange("b")))
+        list(images_of(*at, KeyRange("b")))
 
 
 @pytest.mark.parametrize(
@@ -395,6 +403,6 @@ def test_the_samples_have_bounded_memory_and_equal_distances(count: int):
 
 @pytest.mark.usefixtures("only_inside")
 def test_skipped_files_are_counted_once(tmp_path: Path):
-    settings = settings_of(folder_without_splits(tmp_path))
-    reasons = [item for item in images_of(settings) if isinstance(item, Skipped)]
+    at = source_at(folder_without_splits(tmp_path))
+    reasons = [item for item in images_of(*at) if isinstance(item, Skipped)]
     assert len({item.key for item in reasons}) == len(reasons) > 5

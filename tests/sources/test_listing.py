@@ -8,14 +8,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import MISSING, Box, Found, Listed, Skipped, listing
+from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, listing
 from pipeline.sources.listing import list_images
 
 
-def entries_of(place: Path, **settings: Any) -> list[Found]:
-    return list(list_images(place, Settings(**settings)))
+def entries_of(place: Path, **options: Any) -> list[Found]:
+    return list(list_images(place, SourceOptions(**options)))
 
 
 def csv(folder: Path, text: str | bytes, name: str = "list.csv") -> Path:
@@ -33,8 +32,8 @@ def parquet_file(folder: Path, **columns: Any) -> Path:
     return folder / "list.parquet"
 
 
-def listed(place: Path, **settings: Any) -> list[tuple[str, tuple[str, ...], str, str]]:
-    images = [item for item in entries_of(place, **settings) if isinstance(item, Listed)]
+def listed(place: Path, **options: Any) -> list[tuple[str, tuple[str, ...], str, str]]:
+    images = [item for item in entries_of(place, **options) if isinstance(item, Listed)]
     return [(item.key, item.labels, item.split, item.group) for item in images]
 
 

@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 from scipy.io import savemat
 
-from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import MISSING, Box, Classes, Found, Listed, Skipped
+from pipeline.sources import MISSING, Box, Classes, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.stanford_cars import list_images, recognises
 from tests.sources.examples import CARS, stanford_cars, write_annotations, write_images, write_meta
 
@@ -14,7 +13,7 @@ NO_LABEL = "has no label: for prediction, not for validation (cars_test_annos_wi
 
 
 def entries_of(place: Path) -> list[Found]:
-    return list(list_images(place, Settings()))
+    return list(list_images(place, SourceOptions()))
 
 
 def listed(place: Path) -> list[tuple[str, tuple[str, ...], str]]:

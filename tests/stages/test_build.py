@@ -25,7 +25,6 @@ from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import hashes_path
 from pipeline.records import tfrecord
 from pipeline.sharding.write import write_range
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import build
 from pipeline.stages.shard import plan_shards, write_shards
 from pipeline.stages.upload import publish
@@ -46,6 +45,7 @@ from tests.published import (
     temporary_files,
     write_and_copy,
 )
+from tests.snapshots import take_snapshot
 from tests.waiting import until
 from tests.writes import writes
 

@@ -17,13 +17,13 @@ from pipeline.dataset.verify import verify
 from pipeline.errors import SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import copy_range
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.stages.build import build
 from pipeline.stages.shard import write_shards
 from pipeline.storage import Place, copy_new, place_of
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, no_progress, set_options
+from tests.snapshots import take_snapshot
 from tests.waiting import until
 
 SOURCE = "gs://bucket/raw/photos"

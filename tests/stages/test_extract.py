@@ -14,8 +14,9 @@ import pytest
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.plan.plan import load_plan
-from pipeline.snapshot import extract as extracting
-from pipeline.snapshot.extract import join_listings, list_range, take_snapshot
+from pipeline.snapshot import checksums
+from pipeline.snapshot.extract import join_listings, list_range
+from pipeline.snapshot.options import extract_options
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.sources.key_range import KeyRange
@@ -23,6 +24,7 @@ from pipeline.stages.extract import describe_range, divide, extract, join, list_
 from pipeline.stages.shard import write_shards
 from tests.conftest import jpeg
 from tests.published import changed
+from tests.snapshots import take_snapshot
 from tests.waiting import until
 
 
@@ -63,10 +65,10 @@ def test_a_small_source_is_not_divided(settings: Settings):
 def test_a_range_that_fails_is_listed_again_alone(divided: Settings, monkeypatch: pytest.MonkeyPatch):
     """The growth of a file is simulated, because a real writer cannot be timed between listing and reading."""
     paths = divide(divided)
-    real = extracting.read_raw
+    real = checksums.read_raw
     with monkeypatch.context() as growing:
         growing.setattr(
-            extracting, "read_raw", lambda root, key, size: real(root, key, size) + b"more" * (key == "dogs/004.jpg")
+            checksums, "read_raw", lambda root, key, size: real(root, key, size) + b"more" * (key == "dogs/004.jpg")
         )
         with pytest.raises(SourceError, match=r"004\.jpg changed while it was being listed"):
             listed(paths)
@@ -120,14 +122,14 @@ def test_a_source_that_gets_another_layout_meanwhile_is_refused(divided: Setting
 
 @pytest.mark.parametrize("is_joined", [True, False], ids=["last snapshot", "killed extract"])
 def test_no_checksum_is_computed_twice(divided: Settings, monkeypatch: pytest.MonkeyPatch, is_joined: bool):
-    monkeypatch.setattr(extracting, "CLOCK_SLACK_NS", 0)  # A real wait would take seconds.
+    monkeypatch.setattr(checksums, "CLOCK_SLACK_NS", 0)  # A real wait would take seconds.
     newest = max(path.stat().st_ctime_ns for path in Path(divided.source_uri).rglob("*"))
     until(lambda: time.time_ns() > newest, pause=0.001)
     first = divide(divided)
     listed(first)
     if is_joined:
         join(divided, first)
-    monkeypatch.setattr(extracting, "read_raw", lambda *_: pytest.fail("an unchanged file was read again"))
+    monkeypatch.setattr(checksums, "read_raw", lambda *_: pytest.fail("an unchanged file was read again"))
     again = divide(divided)
     assert again != first
     listed(again)
@@ -136,7 +138,7 @@ def test_no_checksum_is_computed_twice(divided: Settings, monkeypatch: pytest.Mo
 
 def test_a_changed_file_is_read_again_whatever_was_listed_before(divided: Settings, monkeypatch: pytest.MonkeyPatch):
     """The last snapshot and a killed `extract` know two different versions of the file."""
-    monkeypatch.setattr(extracting, "CLOCK_SLACK_NS", -(10**18))  # Nothing counts as new.
+    monkeypatch.setattr(checksums, "CLOCK_SLACK_NS", -(10**18))  # Nothing counts as new.
     changed_file = Path(divided.source_uri) / "cats" / "001.jpg"
     for number in range(3):
         changed_file.write_bytes(jpeg(700 + number))
@@ -160,9 +162,10 @@ def test_a_part_that_was_lost_is_made_again(settings: Settings, suffixes: list[s
 
 def test_ranges_that_overlap_are_refused(divided: Settings):
     """Only a wrong kind of source can have them. An image would be in two records."""
-    one, other = (list_range(divided, KeyRange(*keys)) for keys in (("", "dogs/3"), ("dogs/001.jpg", "")))
+    options = extract_options(divided)
+    one, other = (list_range(options, KeyRange(*keys)) for keys in (("", "dogs/3"), ("dogs/001.jpg", "")))
     with pytest.raises(SourceError, match=r"two ranges of the source have the key 'dogs/001\.jpg'"):
-        join_listings(divided, 1, [one, other])
+        join_listings(options, 1, [one, other])
 
 
 def test_a_plan_of_ranges_has_the_version_of_one_listing(divided: Settings):

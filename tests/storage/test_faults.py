@@ -15,7 +15,6 @@ import pytest
 from pipeline import storage
 from pipeline.config import settings_from
 from pipeline.errors import AccessError, ConflictError, StorageError, TenfoldError
-from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import load_snapshot
@@ -24,6 +23,7 @@ from pipeline.storage import gcs as requests_of
 from standins.fake_gcs import FakeGcs
 from standins.fake_gcs.api import Api
 from standins.fake_gcs.objects import Content
+from tests.snapshots import take_snapshot
 from tests.storage.test_gcs_internals import pass_deadline_after
 from tests.waiting import until
 

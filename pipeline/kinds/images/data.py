@@ -31,9 +31,9 @@ class ImageKind(ExampleKind):
     @property
     def lister(self) -> Lister:
         """Ranges of keys."""
-        from pipeline.snapshot import image_ranges  # Imports the sources. Only `extract` needs them.
+        from pipeline.kinds.images import lister  # Imports the sources. Only `extract` needs them.
 
-        return image_ranges
+        return lister
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the labels, and of the size of stored pixels."""

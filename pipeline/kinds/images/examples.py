@@ -15,9 +15,10 @@ from pipeline.plan.examples import Sums
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import ImageEncoder
 from pipeline.records.tfrecord import Writer
-from pipeline.snapshot.raw_example import RawExample, from_lines, key_bytes, place_of_key, why_unread
+from pipeline.snapshot.raw_example import RawExample, from_lines, place_of_key, why_unread
 from pipeline.snapshot.raw_reader import RawReader, ReadImage
 from pipeline.sources import Box
+from pipeline.sources.key_range import bytes_of
 from pipeline.system.progress import Advance
 
 
@@ -98,7 +99,7 @@ class ImageExamples:
         else:
             # `ImageEncoder` remembers parts of records by their labels, so these must be hashable.
             labels, encoded = tuple(row.labels), image.encoded
-            before = self._encode(image, labels, key_bytes(row.key))
+            before = self._encode(image, labels, bytes_of(row.key))
             # The checksum of an unchanged image is known already, so its bytes are not read again.
             records.write(before, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
             sums.add(row.key, labels, image)

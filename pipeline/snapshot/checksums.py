@@ -1,0 +1,130 @@
+"""The checksum of each listed image: from a bucket, from an earlier listing, or from reading the file."""
+
+import heapq
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+
+from pipeline import storage
+from pipeline.errors import BadInput, FileSystemError, SourceError
+from pipeline.images.rejection import why_unread
+from pipeline.snapshot.listing import RANGES, Listing, listings_of
+from pipeline.snapshot.options import ExtractOptions
+from pipeline.snapshot.part import Part, rows_of
+from pipeline.snapshot.raw_example import Origin, RawExample, read_raw
+from pipeline.snapshot.snapshot import load_snapshot
+from pipeline.sources import MISSING, Listed
+from pipeline.sources.key_range import KeyRange, bytes_of
+from pipeline.storage import Place
+from pipeline.system.parallel import ordered_map
+
+READERS = 8
+"""This many threads read files for their checksums."""
+CHUNK = 256
+"""A thread reads this many images one after another before it takes the next ones."""
+CLOCK_SLACK_NS = 2_000_000_000
+"""A file may change twice within one tick of the clock of its file system, and then looks unchanged."""
+_log = logging.getLogger(__name__)
+
+
+class _Pending(NamedTuple):
+    """A listed image, and its checksum if a bucket or an earlier listing of the same file has it."""
+
+    image: Listed
+    crc32c: int | None
+
+
+def rows_with_checksums(
+    images: Iterable[Listed], options: ExtractOptions, keys: KeyRange, listing: Listing
+) -> Iterator[list[RawExample]]:
+    """Yield the images in a range as rows with checksums, several at a time and in order.
+
+    Threads read the files whose checksums are not known. `listing` counts the others of a disk.
+
+    Raises SourceError if an image cannot be read, or changes meanwhile.
+    """
+    pending = _look_up(images, _last_rows(options, keys), listing)
+    chunks = iter(lambda: list(islice(pending, CHUNK)), [])
+    return ordered_map(lambda chunk: [_row(options.origin, each) for each in chunk], chunks, READERS, size_of=_largest)
+
+
+def _largest(chunk: Sequence[_Pending]) -> int:
+    """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
+    return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
+
+
+def _row(origin: Origin, pending: _Pending) -> RawExample:
+    image, crc32c = pending
+    # The image is rejected without being read. 0 stands for no checksum.
+    if why_unread(image.key, image.size, origin.max_file_bytes):
+        crc32c = 0
+    elif not crc32c:
+        encoded = read_raw(origin.root, image.key, image.size)
+        # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
+        if len(encoded) != image.size:
+            path = Path(origin.root) / image.key
+            raise SourceError(f"{path} changed while it was being listed: run again when nothing changes the source")
+        crc32c = google_crc32c.value(encoded)
+    return RawExample(
+        image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation, image.md5
+    )
+
+
+def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing) -> Iterator[_Pending]:
+    """Yield each image with its known checksum. Both are ordered by key, so no row stays in memory."""
+    last = next(known, None)
+    for image in images:
+        key = bytes_of(image.key)
+        # The generation of a file is the time of its last change, which a program cannot set.
+        wanted = (image.key, image.size, image.generation)
+        # Skip the images that have disappeared since the last snapshot, and other versions of this image.
+        while last and (
+            bytes_of(last.key) < key or (last.key == image.key and (last.key, last.size, last.generation) != wanted)
+        ):
+            last = next(known, None)
+        is_same = last is not None and last.key == image.key
+        listing.known += is_same
+        yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
+
+
+def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:
+    """Yield the rows of earlier listings in a range, except rows of files that changed shortly before their listing.
+
+    They come from the last snapshot of this source, and from the ranges that a killed `extract` has listed since then.
+    A bucket needs none, because it knows the checksums.
+    """
+    if storage.is_bucket(options.source_uri):
+        return
+    try:
+        rows = [_rows_at_rest(parts, keys, started_ns) for parts, started_ns in _known_parts(options)]
+        yield from heapq.merge(*rows, key=lambda row: bytes_of(row.key))
+    except (FileNotFoundError, FileSystemError) as error:  # A file of a part was removed, or is too short.
+        _log.warning("the last snapshot cannot be read (%s): reading the remaining files again", error)
+
+
+def _known_parts(options: ExtractOptions) -> Iterator[tuple[list[Part], int]]:
+    """Yield parts that were listed before, and when their listing began, in Unix nanoseconds."""
+    newest_ns = 0
+    # The name of a snapshot ends in a hash of its source: another source may have the same keys.
+    snapshots: Iterable[Place] = options.folder.glob(f"*-{options.place_hash}.json")
+    if newest := max(snapshots, key=lambda path: path.stat().st_mtime_ns, default=None):
+        with suppress(BadInput):  # It is damaged, or another version of Tenfold wrote it: everything is read again.
+            last = load_snapshot(newest)
+            newest_ns = last.started_ns
+            yield last.parts, newest_ns
+    for started_ns, listings in listings_of(options.folder / RANGES, options.place_hash):
+        if started_ns > newest_ns:
+            parts = [part for listing in listings for part in listing.parts]
+            yield sorted(parts, key=lambda part: bytes_of(part.first)), started_ns
+
+
+def _rows_at_rest(parts: Iterable[Part], keys: KeyRange, started_ns: int) -> Iterator[RawExample]:
+    for row in rows_of(part for part in parts if keys.overlaps(part.first, part.last)):
+        # A file that changed shortly before the listing may have changed again afterwards, within the same tick.
+        if row.size != MISSING and row.generation < started_ns - CLOCK_SLACK_NS:
+            yield row

@@ -1,0 +1,56 @@
+"""The options of a listing of images, made from the settings when a stage begins."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config import Settings
+from pipeline.snapshot.raw_example import Origin
+from pipeline.sources import SourceOptions
+from pipeline.sources.detection import root_of
+from pipeline.storage import Place, place_of
+from pipeline.workspace import place_hash, snapshots_folder
+
+
+@dataclass(frozen=True)
+class ExtractOptions:
+    """The options of a listing."""
+
+    source_uri: str
+    """For messages, and for the description of the snapshot."""
+    place: Place
+    """The place of the source."""
+    source: SourceOptions
+    origin: Origin
+    """Where raw images are read: at the source, or from copies of a bucket if the workspace is local."""
+    group_pattern: str
+    folder: Place
+    """Folder of the snapshots of the dataset name."""
+    place_hash: str
+    """A short hash of the source. Another source of the same dataset name has another one."""
+
+
+def extract_options(settings: Settings) -> ExtractOptions:
+    """Return the options of some settings."""
+    place, cache = settings.source, place_of(settings.workspace) / "raw"
+    return ExtractOptions(
+        source_uri=settings.source_uri,
+        place=place,
+        source=SourceOptions(
+            kind=settings.source_kind,
+            path_column=settings.path_column,
+            label_column=settings.label_column,
+            split_column=settings.split_column,
+            group_column=settings.group_column,
+            list_encoding=settings.list_encoding,
+            user_project=settings.user_project,
+        ),
+        origin=Origin(
+            root=str(root_of(place)),
+            user_project=settings.user_project,
+            cache=str(cache) if isinstance(cache, Path) else "",
+            max_file_bytes=int(settings.max_file_megabytes * 1e6),
+        ),
+        group_pattern=settings.group_pattern,
+        folder=snapshots_folder(settings),
+        place_hash=place_hash(settings.source_uri),
+    )
