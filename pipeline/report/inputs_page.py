@@ -1,5 +1,6 @@
 """The page of a comparison of inputs: one HTML file, with the article's figures for each contender."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,44 @@ from pipeline.report.drawing import (
 )
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
+from pipeline.storage import write_whole
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
-from pipeline.tuning.measurement import Comparison, Measurement, Turn, load_measurement, turn_folder, turns
-from pipeline.tuning.result import Result, estimate_text, steady_ms
+from pipeline.tuning.inputs_in_comet import log_inputs
+from pipeline.tuning.measurement import (
+    PAGE,
+    RESULT,
+    Comparison,
+    Measurement,
+    Turn,
+    load_comparison,
+    load_measurement,
+    turn_folder,
+    turns,
+)
+from pipeline.tuning.result import Result, estimate_text, load_result, steady_ms
 
 _COLORS = (GRAY, VERMILION, BLUE, GREEN, PURPLE, ORANGE)
 _DASHES = ("solid", "6 3", "solid", "6 3", "2 2", "8 3 2 3")
 _LOOKS = dict(zip(CONTENDERS, zip(_COLORS, _DASHES, strict=True), strict=True))
 """Color and dash of each contender in all figures."""
 Found = Sequence[tuple[Turn, Measurement]]
+
+
+def write(folder: Path) -> dict[str, Any]:
+    """Write the result and the page of a comparison of inputs, and return what `compare-inputs --json` prints.
+
+    Raises:
+        OSError: The page cannot be written.
+    """
+    comparison = load_comparison(folder)
+    result = load_result(folder, comparison)
+    content = {**result.as_json(), "comparison": str(folder), "page": str(folder / PAGE)}
+    with write_whole(folder / RESULT) as file:
+        file.write(json.dumps(content, indent=1).encode())
+    with write_whole(folder / PAGE) as file:
+        file.write(render(folder, comparison, result).encode("utf-8", "backslashreplace"))
+    log_inputs(folder, comparison, result)
+    return content
 
 
 def render(folder: Path, comparison: Comparison, result: Result) -> str:

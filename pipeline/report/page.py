@@ -22,8 +22,6 @@ from pipeline.tuning.advice import with_advice
 
 THUMBNAIL = 128
 """Side of a thumbnail, in pixels."""
-MAX_PICTURES = 60
-"""Limit for the sample images, which are all part of the page."""
 
 
 def render(
@@ -55,7 +53,7 @@ def render(
         timing=timing(run, summary),
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
         dataset_sentence=dataset_sentence(run.dataset) if run.dataset else "",
-        pictures=pictures(samples[:MAX_PICTURES], THUMBNAIL, ImageOps.fit),
+        pictures=pictures(samples, THUMBNAIL, ImageOps.fit),
         facts=facts(run),
     )
 

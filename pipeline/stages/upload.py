@@ -10,7 +10,6 @@ from pipeline.dataset.partitions import partition_of
 from pipeline.gate.checks import gate_options
 from pipeline.gate.decide import Ask
 from pipeline.plan.plan import Plan, load_plan
-from pipeline.report import write_card
 from pipeline.sharding.approval import questions
 from pipeline.sharding.commit import commit
 from pipeline.sharding.publish import COPIERS, copy_range, copy_size
@@ -41,6 +40,8 @@ def copy_planned(plan: Plan) -> None:
 
 def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Commit the dataset of a plan with its card: see `commit`."""
+    from pipeline.report.card import write_card  # Here, because a task that only copies shards needs no card.
+
     return commit(plan_path, build_folders(settings), partition_of(settings), gate_options(settings), write_card, ask)
 
 
@@ -51,6 +52,8 @@ def questions_about(plan_path: Place, settings: Settings) -> list[str]:
 
 def dataset_of_partitions(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
     """Return the folder of the dataset of some partitions, which may be a window of versions: see `dataset_of`."""
+    from pipeline.report.card import write_card  # As in `commit_planned`.
+
     return dataset_of(name_folder(settings), partitions, gate_options(settings), write_card, ask)
 
 
