@@ -15,7 +15,7 @@ from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, thre
 from pipeline.monitor.verdict import diagnose_servers
 from pipeline.report import card, figures, utilization
 from pipeline.report import evaluation_section as evaluation
-from pipeline.report.components import Table, environment, fact_tables, pictures
+from pipeline.report.components import Table, environment, fact_tables, pictures, spread_cells
 from pipeline.report.drawing import Figure, embedded
 from pipeline.runs.recorded_run import RecordedRun
 from pipeline.tuning.advice import with_advice
@@ -109,7 +109,7 @@ def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
 def timing(run: RecordedRun, summary: Summary) -> Table:
     """Return mean, median, standard deviation and 95th percentile of the times of steps and epochs."""
     rows = [
-        _spread_row(label, values, "ms")
+        (label, *spread_cells(values, "ms"))
         for label, values in (
             ("Step", summary.time_ms),
             ("Data wait of a step", summary.wait_ms),
@@ -118,7 +118,7 @@ def timing(run: RecordedRun, summary: Summary) -> Table:
     ]
     for label, name in (("Epoch", "epoch/time_s"), ("Validation after an epoch", "epoch/validation_s")):
         values = spread(run.epochs[name].to_numpy(dtype=float)) if name in run.epochs else None
-        rows.append(_spread_row(label, values, "s"))
+        rows.append((label, *spread_cells(values, "s")))
     notes = [f"Times of {summary.steps:,} steady steps"]
     if summary.first_step_ms is not None:
         notes.append(
@@ -130,12 +130,6 @@ def timing(run: RecordedRun, summary: Summary) -> Table:
             f"the wait for the first batch of a later epoch was {three_digits(summary.first_batch_wait_ms)} ms"
         )
     return Table(("", "mean", "median", "std", "p95"), rows, "; ".join(notes) + ".")
-
-
-def _spread_row(label: str, values: Any, unit: str) -> tuple[str, ...]:
-    if values is None:
-        return (label, *["-"] * 4)
-    return (label, *(f"{three_digits(v)} {unit}" for v in (values.mean, values.median, values.std, values.p95)))
 
 
 def dataset_sentence(dataset: Mapping[str, Any]) -> str:
