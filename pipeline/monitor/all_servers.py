@@ -20,9 +20,6 @@ class SampleSender:
             percentages = {k: v for k, v in values if k.endswith("_pct") and not k.startswith("servers/")}
             self._send(mean_over_gpus(percentages))
 
-    def close(self) -> None:
-        """Do nothing: no row is held back."""
-
 
 def aggregate(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return mean and minimum over the servers, such as `servers/gpu/util_pct_min`, and how many have sent a sample.

@@ -120,15 +120,20 @@ def diagnose(
     supply = _supply(summary, batches, steady)
     python_calls, simulated = (mean_of(batches, f"step/{name}", steady) for name in ("python_calls", "simulated"))
     bottleneck = find_bottleneck(shares, supply, load, python_calls=python_calls or 0.0, is_simulated=bool(simulated))
+    start_up = [*_start_up(batches, samples, whole)]
     facts = [
         _first_fact(bottleneck, summary, shares),
         *_other_parts(bottleneck, shares),
         *_about_load(bottleneck, load, bool(simulated)),
-        *_start_up(batches, samples, whole),
+        *start_up,
         *_most_to_gain(bottleneck, summary, load),
     ]
-    verdict = Verdict(
-        limits=bottleneck.limits,
+    # The means are right for any steps, but in a short time there are too few samples of the machine to name a limit.
+    is_long = _steady_s(summary) >= MIN_S
+    if not is_long:
+        facts = [_too_few(summary), *start_up]
+    return Verdict(
+        limits=bottleneck.limits if is_long else (Limit.UNKNOWN,),
         sentence="; ".join(facts) + ".",
         load=load,
         wait_fraction=summary.wait_fraction,
@@ -136,11 +141,6 @@ def diagnose(
         step_ms=summary.time_ms.mean,
         examples_per_s=summary.examples_per_s or 0.0,
     )
-    if _steady_s(summary) >= MIN_S:
-        return verdict
-    # The means are right for these steps, but there are too few samples of the machine to name a limit.
-    facts = [_too_few(summary), *_start_up(batches, samples, whole)]
-    return replace(verdict, limits=(Limit.UNKNOWN,), sentence="; ".join(facts) + ".")
 
 
 def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
@@ -271,30 +271,31 @@ def _about_load(bottleneck: Bottleneck, load: Load, is_simulated: bool) -> Itera
     if Limit.ONE_CORE in bottleneck.limits and load.busiest_thread is not None:
         yield f"its busiest thread was busy {load.busiest_thread:.0f}% of the time"
     if Limit.READING in bottleneck.limits:
-        if load.disk_stalls is not None:
-            yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
-        elif load.disk is not None:
-            yield f"the disk was {load.disk:.0f}% busy"
-        if load.received_Bps is not None:
-            yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
+        yield from about_reading(load)
     if Limit.BUFFER in bottleneck.limits:
         yield "most steps find their batch ready, but the other steps wait long"
 
 
+def about_reading(load: Load) -> Iterator[str]:
+    """Yield what disks and the network did."""
+    if load.disk_stalls is not None:
+        yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
+    elif load.disk is not None:
+        yield f"the disk was {load.disk:.0f}% busy"
+    if load.received_Bps is not None:
+        yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
+
+
 def _about_cores(load: Load) -> str:
     """Return how many cores the training kept busy, how many it may use, and how many other programs kept busy."""
-    if load.own_cores is None or load.usable_cores is None or load.cores is None:
-        busy, cores = load.busy or 0.0, load.cores
-        return (
-            f"the cores were {busy:.0f}% busy"
-            if cores is None
-            else f"{busy * cores / 100:.1f} of {cores:g} cores were busy"
-        )
-    others = load.other_cores or 0.0
+    busy, others = load.busy or 0.0, load.other_cores or 0.0
+    if load.cores is None:
+        return f"the cores were {busy:.0f}% busy"
+    if load.own_cores is None or load.usable_cores is None:
+        return f"{busy * load.cores / 100:.1f} of {load.cores:g} cores were busy"
     own = f"this training kept {load.own_cores:.1f} of {load.usable_cores:g} cores busy"
     is_shared = others > OTHERS * load.own_cores and others > WORTH_NAMING * load.cores
-    shared = f", and other programs kept {others:.1f} of {load.cores:g} busy" if is_shared else ""
-    return f"{own}{shared}"
+    return f"{own}, and other programs kept {others:.1f} of {load.cores:g} busy" if is_shared else own
 
 
 def _start_up(batches: "Table", samples: "Table", whole: bool) -> Iterator[str]:

@@ -150,18 +150,14 @@ def facts(run: RecordedRun) -> list[tuple[str, Table]]:
         "model": run.files.result.get("model"),
         "Comet": run.files.result.get("comet"),
     }
+    settings = run.files.settings
+    # Only those that have an effect on this kind of examples.
+    used = settings_for(settings.get("example_kind", IMAGES), settings) if settings else ()
     groups = {
         "What ran": {name: value for name, value in what_ran.items() if value},
         "Result": run.files.result.get("metrics"),
-        "Settings": _used(run.files.run.get("settings")),
-        "Host": run.files.run.get("host"),
+        "Settings": {name: settings[name] for name in used},
+        "Host": run.files.host,
         "Software": run.files.run.get("software"),
     }
     return fact_tables(groups)
-
-
-def _used(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the settings that have an effect on this kind of examples."""
-    if not settings:
-        return settings
-    return {name: settings[name] for name in settings_for(settings.get("example_kind", IMAGES), settings)}

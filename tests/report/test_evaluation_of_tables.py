@@ -222,7 +222,20 @@ def test_the_best_epoch_of_a_regression_has_the_lowest_error():
     a, b = (pandas.DataFrame({"step": [1, 2], "val_mae": errors}) for errors in ([20.0, 12.3], [15.0, 16.0]))
     found = compare._best_row(a, b)
     name = "best validation mean absolute error of an epoch"
-    assert (compare.cells(found), found.lower_is_better) == ((name, "12.30", "15.00", "2.700", "-"), True)
+    assert (compare.cells(found), found.metric) == ((name, "12.30", "15.00", "2.700", "-"), "mae")
+
+
+def test_the_first_figure_of_a_comparison_is_the_one_that_scores_the_models(tmp_path: Path):
+    """The report of a model of classes begins with the AUC, but the log loss scores the models."""
+    assert ClassPredictions.metrics[0] is not ClassPredictions.scored_by
+    surer = ClassPredictions.of_batch(LABELS, np.stack([1 - SECOND**2, SECOND**2], axis=1))
+    for name, predictions in (("a", BINARY), ("b", surer)):
+        describe(tmp_path / name)
+        save(tmp_path / name, predictions, evaluation_of(predictions, ["stays", "leaves"], seed=0))
+    found = compare_runs(tmp_path / "a", tmp_path / "b", tmp_path / "compare.html")
+    figures = [each["metric"] for each in found["rows"] if each["low"] is not None]
+    assert figures == ["log_loss", "auc", "accuracy", "calibration_error"]
+    assert "difference in log loss" in found["verdict"]
 
 
 @pytest.mark.long
