@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -91,7 +92,10 @@ class Children:
             pids = descendants(self._proc, self._pid)
             self._files = {pid: self._files.get(pid) or File(self._proc / f"{pid}/stat") for pid in pids}
             self._due = now + REFRESH_S
-        uses = {pid: use for pid, file in self._files.items() if (use := _use_or_none(file))}
+        uses = {}
+        for pid, file in self._files.items():
+            with suppress(OSError):  # The process has ended.
+                uses[pid] = read_use(file)
         self._files = {pid: self._files[pid] for pid in uses}
         rss_bytes = float(sum(each.rss_bytes for each in uses.values()))
         metrics = {"proc/children": float(len(uses)), "proc/children_rss_bytes": rss_bytes}
@@ -108,24 +112,11 @@ def descendants(proc: Path, pid: int) -> Iterator[int]:
 
     The kernel lists them for each thread. So only a few of a machine's thousand processes are read.
     """
-    try:
-        threads = list((proc / f"{pid}/task").iterdir())
-    except OSError:  # It has ended.
-        return
-    for child in [int(child) for thread in threads for child in _list_of(thread).split()]:
+    children: list[int] = []
+    with suppress(OSError):  # The process has ended.
+        for thread in (proc / f"{pid}/task").iterdir():
+            with suppress(OSError):  # The thread has ended.
+                children += map(int, (thread / "children").read_bytes().split())
+    for child in children:
         yield child
         yield from descendants(proc, child)
-
-
-def _list_of(thread: Path) -> bytes:
-    try:
-        return (thread / "children").read_bytes()
-    except OSError:  # It has ended.
-        return b""
-
-
-def _use_or_none(stat: File) -> Use | None:
-    try:
-        return read_use(stat)
-    except OSError:  # It has ended.
-        return None

@@ -121,9 +121,9 @@ def histogram(values: Array, title: str, unit: str, noun: str, color: str) -> An
     return plot
 
 
-def binned(values: Array, high: float | None = None) -> tuple[Array, Array]:
-    """Return counts and edges of bins up to `high`, or the 99.5th percentile. Higher values count in the last bin."""
-    top = high or float(np.percentile(values, 99.5)) or 1.0
+def binned(values: Array) -> tuple[Array, Array]:
+    """Return counts and edges of bins up to the 99.5th percentile. Higher values count in the last bin."""
+    top = float(np.percentile(values, 99.5)) or 1.0
     counts, edges = np.histogram(np.minimum(values, top), bins=min(50, max(8, len(values) // 8)))
     return counts.astype(float), edges
 

@@ -20,9 +20,6 @@ from pipeline.report.drawing import Figure, embedded
 from pipeline.runs.recorded_run import RecordedRun
 from pipeline.tuning.advice import with_advice
 
-THUMBNAIL = 128
-"""Side of a thumbnail, in pixels."""
-
 
 def render(
     run: RecordedRun,
@@ -53,7 +50,7 @@ def render(
         timing=timing(run, summary),
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
         dataset_sentence=dataset_sentence(run.dataset) if run.dataset else "",
-        pictures=pictures(samples, THUMBNAIL, ImageOps.fit),
+        pictures=pictures(samples, evaluation.THUMBNAIL, ImageOps.fit),
         facts=facts(run),
     )
 
