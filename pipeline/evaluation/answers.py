@@ -70,7 +70,7 @@ class Answers(ABC):
         """
 
     @staticmethod
-    def of_ids(ids: Sequence[tuple[float, ...]], classes: int) -> Array:
+    def of_ids(ids: Sequence[tuple[Any, ...]], classes: int) -> Array:
         """Return the labels of a batch, as training has them, by the ids (or the value) that each example has."""
         return np.array([first for first, *_ in ids])
 
