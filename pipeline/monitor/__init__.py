@@ -56,11 +56,6 @@ class Monitor:
         """After the block, the path of the archive or the URL; None if there is no Comet experiment."""
         return self._tracker.location if self._tracker else None
 
-    @property
-    def errors(self) -> Mapping[str, str]:
-        """First error of each sink that failed, by the name of its class."""
-        return self._reporter.errors
-
     def batch(
         self,
         *,

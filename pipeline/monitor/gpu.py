@@ -42,9 +42,7 @@ class Device:
 def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> dict[str, Source]:
     """Return one source for each GPU, and one for the PCIe traffic of all. Without a GPU, log that and return none.
 
-    Args:
-        nvml: The module pynvml, or a stand-in; None imports pynvml.
-        environment: Has CUDA_VISIBLE_DEVICES.
+    `nvml` is a stand-in for the module pynvml. `environment` has CUDA_VISIBLE_DEVICES.
     """
     nvml = nvml or importlib.import_module("pynvml")
     try:

@@ -5,7 +5,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ class LiveVerdict:
 
     def __init__(
         self,
-        format_verdict: Callable[[Verdict], str] = attrgetter("sentence"),
+        format_verdict: Callable[[Verdict], str],
         file: Path | None = None,
         doing: Callable[[], str] = lambda: "",
     ) -> None:

@@ -65,14 +65,8 @@ def card_html(
 ) -> str:
     """Return the page as text that any encoding can hold.
 
-    Args:
-        dataset: The content of `dataset.json`.
-        samples: (label, JPEG or PNG) of images to show.
-        rejected: The rows of the dataset's file of rejected images.
-        duplicates: The rows of the dataset's file of duplicates.
-        skipped: The rows of the dataset's file of skipped files.
-
-    The rows may be iterated over several times.
+    `dataset` is the content of `dataset.json`. `samples` are (label, JPEG or PNG) of images to show. The others are the
+    rows of the dataset's files with these names, and may be iterated over several times.
     """
     quality = dataset["quality"]
     shown = pictures(samples, THUMBNAIL, whole)

@@ -37,12 +37,8 @@ class Cell:
     """Strength of the tint, by the share of the true class, in percent."""
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """The confusion matrix. Rows are true classes, columns are predicted classes, both in the order of `names`."""
-
-    names: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+Matrix = Sequence[tuple[str, Sequence[Cell]]]
+"""The confusion matrix: each true class with its cells, one for each predicted class, in the same order."""
 
 
 @dataclass(frozen=True)
@@ -177,19 +173,18 @@ def figure_table(evaluation: Mapping[str, Any]) -> Table:
 
 def matrix(evaluation: Mapping[str, Any]) -> Matrix:
     """Return the confusion matrix of all classes."""
-    names = [row["name"] for row in evaluation["classes"]]
+    classes = evaluation["classes"]
     counts = {(label, predicted): count for label, predicted, count in evaluation["confusions"]}
-    ids = range(len(names))
-    # A class without validation examples has only zeros in its row.
-    totals = [row["count"] or 1 for row in evaluation["classes"]]
-    rows = [[_cell(names, i, j, counts.get((i, j), 0), totals[i]) for j in ids] for i in ids]
-    return Matrix(names, rows)
+    return [
+        (row["name"], [_cell(row, each["name"], counts.get((i, j), 0), i == j) for j, each in enumerate(classes)])
+        for i, row in enumerate(classes)
+    ]
 
 
-def _cell(names: Sequence[str], label: int, predicted: int, count: int, total: int) -> Cell:
-    is_correct = label == predicted
-    outcome = "recognized" if is_correct else f"predicted as {names[predicted]}"
-    description = f"{names[label]}, {outcome}: {count:,} of {total:,}"
+def _cell(row: Mapping[str, Any], predicted: str, count: int, is_correct: bool) -> Cell:
+    total = row["count"] or 1  # A class without validation examples has only zeros in its row.
+    outcome = "recognized" if is_correct else f"predicted as {predicted}"
+    description = f"{row['name']}, {outcome}: {count:,} of {total:,}"
     return Cell(f"{count:,}" if count else "", description, is_correct, tint=MAX_TINT * count / total)
 
 
