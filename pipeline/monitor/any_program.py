@@ -1,14 +1,11 @@
 """The verdict on a program of any kind, as far as it can be seen from outside."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from pipeline.monitor.diagnosis import Table
 from pipeline.monitor.limits import Limit, find_limits_from_outside
 from pipeline.monitor.load import Load, load_of
 from pipeline.monitor.verdict import Verdict, about_reading
-
-if TYPE_CHECKING:
-    from pipeline.monitor.diagnosis import Table
 
 UNKNOWN_FROM_OUTSIDE = (
     "The time of a step, and the part of it that is waiting for data, cannot be measured from outside: only the "
@@ -25,7 +22,7 @@ _WORDS = {
 }
 
 
-def diagnose_from_outside(samples: "Table") -> Verdict:
+def diagnose_from_outside(samples: Table) -> Verdict:
     """Return the verdict on a program by samples of the machine and of its processes, as a record has them.
 
     It has no limits if nothing on the machine is used up.

@@ -3,18 +3,17 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.monitor.diagnosis import (
     Summary,
+    Table,
     is_steady,
     mean_of,
     percent,
     seconds_by_part,
-    start_up_s,
     step_masks,
     summarize,
     three_digits,
@@ -22,9 +21,6 @@ from pipeline.monitor.diagnosis import (
 from pipeline.monitor.limits import BOUND, FINE, OTHERS, Bottleneck, Limit, Part, Shares, Supply, find_bottleneck
 from pipeline.monitor.load import Load, during, load_of
 from pipeline.monitor.record import read, record_folders
-
-if TYPE_CHECKING:
-    from pipeline.monitor.diagnosis import Table
 
 MIN_STEPS, MIN_S = 10, 2.0
 """A verdict needs at least this number of steady steps, which take at least this time: ten samples of the machine."""
@@ -98,7 +94,7 @@ def numbers(verdict: Verdict) -> dict[str, float | None]:
 
 
 def diagnose(
-    batches: "Table", samples: "Table", cores: int | None = None, epochs: "Table | None" = None, whole: bool = True
+    batches: Table, samples: Table, cores: int | None = None, epochs: "Table | None" = None, whole: bool = True
 ) -> Verdict:
     """Return the verdict on a training, or on a part of it, from tables as a record has them.
 
@@ -152,7 +148,7 @@ def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
 
 
 def diagnose_servers(
-    records: Mapping[int, "tuple[Table, Table]"], cores: int | None = None, epochs: "Table | None" = None
+    records: Mapping[int, tuple[Table, Table]], cores: int | None = None, epochs: "Table | None" = None
 ) -> Verdict:
     """Return the verdict on the training server that waits most, from the batches and samples of each server."""
     index = slowest_server({server: batches for server, (batches, _) in records.items()})
@@ -163,7 +159,7 @@ def diagnose_servers(
     return replace(verdict, sentence=f"Server {index} waits most. {verdict.sentence}")
 
 
-def slowest_server(batches: Mapping[int, "Table"]) -> int:
+def slowest_server(batches: Mapping[int, Table]) -> int:
     """Return the index of the training server that waits most. All numbers are about this server.
 
     The other servers wait for it within their steps, and count that time as compute. `batches` has the rows of each
@@ -177,7 +173,7 @@ def slowest_server(batches: Mapping[int, "Table"]) -> int:
     return max(batches, key=waiting)
 
 
-def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Shares:
+def _shares(summary: Summary, batches: Table, epochs: "Table | None") -> Shares:
     """Return shares of the time after the first step. Within the steps, the steady ones stand for all."""
     steady, process_first, _ = step_masks(batches)
     total = np.asarray(batches["step/time_ms"], dtype=float)
@@ -198,7 +194,7 @@ def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Share
     }
 
 
-def _supply(summary: Summary, batches: "Table", steady: NDArray[np.bool_]) -> Supply:
+def _supply(summary: Summary, batches: Table, steady: NDArray[np.bool_]) -> Supply:
     waits = np.asarray(batches["input/wait_ms"], dtype=float)[steady]
     # Relative to the mean: the question is whether few steps wait for all, not how long they wait.
     calm = float((waits <= waits.mean() / 4).mean())
@@ -298,13 +294,15 @@ def _about_cores(load: Load) -> str:
     return f"{own}, and other programs kept {others:.1f} of {load.cores:g} busy" if is_shared else own
 
 
-def _start_up(batches: "Table", samples: "Table", whole: bool) -> Iterator[str]:
+def _start_up(batches: Table, samples: Table, whole: bool) -> Iterator[str]:
     """Yield the time until the end of the first step, if it is a large share, with the wait for the first batch."""
-    seconds = start_up_s(batches, samples) if whole else 0.0
-    if not seconds:
+    if not whole or not len(samples) or not len(samples["time"]):
         return
-    rest = float(np.asarray(batches["time"])[-1] - np.asarray(batches["time"])[0])
-    share = seconds / (seconds + rest)
+    ends = np.asarray(batches["time"], dtype=float)
+    seconds = float(ends[0] - np.asarray(samples["time"])[0])
+    if seconds <= 0:
+        return
+    share = seconds / (seconds + float(ends[-1] - ends[0]))
     waited_s = float(np.asarray(batches["input/wait_ms"], dtype=float)[0]) / 1000
     waiting = f", of which {waited_s:.0f} s were waiting for the first batch" if waited_s >= BOUND * seconds else ""
     if share >= BOUND:
