@@ -1,6 +1,6 @@
 """How good the model is, made ready for the page: figures with their intervals, confusions, classes, the most wrong."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,41 +225,33 @@ def _left_out(rows: Sequence[Any], shown: Sequence[Any], what: str) -> str:
 def wrong_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> Table | None:
     """Return the rows whose wrong class the model was surest of; None if there is none."""
     names = [row["name"] for row in evaluation["classes"]]
-    return _row_table(
-        evaluation["most_wrong"],
-        wrong_rows,
-        ("true class", "predicted class", "probability"),
-        lambda row: (names[row["label"]], names[row["predicted"]], percent(row["probability"])),
-    )
+    cells = [
+        (names[row["label"]], names[row["predicted"]], percent(row["probability"])) for row in evaluation["most_wrong"]
+    ]
+    return _row_table(evaluation, wrong_rows, ("true class", "predicted class", "probability"), cells)
 
 
 def largest_errors(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> Table | None:
     """Return the rows with the largest errors; None if there is none."""
-    return _row_table(
-        evaluation["most_wrong"],
-        wrong_rows,
-        ("true value", "predicted value", "predicted minus true"),
-        lambda row: (
-            four_digits(row["label"]),
-            four_digits(row["predicted"]),
-            four_digits(row["predicted"] - row["label"], "+"),
-        ),
-    )
+    pairs = [(row["label"], row["predicted"]) for row in evaluation["most_wrong"]]
+    cells = [(four_digits(label), four_digits(value), four_digits(value - label, "+")) for label, value in pairs]
+    return _row_table(evaluation, wrong_rows, ("true value", "predicted value", "predicted minus true"), cells)
 
 
 def _row_table(
-    most_wrong: Sequence[Mapping[str, Any]],
+    evaluation: Mapping[str, Any],
     wrong_rows: Sequence[Mapping[str, str]],
     head: tuple[str, ...],
-    cells: Callable[[Mapping[str, Any]], tuple[str, ...]],
+    cells: Sequence[tuple[str, ...]],
 ) -> Table | None:
     """Return the table of the most wrong rows, with their first columns if the rows are known."""
     # A report that is drawn without the dataset has no values.
-    values = [list(row.values()) for row in wrong_rows] or [[] for _ in most_wrong]
+    values = [list(row.values()) for row in wrong_rows] or [[] for _ in cells]
     columns = [*wrong_rows[0]] if wrong_rows else []
+    positions = [f"{row['position']:,}" for row in evaluation["most_wrong"]]
     rows = [
-        (f"{row['position']:,}", *cells(row), *of_row[:MAX_COLUMNS])
-        for row, of_row in zip(most_wrong, values, strict=True)
+        (position, *judged, *of_row[:MAX_COLUMNS])
+        for position, judged, of_row in zip(positions, cells, values, strict=True)
     ]
     note = f"The first {MAX_COLUMNS} of {len(columns)} columns are shown." if len(columns) > MAX_COLUMNS else ""
     return Table(("row", *head, *columns[:MAX_COLUMNS]), rows, note) if rows else None

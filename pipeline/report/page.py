@@ -106,12 +106,9 @@ def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
 def timing(run: RecordedRun, summary: Summary) -> Table:
     """Return mean, median, standard deviation and 95th percentile of the times of steps and epochs."""
     rows = [
-        (label, *spread_cells(values, "ms"))
-        for label, values in (
-            ("Step", summary.time_ms),
-            ("Data wait of a step", summary.wait_ms),
-            ("Compute of a step", summary.compute_ms),
-        )
+        ("Step", *spread_cells(summary.time_ms, "ms")),
+        ("Data wait of a step", *spread_cells(summary.wait_ms, "ms")),
+        ("Compute of a step", *spread_cells(summary.compute_ms, "ms")),
     ]
     for label, name in (("Epoch", "epoch/time_s"), ("Validation after an epoch", "epoch/validation_s")):
         values = spread(run.epochs[name].to_numpy(dtype=float)) if name in run.epochs else None
