@@ -23,6 +23,7 @@ from pipeline.report import compare, compare_runs, evaluation_section, report_ru
 from pipeline.report.compare import Row
 from pipeline.report.evaluation_section import MAX_CLASSES, MAX_COLUMNS
 from pipeline.runs.files import RUN_FORMAT
+from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.stages.build import build
 from tests.report.rich import rich_run
 from tests.report.test_report import EVIL, Page, describe
@@ -229,13 +230,13 @@ def test_the_first_figure_of_a_comparison_is_the_one_that_scores_the_models(tmp_
     """The report of a model of classes begins with the AUC, but the log loss scores the models."""
     assert ClassPredictions.metrics[0] is not ClassPredictions.scored_by
     surer = ClassPredictions.of_batch(LABELS, np.stack([1 - SECOND**2, SECOND**2], axis=1))
-    for name, predictions in (("a", BINARY), ("b", surer)):
-        describe(tmp_path / name)
-        save(tmp_path / name, predictions, evaluation_of(predictions, ["stays", "leaves"], seed=0))
-    found = compare_runs(tmp_path / "a", tmp_path / "b", tmp_path / "compare.html")
-    figures = [each["metric"] for each in found["rows"] if each["low"] is not None]
+    describe(tmp_path)
+    run, models = load_recorded_run(tmp_path), (BINARY, surer)
+    a, b = (replace(run, evaluation=evaluation_of(model, ["stays", "leaves"], seed=0)) for model in models)
+    found = compare.compare(a, b, models)
+    figures = [each.metric for each in found.rows if each.low is not None]
     assert figures == ["log_loss", "auc", "accuracy", "calibration_error"]
-    assert "difference in log loss" in found["verdict"]
+    assert "difference in log loss" in found.verdict
 
 
 @pytest.mark.long
