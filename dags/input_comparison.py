@@ -80,9 +80,9 @@ def page(folder: str) -> dict[str, Any]:
     """
     from pathlib import Path
 
-    from pipeline.report import write_inputs_page
+    from pipeline.report import inputs_page
 
-    result = write_inputs_page(Path(folder))
+    result = inputs_page.write(Path(folder))
     return {name: result[name] for name in ("verdict", "page", "comparison")}
 
 

@@ -77,7 +77,7 @@ def _format_inputs(result: Result) -> str:
 )
 def compare_inputs(options: argparse.Namespace) -> Result:
     """Train the same model from raw files and from shards in turn, and say what is worth changing on this host."""
-    from pipeline.report import write_inputs_page
+    from pipeline.report import inputs_page
     from pipeline.stages.build import build_input
     from pipeline.tuning.contenders import dataset_settings
     from pipeline.tuning.measure import (
@@ -97,4 +97,4 @@ def compare_inputs(options: argparse.Namespace) -> Result:
     start = start_another_comparison if options.again else start_comparison
     folder = start(comparison, RUN_ID)
     measure(folder, sys.stderr.fileno())
-    return write_inputs_page(folder)
+    return inputs_page.write(folder)

@@ -70,9 +70,9 @@ class Answers(ABC):
         """
 
     @staticmethod
-    @abstractmethod
-    def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
-        """Return the labels of a batch, as training has them, by the ids that each example has."""
+    def of_ids(ids: Sequence[tuple[Any, ...]], classes: int) -> Array:
+        """Return the labels of a batch, as training has them, by the ids (or the value) that each example has."""
+        return np.array([first for first, *_ in ids])
 
     @abstractmethod
     def difference(self, champion: Any, seed: int) -> Estimate:

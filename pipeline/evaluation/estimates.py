@@ -34,11 +34,7 @@ class Estimate(NamedTuple):
 def bootstrapped(statistics: Sequence[Statistic], examples: int, resamples: int, seed: int) -> list[Estimate]:
     """Return the figures of all examples, each with its interval.
 
-    Args:
-        statistics: Compute the figures.
-        examples: Number of examples. Each resample draws as many of them, with replacement.
-        resamples: Number of resamples.
-        seed: Seed of the resamples.
+    Each resample draws as many examples as there are, with replacement.
     """
     random = np.random.default_rng(seed)
 

@@ -20,6 +20,7 @@ from pipeline.evaluation.estimates import (
     bins_of,
     bootstrapped,
     difference_of,
+    mean_of,
     mean_over_classes,
     reliability_of,
     rows,
@@ -55,7 +56,7 @@ class MultiLabelPredictions(Answers):
         replace(
             ACCURACY,
             meaning="exact match: the model predicts exactly the labels of the image",
-            statistic=lambda of: _exact_match(of),
+            statistic=lambda of: mean_of((of.label == of.answers).all(axis=1).astype(float)),
         ),
         replace(
             CALIBRATION_ERROR,
@@ -169,12 +170,6 @@ def _micro_f1(predictions: MultiLabelPredictions) -> Statistic:
     correct = (predictions.label & predictions.answers).sum(axis=1)
     total = predictions.label.sum(axis=1) + predictions.answers.sum(axis=1)
     return lambda weights: 2 * (weights @ correct) / max(weights @ total, 1)
-
-
-def _exact_match(predictions: MultiLabelPredictions) -> Statistic:
-    """Return the share of examples whose labels were all predicted, and no other."""
-    exact = (predictions.label == predictions.answers).all(axis=1).astype(float)
-    return lambda weights: weights @ exact / len(exact)
 
 
 def _calibration_error(predictions: MultiLabelPredictions) -> Statistic:

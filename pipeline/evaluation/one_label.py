@@ -79,11 +79,6 @@ class Predictions(Answers):
             in_top5=_rank(probabilities, labels) < TOP,
         )
 
-    @staticmethod
-    def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
-        """Return the labels of a batch, (n,), by the ids that each example has."""
-        return np.array([first for first, *_ in ids])
-
     @property
     def correct(self) -> Array:
         """Whether the predicted class is the true one."""

@@ -7,15 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from pipeline.evaluation.answers import Answers, Metric
-from pipeline.evaluation.estimates import (
-    MAX_MISTAKES,
-    Array,
-    Estimate,
-    Statistic,
-    bootstrapped,
-    mean_of,
-    rows,
-)
+from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Estimate, Statistic, bootstrapped, mean_of, rows
 from pipeline.evaluation.scales import significant
 
 CELLS = 40
@@ -70,11 +62,6 @@ class RegressionPredictions(Answers):
     def of_batch(cls, labels: Array, probabilities: Array) -> Self:
         """Return the predictions of a batch: true values, (n,), and what the model returned, (n,) or (n, 1)."""
         return cls(*(values.astype(float).reshape(len(labels)) for values in (labels, probabilities)))
-
-    @staticmethod
-    def of_ids(ids: Sequence[tuple[float, ...]], classes: int) -> Array:
-        """Return the true values of a batch, (n,), by the values that each example has."""
-        return np.array([first for first, *_ in ids], float)
 
     @property
     def residual(self) -> Array:

@@ -8,7 +8,6 @@ training loop: batch, epoch ------/
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -56,11 +55,6 @@ class Monitor:
     def comet_location(self) -> str | None:
         """After the block, the path of the archive or the URL; None if there is no Comet experiment."""
         return self._tracker.location if self._tracker else None
-
-    @property
-    def errors(self) -> Mapping[str, str]:
-        """First error of each sink that failed, by the name of its class."""
-        return self._reporter.errors
 
     def batch(
         self,
@@ -142,8 +136,8 @@ def open_monitor(
     with ExitStack() as closing:  # Closes from last to first: sampler, queue, record, Comet.
         tracker = CometSink(run_folder / "comet", comet) if comet else None
         if tracker:
-            # `push` and not `callback`, because `_close` must know whether the block failed.
-            closing.push(partial(_close, tracker))
+            # `push` and not `callback`, to know whether the block failed: a stop may be followed by a kill.
+            closing.push(lambda kind, *_: tracker.close(HURRIED_S if kind else PATIENT_S))
         record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)
         closing.callback(reporter.close)
@@ -151,8 +145,3 @@ def open_monitor(
         closing.callback(monitor.sampler.close)
         monitor.sampler.start()
         yield monitor
-
-
-def _close(tracker: CometSink, kind: type[BaseException] | None, *_: object) -> None:
-    """Close Comet. After an exception, wait for it less long: a stop may be followed by a kill."""
-    tracker.close(HURRIED_S if kind else PATIENT_S)

@@ -75,7 +75,8 @@ class Interval:
         if self._begin is None:
             self._begin = self._opened = row.time
         complete = None
-        if row.time - self._opened >= self._width(row.time):
+        width = max(MIN_INTERVAL_S, (row.time - self._begin) / self._share, len(self._sums) / 50)
+        if row.time - self._opened >= width:
             complete = self.take()
             self._opened = row.time
         self._last = row
@@ -97,9 +98,6 @@ class Interval:
         values |= {f"{name}{HIGHEST}": highest for name, (_, _, highest) in self._sums.items()}
         self._sums = {}
         return Row(self._last.kind, self._last.time, self._last.step, values)
-
-    def _width(self, time: float) -> float:
-        return max(MIN_INTERVAL_S, (time - (self._begin or time)) / self._share, len(self._sums) / 50)
 
 
 def split_maxima(intervals: "pandas.DataFrame") -> "tuple[pandas.DataFrame, pandas.DataFrame]":

@@ -20,17 +20,12 @@ class SampleSender:
             percentages = {k: v for k, v in values if k.endswith("_pct") and not k.startswith("servers/")}
             self._send(mean_over_gpus(percentages))
 
-    def close(self) -> None:
-        """Do nothing: no row is held back."""
-
 
 def aggregate(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return mean and minimum over the servers, such as `servers/gpu/util_pct_min`, and how many have sent a sample.
 
-    The minimum is the server that the others wait for, or that waits for its data.
-
-    Args:
-        samples: The last sample of each server; empty if the server has not sent any.
+    The minimum is the server that the others wait for, or that waits for its data. `samples` are the last sample of
+    each server, which is empty if the server has not sent any.
     """
     known = [sample for sample in samples if sample]
     aggregated = {"servers/seen": float(len(known))}

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pipeline.errors import DatasetError
 from pipeline.monitor.comet_internals import DESCRIPTION, MESSAGES, description, is_whole_message, stopped
@@ -162,15 +162,10 @@ def _write(archive: Path, source: Path | zipfile.Path, described: dict[str, Any]
         for part in source.iterdir():
             if part.name != DESCRIPTION:
                 with part.open("rb") as reader, packed.open(part.name, "w", force_zip64=True) as writer:
-                    _copy(part.name, reader, writer)
-
-
-def _copy(name: str, reader: IO[bytes], writer: IO[bytes]) -> None:
-    if name != MESSAGES:
-        shutil.copyfileobj(reader, writer)
-        return
-    for line in filter(is_whole_message, reader):
-        writer.write(line)
+                    if part.name == MESSAGES:
+                        writer.writelines(filter(is_whole_message, reader))
+                    else:
+                        shutil.copyfileobj(reader, writer)
 
 
 def _remove(opened: Path) -> None:

@@ -7,6 +7,7 @@ begins.
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pipeline.monitor.rates import Rates
@@ -22,7 +23,7 @@ def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -
     if processors := tightest(processor_groups(root)):
         available["cgroup processors"] = Processors(*processors, now)
     if memory := tightest(memory_groups(root)):
-        available["cgroup memory"] = Memory(*memory)
+        available["cgroup memory"] = partial(memory_use, *memory)
     for name in ("cgroup processors", "cgroup memory"):
         if name not in available:
             _log.info("monitor: %s is left out: no control group reports it", name)
@@ -55,16 +56,10 @@ class Processors:
         }
 
 
-class Memory:
-    """A source of the bytes in use, without caches that the kernel can free, and of the limit if there is one."""
-
-    def __init__(self, group: Group, limit: float | None) -> None:
-        self._group, self._limit = group, limit
-
-    def __call__(self) -> dict[str, float]:
-        """Return the use of memory, in bytes and in percent of the limit."""
-        used = self._group.use()["used"]
-        metrics = {"cgroup/mem_used_bytes": used}
-        if self._limit is None:
-            return metrics
-        return metrics | {"cgroup/mem_limit_bytes": self._limit, "cgroup/mem_pct": 100 * used / self._limit}
+def memory_use(group: Group, limit: float | None) -> dict[str, float]:
+    """Return the bytes in use, without caches that the kernel can free, and the limit if there is one."""
+    used = group.use()["used"]
+    metrics = {"cgroup/mem_used_bytes": used}
+    if limit is None:
+        return metrics
+    return metrics | {"cgroup/mem_limit_bytes": limit, "cgroup/mem_pct": 100 * used / limit}

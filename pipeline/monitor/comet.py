@@ -56,24 +56,19 @@ class Session:
     def end(self) -> str:
         """Send or pack the rest, and return the path of the archive if one was written, else the URL."""
         url = str(self.experiment.url or self.experiment.get_key())
-        if self._is_delivered():
+        is_delivered = False
+        try:
+            # Comet itself would forget what it could not send at the very end.
+            self.experiment.end()
+            is_delivered = comet_internals.is_delivered(self.experiment)
+        except Exception as error:  # noqa: BLE001 - a file that was refused, for instance; the archive has everything
+            _log.warning("the Comet experiment could not be ended: %s", error_text(error))
+        if is_delivered:
             self._attempt.discard()
             return url
         if self._is_online:
             _log.warning("Comet's server may not have all values of this attempt; an archive keeps them")
         return str(self._attempt.close() or url)
-
-    def _is_delivered(self) -> bool:
-        """End the experiment, and return whether Comet's server has all of it.
-
-        Comet itself would forget what it could not send at the very end.
-        """
-        try:
-            self.experiment.end()
-            return comet_internals.is_delivered(self.experiment)
-        except Exception as error:  # noqa: BLE001 - a file that was refused, for instance; the archive has everything
-            _log.warning("the Comet experiment could not be ended: %s", error_text(error))
-            return False
 
 
 class CometSink:
@@ -138,14 +133,10 @@ class CometSink:
 
 
 def finish_within(seconds: float, what: str, work: Callable[[], object]) -> bool:
-    """Run `work`, and return whether it ended within this time, well or with a warning.
+    """Run `work`, and return whether it ended within this time. Warnings call it `what`.
 
-    If it did not, this is a warning too, and it goes on in a thread that keeps no process alive.
-
-    Args:
-        seconds: How long to wait.
-        what: Name of the work, for warnings.
-        work: An error that it raises becomes a warning.
+    An error that it raises becomes a warning. If it does not end in time, this is a warning too, and it goes on in a
+    thread that keeps no process alive.
     """
 
     def run() -> None:
@@ -229,11 +220,6 @@ def _begin(options: CometOptions, opened: Path, online: bool) -> Any:
         log_git_metadata=False,
         log_git_patch=False,
         log_env_details=False,
-        log_env_gpu=False,
-        log_env_host=False,
-        log_env_cpu=False,
-        log_env_network=False,
-        log_env_disk=False,
         auto_output_logging=False,
         auto_param_logging=False,
         auto_metric_logging=False,

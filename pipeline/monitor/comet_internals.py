@@ -10,8 +10,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 SEEN_IN = "3.58.8"
@@ -98,19 +100,9 @@ def temporary_folders_in(folder: Path) -> Iterator[None]:
     originals = [vars(module)["tempfile"] for module in modules]
     try:
         for module in modules:
-            vars(module)["tempfile"] = _Folders(folder)
+            # All that these modules use of `tempfile`.
+            vars(module)["tempfile"] = SimpleNamespace(mkdtemp=partial(tempfile.mkdtemp, dir=folder))
         yield
     finally:
         for module, original in zip(modules, originals, strict=True):
             vars(module)["tempfile"] = original
-
-
-class _Folders:
-    """Stands in for the module `tempfile`, as far as Comet's own modules use it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def mkdtemp(self) -> str:
-        """Make a folder in this one, and return its path."""
-        return tempfile.mkdtemp(dir=self._folder)

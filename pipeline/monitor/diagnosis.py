@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas
 
-    Table = pandas.DataFrame | Mapping[str, Any]
-
+Table: TypeAlias = "pandas.DataFrame | Mapping[str, Any]"
+"""Rows of one kind, as a record has them."""
 PARTS = {
     "waiting for data": "input/wait",
     "computing": "step/compute",
@@ -54,7 +54,7 @@ class Summary:
     first_batch_wait_ms: float | None
 
 
-def summarize(batches: "Table") -> Summary:
+def summarize(batches: Table) -> Summary:
     """Return the summary of rows of kind "batches", in order.
 
     They have the columns input/wait_ms, step/compute_ms, step/time_ms, epoch and first.
@@ -78,32 +78,25 @@ def summarize(batches: "Table") -> Summary:
     )
 
 
-def seconds_by_part(batches: "Table", epochs: "Table | None") -> dict[str, float]:
+def seconds_by_part(batches: Table, epochs: "Table | None") -> dict[str, float]:
     """Return the seconds of a training by the parts of its time, with those of the first steps.
 
-    `batches` and `epochs` are tables of a record. The time before the first step is not in them: see `start_up_s`.
+    The time before the first step is not in them.
     """
     in_steps = {part: _sum(batches, f"{name}_ms") / 1000 for part, name in PARTS.items()}
     return {**in_steps, **{part: _sum(epochs, name) for part, name in BETWEEN_EPOCHS.items()}}
-
-
-def start_up_s(batches: "Table", samples: "Table") -> float:
-    """Return the seconds from the first sample to the end of the first step, which compiles; 0 if unknown."""
-    if not len(batches) or not len(samples) or not len(batches["time"]) or not len(samples["time"]):
-        return 0.0
-    return max(0.0, float(np.asarray(batches["time"])[0] - np.asarray(samples["time"])[0]))
 
 
 def _sum(table: "Table | None", column: str) -> float:
     return float(np.nansum(np.asarray(table[column], dtype=float))) if table is not None and column in table else 0.0
 
 
-def is_steady(batches: "Table") -> NDArray[np.bool_]:
+def is_steady(batches: Table) -> NDArray[np.bool_]:
     """Return for each batch whether its step is steady: neither the first of a process nor of an epoch."""
     return step_masks(batches)[0]
 
 
-def step_masks(batches: "Table") -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+def step_masks(batches: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return masks over the batches: steady, first of a process, first of a further epoch. Each batch is in one."""
     epoch = np.asarray(batches["epoch"])
     process_first = np.asarray(batches["first"]) > 0
@@ -111,13 +104,13 @@ def step_masks(batches: "Table") -> tuple[NDArray[np.bool_], NDArray[np.bool_], 
     return ~(process_first | epoch_first), process_first, epoch_first
 
 
-def finite(table: "Table", column: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+def finite(table: Table, column: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the finite values of a column in the `chosen` rows; empty if the table lacks the column."""
     values = np.asarray(table[column], dtype=float)[chosen] if column in table else np.empty(0)
     return values[np.isfinite(values)]
 
 
-def mean_of(table: "Table", column: str, chosen: NDArray[np.bool_]) -> float | None:
+def mean_of(table: Table, column: str, chosen: NDArray[np.bool_]) -> float | None:
     """Return the mean of a column over the `chosen` rows; None if nothing measured it."""
     return _mean(finite(table, column, chosen))
 
@@ -130,7 +123,7 @@ def spread(values: NDArray[np.float64]) -> Spread | None:
     return Spread(*(float(v) for v in (values.mean(), np.median(values), values.std(), np.percentile(values, 95))))
 
 
-def _per_s(batches: "Table", total_ms: NDArray[np.float64], steady: NDArray[np.bool_]) -> float | None:
+def _per_s(batches: Table, total_ms: NDArray[np.float64], steady: NDArray[np.bool_]) -> float | None:
     if "input/examples" not in batches:
         return None
     rate = _share(1000 * np.asarray(batches["input/examples"], dtype=float)[steady], total_ms[steady])

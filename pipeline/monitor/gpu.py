@@ -42,9 +42,7 @@ class Device:
 def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> dict[str, Source]:
     """Return one source for each GPU, and one for the PCIe traffic of all. Without a GPU, log that and return none.
 
-    Args:
-        nvml: The module pynvml, or a stand-in; None imports pynvml.
-        environment: Has CUDA_VISIBLE_DEVICES.
+    `nvml` is a stand-in for the module pynvml. `environment` has CUDA_VISIBLE_DEVICES.
     """
     nvml = nvml or importlib.import_module("pynvml")
     try:
@@ -74,28 +72,23 @@ def devices(nvml: Any) -> list[Device]:
     listed: list[Device] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-        if not _is_divided(nvml, gpu):
+        mode = _answer(nvml, nvml.nvmlDeviceGetMigMode, gpu)  # It fails for a kind of GPU that cannot be divided.
+        if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             listed.append(Device(index, nvml.nvmlDeviceGetUUID(gpu), gpu))
             continue
+        # Numbers go up to the largest possible number of parts.
         for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-            part = _part(nvml, gpu, number)
+            part = _answer(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, number)
             if part is not None:
                 listed.append(Device(index, nvml.nvmlDeviceGetUUID(part), part, is_part=True))
     return listed
 
 
-def _is_divided(nvml: Any, handle: Any) -> bool:
+def _answer(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of NVML returns; None if it fails."""
     try:
-        current, _pending = nvml.nvmlDeviceGetMigMode(handle)
-    except nvml.NVMLError:  # This kind of GPU cannot be divided.
-        return False
-    return bool(current == nvml.NVML_DEVICE_MIG_ENABLE)
-
-
-def _part(nvml: Any, handle: Any, number: int) -> Any:
-    try:
-        return nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-    except nvml.NVMLError:  # Numbers go up to the largest possible number of parts.
+        return function(*arguments)
+    except nvml.NVMLError:
         return None
 
 
@@ -150,13 +143,10 @@ class Gpu:
                 failed[name] = error
         if failed and not metrics:
             raise next(iter(failed.values()))
-        self._note(failed)
-        return metrics
-
-    def _note(self, failed: Mapping[str, Exception]) -> None:
         for name in failed.keys() - self._noted:
             self._noted.add(name)
             _log.warning("monitor: %s of gpu/%d is left out: %s", name, self._number, failed[name])
+        return metrics
 
 
 def readings(nvml: Any, device: Device) -> dict[str, Reading]:
@@ -254,11 +244,8 @@ class Pcie:
         try:
             kilobytes = self._nvml.nvmlDeviceGetPcieThroughput(self._handles[number], self._directions[direction])
         except self._nvml.NVMLError as error:
-            self._note(number, error)
+            if number not in self._noted:
+                self._noted.add(number)
+                _log.warning("monitor: PCIe traffic of gpu/%d is left out: %s", number, error)
             return {}
         return {f"gpu/{number}/pcie_{direction}_Bps": float(KB * kilobytes)}
-
-    def _note(self, number: int, error: Exception) -> None:
-        if number not in self._noted:
-            self._noted.add(number)
-            _log.warning("monitor: PCIe traffic of gpu/%d is left out: %s", number, error)

@@ -148,11 +148,7 @@ def _of_part(part: Part, share: float, supply: Supply, load: Load) -> Iterator[L
         yield from _of_surroundings(share, load)
         yield Limit.HOST
     else:
-        yield {
-            Part.CHECKPOINTS: Limit.CHECKPOINTS,
-            Part.VALIDATION: Limit.VALIDATION,
-            Part.CALLBACKS: Limit.CALLBACKS,
-        }[part]
+        yield Limit(part.value)  # Such a part is its own limit.
 
 
 def _of_compute(share: float, load: Load, python_calls: float, is_simulated: bool) -> Sequence[Limit]:

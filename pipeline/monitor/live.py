@@ -5,7 +5,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ class LiveVerdict:
 
     def __init__(
         self,
-        format_verdict: Callable[[Verdict], str] = attrgetter("sentence"),
+        format_verdict: Callable[[Verdict], str],
         file: Path | None = None,
         doing: Callable[[], str] = lambda: "",
     ) -> None:
@@ -58,16 +57,16 @@ class LiveVerdict:
             return
         self._begin = row.time if self._begin is None else self._begin
         seconds = row.time - self._begin
-        if seconds >= self._seconds:
-            tables = {kind: table(rows) for kind, rows in self._rows.items()}
-            # The next interval begins before the verdict: an error in a sentence must not repeat with every row.
-            for rows in self._rows.values():
-                rows.clear()
-            self._begin, self._seconds = row.time, EVERY_S
+        if seconds < self._seconds:
             self._rows[row.kind].append(row)
-            self._judge(row.time, seconds, tables)
-        else:
-            self._rows[row.kind].append(row)
+            return
+        tables = {kind: table(rows) for kind, rows in self._rows.items()}
+        # The next interval begins before the verdict: an error in a sentence must not repeat with every row.
+        for rows in self._rows.values():
+            rows.clear()
+        self._begin, self._seconds = row.time, EVERY_S
+        self._rows[row.kind].append(row)
+        self._judge(row.time, seconds, tables)
 
     def _judge(self, time: float, seconds: float, tables: Mapping[str, Columns]) -> None:
         batches = tables["batches"]

@@ -1,16 +1,12 @@
 """How busy a machine was while it trained: the numbers that tell the causes of a wait apart."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.monitor import gpu_columns
-from pipeline.monitor.diagnosis import finite, mean_of
-
-if TYPE_CHECKING:
-    from pipeline.monitor.diagnosis import Table
+from pipeline.monitor.diagnosis import Table, finite, mean_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class Load:
         return None if self.busy is None else self.busy / 100
 
 
-def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: float | None = None) -> Load:
+def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: float | None = None) -> Load:
     """Return the load over all samples of a record, or only over the `chosen` ones.
 
     `cores` is the number of cores of the machine, for records that lack it.
@@ -113,7 +109,7 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
     )
 
 
-def during(samples: "Table", batches: "Table", steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return for each sample whether it was taken in one of the `steady` steps of `batches`.
 
     A step lasts until its end; a validation belongs to the step after it, the first of an epoch, which is not steady.

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -118,23 +119,16 @@ class Disks:
 
     def _counters(self) -> dict[str, float]:
         # reads, merged, sectors read, ms, writes, merged, sectors written, ms, at work, ms busy ...
-        rows = {name: content.split() for name, file in self._stats.items() if (content := _read_or_none(file))}
+        rows: dict[str, list[bytes]] = {}
+        for name, file in self._stats.items():
+            with suppress(OSError):  # The disk was removed.
+                rows[name] = file.read().split()
         if not rows:
             raise OSError("this machine shows no disks")
-        busy = {
-            f"busy {name}": int(row[9]) / 10
-            for name, row in rows.items()
-            # Milliseconds over ten, so that its growth in a second is in percent.
-        }
+        # Milliseconds over ten, so that its growth in a second is in percent.
+        busy = {f"busy {name}": int(row[9]) / 10 for name, row in rows.items()}
         read, written = (SECTOR_BYTES * sum(int(row[column]) for row in rows.values()) for column in (2, 6))
         return {"sys/disk_read_Bps": read, "sys/disk_write_Bps": written, **busy}
-
-
-def _read_or_none(stat: File) -> bytes | None:
-    try:
-        return stat.read()
-    except OSError:  # The disk was removed.
-        return None
 
 
 def network_counters(dev: File, devices: Set[str]) -> dict[str, float]:

@@ -33,9 +33,8 @@ class OverviewSink:
     def write(self, row: Row) -> None:
         """Add a row, and write the intervals that are complete now. Raises OSError if the disk fails."""
         # No interval may have steps of two epochs, because the seconds of an epoch are the sum of its intervals.
-        for interval in self._intervals.take(["batches"]) if row.kind == "epochs" else []:
-            self._record.write(interval)
-        for interval in self._intervals.add(row):
+        of_epoch = self._intervals.take(["batches"]) if row.kind == "epochs" else []
+        for interval in (*of_epoch, *self._intervals.add(row)):
             self._record.write(interval)
 
     def close(self) -> None:

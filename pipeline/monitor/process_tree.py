@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -60,15 +61,16 @@ class Process:
     """
 
     def __init__(self, stat: File, now: Callable[[], float] = time.monotonic) -> None:
-        self._stat, self._now = stat, now
-        self._busy = Busy()
-        self._faults = Rates(lambda: {"proc/major_faults_per_s": float(self._last.major_faults)}, now)
+        self._stat = stat
+        self._rates = Rates(self._counters, now)
 
     def __call__(self) -> dict[str, float]:
         """Read the use. Raises OSError if the process has ended."""
-        now, self._last = self._now(), read_use(self._stat)
-        busy = self._busy.of("proc/cpu_pct", now, {0: self._last})
-        return {**busy, **self._faults(), "proc/rss_bytes": float(self._last.rss_bytes)}
+        return {**self._rates(), "proc/rss_bytes": float(self._last.rss_bytes)}
+
+    def _counters(self) -> dict[str, float]:
+        self._last = read_use(self._stat)
+        return {"proc/cpu_pct": 100 * self._last.cpu_s, "proc/major_faults_per_s": float(self._last.major_faults)}
 
 
 class Children:
@@ -79,7 +81,7 @@ class Children:
 
     def __init__(self, proc: Path, pid: int, now: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._pid, self._now = proc, pid, now
-        self._busy = Busy()
+        self._before: tuple[float, Mapping[int, Use]] | None = None
         self._files: Mapping[int, File] = {}
         self._due = now()
 
@@ -90,29 +92,19 @@ class Children:
             pids = descendants(self._proc, self._pid)
             self._files = {pid: self._files.get(pid) or File(self._proc / f"{pid}/stat") for pid in pids}
             self._due = now + REFRESH_S
-        uses = {pid: use for pid, file in self._files.items() if (use := _use_or_none(file))}
+        uses = {}
+        for pid, file in self._files.items():
+            with suppress(OSError):  # The process has ended.
+                uses[pid] = read_use(file)
         self._files = {pid: self._files[pid] for pid in uses}
-        return {
-            **self._busy.of("proc/children_cpu_pct", now, uses),
-            "proc/children": float(len(uses)),
-            "proc/children_rss_bytes": float(sum(each.rss_bytes for each in uses.values())),
-        }
-
-
-class Busy:
-    """Cores in percent that processes used together since the last call. A new process counts from the next call on."""
-
-    def __init__(self) -> None:
-        self._before: tuple[float, Mapping[int, Use]] | None = None
-
-    def of(self, name: str, now: float, uses: Mapping[int, Use]) -> dict[str, float]:
-        """Return the metric of this name; nothing at the first call."""
+        rss_bytes = float(sum(each.rss_bytes for each in uses.values()))
+        metrics = {"proc/children": float(len(uses)), "proc/children_rss_bytes": rss_bytes}
         before, self._before = self._before, (now, uses)
         if before is None or now <= before[0]:
-            return {}
+            return metrics
         # Only processes of both readings: the time of a process before it was found is no use of this interval.
         grown = sum(uses[pid].cpu_s - use.cpu_s for pid, use in before[1].items() if pid in uses)
-        return {name: max(0.0, 100 * grown / (now - before[0]))}
+        return {"proc/children_cpu_pct": max(0.0, 100 * grown / (now - before[0])), **metrics}
 
 
 def descendants(proc: Path, pid: int) -> Iterator[int]:
@@ -120,24 +112,11 @@ def descendants(proc: Path, pid: int) -> Iterator[int]:
 
     The kernel lists them for each thread. So only a few of a machine's thousand processes are read.
     """
-    try:
-        threads = list((proc / f"{pid}/task").iterdir())
-    except OSError:  # It has ended.
-        return
-    for child in [int(child) for thread in threads for child in _list_of(thread).split()]:
+    children: list[int] = []
+    with suppress(OSError):  # The process has ended.
+        for thread in (proc / f"{pid}/task").iterdir():
+            with suppress(OSError):  # The thread has ended.
+                children += map(int, (thread / "children").read_bytes().split())
+    for child in children:
         yield child
         yield from descendants(proc, child)
-
-
-def _list_of(thread: Path) -> bytes:
-    try:
-        return (thread / "children").read_bytes()
-    except OSError:  # It has ended.
-        return b""
-
-
-def _use_or_none(stat: File) -> Use | None:
-    try:
-        return read_use(stat)
-    except OSError:  # It has ended.
-        return None

@@ -268,9 +268,7 @@ def _every(_name: str) -> bool:
 def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> "pandas.DataFrame":
     """Return the rows of one of `segments`, as `read` returns them, with steps that were repeated later.
 
-    Args:
-        path: The segment.
-        wanted: Whether to read a metric, by its name.
+    `wanted` says whether to read a metric, by its name.
     """
     content = _content(path)
     whole_lines = content[: content.rfind(b"\n") + 1] or _NOTHING

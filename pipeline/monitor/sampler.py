@@ -14,12 +14,8 @@ def ticks(period: float, now: Callable[[], float], stopped: Callable[[float], bo
     """Yield (seconds late, ticks dropped so far) at start + period, start + 2 period, ...
 
     Due times are multiples of the period, so that a late tick does not delay the next one. Ticks that were missed
-    altogether are counted, and are not made up for in a burst.
-
-    Args:
-        period: Seconds between two ticks.
-        now: The time, in seconds.
-        stopped: Waits for at most the given seconds, and returns whether to end.
+    altogether are counted, and are not made up for in a burst. `stopped` waits for at most the given seconds, and
+    returns whether to end.
     """
     due, dropped = now() + period, 0
     while not stopped(max(0.0, due - now())):

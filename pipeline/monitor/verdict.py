@@ -3,18 +3,17 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.monitor.diagnosis import (
     Summary,
+    Table,
     is_steady,
     mean_of,
     percent,
     seconds_by_part,
-    start_up_s,
     step_masks,
     summarize,
     three_digits,
@@ -22,9 +21,6 @@ from pipeline.monitor.diagnosis import (
 from pipeline.monitor.limits import BOUND, FINE, OTHERS, Bottleneck, Limit, Part, Shares, Supply, find_bottleneck
 from pipeline.monitor.load import Load, during, load_of
 from pipeline.monitor.record import read, record_folders
-
-if TYPE_CHECKING:
-    from pipeline.monitor.diagnosis import Table
 
 MIN_STEPS, MIN_S = 10, 2.0
 """A verdict needs at least this number of steady steps, which take at least this time: ten samples of the machine."""
@@ -98,7 +94,7 @@ def numbers(verdict: Verdict) -> dict[str, float | None]:
 
 
 def diagnose(
-    batches: "Table", samples: "Table", cores: int | None = None, epochs: "Table | None" = None, whole: bool = True
+    batches: Table, samples: Table, cores: int | None = None, epochs: "Table | None" = None, whole: bool = True
 ) -> Verdict:
     """Return the verdict on a training, or on a part of it, from tables as a record has them.
 
@@ -120,15 +116,20 @@ def diagnose(
     supply = _supply(summary, batches, steady)
     python_calls, simulated = (mean_of(batches, f"step/{name}", steady) for name in ("python_calls", "simulated"))
     bottleneck = find_bottleneck(shares, supply, load, python_calls=python_calls or 0.0, is_simulated=bool(simulated))
+    start_up = [*_start_up(batches, samples, whole)]
     facts = [
         _first_fact(bottleneck, summary, shares),
         *_other_parts(bottleneck, shares),
         *_about_load(bottleneck, load, bool(simulated)),
-        *_start_up(batches, samples, whole),
+        *start_up,
         *_most_to_gain(bottleneck, summary, load),
     ]
-    verdict = Verdict(
-        limits=bottleneck.limits,
+    # The means are right for any steps, but in a short time there are too few samples of the machine to name a limit.
+    is_long = _steady_s(summary) >= MIN_S
+    if not is_long:
+        facts = [_too_few(summary), *start_up]
+    return Verdict(
+        limits=bottleneck.limits if is_long else (Limit.UNKNOWN,),
         sentence="; ".join(facts) + ".",
         load=load,
         wait_fraction=summary.wait_fraction,
@@ -136,11 +137,6 @@ def diagnose(
         step_ms=summary.time_ms.mean,
         examples_per_s=summary.examples_per_s or 0.0,
     )
-    if _steady_s(summary) >= MIN_S:
-        return verdict
-    # The means are right for these steps, but there are too few samples of the machine to name a limit.
-    facts = [_too_few(summary), *_start_up(batches, samples, whole)]
-    return replace(verdict, limits=(Limit.UNKNOWN,), sentence="; ".join(facts) + ".")
 
 
 def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
@@ -152,7 +148,7 @@ def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
 
 
 def diagnose_servers(
-    records: Mapping[int, "tuple[Table, Table]"], cores: int | None = None, epochs: "Table | None" = None
+    records: Mapping[int, tuple[Table, Table]], cores: int | None = None, epochs: "Table | None" = None
 ) -> Verdict:
     """Return the verdict on the training server that waits most, from the batches and samples of each server."""
     index = slowest_server({server: batches for server, (batches, _) in records.items()})
@@ -163,7 +159,7 @@ def diagnose_servers(
     return replace(verdict, sentence=f"Server {index} waits most. {verdict.sentence}")
 
 
-def slowest_server(batches: Mapping[int, "Table"]) -> int:
+def slowest_server(batches: Mapping[int, Table]) -> int:
     """Return the index of the training server that waits most. All numbers are about this server.
 
     The other servers wait for it within their steps, and count that time as compute. `batches` has the rows of each
@@ -177,7 +173,7 @@ def slowest_server(batches: Mapping[int, "Table"]) -> int:
     return max(batches, key=waiting)
 
 
-def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Shares:
+def _shares(summary: Summary, batches: Table, epochs: "Table | None") -> Shares:
     """Return shares of the time after the first step. Within the steps, the steady ones stand for all."""
     steady, process_first, _ = step_masks(batches)
     total = np.asarray(batches["step/time_ms"], dtype=float)
@@ -198,7 +194,7 @@ def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Share
     }
 
 
-def _supply(summary: Summary, batches: "Table", steady: NDArray[np.bool_]) -> Supply:
+def _supply(summary: Summary, batches: Table, steady: NDArray[np.bool_]) -> Supply:
     waits = np.asarray(batches["input/wait_ms"], dtype=float)[steady]
     # Relative to the mean: the question is whether few steps wait for all, not how long they wait.
     calm = float((waits <= waits.mean() / 4).mean())
@@ -271,39 +267,42 @@ def _about_load(bottleneck: Bottleneck, load: Load, is_simulated: bool) -> Itera
     if Limit.ONE_CORE in bottleneck.limits and load.busiest_thread is not None:
         yield f"its busiest thread was busy {load.busiest_thread:.0f}% of the time"
     if Limit.READING in bottleneck.limits:
-        if load.disk_stalls is not None:
-            yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
-        elif load.disk is not None:
-            yield f"the disk was {load.disk:.0f}% busy"
-        if load.received_Bps is not None:
-            yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
+        yield from about_reading(load)
     if Limit.BUFFER in bottleneck.limits:
         yield "most steps find their batch ready, but the other steps wait long"
 
 
+def about_reading(load: Load) -> Iterator[str]:
+    """Yield what disks and the network did."""
+    if load.disk_stalls is not None:
+        yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
+    elif load.disk is not None:
+        yield f"the disk was {load.disk:.0f}% busy"
+    if load.received_Bps is not None:
+        yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
+
+
 def _about_cores(load: Load) -> str:
     """Return how many cores the training kept busy, how many it may use, and how many other programs kept busy."""
-    if load.own_cores is None or load.usable_cores is None or load.cores is None:
-        busy, cores = load.busy or 0.0, load.cores
-        return (
-            f"the cores were {busy:.0f}% busy"
-            if cores is None
-            else f"{busy * cores / 100:.1f} of {cores:g} cores were busy"
-        )
-    others = load.other_cores or 0.0
+    busy, others = load.busy or 0.0, load.other_cores or 0.0
+    if load.cores is None:
+        return f"the cores were {busy:.0f}% busy"
+    if load.own_cores is None or load.usable_cores is None:
+        return f"{busy * load.cores / 100:.1f} of {load.cores:g} cores were busy"
     own = f"this training kept {load.own_cores:.1f} of {load.usable_cores:g} cores busy"
     is_shared = others > OTHERS * load.own_cores and others > WORTH_NAMING * load.cores
-    shared = f", and other programs kept {others:.1f} of {load.cores:g} busy" if is_shared else ""
-    return f"{own}{shared}"
+    return f"{own}, and other programs kept {others:.1f} of {load.cores:g} busy" if is_shared else own
 
 
-def _start_up(batches: "Table", samples: "Table", whole: bool) -> Iterator[str]:
+def _start_up(batches: Table, samples: Table, whole: bool) -> Iterator[str]:
     """Yield the time until the end of the first step, if it is a large share, with the wait for the first batch."""
-    seconds = start_up_s(batches, samples) if whole else 0.0
-    if not seconds:
+    if not whole or not len(samples) or not len(samples["time"]):
         return
-    rest = float(np.asarray(batches["time"])[-1] - np.asarray(batches["time"])[0])
-    share = seconds / (seconds + rest)
+    ends = np.asarray(batches["time"], dtype=float)
+    seconds = float(ends[0] - np.asarray(samples["time"])[0])
+    if seconds <= 0:
+        return
+    share = seconds / (seconds + float(ends[-1] - ends[0]))
     waited_s = float(np.asarray(batches["input/wait_ms"], dtype=float)[0]) / 1000
     waiting = f", of which {waited_s:.0f} s were waiting for the first batch" if waited_s >= BOUND * seconds else ""
     if share >= BOUND:

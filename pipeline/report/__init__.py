@@ -1,13 +1,11 @@
 """The report of a run: one HTML file that opens anywhere, drawn from the local record alone."""
 
-import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.dataset.manifest import CARD, Dataset
 from pipeline.errors import DatasetError
 from pipeline.plan.example_kind import kind_of
 from pipeline.rendezvous.servers import SERVERS
@@ -90,22 +88,6 @@ def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
         yield folder
 
 
-def write_card(
-    folder: Place,
-    dataset: Dataset,
-    rejected: Iterable[Mapping[str, Any]],
-    duplicates: Iterable[Mapping[str, Any]],
-    skipped: Iterable[Mapping[str, Any]] = (),
-) -> None:
-    """Write the card of a dataset into its folder, which need not be committed. It implements `WriteCard`."""
-    from pipeline.dataset.manifest import sample_images, to_json
-    from pipeline.report import card
-
-    content = json.loads(to_json(dataset))
-    samples = sample_images(folder, dataset, SAMPLES) if kind_of(dataset).has_pictures else []
-    card.write_card(folder / CARD, content, samples, rejected, duplicates, skipped)
-
-
 def write_report(
     run_folder: Path,
     samples: Sequence[tuple[str, bytes]] = (),
@@ -125,7 +107,7 @@ def write_report(
     Raises:
         OSError: The folder cannot be written.
     """
-    # Not at the top: pandas and Bokeh take long to import, and `write_card` needs neither.
+    # Not at the top: pandas and Bokeh take long to import, and the dataset card needs neither.
     from pipeline.report.page import render
     from pipeline.runs.recorded_run import load_recorded_run
 
@@ -134,28 +116,3 @@ def write_report(
         page = render(load_recorded_run(run_folder), samples, confident_mistakes, wrong_rows)
         file.write(page.encode("utf-8", "backslashreplace"))
     return path
-
-
-def write_inputs_page(folder: Path) -> dict[str, Any]:
-    """Write the result and the page of a comparison of inputs, and return what `compare-inputs --json` prints.
-
-    Raises:
-        OSError: The page cannot be written.
-    """
-    import json
-
-    from pipeline.report import inputs_page
-    from pipeline.tuning.inputs_in_comet import log_inputs
-    from pipeline.tuning.measurement import PAGE, load_comparison
-    from pipeline.tuning.measurement import RESULT as INPUTS_RESULT
-    from pipeline.tuning.result import load_result
-
-    comparison = load_comparison(folder)
-    result = load_result(folder, comparison)
-    content = {**result.as_json(), "comparison": str(folder), "page": str(folder / PAGE)}
-    with write_whole(folder / INPUTS_RESULT) as file:
-        file.write(json.dumps(content, indent=1).encode())
-    with write_whole(folder / PAGE) as file:
-        file.write(inputs_page.render(folder, comparison, result).encode("utf-8", "backslashreplace"))
-    log_inputs(folder, comparison, result)
-    return content

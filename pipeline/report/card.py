@@ -4,6 +4,7 @@ It opens without a network, a script or a server, and the same dataset gives the
 outside, so all of them are escaped. Characters that a screen cannot show become backslash escapes.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,14 +12,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from pipeline.dataset.manifest import CARD, Dataset, sample_images, to_json
 from pipeline.gate.notices import notices
+from pipeline.plan.kinds import kind_of
+from pipeline.report import SAMPLES
 from pipeline.report.components import Table, environment, fact_tables, format_size, pictures, whole
 from pipeline.report.table_columns import columns_of
 from pipeline.storage import Place, write_whole
 
 THUMBNAIL = 160
 """Side of a thumbnail, in pixels."""
-MAX_PICTURES = 120
 MAX_ROWS = 50
 """Limit for each table. The files beside the card have all rows."""
 MAX_CLASSES = 40
@@ -41,16 +44,16 @@ class Bars:
 
 
 def write_card(
-    path: Place,
-    dataset: Mapping[str, Any],
-    samples: Sequence[tuple[str, bytes]],
-    rejected: Iterable[Mapping[str, str]] = (),
-    duplicates: Iterable[Mapping[str, Any]] = (),
-    skipped: Iterable[Mapping[str, str]] = (),
+    folder: Place,
+    dataset: Dataset,
+    rejected: Iterable[Mapping[str, Any]],
+    duplicates: Iterable[Mapping[str, Any]],
+    skipped: Iterable[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the card of a dataset. `card_html` describes the arguments."""
-    with write_whole(path) as file:
-        file.write(card_html(dataset, samples, rejected, duplicates, skipped).encode("utf-8"))
+    """Write the card of a dataset into its folder, which need not be committed. It implements `WriteCard`."""
+    samples = sample_images(folder, dataset, SAMPLES) if kind_of(dataset).has_pictures else []
+    with write_whole(folder / CARD) as file:
+        file.write(card_html(json.loads(to_json(dataset)), samples, rejected, duplicates, skipped).encode("utf-8"))
 
 
 def card_html(
@@ -62,17 +65,11 @@ def card_html(
 ) -> str:
     """Return the page as text that any encoding can hold.
 
-    Args:
-        dataset: The content of `dataset.json`.
-        samples: (label, JPEG or PNG) of images to show.
-        rejected: The rows of the dataset's file of rejected images.
-        duplicates: The rows of the dataset's file of duplicates.
-        skipped: The rows of the dataset's file of skipped files.
-
-    The rows may be iterated over several times.
+    `dataset` is the content of `dataset.json`. `samples` are (label, JPEG or PNG) of images to show. The others are the
+    rows of the dataset's files with these names, and may be iterated over several times.
     """
     quality = dataset["quality"]
-    shown = pictures(samples[:MAX_PICTURES], THUMBNAIL, whole)
+    shown = pictures(samples, THUMBNAIL, whole)
     return (
         environment()
         .get_template("card.html.j2")
@@ -98,40 +95,26 @@ def card_html(
     )
 
 
-@dataclass(frozen=True)
-class Essentials:
-    """What both the card and the report of a run show of a dataset. A function with the name of a field returns it."""
+def essentials(dataset: Mapping[str, Any], rejected: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+    """Return what dataset.html.j2 shows on the card and in the report of a run.
 
-    unit: str
-    is_regression: bool
-    notices: Sequence[str]
-    splits: Table
-    skipped: str
-    balance: str
-    class_parts: Sequence[tuple[str, Bars, bool]]
-    histograms: Sequence[tuple[str, Bars]]
-    sides: str
-    rejected: Mapping[str, Any]
-    reasons: Bars | None
-
-
-def essentials(dataset: Mapping[str, Any], rejected: Iterable[Mapping[str, str]]) -> Essentials:
-    """Return the essentials from the content of `dataset.json` and the rows of the file of rejected images."""
+    `dataset` is the content of `dataset.json`, and `rejected` has the rows of the file of rejected images.
+    """
     quality = dataset["quality"]
     unit = unit_of(dataset)
-    return Essentials(
-        unit=unit,
-        is_regression=is_regression(dataset),
-        notices=[*(quality.get("findings") or ()), *notices(quality)],
-        splits=splits(dataset),
-        skipped=skipped(dataset["source"], unit),
-        balance=balance(dataset),
-        class_parts=class_parts(dataset),
-        histograms=histograms(quality),
-        sides=sides(quality),
-        rejected=dataset["rejected"],
-        reasons=reasons(rejected, unit),
-    )
+    return {
+        "unit": unit,
+        "is_regression": is_regression(dataset),
+        "notices": [*(quality.get("findings") or ()), *notices(quality)],
+        "splits": splits(dataset),
+        "skipped": skipped(dataset["source"], unit),
+        "balance": balance(dataset),
+        "class_parts": class_parts(dataset),
+        "histograms": histograms(quality),
+        "sides": sides(quality),
+        "rejected": dataset["rejected"],
+        "reasons": reasons(rejected, unit),
+    }
 
 
 def unit_of(dataset: Mapping[str, Any]) -> str:

@@ -57,16 +57,6 @@ class Row:
         """B minus A."""
         return None if self.a is None or self.b is None else self.b - self.a
 
-    @property
-    def is_significant(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
-
-    @property
-    def lower_is_better(self) -> bool:
-        """Whether the model with the lower figure is better."""
-        return bool(self.metric) and METRICS[self.metric].lower_is_better
-
     def text_of(self, value: float) -> str:
         """Write a value of the row."""
         if self.unit == _POINTS:
@@ -307,9 +297,9 @@ def model_sentence(row: Row) -> str:
     spread = f"{INTERVAL_PERCENT}% interval {low:.2g} to {high:.2g}"
     name, other = ("B", "A") if sign > 0 else ("A", "B")
     amount = f"{sign * row.difference:.2g}" + (" points" if row.unit == _POINTS else "")
-    if not row.is_significant:
+    if low <= 0 <= high:
         return f"The data shows no difference in {row.name}: {name} minus {other} is {amount} ({spread})."
-    if row.lower_is_better:
+    if METRICS[row.metric].lower_is_better:
         return f"{other} is better: its {row.name} is {amount} lower ({spread})."
     return f"{name} is better: its {row.name} is {amount} higher ({spread})."
 

@@ -1,7 +1,6 @@
 """The page that lays two runs side by side: one HTML file, with both on the same axes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas
@@ -12,7 +11,7 @@ from pipeline.monitor.diagnosis import is_steady, seconds_by_part, three_digits
 from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
-from pipeline.report.drawing import BLUE, VERMILION, Figure, add_legend, binned, new_plot
+from pipeline.report.drawing import BLUE, VERMILION, Figure, outlines
 from pipeline.report.figures import Line, learning_plots, learning_title, shares_of_a_second
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
@@ -88,34 +87,14 @@ def times(runs: Runs) -> Figure:
     steady = [run.judged[is_steady(run.judged)] if len(run.judged) else run.judged for run in runs]
     if min(map(len, steady)) < 2:
         return Figure(name, title, "Fewer than two steady steps were recorded, so there is no distribution to show.")
-    plots = [
-        _outlines([each[column].to_numpy(dtype=float) for each in steady], title)
-        for column, title in (("step/time_ms", "Time of a step"), ("input/wait_ms", "Data wait of a step"))
-    ]
+    looks = ((BLUE, "solid"), (VERMILION, "6 3"))
+    plots = []
+    for column, title_of in (("step/time_ms", "Time of a step"), ("input/wait_ms", "Data wait of a step")):
+        values = {name: each[column].to_numpy(dtype=float) for name, each in zip(NAMES, steady, strict=True)}
+        plots.append(outlines(title_of, values, looks, height=260, is_filled=True))
     plots[1].x_range.start = 0
     sentence = "In percent of each run's steady steps. The last bar contains the slowest half percent."
     return Figure(name, title, sentence, tuple(plots))
-
-
-def _outlines(values: Sequence[Any], title: str) -> Any:
-    """Draw distributions over the same bins, as outlines that can be told apart where they overlap."""
-    plot = new_plot(title, "ms", height=260)
-    _, edges = binned(np.concatenate(values))
-    shown = []
-    for name, each, (color, _) in zip(NAMES, values, _LOOKS, strict=True):
-        # Values above the last edge count in the last bin, as in `binned`.
-        counts, _ = np.histogram(np.minimum(each, edges[-1]), bins=edges)
-        # A curve of steps needs a value at the last edge, too.
-        share = np.append(100 * counts / len(each), 0)
-        filled = plot.varea_step(edges, 0, share, step_mode="after", fill_color=color, fill_alpha=0.15)
-        line = plot.step(
-            edges, share, mode="after", color=color, line_width=2, line_dash="solid" if name == "A" else "6 3"
-        )
-        shown.append((name, [line, filled]))
-    plot.y_range.start = 0
-    plot.yaxis.axis_label = "% of steps"
-    add_legend(plot, shown)
-    return plot
 
 
 def busy(runs: Runs) -> Figure:

@@ -5,7 +5,7 @@ of Okabe and Ito, which color-blind readers can tell apart. Curves and bars of a
 The mouse wheel scrolls past a figure: it zooms only if that is switched on.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,11 +121,36 @@ def histogram(values: Array, title: str, unit: str, noun: str, color: str) -> An
     return plot
 
 
-def binned(values: Array, high: float | None = None) -> tuple[Array, Array]:
-    """Return counts and edges of bins up to `high`, or the 99.5th percentile. Higher values count in the last bin."""
-    top = high or float(np.percentile(values, 99.5)) or 1.0
+def binned(values: Array) -> tuple[Array, Array]:
+    """Return counts and edges of bins up to the 99.5th percentile. Higher values count in the last bin."""
+    top = float(np.percentile(values, 99.5)) or 1.0
     counts, edges = np.histogram(np.minimum(values, top), bins=min(50, max(8, len(values) // 8)))
     return counts.astype(float), edges
+
+
+def outlines(
+    title: str, values: Mapping[str, Array], looks: Iterable[tuple[str, str]], height: int, is_filled: bool = False
+) -> Any:
+    """Draw distributions of times of steps, in ms, over the same bins, as outlines that can be told apart.
+
+    `values` are named as in the legend, and `looks` has color and dash of each. `is_filled` tints the areas below.
+    """
+    plot = new_plot(title, "ms", height)
+    _, edges = binned(np.concatenate([*values.values()]))
+    items = []
+    for (name, each), (color, dash) in zip(values.items(), looks, strict=True):
+        # Values above the last edge count in the last bin, as in `binned`.
+        counts, _ = np.histogram(np.minimum(each, edges[-1]), bins=edges)
+        # A curve of steps needs a value at the last edge, too.
+        share = np.append(100 * counts / len(each), 0)
+        fill = {"fill_color": color, "fill_alpha": 0.15}
+        area = [plot.varea_step(edges, 0, share, step_mode="after", **fill)] if is_filled else []
+        line = plot.step(edges, share, mode="after", color=color, line_width=2, line_dash=dash)
+        items.append((name, [line, *area]))
+    plot.y_range.start = 0
+    plot.yaxis.axis_label = "% of steps"
+    add_legend(plot, items)
+    return plot
 
 
 def time_unit(span: float) -> tuple[str, float]:

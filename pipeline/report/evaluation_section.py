@@ -1,6 +1,6 @@
 """How good the model is, made ready for the page: figures with their intervals, confusions, classes, the most wrong."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,27 +37,22 @@ class Cell:
     """Strength of the tint, by the share of the true class, in percent."""
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """The confusion matrix. Rows are true classes, columns are predicted classes, both in the order of `names`."""
-
-    names: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+Matrix = Sequence[tuple[str, Sequence[Cell]]]
+"""The confusion matrix: each true class with its cells, one for each predicted class, in the same order."""
 
 
 @dataclass(frozen=True)
 class WrongExample:
-    """An example that the model was wrong about."""
+    """An image that the model was wrong about."""
 
     uri: str
     """The image as a data URI."""
+    key: str
     label: str
     """Its label or labels."""
     prediction: str
     description: str
     """Label and prediction in one text, for readers who do not see the image."""
-    key: str
-    """The key of the image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +71,7 @@ class View:
     """The most wrong images."""
     mistakes: Table | None = None
     """The most wrong rows of a table."""
-    mistakes_title: str
+    mistakes_title: str = "Most confident mistakes"
     mistakes_note: str
 
 
@@ -99,49 +94,48 @@ def view(
 
 
 def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
-    few = len(evaluation["classes"]) <= MAX_CLASSES
     return View(
-        sentence=sentence(evaluation),
-        figures=figure_table(evaluation),
-        matrix=matrix(evaluation) if few else None,
-        pairs=None if few else confused_pairs(evaluation),
-        classes=class_table(evaluation["classes"]),
-        classes_title="Precision and recall by class, lowest recall first",
+        **_about_classes(evaluation),
         figure=reliability(evaluation),
         confident_mistakes=confident_mistakes(evaluation, images),
-        mistakes_title="Most confident mistakes",
         mistakes_note="The images with the highest confidence in a wrong class. Below each are its label, the "
         "predicted class, and its name in the source. Some of these labels may be wrong.",
     )
 
 
+def _about_classes(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of the section of a model that predicts one of several classes."""
+    few = len(evaluation["classes"]) <= MAX_CLASSES
+    return {
+        "sentence": sentence(evaluation),
+        "figures": figure_table(evaluation),
+        "matrix": matrix(evaluation) if few else None,
+        "pairs": None if few else confused_pairs(evaluation),
+        "classes": class_table(evaluation["classes"], "recall", ("class", "examples", "precision", "recall")),
+        "classes_title": "Precision and recall by class, lowest recall first",
+    }
+
+
 def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
+    head = ("label", "examples", "average precision", "precision", "recall")
     return View(
         sentence=sentence(evaluation),
         figures=figure_table(evaluation),
-        classes=label_table(evaluation["classes"]),
+        classes=class_table(evaluation["classes"], "average precision", head),
         classes_title="Average precision of each label, lowest first. Precision and recall count predictions above 50%",
         figure=reliability_of_labels(evaluation),
-        confident_mistakes=confident_mistakes_of_labels(evaluation, images),
-        mistakes_title="Most confident mistakes",
+        confident_mistakes=confident_mistakes(evaluation, images),
         mistakes_note="The images with the most confident wrong predictions. Below each are its labels, the label "
         "that was most wrong, and its name in the source. Some of these labels may be wrong.",
     )
 
 
 def _of_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> View:
-    few = len(evaluation["classes"]) <= MAX_CLASSES
     is_binary = len(evaluation["classes"]) == 2
     return View(
-        sentence=sentence(evaluation),
-        figures=figure_table(evaluation),
-        matrix=matrix(evaluation) if few else None,
-        pairs=None if few else confused_pairs(evaluation),
-        classes=class_table(evaluation["classes"]),
-        classes_title="Precision and recall by class, lowest recall first",
+        **_about_classes(evaluation),
         figure=reliability_of_second_class(evaluation) if is_binary else reliability(evaluation),
         mistakes=wrong_classes(evaluation, wrong_rows),
-        mistakes_title="Most confident mistakes",
         mistakes_note="The rows with the highest confidence in a wrong class. Rows are counted through the validation "
         "shards, from 0. Some of these labels may be wrong.",
     )
@@ -179,19 +173,18 @@ def figure_table(evaluation: Mapping[str, Any]) -> Table:
 
 def matrix(evaluation: Mapping[str, Any]) -> Matrix:
     """Return the confusion matrix of all classes."""
-    names = [row["name"] for row in evaluation["classes"]]
+    classes = evaluation["classes"]
     counts = {(label, predicted): count for label, predicted, count in evaluation["confusions"]}
-    ids = range(len(names))
-    # A class without validation examples has only zeros in its row.
-    totals = [row["count"] or 1 for row in evaluation["classes"]]
-    rows = [[_cell(names, i, j, counts.get((i, j), 0), totals[i]) for j in ids] for i in ids]
-    return Matrix(names, rows)
+    return [
+        (row["name"], [_cell(row, each["name"], counts.get((i, j), 0), i == j) for j, each in enumerate(classes)])
+        for i, row in enumerate(classes)
+    ]
 
 
-def _cell(names: Sequence[str], label: int, predicted: int, count: int, total: int) -> Cell:
-    is_correct = label == predicted
-    outcome = "recognized" if is_correct else f"predicted as {names[predicted]}"
-    description = f"{names[label]}, {outcome}: {count:,} of {total:,}"
+def _cell(row: Mapping[str, Any], predicted: str, count: int, is_correct: bool) -> Cell:
+    total = row["count"] or 1  # A class without validation examples has only zeros in its row.
+    outcome = "recognized" if is_correct else f"predicted as {predicted}"
+    description = f"{row['name']}, {outcome}: {count:,} of {total:,}"
     return Cell(f"{count:,}" if count else "", description, is_correct, tint=MAX_TINT * count / total)
 
 
@@ -209,29 +202,15 @@ def confused_pairs(evaluation: Mapping[str, Any]) -> Table:
     )
 
 
-def class_table(classes: Sequence[Mapping[str, Any]]) -> Table:
-    """Return precision and recall of each class that has examples, the lowest recall first."""
-    known = sorted((row for row in classes if row["count"]), key=lambda row: row["recall"])
+def class_table(classes: Sequence[Mapping[str, Any]], order: str, head: tuple[str, ...]) -> Table:
+    """Return the shares in `head` of each class or label that has examples, the lowest share `order` first."""
+    known = sorted((row for row in classes if row["count"]), key=lambda row: row[order.replace(" ", "_")])
     rows = [
-        (row["name"], f"{row['count']:,}", _share(row["precision"]), _share(row["recall"]))
+        (row["name"], f"{row['count']:,}", *(_share(row[name.replace(" ", "_")]) for name in head[2:]))
         for row in known[:MAX_CLASSES]
     ]
-    left_out = _left_out(known, rows, "classes, all with the same or a higher recall,")
-    return Table(("class", "examples", "precision", "recall"), rows, left_out)
-
-
-def label_table(classes: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the figures of each label that has examples, the lowest average precision first."""
-    known = sorted((row for row in classes if row["count"]), key=lambda row: row["average_precision"])
-    rows = [
-        (
-            *(row["name"], f"{row['count']:,}"),
-            *(_share(row[name]) for name in ("average_precision", "precision", "recall")),
-        )
-        for row in known[:MAX_CLASSES]
-    ]
-    left_out = _left_out(known, rows, "labels, all with the same or a higher average precision,")
-    return Table(("label", "examples", "average precision", "precision", "recall"), rows, left_out)
+    what = "classes" if head[0] == "class" else "labels"
+    return Table(head, rows, _left_out(known, rows, f"{what}, all with the same or a higher {order},"))
 
 
 def _share(value: float | None) -> str:
@@ -246,81 +225,57 @@ def _left_out(rows: Sequence[Any], shown: Sequence[Any], what: str) -> str:
 def wrong_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> Table | None:
     """Return the rows whose wrong class the model was surest of; None if there is none."""
     names = [row["name"] for row in evaluation["classes"]]
-    return _row_table(
-        evaluation["most_wrong"],
-        wrong_rows,
-        ("true class", "predicted class", "probability"),
-        lambda row: (names[row["label"]], names[row["predicted"]], percent(row["probability"])),
-    )
+    cells = [
+        (names[row["label"]], names[row["predicted"]], percent(row["probability"])) for row in evaluation["most_wrong"]
+    ]
+    return _row_table(evaluation, wrong_rows, ("true class", "predicted class", "probability"), cells)
 
 
 def largest_errors(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> Table | None:
     """Return the rows with the largest errors; None if there is none."""
-    return _row_table(
-        evaluation["most_wrong"],
-        wrong_rows,
-        ("true value", "predicted value", "predicted minus true"),
-        lambda row: (
-            four_digits(row["label"]),
-            four_digits(row["predicted"]),
-            four_digits(row["predicted"] - row["label"], "+"),
-        ),
-    )
+    pairs = [(row["label"], row["predicted"]) for row in evaluation["most_wrong"]]
+    cells = [(four_digits(label), four_digits(value), four_digits(value - label, "+")) for label, value in pairs]
+    return _row_table(evaluation, wrong_rows, ("true value", "predicted value", "predicted minus true"), cells)
 
 
 def _row_table(
-    most_wrong: Sequence[Mapping[str, Any]],
+    evaluation: Mapping[str, Any],
     wrong_rows: Sequence[Mapping[str, str]],
     head: tuple[str, ...],
-    cells: Callable[[Mapping[str, Any]], tuple[str, ...]],
+    cells: Sequence[tuple[str, ...]],
 ) -> Table | None:
     """Return the table of the most wrong rows, with their first columns if the rows are known."""
     # A report that is drawn without the dataset has no values.
-    values = [list(row.values()) for row in wrong_rows] or [[] for _ in most_wrong]
+    values = [list(row.values()) for row in wrong_rows] or [[] for _ in cells]
     columns = [*wrong_rows[0]] if wrong_rows else []
+    positions = [f"{row['position']:,}" for row in evaluation["most_wrong"]]
     rows = [
-        (f"{row['position']:,}", *cells(row), *of_row[:MAX_COLUMNS])
-        for row, of_row in zip(most_wrong, values, strict=True)
+        (position, *judged, *of_row[:MAX_COLUMNS])
+        for position, judged, of_row in zip(positions, cells, values, strict=True)
     ]
     note = f"The first {MAX_COLUMNS} of {len(columns)} columns are shown." if len(columns) > MAX_COLUMNS else ""
     return Table(("row", *head, *columns[:MAX_COLUMNS]), rows, note) if rows else None
 
 
 def confident_mistakes(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:
-    """Return the examples whose wrong class the model was surest of, without images that cannot be decoded."""
+    """Return the examples whose wrong answer the model was surest of, without images that cannot be decoded."""
     names = [row["name"] for row in evaluation["classes"]]
-
-    def shown(row: Mapping[str, Any], uri: str, key: str) -> WrongExample:
-        label, predicted = names[row["label"]], names[row["predicted"]]
-        return WrongExample(
-            uri, label, f"{percent(row['probability'])} {predicted}", f"{label}, predicted as {predicted}", key
-        )
-
-    return _pictured(evaluation, images, shown)
-
-
-def confident_mistakes_of_labels(
-    evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]
-) -> list[WrongExample]:
-    """Return the examples with the surest wrong labels, without images that cannot be decoded."""
-    names = [row["name"] for row in evaluation["classes"]]
-
-    def shown(row: Mapping[str, Any], uri: str, key: str) -> WrongExample:
-        labels = ", ".join(names[label] for label in row["labels"])
-        prediction = f"{percent(row['probability'])} {names[row['label']]}"
-        return WrongExample(uri, labels, prediction, f"{labels}; the model predicted {prediction}", key)
-
-    return _pictured(evaluation, images, shown)
-
-
-def _pictured(
-    evaluation: Mapping[str, Any],
-    images: Sequence[tuple[str, bytes]],
-    shown: Callable[[Mapping[str, Any], str, str], WrongExample],
-) -> list[WrongExample]:
     return [
-        shown(row, uri, key)
+        WrongExample(uri, key, *(_words_of_labels if "labels" in row else _words_of_class)(row, names))
         # A report that is drawn without the dataset has no images.
         for row, (key, encoded) in zip(evaluation["most_wrong"], images, strict=False)
         if (uri := thumbnail(encoded, THUMBNAIL, whole))
     ]
+
+
+def _words_of_class(row: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str, str]:
+    """Return label, prediction and description of a wrong example."""
+    label, predicted = names[row["label"]], names[row["predicted"]]
+    return label, f"{percent(row['probability'])} {predicted}", f"{label}, predicted as {predicted}"
+
+
+def _words_of_labels(row: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str, str]:
+    """Return labels, prediction and description of a wrong example that has several labels."""
+    labels = ", ".join(names[label] for label in row["labels"])
+    prediction = f"{percent(row['probability'])} {names[row['label']]}"
+    return labels, prediction, f"{labels}; the model predicted {prediction}"

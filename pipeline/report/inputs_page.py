@@ -1,5 +1,6 @@
 """The page of a comparison of inputs: one HTML file, with the article's figures for each contender."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,32 +9,50 @@ import numpy as np
 from bokeh.models import HoverTool
 
 from pipeline.monitor import read
-from pipeline.monitor.diagnosis import Spread, percent, three_digits
+from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct
-from pipeline.report.components import Table, fact_tables
-from pipeline.report.drawing import (
-    BLUE,
-    GRAY,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    VERMILION,
-    Figure,
-    add_legend,
-    binned,
-    new_plot,
-)
+from pipeline.report.components import Table, fact_tables, spread_cells
+from pipeline.report.drawing import BLUE, GRAY, GREEN, ORANGE, PURPLE, VERMILION, Figure, new_plot, outlines
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
+from pipeline.storage import write_whole
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
-from pipeline.tuning.measurement import Comparison, Measurement, Turn, load_measurement, turn_folder, turns
-from pipeline.tuning.result import Result, estimate_text, steady_ms
+from pipeline.tuning.inputs_in_comet import log_inputs
+from pipeline.tuning.measurement import (
+    PAGE,
+    RESULT,
+    Comparison,
+    Measurement,
+    Turn,
+    load_comparison,
+    load_measurement,
+    turn_folder,
+    turns,
+)
+from pipeline.tuning.result import Result, estimate_text, load_result, steady_ms
 
 _COLORS = (GRAY, VERMILION, BLUE, GREEN, PURPLE, ORANGE)
 _DASHES = ("solid", "6 3", "solid", "6 3", "2 2", "8 3 2 3")
 _LOOKS = dict(zip(CONTENDERS, zip(_COLORS, _DASHES, strict=True), strict=True))
 """Color and dash of each contender in all figures."""
 Found = Sequence[tuple[Turn, Measurement]]
+
+
+def write(folder: Path) -> dict[str, Any]:
+    """Write the result and the page of a comparison of inputs, and return what `compare-inputs --json` prints.
+
+    Raises:
+        OSError: The page cannot be written.
+    """
+    comparison = load_comparison(folder)
+    result = load_result(folder, comparison)
+    content = {**result.as_json(), "comparison": str(folder), "page": str(folder / PAGE)}
+    with write_whole(folder / RESULT) as file:
+        file.write(json.dumps(content, indent=1).encode())
+    with write_whole(folder / PAGE) as file:
+        file.write(render(folder, comparison, result).encode("utf-8", "backslashreplace"))
+    log_inputs(folder, comparison, result)
+    return content
 
 
 def render(folder: Path, comparison: Comparison, result: Result) -> str:
@@ -85,8 +104,8 @@ def table(result: Result) -> Table:
             estimate_text(row.ratio),
             percent(row.wait_fraction),
             f"{three_digits(row.first_epoch_s)} s",
-            *_spread_cells(row.epoch_s, "s"),
-            *_spread_cells(row.step_ms, "ms"),
+            *spread_cells(row.epoch_s, "s"),
+            *spread_cells(row.step_ms, "ms"),
             *("-" if each is None else f"{each:.0f}%" for each in (row.cpu_pct, row.gpu_pct)),
             "-" if row.other_cores is None else f"{row.other_cores:.1f}",
         )
@@ -102,10 +121,6 @@ def table(result: Result) -> Table:
         f"{three_digits(result.step_alone_ms)} ms."
     )
     return Table(head, rows, note)
-
-
-def _spread_cells(values: Spread, unit: str) -> tuple[str, ...]:
-    return tuple(f"{three_digits(each)} {unit}" for each in (values.mean, values.median, values.std, values.p95))
 
 
 def alone(result: Result) -> Table:
@@ -159,33 +174,15 @@ def times(folder: Path, found: Found) -> Figure:
         batches = read(turn_folder(folder, turn) / "record", "batches")
         steps.setdefault(turn.contender, []).append(steady_ms(batches))
         epochs.setdefault(turn.contender, []).extend(measured.epoch_s[1:] or measured.epoch_s)
-    batch_plot = _outlines(
-        {name: np.concatenate(each) for name, each in steps.items()}, "Time of a step", "ms", "steps"
-    )
+    times_of = {CONTENDERS[name].title: np.concatenate(each) for name, each in steps.items()}
+    batch_plot = outlines("Time of a step", times_of, [_LOOKS[name] for name in steps], height=300)
+    batch_plot.legend.ncols = 3  # In one row, six contenders are wider than this plot.
     epoch_plot = _epochs({name: np.asarray(each) for name, each in epochs.items()})
     sentence = (
         "Steps of all rounds, without the first step of each epoch. The last bin also holds the slowest half percent. "
         "Each dot is an epoch after the first one, or the only epoch."
     )
     return Figure("times", "Times of steps and epochs", sentence, (batch_plot, epoch_plot))
-
-
-def _outlines(values: Mapping[str, Any], title: str, unit: str, noun: str) -> Any:
-    """Draw distributions over the same bins, as outlines that can be told apart where they overlap."""
-    plot = new_plot(title, unit, height=300)
-    _, edges = binned(np.concatenate(list(values.values())))
-    shown = []
-    for name, each in values.items():
-        color, dash = _LOOKS[name]
-        counts, _ = np.histogram(np.minimum(each, edges[-1]), bins=edges)
-        share = np.append(100 * counts / len(each), 0)
-        line = plot.step(edges, share, mode="after", color=color, line_width=2, line_dash=dash)
-        shown.append((CONTENDERS[name].title, [line]))
-    plot.y_range.start = 0
-    plot.yaxis.axis_label = f"% of {noun}"
-    add_legend(plot, shown)
-    plot.legend.ncols = 3  # In one row, six contenders are wider than this plot.
-    return plot
 
 
 def _epochs(values: Mapping[str, Any]) -> Any:

@@ -15,15 +15,10 @@ from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, thre
 from pipeline.monitor.verdict import diagnose_servers
 from pipeline.report import card, figures, utilization
 from pipeline.report import evaluation_section as evaluation
-from pipeline.report.components import Table, environment, fact_tables, pictures
+from pipeline.report.components import Table, environment, fact_tables, pictures, spread_cells
 from pipeline.report.drawing import Figure, embedded
 from pipeline.runs.recorded_run import RecordedRun
 from pipeline.tuning.advice import with_advice
-
-THUMBNAIL = 128
-"""Side of a thumbnail, in pixels."""
-MAX_PICTURES = 60
-"""Limit for the sample images, which are all part of the page."""
 
 
 def render(
@@ -55,7 +50,7 @@ def render(
         timing=timing(run, summary),
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
         dataset_sentence=dataset_sentence(run.dataset) if run.dataset else "",
-        pictures=pictures(samples[:MAX_PICTURES], THUMBNAIL, ImageOps.fit),
+        pictures=pictures(samples, evaluation.THUMBNAIL, ImageOps.fit),
         facts=facts(run),
     )
 
@@ -111,16 +106,13 @@ def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
 def timing(run: RecordedRun, summary: Summary) -> Table:
     """Return mean, median, standard deviation and 95th percentile of the times of steps and epochs."""
     rows = [
-        _spread_row(label, values, "ms")
-        for label, values in (
-            ("Step", summary.time_ms),
-            ("Data wait of a step", summary.wait_ms),
-            ("Compute of a step", summary.compute_ms),
-        )
+        ("Step", *spread_cells(summary.time_ms, "ms")),
+        ("Data wait of a step", *spread_cells(summary.wait_ms, "ms")),
+        ("Compute of a step", *spread_cells(summary.compute_ms, "ms")),
     ]
     for label, name in (("Epoch", "epoch/time_s"), ("Validation after an epoch", "epoch/validation_s")):
         values = spread(run.epochs[name].to_numpy(dtype=float)) if name in run.epochs else None
-        rows.append(_spread_row(label, values, "s"))
+        rows.append((label, *spread_cells(values, "s")))
     notes = [f"Times of {summary.steps:,} steady steps"]
     if summary.first_step_ms is not None:
         notes.append(
@@ -132,12 +124,6 @@ def timing(run: RecordedRun, summary: Summary) -> Table:
             f"the wait for the first batch of a later epoch was {three_digits(summary.first_batch_wait_ms)} ms"
         )
     return Table(("", "mean", "median", "std", "p95"), rows, "; ".join(notes) + ".")
-
-
-def _spread_row(label: str, values: Any, unit: str) -> tuple[str, ...]:
-    if values is None:
-        return (label, *["-"] * 4)
-    return (label, *(f"{three_digits(v)} {unit}" for v in (values.mean, values.median, values.std, values.p95)))
 
 
 def dataset_sentence(dataset: Mapping[str, Any]) -> str:
@@ -158,18 +144,14 @@ def facts(run: RecordedRun) -> list[tuple[str, Table]]:
         "model": run.files.result.get("model"),
         "Comet": run.files.result.get("comet"),
     }
+    settings = run.files.settings
+    # Only those that have an effect on this kind of examples.
+    used = settings_for(settings.get("example_kind", IMAGES), settings) if settings else ()
     groups = {
         "What ran": {name: value for name, value in what_ran.items() if value},
         "Result": run.files.result.get("metrics"),
-        "Settings": _used(run.files.run.get("settings")),
-        "Host": run.files.run.get("host"),
+        "Settings": {name: settings[name] for name in used},
+        "Host": run.files.host,
         "Software": run.files.run.get("software"),
     }
     return fact_tables(groups)
-
-
-def _used(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the settings that have an effect on this kind of examples."""
-    if not settings:
-        return settings
-    return {name: settings[name] for name in settings_for(settings.get("example_kind", IMAGES), settings)}

@@ -12,62 +12,64 @@ from pipeline.report.drawing import BLUE, GRAY, PURPLE, VERMILION, Figure, add_l
 def reliability(evaluation: Mapping[str, Any]) -> Figure:
     """Draw how often the model was right, and the share of the examples, by its confidence."""
     columns = _reliability_columns(evaluation)
-    plots = [_accuracy_by_confidence(columns, "Accuracy"), _share_by_confidence(columns, "Examples")]
-    confidence = float(np.average(columns["confidence"], weights=columns["count"]))
-    accuracy, error = (evaluation["figures"][name]["value"] for name in ("accuracy", "calibration_error"))
+    confidence, accuracy = _mean(columns, "confidence"), evaluation["figures"]["accuracy"]["value"]
     sure = "too confident" if confidence > accuracy else "not confident enough"
     sentence = (
         f"The mean confidence of the model was {confidence:.1%}, and {accuracy:.1%} of its predictions were correct: "
         f"on the whole, it is {sure}. If a bar ends below the dashed line, the model was too confident in such "
-        f"predictions; above the line, it was not confident enough. The expected calibration error, {error:.1%}, is "
-        "the mean distance from the line."
+        f"predictions; above the line, it was not confident enough. {_error_sentence(evaluation)}"
     )
-    return Figure("reliability", "Reliability", sentence, tuple(plots))
+    return _figure(columns, "Accuracy", "Examples", sentence)
 
 
 def reliability_of_labels(evaluation: Mapping[str, Any]) -> Figure:
     """Draw how often a label was there, and the share of the answers, by its probability."""
     columns = _reliability_columns(evaluation)
-    plots = [_accuracy_by_confidence(columns, "Correct labels"), _share_by_confidence(columns, "Answers")]
-    predicted, actual = (
-        float(np.average(columns[name], weights=columns["count"])) for name in ("confidence", "accuracy")
-    )
-    error = evaluation["figures"]["calibration_error"]["value"]
+    predicted, actual = _mean(columns, "confidence"), _mean(columns, "accuracy")
     often = "too often" if predicted > actual else "too rarely"
     sentence = (
         f"The labels of an image had a mean probability of {predicted:.1%}, and {actual:.1%} of them were correct: on "
         f"the whole, the model predicts labels {often}. If a bar ends below the dashed line, labels with such a "
-        "probability were correct less often than predicted; above the line, more often. The expected calibration "
-        f"error, {error:.1%}, is the mean distance from the line."
+        f"probability were correct less often than predicted; above the line, more often. {_error_sentence(evaluation)}"
     )
-    return Figure("reliability", "Reliability", sentence, tuple(plots))
+    return _figure(columns, "Correct labels", "Answers", sentence)
 
 
 def reliability_of_second_class(evaluation: Mapping[str, Any]) -> Figure:
     """Draw how often the row had the second of two classes, and the share of the rows, by the probability of it."""
     columns, name = _reliability_columns(evaluation), evaluation["classes"][1]["name"]
-    plots = [_accuracy_by_confidence(columns, "Share of the class"), _share_by_confidence(columns, "Rows")]
-    predicted, actual = (
-        float(np.average(columns[column], weights=columns["count"])) for column in ("confidence", "accuracy")
-    )
-    error = evaluation["figures"]["calibration_error"]["value"]
+    predicted, actual = _mean(columns, "confidence"), _mean(columns, "accuracy")
     high = "too high" if predicted > actual else "too low"
     sentence = (
         f"The mean probability of {name!r} was {predicted:.1%}, and {actual:.1%} of the rows have this class: on the "
         f"whole, its probability is {high}. If a bar ends below the dashed line, the class was rarer in rows with such "
-        f"a probability than predicted; above the line, it was more frequent. The expected calibration error, "
-        f"{error:.1%}, is the mean distance from the line."
+        f"a probability than predicted; above the line, it was more frequent. {_error_sentence(evaluation)}"
     )
-    return Figure("reliability", "Reliability", sentence, tuple(plots))
+    return _figure(columns, "Share of the class", "Rows", sentence)
 
 
 def _reliability_columns(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     # An empty bin has no accuracy to draw.
     bins = [row for row in evaluation["reliability"] if row["count"]]
-    columns = {name: np.array([row[name] for row in bins]) for name in ("low", "high", "confidence", "accuracy")}
-    columns["count"] = np.array([row["count"] for row in bins])
-    columns["share"] = 100 * columns["count"] / columns["count"].sum()
-    return columns
+    names = ("low", "high", "confidence", "accuracy", "count")
+    columns = {name: np.array([row[name] for row in bins]) for name in names}
+    return {**columns, "share": 100 * columns["count"] / columns["count"].sum()}
+
+
+def _mean(columns: Mapping[str, Any], name: str) -> float:
+    """Return the mean of a column over the examples."""
+    return float(np.average(columns[name], weights=columns["count"]))
+
+
+def _error_sentence(evaluation: Mapping[str, Any]) -> str:
+    error = evaluation["figures"]["calibration_error"]["value"]
+    return f"The expected calibration error, {error:.1%}, is the mean distance from the line."
+
+
+def _figure(columns: Mapping[str, Any], accuracy: str, share: str, sentence: str) -> Figure:
+    """Return the figure with its plots, which have the titles `accuracy` and `share`."""
+    plots = (_accuracy_by_confidence(columns, accuracy), _share_by_confidence(columns, share))
+    return Figure("reliability", "Reliability", sentence, plots)
 
 
 def _accuracy_by_confidence(columns: Mapping[str, Any], title: str) -> Any:

@@ -19,11 +19,9 @@ def pieces(x: Array, y: Array, gap: float) -> Iterator[tuple[Array, Array]]:
 
 def joined(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     """Join parts to one curve, with a NaN between them, where the drawn line breaks."""
-    if not parts:
-        return np.empty(0), np.empty(0)
     xs = [values for x, _ in parts for values in (x, [np.nan])]
     ys = [values for _, y in parts for values in (y, [np.nan])]
-    return np.concatenate(xs[:-1]), np.concatenate(ys[:-1])
+    return np.concatenate([[], *xs[:-1]]), np.concatenate([[], *ys[:-1]])
 
 
 def smoothed(y: Array, sigma: float) -> Array:

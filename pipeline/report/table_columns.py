@@ -23,7 +23,7 @@ def columns_of(dataset: Mapping[str, Any]) -> Table | None:
     rows = [
         (
             column["name"],
-            _type(column),
+            f"list of {column['type']}" if column["is_list"] else column["type"],
             column["role"],
             f"{column['missing'] / max(table['rows'], 1):.1%}",
             "many" if column["distinct"] is None else f"{column['distinct']:,}",
@@ -47,10 +47,6 @@ def _text(values: Sequence[Any], column: Column) -> str:
     if column.type in ("string", "bool"):
         return ", ".join(text_of(value, column) for value in values)
     return ", ".join(_shown(value, column.type) for value in values)
-
-
-def _type(column: Mapping[str, Any]) -> str:
-    return f"list of {column['type']}" if column["is_list"] else str(column["type"])
 
 
 def _range(column: Mapping[str, Any]) -> str:

@@ -10,7 +10,6 @@ from pipeline.dataset.partitions import LATEST
 from pipeline.gate.checks import gate_options
 from pipeline.gate.decide import Ask, Gate
 from pipeline.plan.plan import Plan, load_plan
-from pipeline.report import write_card
 from pipeline.sharding.approval import questions
 from pipeline.sharding.commit import commit
 from pipeline.sharding.publish import COPIERS, copy_range, copy_size
@@ -42,6 +41,8 @@ def copy_planned(plan: Plan) -> None:
 
 def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Commit the dataset of a plan with its card: see `commit`."""
+    from pipeline.report.card import write_card  # Here, because a task that only copies shards needs no card.
+
     gate = Gate(gate_options(settings), ask)
     return commit(plan_path, build_folders(settings), settings.data_date or LATEST, gate, write_card)
 
@@ -53,6 +54,8 @@ def questions_about(plan_path: Place, settings: Settings) -> list[str]:
 
 def dataset_of_partitions(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
     """Return the folder of the dataset of some partitions, which may be a window of versions: see `dataset_of`."""
+    from pipeline.report.card import write_card  # As in `commit_planned`.
+
     return dataset_of(name_folder(settings), partitions, Gate(gate_options(settings), ask), write_card)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.gate.statistics import Statistics
-from pipeline.report.card import card_html, write_card
+from pipeline.report.card import card_html
 from tests.browser import chromium
 from tests.conftest import jpeg
 
@@ -214,20 +214,19 @@ def test_html_in_names_is_escaped():
 
 def test_samples_are_embedded_and_broken_ones_are_left_out():
     samples = [("a", jpeg(1, (640, 320))), ("b", jpeg(2)), ("c", b"no image")]
-    images = Page(card_html(COMPLETE, samples)).attributes("img")
+    page = Page(card_html(COMPLETE, samples))
+    images = page.attributes("img")
     assert [image["alt"] for image in images] == ["sample of a", "sample of b"]
     assert all((image["src"] or "").startswith("data:image/jpeg;base64,") for image in images)
+    assert "1 more samples are not shown" in page.text
 
 
 def test_the_size_of_the_card_is_limited():
-    many = [(f"class {number}", jpeg(number)) for number in range(150)]
     rejected = [{"path": f"{number}.jpg", "reason": "the file is empty", "advice": ""} for number in range(2000)]
     pairs = [group(f"{number}.jpg", "copy.jpg") for number in range(2000)]
-    page = Page(card_html(COMPLETE, many, rejected, pairs))
-    assert len(page.attributes("img")) == 120
+    page = Page(card_html(COMPLETE, [], rejected, pairs))
     assert sum(row[1:2] == ["the file is empty"] for row in page.rows) == 50
     assert sum(row[1:2] == ["copy.jpg"] for row in page.rows) == 50
-    assert "30 more samples are not shown" in page.text
     assert "The first 50 of 2,000. The file rejected.jsonl lists all." in page.text
     assert "The first 50 of 2,000. The file duplicates.jsonl lists all." in page.text
 
@@ -255,16 +254,16 @@ def test_the_card_is_accessible_to_screen_readers():
     assert all(attributes["alt"] for attributes in page.attributes("img"))
 
 
-def test_equal_datasets_give_equal_cards(tmp_path: Path):
-    for name in ("one.html", "other.html"):
-        write_card(tmp_path / name, COMPLETE, [("a", jpeg(1))], [{"path": NOT_UTF8, "reason": "r", "advice": "a"}])
-    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "other.html").read_bytes()
-    assert r"b\udcff.jpg" in (tmp_path / "one.html").read_text(encoding="utf-8")
+def test_equal_datasets_give_equal_cards():
+    rejected = [{"path": NOT_UTF8, "reason": "r", "advice": "a"}]
+    one, other = (card_html(COMPLETE, [("a", jpeg(1))], rejected) for _ in range(2))
+    assert one == other
+    assert r"b\udcff.jpg" in one.encode("utf-8").decode("utf-8")
 
 
 def test_a_browser_shows_the_card_without_an_error(tmp_path: Path):
     path = tmp_path / "card.html"
-    write_card(path, COMPLETE, [(EVIL, jpeg(1))], REJECTED)
+    path.write_text(card_html(COMPLETE, [(EVIL, jpeg(1))], REJECTED), encoding="utf-8")
     command = [chromium(), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)

@@ -23,6 +23,7 @@ from pipeline.report import compare, compare_runs, evaluation_section, report_ru
 from pipeline.report.compare import Row
 from pipeline.report.evaluation_section import MAX_CLASSES, MAX_COLUMNS
 from pipeline.runs.files import RUN_FORMAT
+from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.stages.build import build
 from tests.report.rich import rich_run
 from tests.report.test_report import EVIL, Page, describe
@@ -222,7 +223,20 @@ def test_the_best_epoch_of_a_regression_has_the_lowest_error():
     a, b = (pandas.DataFrame({"step": [1, 2], "val_mae": errors}) for errors in ([20.0, 12.3], [15.0, 16.0]))
     found = compare._best_row(a, b)
     name = "best validation mean absolute error of an epoch"
-    assert (compare.cells(found), found.lower_is_better) == ((name, "12.30", "15.00", "2.700", "-"), True)
+    assert (compare.cells(found), found.metric) == ((name, "12.30", "15.00", "2.700", "-"), "mae")
+
+
+def test_the_first_figure_of_a_comparison_is_the_one_that_scores_the_models(tmp_path: Path):
+    """The report of a model of classes begins with the AUC, but the log loss scores the models."""
+    assert ClassPredictions.metrics[0] is not ClassPredictions.scored_by
+    surer = ClassPredictions.of_batch(LABELS, np.stack([1 - SECOND**2, SECOND**2], axis=1))
+    describe(tmp_path)
+    run, models = load_recorded_run(tmp_path), (BINARY, surer)
+    a, b = (replace(run, evaluation=evaluation_of(model, ["stays", "leaves"], seed=0)) for model in models)
+    found = compare.compare(a, b, models)
+    figures = [each.metric for each in found.rows if each.low is not None]
+    assert figures == ["log_loss", "auc", "accuracy", "calibration_error"]
+    assert "difference in log loss" in found.verdict
 
 
 @pytest.mark.long

@@ -49,11 +49,12 @@ def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
 
 
 def test_matrix_cells_are_tinted_by_their_share_of_the_class():
-    matrix = section.matrix(evaluation_of(predictions(ROWS), ["a", "b"], seed=0))
-    assert [[cell.text for cell in row] for row in matrix.rows] == [["2", "1"], ["1", "1"]]
-    assert [[cell.is_correct for cell in row] for row in matrix.rows] == [[True, False], [False, True]]
-    assert matrix.rows[0][0].tint == pytest.approx(2 * matrix.rows[0][1].tint)
-    assert matrix.rows[0][1].description == "a, predicted as b: 1 of 3"
+    names, rows = zip(*section.matrix(evaluation_of(predictions(ROWS), ["a", "b"], seed=0)), strict=True)
+    assert names == ("a", "b")
+    assert [[cell.text for cell in row] for row in rows] == [["2", "1"], ["1", "1"]]
+    assert [[cell.is_correct for cell in row] for row in rows] == [[True, False], [False, True]]
+    assert rows[0][0].tint == pytest.approx(2 * rows[0][1].tint)
+    assert rows[0][1].description == "a, predicted as b: 1 of 3"
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report import write_inputs_page
+from pipeline.report import inputs_page
 from tests.browser import Seen, browser
 from tests.contrast import MIN_CONTRAST, least_contrast
 from tests.tuning.compared import compared, left_out
@@ -17,7 +17,7 @@ DESKTOP, PHONE = 1100, 390  # CSS pixels
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = compared(tmp_path_factory.mktemp("comparison"), step_ms=10.0)
-    return Path(write_inputs_page(folder)["page"])
+    return Path(inputs_page.write(folder)["page"])
 
 
 class Document(Seen):
@@ -62,7 +62,7 @@ def test_the_page_gives_advice_with_its_numbers(page: Path) -> None:
 
 @pytest.mark.long
 def test_a_contender_that_was_left_out_is_named_with_its_reason(tmp_path: Path) -> None:
-    written = write_inputs_page(left_out(tmp_path, "files"))
+    written = inputs_page.write(left_out(tmp_path, "files"))
     text = Path(written["page"]).read_text("utf-8")
     assert "raw files: left out, because its images are in a bucket." in text
     assert len(written["rows"]) == 5
