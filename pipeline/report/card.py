@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.dataset.manifest import CARD, Dataset, sample_images, to_json
 from pipeline.gate.notices import notices
-from pipeline.plan.kinds import kind_of
+from pipeline.plan.example_kind import kind_of
 from pipeline.report import SAMPLES
 from pipeline.report.components import Table, environment, fact_tables, format_size, pictures, whole
 from pipeline.report.table_columns import columns_of

@@ -15,6 +15,7 @@ from pipeline.dataset.partitions import save_listed
 from pipeline.gate.decide import Gate
 from pipeline.gate.facts import Quality, planned_facts, skipped_by_name
 from pipeline.plan.assign import shard_counts, shard_specs
+from pipeline.plan.example_kind import kind_of
 from pipeline.plan.expected_size import log_plan
 from pipeline.plan.files import write_plan_files
 from pipeline.plan.options import PlanOptions
