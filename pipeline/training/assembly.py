@@ -18,8 +18,8 @@ from pipeline.runs.run import Run
 from pipeline.storage import Place, place_of
 from pipeline.training.callbacks import Callbacks
 from pipeline.training.failure.device_memory import micro_batches_of
-from pipeline.training.model.kinds import build_model_of, task_of
 from pipeline.training.model.task import Task
+from pipeline.training.model.tensor_kind import build_model_of, task_of
 from pipeline.training.state.checkpoint import Checkpoints, Position
 from pipeline.training.state.saved_state import restored
 from pipeline.training.step.loop import Activity, TakesSteps

@@ -14,8 +14,8 @@ from pipeline.evaluation.metrics import figures_in, joined, predictions_class
 from pipeline.input import one_ahead
 from pipeline.runs.run import Run, find_best_model
 from pipeline.system.progress import progress
-from pipeline.training.model.kinds import task_of
 from pipeline.training.model.models import with_probabilities
+from pipeline.training.model.tensor_kind import task_of
 from pipeline.training.step.loop import Batch, Features
 from pipeline.training.step.micro_batches import concatenated
 

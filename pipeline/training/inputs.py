@@ -22,7 +22,7 @@ from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
-from pipeline.training.model.kinds import tensor_kind_of
+from pipeline.training.model.tensor_kind import tensor_kind_of
 
 _log = logging.getLogger(__name__)
 

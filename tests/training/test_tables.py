@@ -33,10 +33,10 @@ from pipeline.runs.run import Run, describe_progress, load_result
 from pipeline.tables.schema import Column, Task
 from pipeline.training.evaluate import predicted
 from pipeline.training.job import run_job
-from pipeline.training.model.kinds import build_model_of, task_of, tensor_kind_of
 from pipeline.training.model.models import functional, with_probabilities
 from pipeline.training.model.table_model import inputs_of
 from pipeline.training.model.task import Regression
+from pipeline.training.model.tensor_kind import build_model_of, task_of, tensor_kind_of
 from pipeline.training.served.export import export
 from pipeline.training.served.exported import evaluate_exported
 from pipeline.training.served.predict import format_predictions, predict, predict_rows

@@ -11,16 +11,16 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import predictions_class
+from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.decode import decode_file_for_evaluation
 from pipeline.input.images import training_images, validation_images
-from pipeline.input.kinds import TrainingExamples
 from pipeline.input.order import ServerSplit
 from pipeline.records.format import RecordedImage, as_file, read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place
-from pipeline.training.model.kinds import Augmentation, TensorKind
 from pipeline.training.model.models import build_model
 from pipeline.training.model.task import ONE_LABEL, SeveralLabels, Task
+from pipeline.training.model.tensor_kind import Augmentation, TensorKind
 from pipeline.training.served.answers import BATCH, SPLIT, with_all_classes
 
 

@@ -15,14 +15,14 @@ from pipeline.errors import DatasetError
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import predictions_class
 from pipeline.input import BatchOptions, validation_batches
-from pipeline.input.kinds import TrainingExamples
+from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import ServerSplit
 from pipeline.input.tables import DTYPES, TrainingRows, has_mask, mask_name, schema_of, validation_rows
 from pipeline.storage import Place
 from pipeline.tables.schema import Column, Schema
-from pipeline.training.model.kinds import TensorKind
 from pipeline.training.model.table_model import build_table_model
 from pipeline.training.model.task import Classes, Regression, Task
+from pipeline.training.model.tensor_kind import TensorKind
 from pipeline.training.served.answers import BATCH, of_classes
 
 

@@ -23,7 +23,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.runs.run import ABOUT, EXPORT_FORMAT
 from pipeline.storage import write_whole
 from pipeline.storage.local import sync_tree
-from pipeline.training.model.kinds import task_of, tensor_kind_of
+from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
 
 ENDPOINT = "serve"
 """Name of the endpoint. TensorFlow Serving finds it as the default signature, too."""

@@ -56,7 +56,7 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     datasets.require_shards(folder, dataset)
     with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples, dataset.unit) as advance:
         # It imports TensorFlow, which `loaded` starts quietly.
-        from pipeline.training.model.kinds import tensor_kind_of
+        from pipeline.training.model.tensor_kind import tensor_kind_of
 
         answers_of_batches = []
         for of_batch in tensor_kind_of(dataset).exported_answers(model, load_about(export), folder, dataset):

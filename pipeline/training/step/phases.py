@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.training.model.kinds import task_of, tensor_kind_of
 from pipeline.training.model.models import base_of
+from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
 from pipeline.training.step.loop import Features
 from pipeline.training.step.simulated import SimulatedSteps
 from pipeline.training.step.steps import StepOptions, Steps

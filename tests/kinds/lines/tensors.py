@@ -9,11 +9,11 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers
-from pipeline.input.kinds import TrainingExamples
+from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import ServerSplit, batch_weights, epoch_records
 from pipeline.storage import Place
-from pipeline.training.model.kinds import TensorKind
 from pipeline.training.model.task import ONE_LABEL, Task
+from pipeline.training.model.tensor_kind import TensorKind
 
 LETTERS = [chr(letter).encode() for letter in range(ord("a"), ord("z") + 1)]
 

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from pipeline.config import settings_from
 from pipeline.records.format import RecordFormat
-from pipeline.training.model.kinds import task_of
 from pipeline.training.model.losses import sigmoid_cross_entropy
 from pipeline.training.model.models import build_model, with_probabilities
 from pipeline.training.model.task import Classes, OneLabel, SeveralLabels
+from pipeline.training.model.tensor_kind import task_of
 from pipeline.training.step.steps import StepOptions, Steps
 from tests.training.model.test_losses import DATASET
 

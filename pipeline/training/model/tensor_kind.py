@@ -10,7 +10,7 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers
 from pipeline.example_kinds import tensors_of
-from pipeline.input.kinds import BatchKind
+from pipeline.input.batch_kind import BatchKind
 from pipeline.runs.training_settings import require_model
 from pipeline.storage import Place
 from pipeline.training.model.task import Task
