@@ -3,15 +3,12 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
-from zipfile import BadZipFile
 
 import keras
 import tensorflow as tf
 
-from pipeline.config import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset
-from pipeline.errors import BadInput
 from pipeline.input import steps_per_epoch
 from pipeline.rendezvous import Cluster
 from pipeline.runs.run import Run
@@ -23,10 +20,8 @@ from pipeline.training.model.tensor_kind import build_model_of, task_of
 from pipeline.training.state.checkpoint import Checkpoints, Position
 from pipeline.training.state.saved_state import restored
 from pipeline.training.step.loop import Activity, TakesSteps
-from pipeline.training.step.optimizer import build_optimizer
-from pipeline.training.step.phases import TwoPhases, build_steps
-from pipeline.training.step.simulated import SimulatedSteps
-from pipeline.training.step.steps import Steps
+from pipeline.training.step.optimizer import build_optimizer, optimizer_options
+from pipeline.training.step.phases import build_steps, step_options
 from pipeline.training.step.strategy import on_devices, open_strategy, share_of_device
 
 
@@ -53,9 +48,8 @@ class Training:
     start: Position
     """Position of the last checkpoint, which model and optimizer were restored from."""
     callbacks: Callbacks
-    steps: Steps | TwoPhases | SimulatedSteps
-    reported_steps: TakesSteps
-    """The same steps, which report each batch to the callbacks that listen to batches."""
+    steps: TakesSteps
+    """They report each batch to the callbacks that listen to batches."""
     should_stop: Callable[[], bool]
     heartbeat: Callable[[], None]
     activity: Activity = field(default_factory=Activity)
@@ -99,25 +93,19 @@ def assemble(
     device_batch_size = share_of_device(batch_size, strategy)
     micro_batches = micro_batches_of(run, device_batch_size)
 
+    of_optimizer = optimizer_options(settings, steps)
     keras.utils.set_random_seed(settings.seed)  # Right before the model, whose first weights follow from it.
     with strategy.scope():
-        model = _model_of(settings, dataset)
-        optimizer = build_optimizer(settings, model, steps)
+        model = build_model_of(settings, dataset)
+        optimizer = build_optimizer(of_optimizer, model)
         checkpoints = Checkpoints(run.folder / "checkpoints", model, optimizer, settings.checkpoints_kept)
     start = restored(run, checkpoints, strategy)
 
     task = task_of(dataset)
-    callbacks = Callbacks(run, model, optimizer, strategy, steps, task.metric)
+    callbacks = Callbacks(run, model, optimizer, of_optimizer, strategy, steps, task.metric)
     # After the checkpoint is restored: in the second phase of a transfer learning, the optimizer's count decides.
-    compiled_steps = build_steps(
-        settings,
-        strategy=strategy,
-        model=model,
-        optimizer=optimizer,
-        dataset=dataset,
-        steps_per_epoch=steps,
-        micro_batches=micro_batches,
-    )
+    of_steps = step_options(settings, dataset, steps, micro_batches)
+    compiled_steps = build_steps(strategy, model, optimizer, of_steps)
     return Training(
         run=run,
         dataset=dataset,
@@ -133,15 +121,7 @@ def assemble(
         checkpoints=checkpoints,
         start=start,
         callbacks=callbacks,
-        steps=compiled_steps,
-        reported_steps=callbacks.report_batches_of(compiled_steps),
+        steps=callbacks.report_batches_of(compiled_steps),
         should_stop=should_stop,
         heartbeat=heartbeat,
     )
-
-
-def _model_of(settings: Settings, dataset: Dataset) -> keras.Model:
-    try:
-        return build_model_of(settings, dataset)
-    except (ValueError, OSError, KeyError, BadZipFile) as error:  # whatever a file of weights may hold
-        raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be built: {error}") from error

@@ -20,7 +20,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipeline.config import Settings
 from pipeline.errors import SettingsError, TenfoldError, TrainingError
 from pipeline.monitor.record import as_recorded, rows
 from pipeline.runs.run import Run
@@ -28,7 +27,7 @@ from pipeline.training.model.own_functions import explain_errors, import_functio
 from pipeline.training.state.checkpoint import Position
 from pipeline.training.step.keras_internals import attach_optimizer, set_direction
 from pipeline.training.step.loop import Features, Sums, TakesSteps
-from pipeline.training.step.optimizer import may_be_set, scaled_rate
+from pipeline.training.step.optimizer import OptimizerOptions
 from pipeline.training.step.strategy import broadcast, broadcast_variables
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
@@ -52,6 +51,7 @@ class Callbacks:
         run: Run,
         model: keras.Model,
         optimizer: keras.Optimizer,
+        options: OptimizerOptions,
         strategy: tf.distribute.Strategy,
         steps_per_epoch: int,
         metric: str = "accuracy",
@@ -62,8 +62,8 @@ class Callbacks:
             SettingsError: If they are no callbacks, or cannot work in this training.
         """
         self._run, self._model, self._optimizer, self._strategy = run, model, optimizer, strategy
-        self._steps_per_epoch, self._metric = steps_per_epoch, metric
-        self._all = _own_callbacks(run) if run.server.is_chief else []
+        self._options, self._steps_per_epoch, self._metric = options, steps_per_epoch, metric
+        self._all = _own_callbacks(run, options) if run.server.is_chief else []
         self._call = _TimedCalls(keras.callbacks.CallbackList(self._all))
         self._batches = _BatchCalls(self._call, metric)
         self._resumed_epoch = 0
@@ -134,7 +134,7 @@ class Callbacks:
 
     def _replay(self, start: Position) -> None:
         """Replay the epochs that are done, and the begin of the epoch in which the training goes on."""
-        stand_in = _stand_in(self._model, self._optimizer, self._run.settings)
+        stand_in = _stand_in(self._model, self._optimizer, self._options.highest_rate)
         self._call("set_model", stand_in)
         for epoch, logs in _recorded(self._run, start.epochs_done):
             stopped, self._logs = logs.pop(_STOP, 0.0), logs
@@ -159,7 +159,7 @@ class Callbacks:
         # All servers have the same settings, so they agree on whether this collective takes place.
         if self._run.server.count == 1 or not self._run.settings.callbacks:
             return self._should_stop
-        if may_be_set(self._run.settings):
+        if self._options.schedule is None:
             broadcast_variables([self._optimizer.learning_rate], self._strategy)
         [should_stop] = broadcast([tf.constant(float(self._should_stop))], self._strategy)
         return bool(should_stop)
@@ -222,6 +222,10 @@ class _ReportingSteps:
     def __init__(self, steps: TakesSteps, batches: _BatchCalls) -> None:
         self._steps, self._batches = steps, batches
 
+    @property
+    def python_calls(self) -> int:
+        return self._steps.python_calls
+
     def train(self, *batch: Features) -> tf.Tensor:
         return self._batches.take("train", self._steps.train, batch)
 
@@ -241,9 +245,9 @@ class _StandIn:
         return getattr(self._original, name)
 
 
-def _stand_in(model: keras.Model, optimizer: keras.Optimizer, settings: Settings) -> Any:
+def _stand_in(model: keras.Model, optimizer: keras.Optimizer, learning_rate: float) -> Any:
     """Return a stand-in for the model that ignores saving and loading, with the first learning rate of the training."""
-    rate = _StandIn(optimizer, {"learning_rate": scaled_rate(settings)})
+    rate = _StandIn(optimizer, {"learning_rate": learning_rate})
     changes = dict.fromkeys(("save", "save_weights", "load_weights", "set_weights"), lambda *_, **__: None)
     return _StandIn(model, {"optimizer": rate, "stop_training": False, **changes})
 
@@ -267,7 +271,7 @@ def _listens_to_batches(callback: keras.callbacks.Callback) -> bool:
     )
 
 
-def _own_callbacks(run: Run) -> list[keras.callbacks.Callback]:
+def _own_callbacks(run: Run, options: OptimizerOptions) -> list[keras.callbacks.Callback]:
     if not run.settings.callbacks:
         return []
     what = f"callbacks {run.settings.callbacks!r}"
@@ -279,12 +283,12 @@ def _own_callbacks(run: Run) -> list[keras.callbacks.Callback]:
     if not isinstance(callbacks, list) or not all(isinstance(each, keras.callbacks.Callback) for each in callbacks):
         raise SettingsError(f"{what} must return a list of keras.callbacks.Callback, got {callbacks!r}")
     for callback in callbacks:
-        _require_possible(callback, what, run.settings)
+        _require_possible(callback, what, options)
         set_direction(callback)
     return callbacks
 
 
-def _require_possible(callback: keras.callbacks.Callback, what: str, settings: Settings) -> None:
+def _require_possible(callback: keras.callbacks.Callback, what: str, options: OptimizerOptions) -> None:
     """Refuse a callback that would fail, or do harm, after the first epoch."""
     name = f"{what} cannot have {type(callback).__name__}"
     if isinstance(callback, keras.callbacks.BackupAndRestore):
@@ -293,7 +297,7 @@ def _require_possible(callback: keras.callbacks.Callback, what: str, settings: S
         raise SettingsError(
             f"{name} without the package tensorboard: install the package, or set tensorboard=true instead"
         )
-    if isinstance(callback, _RATE_SETTERS) and not may_be_set(settings):
+    if isinstance(callback, _RATE_SETTERS) and options.schedule:
         raise SettingsError(
             f"{name}, because it and the learning rate schedule would both set the learning rate: set "
             "learning_rate_schedule=constant, warmup_epochs=0 and freeze_epochs=0, or remove the callback"

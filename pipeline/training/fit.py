@@ -9,23 +9,19 @@ from functools import partial
 import tensorflow as tf
 
 from pipeline.errors import Preempted
-from pipeline.input import one_ahead
-from pipeline.input.exhaustion import is_out_of_files, out_of_files_error
 from pipeline.monitor import Monitor
-from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
 from pipeline.training.batch_errors import explain_batch_errors
 from pipeline.training.evaluate import evaluate
 from pipeline.training.failure.bad_batch import describe_examples
-from pipeline.training.inputs import Inputs, Readers, open_inputs, open_validation, would_keep
-from pipeline.training.model.models import with_probabilities
+from pipeline.training.inputs import Inputs, Readers, agreed_to_keep, open_inputs, open_validation
 from pipeline.training.served.export import export
 from pipeline.training.state.saved_state import Keeper
 from pipeline.training.step.epoch import format_values, values_of
 from pipeline.training.step.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.step.optimizer import rate_now
-from pipeline.training.step.strategy import all_agree
+from pipeline.training.step.strategy import taken_ahead
 
 _log = logging.getLogger(__name__)
 
@@ -46,11 +42,11 @@ def fit(training: Training, monitor: Monitor) -> None:
         run.server,
         start=start.step,
         should_stop=training.should_stop,
-        cache_decision=_keeps_decoded_images(training),
+        keeps=_keeps_decoded_images(training),
     )
     with opened as inputs:
         loop = EpochLoop(
-            steps=training.reported_steps,
+            steps=training.steps,
             monitor=monitor,
             should_stop=training.should_stop_at_step,
             step=start.step,
@@ -61,7 +57,6 @@ def fit(training: Training, monitor: Monitor) -> None:
                 describe_examples, training.strategy, run.server, training.dataset_folder, training.dataset
             ),
             ready_pct=inputs.counter.ready_pct,
-            python_calls=lambda: training.steps.python_calls,
             is_simulated=bool(settings.simulated_step_ms),
             activity=training.activity,
         )
@@ -74,7 +69,7 @@ def fit(training: Training, monitor: Monitor) -> None:
             # After the last checkpoint is written, because the model now gets the weights of the best epoch.
             _evaluate(training, inputs)
     if run.server.is_chief:
-        _export(training)
+        export(training.model, settings, training.dataset, run.export_folder)
 
 
 def _keeps_decoded_images(training: Training) -> bool | None:
@@ -82,8 +77,7 @@ def _keeps_decoded_images(training: Training) -> bool | None:
     run, start = training.run, training.start
     if start.keeps is not None or run.server.count == 1:
         return start.keeps
-    # All servers or none, because a checkpoint stores one answer for all.
-    return all_agree(would_keep(run.settings, training.dataset, run.server), training.strategy)
+    return agreed_to_keep(run.settings, training.dataset, run.server, training.strategy)
 
 
 def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) -> None:
@@ -91,11 +85,8 @@ def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) 
     epochs_done = training.start.epochs_done
     validation = training.on_devices(inputs.validation)
     # One iterator for all epochs: each epoch would otherwise begin with empty buffers.
-    train_batches = iter(training.on_devices(inputs.training))
-    # After the strategy has begun to distribute batches: TensorFlow then sets malloc to fetch each image from the
-    # system.
-    keep_large_blocks()
-    with training.checkpoints, closing(one_ahead(train_batches)) as batches:
+    opened = taken_ahead(inputs.training, training.batch_size, training.strategy)
+    with training.checkpoints, closing(opened) as batches:
         try:
             training.callbacks.begin(training.start)
             for epoch in range(epochs_done + 1, training.run.settings.epochs + 1):
@@ -167,12 +158,3 @@ def _evaluate(training: Training, inputs: Inputs) -> None:
             should_stop=training.should_stop_at_step,
             micro_batches=training.micro_batches,
         )
-
-
-def _export(training: Training) -> None:
-    """Write the best model for those who use it."""
-    try:
-        model = with_probabilities(training.model, training.task)
-        export(model, training.run.settings, training.dataset, training.run.export_folder)
-    except tf.errors.ResourceExhaustedError as error:
-        raise (out_of_files_error(error) if is_out_of_files(error) else error) from error

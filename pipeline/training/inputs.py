@@ -23,6 +23,7 @@ from pipeline.input.shares import order_of_need, share_of
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.training.model.tensor_kind import tensor_kind_of
+from pipeline.training.step.strategy import all_agree
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def open_inputs(
     server: Server,
     start: int,
     should_stop: Callable[[], bool],
-    cache_decision: bool | None = None,
+    keeps: bool | None = None,
 ) -> Iterator[Inputs]:
     """Open the batches of a server.
 
@@ -77,13 +78,13 @@ def open_inputs(
         server: The server, which gets its own share.
         start: The first step to take, from 0.
         should_stop: Returns whether a stop is requested. Readers call it while they wait for a bucket.
-        cache_decision: Whether earlier attempts kept decoded images, or all servers agreed to do so; None if undecided.
-            The memory that is free now must not change the order in the middle of a training.
+        keeps: Whether earlier attempts kept decoded images, or all servers agreed to do so; None if undecided. The
+            memory that is free now must not change the order in the middle of a training.
     """
     share = share_of(dataset.splits["train"].shards, _options_of(settings, server).batch_size, server)
     # An empty split has no steps.
     left = range(start // max(share.steps, 1) + 1, settings.epochs + 1)
-    with _options(settings, dataset, server, cache_decision) as options:
+    with _options(settings, dataset, server, keeps) as options:
         keeps = options.cache != "off"
         # Kept images are read once, in the order of the first epoch, whatever epoch the training goes on with.
         epochs = range(1, 2) if keeps else left
@@ -117,10 +118,14 @@ def open_validation(
         yield validation_batches(folder, options, reader=readers.validation), readers
 
 
-def would_keep(settings: Settings, dataset: Dataset, server: Server) -> bool:
-    """Return whether a server alone would keep decoded images."""
+def agreed_to_keep(settings: Settings, dataset: Dataset, server: Server, strategy: tf.distribute.Strategy) -> bool:
+    """Return whether all servers would keep decoded images. All servers must call this together.
+
+    All servers or none, because a checkpoint stores one answer for all.
+    """
     with _options(settings, dataset, server, None) as options:
-        return options.cache != "off"
+        keeps = options.cache != "off"
+    return all_agree(keeps, strategy)
 
 
 def _options_of(settings: Settings, server: Server) -> BatchOptions:
@@ -129,14 +134,14 @@ def _options_of(settings: Settings, server: Server) -> BatchOptions:
 
 
 def _options(
-    settings: Settings, dataset: Dataset, server: Server, cache_decision: bool | None
+    settings: Settings, dataset: Dataset, server: Server, keeps: bool | None
 ) -> AbstractContextManager[BatchOptions]:
     options = _options_of(settings, server)
     if not tensor_kind_of(dataset).keeps_decoded:
         return nullcontext(options)
     # Only `auto` depends on the memory that is free now. The other values decide by themselves.
-    if settings.cache == "auto" and cache_decision is not None:
-        return nullcontext(replace(options, cache="memory" if cache_decision else "off"))
+    if settings.cache == "auto" and keeps is not None:
+        return nullcontext(replace(options, cache="memory" if keeps else "off"))
     folder = Path(settings.local_folder) / "decoded"
     return open_cache(settings.cache, folder, dataset, options, server, settings.epochs)
 

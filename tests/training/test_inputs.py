@@ -62,6 +62,6 @@ def test_more_memory_does_not_change_the_order_of_a_resumed_training(
 
 def test_the_cache_setting_overrides_the_decision_of_an_earlier_attempt(settings: Settings, published: Path):
     uncached = settings.model_copy(update={"cache": "off"})
-    with open_inputs(uncached, published, load(published), Server(), 0, never, cache_decision=True) as inputs:
+    with open_inputs(uncached, published, load(published), Server(), 0, never, keeps=True) as inputs:
         assert not inputs.keeps
         assert len([*islice(inputs.training, 1)]) == 1

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import predictions_class
+from pipeline.input import BatchOptions
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.decode import decode_file_for_evaluation
 from pipeline.input.images import training_images, validation_images
@@ -18,9 +18,9 @@ from pipeline.input.order import ServerSplit
 from pipeline.records.format import RecordedImage, as_file, read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place
-from pipeline.training.model.models import build_model
+from pipeline.training.model.models import ModelOptions, build_model
 from pipeline.training.model.task import ONE_LABEL, SeveralLabels, Task
-from pipeline.training.model.tensor_kind import Augmentation, TensorKind
+from pipeline.training.model.tensor_kind import TensorKind
 from pipeline.training.served.answers import BATCH, SPLIT, with_all_classes
 
 
@@ -28,6 +28,7 @@ class ImageTensors(TensorKind):
     """Images in a training."""
 
     keeps_decoded = True
+    is_augmented = True
 
     def training(self, split: ServerSplit) -> TrainingExamples:
         """Return the training images."""
@@ -41,34 +42,30 @@ class ImageTensors(TensorKind):
         """Return the task of one label, or of several."""
         return SeveralLabels() if dataset.records.multi_label else ONE_LABEL
 
-    def build_model(self, settings: Settings, dataset: Dataset) -> keras.Model:
+    def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
         """Build a model of images."""
-        return build_model(settings, len(dataset.labels))
+        return build_model(options, len(dataset.labels))
 
-    def augmentation(self, settings: Settings) -> Augmentation:
-        """Return what the settings say."""
-        return Augmentation(settings.flip, settings.color_jitter)
-
-    def signature(self, settings: Settings, dataset: Dataset) -> Any:
+    def signature(self, dataset: Dataset) -> Any:
         """Return the spec of `images`, JPEG or PNG files."""
         return tf.TensorSpec([None], tf.string, "images")
 
-    def features(self, settings: Settings, dataset: Dataset, served: tf.Tensor) -> tf.Tensor:
+    def features(self, options: BatchOptions, dataset: Dataset, served: tf.Tensor) -> tf.Tensor:
         """Return the decoded images."""
-        shape = (settings.image_size, settings.image_size, 3)
+        shape = (options.image_size, options.image_size, 3)
 
         def image(content: tf.Tensor) -> tf.Tensor:
-            return decode_file_for_evaluation(content, settings.crop, settings.image_size)
+            return decode_file_for_evaluation(content, options.crop, options.image_size)
 
         # One by one, because the files of a request have different sizes.
         return tf.map_fn(image, served, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
 
-    def about(self, settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return size and crop of the images."""
         return {
             "multi_label": dataset.records.multi_label,
-            "image_size": settings.image_size,
-            "crop": settings.crop,
+            "image_size": options.image_size,
+            "crop": options.crop,
         }
 
     def exported_answers(

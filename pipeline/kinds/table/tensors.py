@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
 from pipeline.evaluation.answers import Answers
@@ -20,6 +19,7 @@ from pipeline.input.order import ServerSplit
 from pipeline.input.tables import DTYPES, TrainingRows, has_mask, mask_name, schema_of, validation_rows
 from pipeline.storage import Place
 from pipeline.tables.schema import Column, Schema
+from pipeline.training.model.models import ModelOptions
 from pipeline.training.model.table_model import build_table_model
 from pipeline.training.model.task import Classes, Regression, Task
 from pipeline.training.model.tensor_kind import TensorKind
@@ -48,15 +48,15 @@ class RowTensors(TensorKind):
         # If all labels are equal, any deviation will do but 0.
         return Regression(facts["mean"], facts["deviation"] or 1.0)
 
-    def build_model(self, settings: Settings, dataset: Dataset) -> keras.Model:
+    def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
         """Build a model of a table."""
-        return build_table_model(settings, dataset)
+        return build_table_model(options, dataset)
 
     def can_use_xla(self, dataset: Dataset) -> bool:
         """Return whether no feature is a string, which XLA does not know."""
         return all(column.type != "string" for column in schema_of(dataset).features)
 
-    def signature(self, settings: Settings, dataset: Dataset) -> Any:
+    def signature(self, dataset: Dataset) -> Any:
         """Return the spec of each column, by its name."""
         columns = schema_of(dataset).features
         names = argument_names([column.name for column in columns])
@@ -65,7 +65,9 @@ class RowTensors(TensorKind):
             for column, name in zip(columns, names, strict=True)
         }
 
-    def features(self, settings: Settings, dataset: Dataset, served: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def features(
+        self, options: BatchOptions, dataset: Dataset, served: Mapping[str, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
         """Return the columns and their masks: a NaN or "" is a missing value."""
         features = {}
         for column in schema_of(dataset).features:
@@ -77,9 +79,9 @@ class RowTensors(TensorKind):
             features[column.name] = value if value.dtype == tf.string else tf.cast(value, DTYPES[column.type])
         return features
 
-    def about(self, settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return the task and the columns that the model takes."""
-        specs = self.signature(settings, dataset)
+        specs = self.signature(dataset)
         columns = [
             {
                 "name": column.name,

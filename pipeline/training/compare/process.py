@@ -140,7 +140,7 @@ def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Fail
 
     contender = CONTENDERS[turn.contender]
     try:
-        with nullcontext() if contender.reads_files else damage_named(contest.folder_of(contender)):
+        with nullcontext() if contender.reads_files else damage_named(contest.inputs.folder_of(contender)):
             return _undisturbed(contest, turn, folder)
     except tf.errors.OpError as error:
         _raise_if_exhausted(error)
@@ -163,13 +163,13 @@ def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Fail
 
 def _undisturbed(contest: "Contest", turn: Turn, folder: Path) -> Measurement:
     """Measure a contender until other programs disturb it no longer, at most MAX_ATTEMPTS times."""
-    source = contest.input_of(CONTENDERS[turn.contender])
+    contender = CONTENDERS[turn.contender]
     for repeated in range(MAX_ATTEMPTS):
-        measured = contest.measure(source, turn.round, folder, repeated)
+        measured = contest.measure(contender, turn.round, folder, repeated)
         if not measured.disturbed:
             break
         _log.warning(
-            "%s: other programs kept %.1f cores busy during round %d", source.contender.title, measured.other_cores,
+            "%s: other programs kept %.1f cores busy during round %d", contender.title, measured.other_cores,
             turn.round + 1,
         )  # fmt: skip
     return measured

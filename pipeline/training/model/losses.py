@@ -4,19 +4,15 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from pipeline.config import Settings
-from pipeline.dataset.manifest import Dataset
-
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """Takes labels and logits (float32, (n, classes)), and returns the loss of each example (float32, (n,)).
 
 Labels are int32, (n,). If an image may have several, they are uint8, (n, classes), 0 or 1."""
 
 
-def training_loss(settings: Settings, dataset: Dataset) -> Loss:
-    """Return the loss that the settings ask for, for images of one label."""
-    smoothing = settings.label_smoothing
-    weights = balanced_weights(dataset.class_counts("train")) if settings.class_weights == "balanced" else None
+def training_loss(smoothing: float, class_counts: Sequence[int] | None) -> Loss:
+    """Return the cross-entropy for examples of one label, smoothed by 0 to 1, and weighted if there are counts."""
+    weights = None if class_counts is None else balanced_weights(class_counts)
 
     def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         losses = smoothed_cross_entropy(labels, logits, smoothing) if smoothing else cross_entropy(labels, logits)

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -20,27 +21,50 @@ _BGR_LESS_MEAN = ("ResNet50",)
 _IMAGENET_MEAN_BGR = (103.939, 116.779, 123.68)
 
 
-def build_model(settings: Settings, classes: int) -> keras.Model:
-    """Build the model that `settings.model` names, with the weights of a local file or random ones.
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model is built."""
 
-    It computes in `settings.precision`. Its weights and logits are always float32.
+    name: str
+    """A known model, or a function of the user's own as package.module:function."""
+    image_size: int = 0
+    """Side of the square images that it takes, in pixels."""
+    weights: str = ""
+    """A local file of weights; empty: random ones."""
+    precision: str = "float32"
+    """What it computes in. Its weights and logits are always float32."""
+
+
+def model_options(settings: Settings) -> ModelOptions:
+    """Return what the settings ask for."""
+    return ModelOptions(settings.model, settings.image_size, settings.weights, settings.precision)
+
+
+def build_model(options: ModelOptions, classes: int) -> keras.Model:
+    """Build a model of images.
 
     Raises:
         ValueError, OSError: If the file of weights does not fit.
         SettingsError: If a function of the user's own cannot be used.
     """
-    with dtype_policy(settings.precision):
-        inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
-        if ":" in settings.model:
-            size = settings.image_size
+    with dtype_policy(options.precision):
+        size = options.image_size
+        inputs = keras.Input((size, size, 3), name="image")
+        if ":" in options.name:
             called = f"({size}, {classes})"
-            return own_model(settings, (size, classes), called, inputs, f"images of the shape {inputs.shape}")
-        if settings.model == "small_cnn":
-            model = keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn")
-            if settings.weights:
-                model.load_weights(settings.weights)
-            return model
-        return keras.Model(inputs, _application(inputs, classes, settings), name=settings.model)
+            return own_model(options, (size, classes), called, inputs, f"images of the shape {inputs.shape}")
+        if options.name == "small_cnn":
+            return with_weights(keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn"), options)
+        application = getattr(keras.applications, options.name)
+        base = application(include_top=False, weights=options.weights or None, input_shape=(size, size, 3))
+        return keras.Model(inputs, _head(base(_scaled(inputs, options.name)), classes), name=options.name)
+
+
+def with_weights(model: keras.Model, options: ModelOptions) -> keras.Model:
+    """Return the same model, with the weights of the file if the options name one."""
+    if options.weights:
+        model.load_weights(options.weights)
+    return model
 
 
 @contextmanager
@@ -77,11 +101,11 @@ def functional(inputs: Any, outputs: Any, name: str) -> keras.Model:
         return keras.Model(inputs, outputs, name=name)
 
 
-def own_model(settings: Settings, arguments: tuple[Any, int], called: str, inputs: Any, taken: str) -> keras.Model:
+def own_model(options: ModelOptions, arguments: tuple[Any, int], called: str, inputs: Any, taken: str) -> keras.Model:
     """Build the model of a function of the user's own, and add nothing before it: users need not guess at a scaling.
 
     Args:
-        settings: Settings of the training.
+        options: Options of the model.
         arguments: Arguments of the function. The last one is the number of logits.
         called: The arguments in words, for error messages.
         inputs: The inputs of the model.
@@ -90,9 +114,9 @@ def own_model(settings: Settings, arguments: tuple[Any, int], called: str, input
     Raises:
         SettingsError: If the function cannot be used.
     """
-    what = f"model {settings.model!r}"
+    what = f"model {options.name!r}"
     classes = arguments[-1]
-    function = import_function(what, settings.model)
+    function = import_function(what, options.name)
     require_arguments(what, function, *arguments, described=called)
     with explain_errors(f"{what} failed, called with {called}", OwnCodeError):
         own = function(*arguments)
@@ -103,11 +127,10 @@ def own_model(settings: Settings, arguments: tuple[Any, int], called: str, input
     shape = getattr(logits, "shape", type(logits).__name__)
     if shape != (None, classes):
         raise SettingsError(f"{what} must return one logit per class, with the shape {(None, classes)}, got {shape}")
-    if settings.weights:
-        # Into the user's own model, because the file knows nothing of the layers that are added here.
-        own.load_weights(settings.weights)
+    # Into the user's own model, because the file knows nothing of the layers that are added here.
+    with_weights(own, options)
     # Logits of half precision overflow in the loss, and the user's model may compute in half precision.
-    model = functional(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
+    model = functional(inputs, keras.ops.cast(logits, "float32"), name=options.name.partition(":")[2])
     with explain_errors(f"{what} must be a model that Keras can save"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)
     return model
@@ -135,13 +158,6 @@ def _small_cnn(images: keras.KerasTensor, classes: int) -> keras.KerasTensor:
         x = keras.layers.ReLU()(x)
         x = keras.layers.MaxPooling2D()(x)
     return _head(x, classes)
-
-
-def _application(images: keras.KerasTensor, classes: int, settings: Settings) -> keras.KerasTensor:
-    application = getattr(keras.applications, settings.model)
-    shape = (settings.image_size, settings.image_size, 3)
-    base = application(include_top=False, weights=settings.weights or None, input_shape=shape)
-    return _head(base(_scaled(images, settings.model)), classes)
 
 
 def _scaled(images: keras.KerasTensor, name: str) -> keras.KerasTensor:

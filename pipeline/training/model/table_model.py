@@ -11,11 +11,10 @@ import keras
 import tensorflow as tf
 from keras import layers, ops
 
-from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.input.tables import DTYPES, has_mask, mask_name, schema_of
 from pipeline.tables.schema import Column, Schema
-from pipeline.training.model.models import dtype_policy, functional, own_model
+from pipeline.training.model.models import ModelOptions, dtype_policy, functional, own_model, with_weights
 
 HIDDEN = (256, 128)
 """Units of the hidden layers."""
@@ -31,7 +30,7 @@ _KNOWN = 2
 Tensors = dict[str, Any]
 
 
-def build_table_model(settings: Settings, dataset: Dataset) -> keras.Model:
+def build_table_model(options: ModelOptions, dataset: Dataset) -> keras.Model:
     """Build the model of a table, `mlp` or a function of the user's own.
 
     The function is called with the content of `dataset.table` and the number of classes, 1 for a regression.
@@ -43,20 +42,13 @@ def build_table_model(settings: Settings, dataset: Dataset) -> keras.Model:
     """
     schema = schema_of(dataset)
     inputs = inputs_of(schema)
-    outputs = outputs_of(dataset)
-    with dtype_policy(settings.precision):
-        if ":" in settings.model:
+    outputs = len(dataset.labels) or 1  # A regression has no classes.
+    with dtype_policy(options.precision):
+        if ":" in options.name:
             taken = f"a dict of the inputs {', '.join(inputs)}"
-            return own_model(settings, (dict(dataset.table), outputs), f"(schema, {outputs})", inputs, taken)
-        model = functional(inputs, _mlp(inputs, schema, dataset.table["preprocessing"], outputs), name="mlp")
-        if settings.weights:
-            model.load_weights(settings.weights)
-        return model
-
-
-def outputs_of(dataset: Dataset) -> int:
-    """Return the number of logits: one for each class, or one for a regression, which has no classes."""
-    return len(dataset.labels) or 1
+            return own_model(options, (dict(dataset.table), outputs), f"(schema, {outputs})", inputs, taken)
+        logits = _mlp(inputs, schema, dataset.table["preprocessing"], outputs)
+        return with_weights(functional(inputs, logits, name="mlp"), options)
 
 
 def inputs_of(schema: Schema) -> Tensors:

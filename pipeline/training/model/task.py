@@ -1,14 +1,12 @@
 """The task of a model, which the dataset decides: one label, all labels of an image, or a number."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config import Settings
-from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.multilabel import THRESHOLD
 from pipeline.evaluation.one_label import ACCURACY
 from pipeline.evaluation.regression import MAE
@@ -24,8 +22,13 @@ class Task(Protocol):
     metric: str
     """Name of the mean of `measured` in the record, beside the loss; that of a validation begins with `val_`."""
 
-    def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
-        """Return the loss that the settings ask for."""
+    def training_loss(self, smoothing: float, class_counts: Sequence[int] | None) -> Loss:
+        """Return the loss that is trained on.
+
+        Args:
+            smoothing: Share of a label that is spread over other labels, 0 to 1.
+            class_counts: Training examples of each class, if all classes weigh the same; None if all examples do.
+        """
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the plain loss of each example, (n,), which a validation reports."""
@@ -48,9 +51,9 @@ class OneLabel:
 
     metric = ACCURACY.key
 
-    def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
+    def training_loss(self, smoothing: float, class_counts: Sequence[int] | None) -> Loss:
         """Return the cross-entropy, smoothed and weighted."""
-        return training_loss(settings, dataset)
+        return training_loss(smoothing, class_counts)
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the cross-entropy."""
@@ -90,9 +93,9 @@ class SeveralLabels:
 
     metric = ACCURACY.key
 
-    def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
+    def training_loss(self, smoothing: float, class_counts: Sequence[int] | None) -> Loss:
         """Return the sigmoid cross-entropy, smoothed. Classes have no weights here."""
-        return smoothed_sigmoid(settings.label_smoothing) if settings.label_smoothing else sigmoid_cross_entropy
+        return smoothed_sigmoid(smoothing) if smoothing else sigmoid_cross_entropy
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the sigmoid cross-entropy, the mean over all classes."""
@@ -136,7 +139,7 @@ class Regression:
     def __init__(self, mean: float, deviation: float) -> None:
         self._mean, self._deviation = mean, deviation
 
-    def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
+    def training_loss(self, smoothing: float, class_counts: Sequence[int] | None) -> Loss:
         """Return the squared error. No setting changes it."""
         return self.loss
 

@@ -63,6 +63,10 @@ class Sums:
 class TakesSteps(Protocol):
     """The interface of `Steps`, which says what both methods take and return."""
 
+    @property
+    def python_calls(self) -> int:
+        """How many operations of the training step call Python code, once it is traced."""
+
     def train(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor, /
     ) -> tf.Tensor:
@@ -104,8 +108,6 @@ class EpochLoop:
 
     ready_pct: Callable[[int], float | None] = lambda taken: None
     """How many batches are ready, in percent, after that many were taken."""
-    python_calls: Callable[[], int] = lambda: 0
-    """How many operations of a step call Python code. It is called after each step."""
     is_simulated: bool = False
     """Whether the steps only wait, instead of using an accelerator."""
     activity: Activity = field(default_factory=Activity)
@@ -199,7 +201,7 @@ class EpochLoop:
             times=times,
             examples=int(examples),
             ready_pct=ready_pct,
-            python_calls=self.python_calls(),
+            python_calls=self.steps.python_calls,
             is_simulated=self.is_simulated,
         )
         self.sums.add(int(examples), loss, correct, times.wait_s)

@@ -1,7 +1,7 @@
 """The devices of a training: one, all GPUs of a machine, or those of several machines."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,8 +9,10 @@ import keras
 import tensorflow as tf
 
 from pipeline.errors import BadInput, ServerLost
+from pipeline.input import one_ahead
 from pipeline.input.tensorflow_internals import sigterm_handler_kept, take_batches_of_equal_number
 from pipeline.rendezvous import Cluster
+from pipeline.system.malloc import keep_large_blocks
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 EXPLAINED_S = 15.0
@@ -51,6 +53,15 @@ def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribut
     elif not has_strings and "CPU" not in (device := strategy.extended.worker_devices[0]).upper():
         sent = batches.apply(tf.data.experimental.prefetch_to_device(device))
     return sent
+
+
+def taken_ahead(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribute.Strategy) -> Generator[Any]:
+    """Yield the batches of `on_devices`, each taken one step before it is needed. Closing it ends its thread."""
+    sent = iter(on_devices(batches, batch_size, strategy))
+    # After the strategy has begun to distribute batches: TensorFlow then sets malloc to fetch each image from the
+    # system.
+    keep_large_blocks()
+    return one_ahead(sent)
 
 
 def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
