@@ -112,8 +112,13 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
                     f"another training keeps the same decoded images in {own}: set cache=off for one of the two "
                     "trainings"
                 )
-            # Before the free room is measured: files of earlier trainings would count as used.
-            _sweep_others(folder, own)
+            # Nothing else removes the folders of earlier trainings with another key. Before the free room is measured:
+            # their files would count as used.
+            for other in folder.iterdir():
+                if other != own and other.is_dir():
+                    with _locked(other) as alone:
+                        if alone:
+                            shutil.rmtree(other, ignore_errors=True)
         for split in CACHED_SPLITS:
             # A killed training left it half-written, and TensorFlow does not write over it.
             if not is_cached(_prefix(own, split)):
@@ -182,25 +187,13 @@ def _turn(folder: Path) -> Iterator[None]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
     """Lock the folder for the block if no other process holds it. Yield whether it is locked."""
-    descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR)
-    try:
+    with open(folder / ".lock", "wb") as lock:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
         else:
             yield True
-    finally:
-        os.close(descriptor)
-
-
-def _sweep_others(folder: Path, own: Path) -> None:
-    """Remove the folders of earlier trainings with another key: nothing else removes them."""
-    for other in folder.iterdir():
-        if other != own and other.is_dir():
-            with _locked(other) as alone:
-                if alone:
-                    shutil.rmtree(other, ignore_errors=True)
 
 
 def _prefix(own: Path, split: str) -> str:

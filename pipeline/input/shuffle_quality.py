@@ -199,18 +199,15 @@ def _label_of(dataset: Dataset) -> Callable[[bytes], int]:
         return lambda record: read_image(record, dataset.records).labels[0]
     schema = schema_of(dataset)
     # A record holds the value of the label, not its id.
-    ids = {_stored(value_of_text(schema.label, label)): number for number, label in enumerate(dataset.labels)}
+    values = [value_of_text(schema.label, label) for label in dataset.labels]
+    # Floats have 32 bits there.
+    ids = {float(np.float32(each)) if isinstance(each, float) else each: id_ for id_, each in enumerate(values)}
 
     def label_of_row(record: bytes) -> int:
         [value] = read_row(record, schema)[schema.label.name]
         return ids[value]
 
     return label_of_row
-
-
-def _stored(value: float | bytes) -> float | bytes:
-    """Return a value as a record holds it, in which floats have 32 bits."""
-    return float(np.float32(value)) if isinstance(value, float) else value
 
 
 def _labels_of(path: Place, label_of: Callable[[bytes], int], advance: Advance) -> Iterator[int]:
@@ -234,9 +231,14 @@ def _qualities(
     # The table and the search for the smallest buffer measure some sizes twice.
     @cache
     def quality(elements: int) -> Quality:
-        measured = _measured(folder, dataset, options, labels, elements)
+        size = elements * buffered_bytes(dataset)
+        numbers = order_of_training(folder, dataset, replace(options, shuffle_bytes=size), epochs=2)
+        # One array for each epoch: single numbers take ten times as long to come over from TensorFlow.
+        first, second = numbers.batch(split.examples).as_numpy_iterator()
+        distances = [class_distance(labels[order], options.batch_size) for order in (first, second)]
+        again = meet_again(first, second, options.batch_size)
         advance(1)
-        return measured
+        return Quality(elements, size / MEGABYTE, sum(distances) / 2, again, elements == split.examples)
 
     def is_enough(elements: int) -> bool:
         # This is a perfect shuffle. Its measurement could fail by chance, and a larger buffer would not help.
@@ -256,17 +258,6 @@ def _qualities(
         "buffers": [asdict(quality(elements)) for elements in buffers],
         "enough_megabytes": _enough_megabytes(dataset, is_enough),
     }
-
-
-def _measured(folder: Place, dataset: Dataset, options: BatchOptions, labels: Numbers, elements: int) -> Quality:
-    split = dataset.splits["train"]
-    size = elements * buffered_bytes(dataset)
-    numbers = order_of_training(folder, dataset, replace(options, shuffle_bytes=size), epochs=2)
-    # One array for each epoch: single numbers take ten times as long to come over from TensorFlow.
-    first, second = numbers.batch(split.examples).as_numpy_iterator()
-    distances = [class_distance(labels[order], options.batch_size) for order in (first, second)]
-    again = meet_again(first, second, options.batch_size)
-    return Quality(elements, size / MEGABYTE, sum(distances) / 2, again, elements == split.examples)
 
 
 def _enough_megabytes(dataset: Dataset, is_enough: Callable[[int], bool]) -> int | None:
@@ -311,8 +302,4 @@ def _row(buffer: Mapping[str, Any], result: Mapping[str, Any]) -> str:
 def _advice(megabytes: int | None) -> str:
     if megabytes is None:
         return f"even shuffle_megabytes={MEGABYTES[-1]} is not enough: build the dataset again, which shuffles it"
-    return (
-        f"shuffle_megabytes={megabytes} is enough"
-        if megabytes
-        else ("no buffer is needed: shuffle_megabytes=1 is enough")
-    )
+    return f"{'' if megabytes else 'no buffer is needed: '}shuffle_megabytes={megabytes or 1} is enough"

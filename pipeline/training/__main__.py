@@ -73,14 +73,10 @@ def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:
     except Preempted as reason:
         _log.warning("%s: run again to continue from the last checkpoint", reason)
         return EXIT_PREEMPTED
-    except TenfoldError as error:
-        _log.error("%s", error)
-        _save_failure(folder, error, attempt)
-        return 1
-    except OSError as error:
+    except (TenfoldError, OSError) as error:
         failure = _in_words(error)
         # A full disk needs no traceback. For any other OSError, it shows which call failed.
-        _log.error("%s", failure, exc_info=error.errno not in FULL)
+        _log.error("%s", failure, exc_info=isinstance(error, OSError) and error.errno not in FULL)
         _save_failure(folder, failure, attempt)
         return 1
     except Exception as error:  # noqa: BLE001 - raised further, it would end in an exit that waits for all threads

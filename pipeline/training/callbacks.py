@@ -12,8 +12,8 @@ reduce a learning rate again that the checkpoint already holds reduced.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -32,7 +32,7 @@ from pipeline.training.step.strategy import broadcast, broadcast_variables
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """Values of the record about the callbacks: their seconds in an epoch, and 1 if they ended the training."""
-_NOT_REPLAYED = ("global_step", _TIME, "epoch/callbacks_s")
+_NOT_REPLAYED = ("global_step", _TIME, _STOP, "epoch/callbacks_s")
 """These values of the record are not replayed, because callbacks did not get them when the epoch ended."""
 _BATCH_METHODS = tuple(f"on{split}_batch_{end}" for split in ("", "_train", "_test") for end in ("begin", "end"))
 _RATE_SETTERS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
@@ -134,13 +134,17 @@ class Callbacks:
 
     def _replay(self, start: Position) -> None:
         """Replay the epochs that are done, and the begin of the epoch in which the training goes on."""
-        stand_in = _stand_in(self._model, self._optimizer, self._options.highest_rate)
+        # The stand-in ignores saving and loading, and has the first learning rate of the training.
+        ignored = dict.fromkeys(("save", "save_weights", "load_weights", "set_weights"), lambda *_, **__: None)
+        optimizer = _StandIn(self._optimizer, {"learning_rate": self._options.highest_rate})
+        stand_in: Any = _StandIn(self._model, {"optimizer": optimizer, "stop_training": False, **ignored})
         self._call("set_model", stand_in)
-        for epoch, logs in _recorded(self._run, start.epochs_done):
-            stopped, self._logs = logs.pop(_STOP, 0.0), logs
-            self._call("on_epoch_begin", epoch - 1)
-            self._call("on_epoch_end", epoch - 1, logs)
-            stand_in.stop_training |= bool(stopped)
+        for row in rows(self._run.folder / "record", "epochs"):
+            if row.step <= start.epochs_done:
+                self._logs = {name: value for name, value in row.values.items() if name not in _NOT_REPLAYED}
+                self._call("on_epoch_begin", row.step - 1)
+                self._call("on_epoch_end", row.step - 1, self._logs)
+                stand_in.stop_training |= bool(row.values.get(_STOP))
         done = start.step - start.epochs_done * self._steps_per_epoch
         if done:
             self._resumed_epoch = start.epochs_done + 1
@@ -184,35 +188,28 @@ class _TimedCalls:
             self.seconds += time.perf_counter() - start
 
 
-@dataclass
-class _Progress:
-    """The batches that were taken of an epoch, or of a validation."""
-
-    count: int = 0
-    sums: Sums = field(default_factory=Sums)
-
-
 class _BatchCalls:
     """Calls callbacks before and after each batch, with the means since the epoch began."""
 
     def __init__(self, call: _TimedCalls, metric: str) -> None:
         self._call, self._metric = call, metric
-        self._progress: dict[str, _Progress] = {}
+        self._counts: dict[str, int] = {}
+        self._sums: dict[str, Sums] = {}
 
     def begin(self, kind: str, count: int = 0, sums: Sums | None = None) -> None:
         """Begin an epoch of a kind, "train" or "test", of which `count` batches with these sums are done."""
-        self._progress[kind] = _Progress(count, sums or Sums())
+        self._counts[kind], self._sums[kind] = count, sums or Sums()
 
     def take(self, kind: str, step: Callable[..., tf.Tensor], batch: tuple[Features, ...]) -> tf.Tensor:
         """Return what `step` returns for a batch, and call the callbacks before and after it."""
-        progress = self._progress[kind]
-        self._call(f"on_{kind}_batch_begin", progress.count)
+        count, sums = self._counts[kind], self._sums[kind]
+        self._call(f"on_{kind}_batch_begin", count)
         result = step(*batch)
         # This waits for the device. The loop waits for each step, too, so it costs no more.
         loss, correct, examples = result.numpy().tolist()[:3]
-        progress.sums.add(int(examples), loss, correct)
-        self._call(f"on_{kind}_batch_end", progress.count, _means(progress.sums, self._metric))
-        progress.count += 1
+        sums.add(int(examples), loss, correct)
+        self._call(f"on_{kind}_batch_end", count, _means(sums, self._metric))
+        self._counts[kind] = count + 1
         return result
 
 
@@ -243,20 +240,6 @@ class _StandIn:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
-
-
-def _stand_in(model: keras.Model, optimizer: keras.Optimizer, learning_rate: float) -> Any:
-    """Return a stand-in for the model that ignores saving and loading, with the first learning rate of the training."""
-    rate = _StandIn(optimizer, {"learning_rate": learning_rate})
-    changes = dict.fromkeys(("save", "save_weights", "load_weights", "set_weights"), lambda *_, **__: None)
-    return _StandIn(model, {"optimizer": rate, "stop_training": False, **changes})
-
-
-def _recorded(run: Run, epochs_done: int) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield the epochs (from 1) that are done, and the values that the record has of each."""
-    for row in rows(run.folder / "record", "epochs"):
-        if row.step <= epochs_done:
-            yield row.step, {name: value for name, value in row.values.items() if name not in _NOT_REPLAYED}
 
 
 def _means(sums: Sums, metric: str) -> dict[str, float]:

@@ -35,6 +35,9 @@ def fit(training: Training, monitor: Monitor) -> None:
         OutOfMemory: If the next attempt takes fewer examples at once.
     """
     run, settings, start = training.run, training.run.settings, training.start
+    keeps = start.keeps
+    if keeps is None and run.server.count > 1:
+        keeps = agreed_to_keep(settings, training.dataset, run.server, training.strategy)
     opened = open_inputs(
         settings,
         training.dataset_folder,
@@ -42,7 +45,7 @@ def fit(training: Training, monitor: Monitor) -> None:
         run.server,
         start=start.step,
         should_stop=training.should_stop,
-        keeps=_keeps_decoded_images(training),
+        keeps=keeps,
     )
     with opened as inputs:
         loop = EpochLoop(
@@ -70,14 +73,6 @@ def fit(training: Training, monitor: Monitor) -> None:
             _evaluate(training, inputs)
     if run.server.is_chief:
         export(training.model, settings, training.dataset, run.export_folder)
-
-
-def _keeps_decoded_images(training: Training) -> bool | None:
-    """Return whether decoded images are kept. None: not decided yet, and this server may decide alone."""
-    run, start = training.run, training.start
-    if start.keeps is not None or run.server.count == 1:
-        return start.keeps
-    return agreed_to_keep(run.settings, training.dataset, run.server, training.strategy)
 
 
 def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) -> None:

@@ -1,7 +1,7 @@
 """One training from its first epoch, or its last checkpoint, to the best model: with its monitor, up to its result."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 
 from pipeline.monitor import Monitor, Sink, closing_sink, open_monitor
 from pipeline.monitor.all_servers import SampleSender, aggregate
@@ -47,13 +47,15 @@ def run_job(
         """Return the verdict, and the next thing to do."""
         return with_advice(verdict, run.settings, training.dataset.settings)
 
-    with (
-        closing_sink(OverviewSink(run.folder / OVERVIEW)) as overview,
-        _tensorboard(run, training.start.epochs_done) as trackers,
-        _monitored(training, cluster, [overview, *trackers], format_verdict) as monitor,
-        lost_servers_named(cluster),
-    ):
-        fit(training, monitor)
+    with ExitStack() as stack:
+        sinks: list[Sink] = [stack.enter_context(closing_sink(OverviewSink(run.folder / OVERVIEW)))]
+        if run.settings.tensorboard and run.server.is_chief:
+            # It begins with the epochs that are done.
+            done = (row for row in rows(run.folder / "record", "epochs") if row.step <= training.start.epochs_done)
+            sinks.append(stack.enter_context(closing_sink(TensorBoardSink(run.folder / "tensorboard", done))))
+        monitor = stack.enter_context(_monitored(training, cluster, sinks, format_verdict))
+        with lost_servers_named(cluster):
+            fit(training, monitor)
     if run.server.is_chief:
         save_result(run, monitor.comet_location or "", format_verdict)
 
@@ -71,14 +73,3 @@ def _monitored(
     return open_monitor(
         run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleSender(cluster.report_sample)], of_all
     )
-
-
-@contextmanager
-def _tensorboard(run: Run, epochs_done: int) -> Iterator[Sequence[Sink]]:
-    """Open the sink for TensorBoard, if the settings want one; it begins with the epochs that are done."""
-    if not (run.settings.tensorboard and run.server.is_chief):
-        yield ()
-        return
-    done = (row for row in rows(run.folder / "record", "epochs") if row.step <= epochs_done)
-    with closing_sink(TensorBoardSink(run.folder / "tensorboard", done)) as sink:
-        yield (sink,)

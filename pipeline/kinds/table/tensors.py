@@ -16,7 +16,7 @@ from pipeline.evaluation.metrics import predictions_class
 from pipeline.input import BatchOptions, validation_batches
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import ServerSplit
-from pipeline.input.tables import DTYPES, TrainingRows, has_mask, mask_name, schema_of, validation_rows
+from pipeline.input.tables import DTYPES, Rows, has_mask, mask_name, schema_of
 from pipeline.storage import Place
 from pipeline.tables.schema import Column, Schema
 from pipeline.training.model.models import ModelOptions
@@ -33,11 +33,11 @@ class RowTensors(TensorKind):
 
     def training(self, split: ServerSplit) -> TrainingExamples:
         """Return the training rows."""
-        return TrainingRows(split)
+        return Rows(split)
 
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
         """Return batches of the validation rows."""
-        return validation_rows(split, records)
+        return Rows(split).batches(records, start=0, numbered=False)
 
     def task(self, dataset: Dataset) -> Task:
         """Return the task of classes, or of a regression."""
