@@ -29,19 +29,13 @@ def evaluate(
     model: keras.Model,
     batches: Iterable[Batch],
     should_stop: Callable[[], bool],
-    micro_batches: int = 1,
+    micro_batches: int,
 ) -> None:
     """Evaluate the best model of a run, and write the predictions and the evaluation into its folder.
 
-    Args:
-        run: The run, all epochs of which are done.
-        dataset: Its dataset.
-        strategy: Strategy of the training.
-        model: A model of the same layers that gives logits. It gets the best weights: a second model would need memory
-            of its own, and to load a whole file, the classes of the user's own model would have to be registered.
-        batches: The batches of `validation_batches`, as `strategy` distributes them.
-        should_stop: Returns whether a stop is requested.
-        micro_batches: Equal parts in which each device takes its batch.
+    `model` has the same layers and gives logits. It gets the best weights: a second model would need memory of its own,
+    and to load a whole file, the classes of the user's own model would have to be registered. `batches` are those of
+    `validation_batches`, as `strategy` distributes them.
 
     Raises:
         Preempted: If a stop is requested.
@@ -49,15 +43,14 @@ def evaluate(
     # This shares all layers with `model`, so loading the weights changes the trained model, too.
     best = with_probabilities(model, task_of(dataset))
     best.load_weights(find_best_model(run))
+    parts = []
     with progress("evaluation", dataset.splits["validation"].examples, dataset.unit) as advance:
-        answers_of_batches = []
-        answers_of_task = predictions_class(dataset)
-        for answers in predicted(strategy, best, batches, answers_of_task, micro_batches=micro_batches):
+        for part in predicted(strategy, best, batches, predictions_class(dataset), micro_batches):
             if should_stop():
                 raise Preempted("the training was asked to stop in the evaluation of the best model")
-            advance(len(answers.label))
-            answers_of_batches.append(answers)
-    predictions = joined(answers_of_batches)
+            advance(len(part.label))
+            parts.append(part)
+    predictions = joined(parts)
     judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
     evaluation.save(run.folder, predictions, judged)
     figures = (
@@ -71,10 +64,10 @@ def predicted(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
     batches: Iterable[Batch],
-    answers: type[Answers],
+    predictions: type[Answers],
     micro_batches: int = 1,
 ) -> Iterator[Answers]:
-    """Yield the answers to each batch, in order and without its padding; `model` gives probabilities."""
+    """Yield the predictions for each batch, in order and without its padding; `model` gives probabilities."""
 
     def of_replica(features: Features) -> tf.Tensor:
         return concatenated(lambda part: model(part, training=False), features, micro_batches, model.outputs[0].dtype)
@@ -89,4 +82,4 @@ def predicted(
         for part in zip(*replicas, strict=True):
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
             real = of_weights > 0
-            yield answers.of_batch(of_labels[real], probabilities[real])
+            yield predictions.of_batch(of_labels[real], probabilities[real])

@@ -69,17 +69,11 @@ def open_inputs(
     should_stop: Callable[[], bool],
     keeps: bool | None = None,
 ) -> Iterator[Inputs]:
-    """Open the batches of a server.
+    """Open the batches of a server, its own share, from step `start` (from 0) on.
 
-    Args:
-        settings: Settings of the training.
-        folder: Folder of the dataset.
-        dataset: The dataset.
-        server: The server, which gets its own share.
-        start: The first step to take, from 0.
-        should_stop: Returns whether a stop is requested. Readers call it while they wait for a bucket.
-        keeps: Whether earlier attempts kept decoded images, or all servers agreed to do so; None if undecided. The
-            memory that is free now must not change the order in the middle of a training.
+    Readers call `should_stop` while they wait for a bucket. `keeps` says whether earlier attempts kept decoded images,
+    or all servers agreed to do so; None if undecided. The memory that is free now must not change the order in the
+    middle of a training.
     """
     share = share_of(dataset.splits["train"].shards, _options_of(settings, server).batch_size, server)
     # An empty split has no steps.
@@ -180,9 +174,8 @@ def _open_readers(
     with ExitStack() as stack:
         # Added before the readers, so it runs after they have released their copies.
         stack.callback(cache.trim)
-
-        def opened(split: str, order: Iterator[str]) -> ShardReader:
-            reader = ShardReader(cache, shards, order, READ_AT_ONCE[split], room[split], should_stop)
-            return stack.enter_context(reader)
-
-        yield Readers(**{split: opened(split, order) for split, order in orders.items()})
+        readers = {
+            split: ShardReader(cache, shards, order, READ_AT_ONCE[split], room[split], should_stop)
+            for split, order in orders.items()
+        }
+        yield Readers(**{split: stack.enter_context(reader) for split, reader in readers.items()})

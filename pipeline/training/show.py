@@ -52,14 +52,10 @@ class Shown(NamedTuple):
 
 
 def show(settings: Settings, folder: Place, path: Path | None, *, augmented: bool, count: int) -> Path:
-    """Write a PNG of up to `count` images of a dataset, and return its path.
+    """Write a PNG of up to `count` images as a training with these settings sees them, and return its path.
 
-    Args:
-        settings: Settings of a training on it.
-        folder: Folder of the dataset.
-        path: File to write or replace; None: NAME-VERSION.png or NAME-VERSION-augmented.png in the current folder.
-        augmented: Show the first training examples with their augmentation, instead of the first validation examples.
-        count: How many images there are at most.
+    They are the first validation examples, or the first training examples with their augmentation if `augmented`. The
+    default `path` is NAME-VERSION.png or NAME-VERSION-augmented.png in the current folder.
 
     Raises:
         DatasetError: If there is no dataset, or its shards are damaged.
@@ -79,11 +75,7 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
 def show_found(settings: Settings, dataset: Dataset, found: Sequence[FoundImage], path: Path | None) -> Path:
     """Write a PNG of some images of a dataset, as an evaluation sees them, and return its path.
 
-    Args:
-        settings: Settings of a training on it.
-        dataset: The dataset.
-        found: The images.
-        path: File to write or replace; None: NAME-VERSION-images.png in the current folder.
+    The default `path` is NAME-VERSION-images.png in the current folder.
     """
     _find_devices()
     images = [_evaluated(each, settings, dataset) for each in found]

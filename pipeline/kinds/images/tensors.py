@@ -5,7 +5,9 @@ from itertools import islice
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers
@@ -15,13 +17,12 @@ from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.decode import decode_file_for_evaluation
 from pipeline.input.images import training_images, validation_images
 from pipeline.input.order import ServerSplit
-from pipeline.records.format import RecordedImage, as_file, read_image
+from pipeline.records.format import as_file, read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place
 from pipeline.training.model.models import ModelOptions, build_model
 from pipeline.training.model.task import ONE_LABEL, SeveralLabels, Task
-from pipeline.training.model.tensor_kind import TensorKind
-from pipeline.training.served.answers import BATCH, SPLIT, with_all_classes
+from pipeline.training.model.tensor_kind import EXPORTED_BATCH, TensorKind
 
 
 class ImageTensors(TensorKind):
@@ -68,26 +69,25 @@ class ImageTensors(TensorKind):
             "crop": options.crop,
         }
 
-    def exported_answers(
+    def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
-        """Yield the answers to the stored files. The exported model decodes them itself."""
-        answers = predictions_class(dataset)
-        classes = len(dataset.labels)
-        for images in _batches(folder, dataset):
-            answer = model.serve(tf.constant([as_file(image) for image in images]))
-            probabilities = with_all_classes(answer["probabilities"].numpy(), classes)
-            yield answers.of_batch(answers.of_ids([image.labels for image in images], classes), probabilities)
+        """Yield the predictions for the stored files. The exported model decodes them itself."""
+        predictions, classes = predictions_class(dataset), len(dataset.labels)
+        images = (
+            read_image(record, dataset.records)
+            for shard in dataset.splits["validation"].shards
+            for record in read_records(folder / shard.name)
+        )
+        while batch := list(islice(images, EXPORTED_BATCH)):
+            served = model.serve(tf.constant([as_file(image) for image in batch]))
+            probabilities = with_all_classes(served["probabilities"].numpy(), classes)
+            yield predictions.of_batch(predictions.of_ids([image.labels for image in batch], classes), probabilities)
 
 
-def _batches(folder: Place, dataset: Dataset) -> Iterator[list[RecordedImage]]:
-    images = (
-        read_image(record, dataset.records)
-        for shard in dataset.splits[SPLIT].shards
-        for record in read_records(folder / shard.name)
-    )
-    while batch := list(islice(images, BATCH)):
-        yield batch
+def with_all_classes(probabilities: NDArray[Any], classes: int) -> NDArray[Any]:
+    """Return the probabilities, (n, at least `classes`), with 0 for labels newer than the model: ids never change."""
+    return np.pad(probabilities, ((0, 0), (0, max(classes - probabilities.shape[1], 0))))
 
 
 KIND = ImageTensors()

@@ -22,8 +22,7 @@ from pipeline.tables.schema import Column, Schema
 from pipeline.training.model.models import ModelOptions
 from pipeline.training.model.table_model import build_table_model
 from pipeline.training.model.task import Classes, Regression, Task
-from pipeline.training.model.tensor_kind import TensorKind
-from pipeline.training.served.answers import BATCH, of_classes
+from pipeline.training.model.tensor_kind import EXPORTED_BATCH, TensorKind
 
 
 class RowTensors(TensorKind):
@@ -95,19 +94,22 @@ class RowTensors(TensorKind):
         ]
         return {"task": dataset.table["task"], "columns": columns}
 
-    def exported_answers(
+    def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
-        """Yield the answers to the columns that the model takes."""
-        answers_class = predictions_class(dataset)
-        for features, labels, weights in validation_batches(folder, BatchOptions(image_size=1, batch_size=BATCH)):
+        """Yield the predictions for the columns that the model takes."""
+        options = BatchOptions(image_size=1, batch_size=EXPORTED_BATCH)
+        for features, labels, weights in validation_batches(folder, options):
             real = weights.numpy() > 0
-            answer = model.serve(served_columns(features, dataset, about["columns"]))
-            if "value" in answer:
-                predictions = answer["value"].numpy()[:, np.newaxis]
+            served = model.serve(served_columns(features, dataset, about["columns"]))
+            if "value" in served:
+                values = served["value"].numpy()[:, np.newaxis]
             else:
-                predictions = of_classes(answer["probabilities"].numpy(), about["labels"], dataset.names)
-            yield answers_class.of_batch(labels.numpy()[real], predictions[real])
+                known = dict(zip(about["labels"], served["probabilities"].numpy().T, strict=True))
+                # A class that the model does not know has a probability of 0.
+                unknown = np.zeros(EXPORTED_BATCH, np.float32)
+                values = np.stack([known.get(name, unknown) for name in dataset.names], axis=1)
+            yield predictions_class(dataset).of_batch(labels.numpy()[real], values[real])
 
 
 def served_columns(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import keras
 import tensorflow as tf
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -34,19 +35,12 @@ def smoothed_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: floa
     return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
 
 
-def sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the binary cross-entropy of each class (does the example have this label?), as a mean over the classes."""
-    targets = tf.cast(labels, logits.dtype)
-    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits), axis=-1)
+def sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+    """Return the binary cross-entropy of each class (does the example have this label?), as a mean over the classes.
 
-
-def smoothed_sigmoid(smoothing: float) -> Loss:
-    """Return a sigmoid cross-entropy to labels that are moved towards one half by `smoothing` (0 to 1)."""
-
-    def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return sigmoid_cross_entropy(tf.cast(labels, logits.dtype) * (1 - smoothing) + smoothing / 2, logits)
-
-    return loss
+    Labels are moved towards one half by `smoothing` (0 to 1).
+    """
+    return keras.losses.binary_crossentropy(labels, logits, from_logits=True, label_smoothing=smoothing)
 
 
 def balanced_weights(counts: Sequence[int]) -> list[float]:

@@ -78,7 +78,7 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
     ]
     missing = [inputs[mask_name(column.name)] for column in single if column.missing]
     if missing:
-        deep.append(1.0 - _stacked(missing))
+        deep.append(1.0 - ops.stack(missing, axis=-1))
     if deep:
         linear = layers.Dense(outputs, use_bias=False, kernel_initializer="zeros", dtype="float32", name="wide")
         wide.append(linear(_joined(deep)))
@@ -87,7 +87,8 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
         ids, size = _ids(inputs[column.name], preprocessing[column.name], f"ids_{number}")
         # The linear part begins at zero, so that the first steps are not lost on undoing random weights.
         weights = layers.Embedding(size, outputs, "zeros", dtype="float32", name=f"weights_{number}")(ids)
-        embedded = layers.Embedding(size, embedding_width(size), name=f"embedding_{number}")(ids)
+        width = int(min(MAX_EMBEDDING, round(1.6 * size**0.56)))
+        embedded = layers.Embedding(size, width, name=f"embedding_{number}")(ids)
         if column.is_list:
             weights, embedded = (_mean(each, inputs[mask_name(column.name)]) for each in (weights, embedded))
         wide.append(weights)
@@ -99,11 +100,6 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
     return layers.Add(dtype="float32", name="logits")([layers.Dense(outputs, dtype="float32", name="deep")(x), *wide])
 
 
-def embedding_width(size: int) -> int:
-    """Return the width of an embedding of `size` different values."""
-    return int(min(MAX_EMBEDDING, round(1.6 * size**0.56)))
-
-
 def _normalized(inputs: Tensors, columns: Sequence[Column], preprocessing: dict[str, Any]) -> Any:
     """Return the numbers of some columns, (batch, columns), with mean 0 and deviation 1; 0 for missing values."""
     facts = [_facts(preprocessing[column.name]) for column in columns]
@@ -111,14 +107,14 @@ def _normalized(inputs: Tensors, columns: Sequence[Column], preprocessing: dict[
     centered = [
         ops.cast(inputs[column.name], "float64") - mean for column, (mean, _) in zip(columns, facts, strict=True)
     ]
-    scaled = _scaled(_stacked(centered), [1 / deviation for _, deviation in facts])
+    scaled = _scaled(ops.stack(centered, axis=-1), [1 / deviation for _, deviation in facts])
     if not any(column.missing for column in columns):
         return scaled
     present = [
         inputs[mask_name(column.name)] if column.missing else ops.ones_like(inputs[column.name], "float32")
         for column in columns
     ]
-    return scaled * _stacked(present)
+    return scaled * ops.stack(present, axis=-1)
 
 
 def _normalized_list(inputs: Tensors, column: Column, preprocessing: dict[str, Any]) -> Any:
@@ -172,10 +168,6 @@ def _mean(values: Any, mask: Any) -> Any:
     """Return the mean of lists, (batch, width), of (batch, longest, width); 0 of an empty list."""
     mask = ops.expand_dims(mask if values.dtype == "float32" else ops.cast(mask, values.dtype), -1)
     return ops.sum(values * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
-
-
-def _stacked(columns: Sequence[Any]) -> Any:
-    return ops.stack(columns, axis=-1)
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -19,6 +19,9 @@ from pipeline.storage import Place
 from pipeline.training.model.models import ModelOptions, model_options
 from pipeline.training.model.task import Task
 
+EXPORTED_BATCH = 64
+"""Examples in one call of an exported model."""
+
 
 class TensorKind(BatchKind):
     """A kind of examples, as far as a training needs it."""
@@ -53,10 +56,10 @@ class TensorKind(BatchKind):
         """Return what about.json of an exported model says of its input."""
 
     @abstractmethod
-    def exported_answers(
+    def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
-        """Yield the answers of an exported model to the validation examples of a dataset, in the order of the shards.
+        """Yield the predictions of an exported model for the validation examples, in the order of the shards.
 
         Args:
             model: The model, as TensorFlow loads it.

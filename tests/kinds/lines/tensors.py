@@ -83,7 +83,7 @@ class Lines(TensorKind):
     def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         return {}
 
-    def exported_answers(
+    def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
         raise NotImplementedError

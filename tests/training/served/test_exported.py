@@ -18,12 +18,12 @@ from pipeline.evaluation.metrics import load_predictions, save_predictions
 from pipeline.evaluation.one_label import Predictions
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
+from pipeline.kinds.images.tensors import with_all_classes
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import gate
 from pipeline.stages.build import build
 from pipeline.storage import place_of
 from pipeline.training.model.models import build_model, model_options, with_probabilities
-from pipeline.training.served.answers import with_all_classes
 from pipeline.training.served.export import export
 from pipeline.training.served.exported import evaluate_exported
 from standins.fake_gcs import FakeGcs
