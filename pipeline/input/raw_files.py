@@ -34,12 +34,9 @@ class RawFiles:
 
 @without_autograph
 def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
-    """Return the raw files of the training examples, in the order of the shards.
+    """Return the raw files of the training examples, in the order of the shards. Each image has one label.
 
-    Args:
-        folder: Folder of the dataset.
-        dataset: The dataset. Each image has one label.
-        root: Folder that the keys of the source are relative to.
+    The keys of the source are relative to `root`.
 
     Raises:
         SourceError: If an image is in a bucket.
@@ -67,12 +64,9 @@ def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: 
     Its last batch is filled up with the first files, with weight 0. The numbers of the examples are their positions in
     `files`, from 0.
 
-    Args:
-        files: The files.
-        options: Image size, batch size, crop ("random" or "whole"), flip, seed and prefetched batches.
-        parallel: Whether several images are read and decoded at once, and batches are prefetched. Otherwise, one image
-            is read after another, and a batch is made only when it is asked for.
-        epochs: How many epochs there are.
+    If `parallel`, several images are read and decoded at once, and batches are prefetched. Otherwise, one image is read
+    after another, and a batch is made only when it is asked for. The shuffle buffer and the cache of the options are not
+    used, and `crop` is "random" or "whole".
     """
     count, size = len(files.paths), options.batch_size
     padding = -count % size

@@ -8,7 +8,7 @@ itself: the stages of training run on the numbers of the examples instead of the
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -109,19 +109,6 @@ def _pairs(counts: Numbers) -> float:
 
 
 # --- of a dataset ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Quality:
-    """What was measured with one buffer, over two epochs."""
-
-    examples: int
-    """How many examples the buffer holds."""
-    megabytes: float
-    class_distance: float
-    meet_again: float
-    holds_all: bool
-    """Whether all examples are in the buffer. That is a perfect shuffle, even if few examples measure worse."""
 
 
 def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
@@ -230,7 +217,8 @@ def _qualities(
 
     # The table and the search for the smallest buffer measure some sizes twice.
     @cache
-    def quality(elements: int) -> Quality:
+    def quality(elements: int) -> dict[str, Any]:
+        """Return what is measured over two epochs with a buffer of this number of examples."""
         size = elements * buffered_bytes(dataset)
         numbers = order_of_training(folder, dataset, replace(options, shuffle_bytes=size), epochs=2)
         # One array for each epoch: single numbers take ten times as long to come over from TensorFlow.
@@ -238,14 +226,21 @@ def _qualities(
         distances = [class_distance(labels[order], options.batch_size) for order in (first, second)]
         again = meet_again(first, second, options.batch_size)
         advance(1)
-        return Quality(elements, size / MEGABYTE, sum(distances) / 2, again, elements == split.examples)
+        return {
+            "examples": elements,
+            "megabytes": size / MEGABYTE,
+            "class_distance": sum(distances) / 2,
+            "meet_again": again,
+            # Such a buffer is a perfect shuffle, even if few examples measure worse.
+            "holds_all": elements == split.examples,
+        }
 
     def is_enough(elements: int) -> bool:
         # This is a perfect shuffle. Its measurement could fail by chance, and a larger buffer would not help.
         if elements == split.examples:
             return True
         result = quality(elements)
-        return result.class_distance <= farthest and result.meet_again <= MAX_MEET_AGAIN
+        return bool(result["class_distance"] <= farthest and result["meet_again"] <= MAX_MEET_AGAIN)
 
     set_one = shuffle_elements(dataset, options.shuffle_bytes)
     buffers = sorted({*(elements for elements in BUFFERS if elements < split.examples), set_one, split.examples})
@@ -255,7 +250,7 @@ def _qualities(
         "shuffle_megabytes": options.shuffle_bytes // MEGABYTE,
         "shuffle_examples": set_one,
         "ideal_class_distance": ideal,
-        "buffers": [asdict(quality(elements)) for elements in buffers],
+        "buffers": [quality(elements) for elements in buffers],
         "enough_megabytes": _enough_megabytes(dataset, is_enough),
     }
 

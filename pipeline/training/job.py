@@ -12,7 +12,7 @@ from pipeline.monitor.verdict import Verdict
 from pipeline.rendezvous import Cluster
 from pipeline.runs.files import VERDICT
 from pipeline.runs.run import Run, save_result
-from pipeline.training.assembly import Training, assemble
+from pipeline.training.assembly import Training
 from pipeline.training.fit import fit
 from pipeline.training.log.experiment import comet_options
 from pipeline.training.log.tensorboard import TensorBoardSink
@@ -41,10 +41,9 @@ def run_job(
         OutOfMemory: If the next attempt takes fewer examples at once.
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
-    training = assemble(run, should_stop, cluster, heartbeat)
+    training = Training(run, should_stop, cluster, heartbeat)
 
     def format_verdict(verdict: Verdict) -> str:
-        """Return the verdict, and the next thing to do."""
         return with_advice(verdict, run.settings, training.dataset.settings)
 
     with ExitStack() as stack:

@@ -37,10 +37,6 @@ ALONE = "alone"
 class Contest:
     """The model and its steps, which are traced once and then serve every contender.
 
-    Args:
-        comparison: What is compared.
-        should_stop: Returns whether a stop is requested.
-
     Raises:
         BadInput: If the settings do not fit the model or the devices.
     """
@@ -64,13 +60,9 @@ class Contest:
         self._first_values = [keras.ops.convert_to_numpy(variable) for variable in self._variables]
 
     def measure(self, contender: Contender, round_number: int, folder: Path, repeated: int) -> Measurement:
-        """Measure a contender once, and write its record into `folder`.
+        """Measure a contender once, and write its record into `folder`, in place of that of a stopped attempt.
 
-        Args:
-            contender: The contender.
-            round_number: From 0.
-            folder: Folder of this measurement. What a stopped attempt left there is removed.
-            repeated: Number of earlier attempts that were disturbed.
+        `round_number` counts from 0, and `repeated` is the number of earlier attempts that were disturbed.
 
         Raises:
             Preempted: If a stop is requested.

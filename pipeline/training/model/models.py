@@ -104,12 +104,8 @@ def functional(inputs: Any, outputs: Any, name: str) -> keras.Model:
 def own_model(options: ModelOptions, arguments: tuple[Any, int], called: str, inputs: Any, taken: str) -> keras.Model:
     """Build the model of a function of the user's own, and add nothing before it: users need not guess at a scaling.
 
-    Args:
-        options: Options of the model.
-        arguments: Arguments of the function. The last one is the number of logits.
-        called: The arguments in words, for error messages.
-        inputs: The inputs of the model.
-        taken: The inputs in words.
+    The last one of its `arguments` is the number of logits. Error messages have the arguments in words as `called`, and
+    the inputs of the model as `taken`.
 
     Raises:
         SettingsError: If the function cannot be used.

@@ -61,11 +61,8 @@ class TensorKind(BatchKind):
     ) -> Iterator[Answers]:
         """Yield the predictions of an exported model for the validation examples, in the order of the shards.
 
-        Args:
-            model: The model, as TensorFlow loads it.
-            about: Its about.json. The model may have been trained on another version of the dataset.
-            folder: Folder of the dataset.
-            dataset: The dataset.
+        The model, as TensorFlow loads it, may have been trained on another version of the dataset than the one in
+        `folder`. `about` is its about.json.
 
         Raises:
             DatasetError: If the dataset lacks what the model takes.
