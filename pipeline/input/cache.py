@@ -73,24 +73,21 @@ def open_cache(
 def _in_memory_or_off(
     choice: Choice, dataset: Dataset, options: BatchOptions, server: Server, epochs: int
 ) -> Literal["memory", "off"]:
+    # Whether a later epoch can use decoded images again.
+    helps = epochs > 1 and not options.balanced and options.crop != "random_resized"
+    if choice == "off" or (choice == "auto" and not helps):
+        return "off"
     needed, usable = cached_bytes(dataset, options, server.count), usable_memory()
-    if choice == "memory" and needed > usable:
-        raise BadInput(_too_much("memory", needed, usable) + "set cache=disk or cache=off")
-    if choice == "memory" or (choice == "auto" and _helps(options, epochs) and needed <= usable):
+    if needed <= usable:
         _log.info(
             "decoded images are kept in memory: they need about %.1f of %.1f GB", needed / GIGABYTE, usable / GIGABYTE
         )
         return "memory"
-    if choice == "auto" and _helps(options, epochs):
-        _log.info(
-            "%simages are decoded again in every epoch; cache=disk would keep them", _too_much("memory", needed, usable)
-        )
+    too_much = _too_much("memory", needed, usable)
+    if choice == "memory":
+        raise BadInput(f"{too_much}set cache=disk or cache=off")
+    _log.info("%simages are decoded again in every epoch; cache=disk would keep them", too_much)
     return "off"
-
-
-def _helps(options: BatchOptions, epochs: int) -> bool:
-    """Return whether a later epoch can use decoded images again."""
-    return epochs > 1 and not options.balanced and options.crop != "random_resized"
 
 
 def _too_much(what: str, needed: int, usable: int) -> str:

@@ -65,8 +65,8 @@ def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: 
     `files`, from 0.
 
     If `parallel`, several images are read and decoded at once, and batches are prefetched. Otherwise, one image is read
-    after another, and a batch is made only when it is asked for. The shuffle buffer and the cache of the options are not
-    used, and `crop` is "random" or "whole".
+    after another, and a batch is made only when it is asked for. Of the options, the shuffle buffer and the cache are
+    not used, and `crop` is "random" or "whole".
     """
     count, size = len(files.paths), options.batch_size
     padding = -count % size
@@ -86,7 +86,8 @@ def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: 
         path, label, number = row
         # Stateless: with a seed for the whole process, every epoch would get the same crops again.
         place = tf.stack([random, number])
-        image = _cropped(_decoded(tf.io.read_file(path)), options, place)
+        image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
+        image = _cropped(tf.ensure_shape(image, [None, None, 3]), options, place)
         mirrored = (tf.random.stateless_uniform([], place) < 0.5) & options.flip
         return image, label, weight, mirrored, number
 
@@ -101,12 +102,6 @@ def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: 
         # By default, TensorFlow fuses the two, and the fused form makes the next batch while the model computes.
         own_options.experimental_optimization.map_and_batch_fusion = False
     return batches.with_options(own_options)
-
-
-def _decoded(content: tf.Tensor) -> tf.Tensor:
-    """Return all pixels of an image file, (height, width, 3)."""
-    image = tf.io.decode_image(content, channels=3, expand_animations=False)
-    return tf.ensure_shape(image, [None, None, 3])
 
 
 def _cropped(image: tf.Tensor, options: BatchOptions, seed: tf.Tensor) -> tf.Tensor:

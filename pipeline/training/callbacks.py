@@ -35,7 +35,6 @@ _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 _NOT_REPLAYED = ("global_step", _TIME, _STOP, "epoch/callbacks_s")
 """These values of the record are not replayed, because callbacks did not get them when the epoch ended."""
 _BATCH_METHODS = tuple(f"on{split}_batch_{end}" for split in ("", "_train", "_test") for end in ("begin", "end"))
-_RATE_SETTERS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 _log = logging.getLogger(__name__)
 
 
@@ -280,7 +279,8 @@ def _require_possible(callback: keras.callbacks.Callback, what: str, options: Op
         raise SettingsError(
             f"{name} without the package tensorboard: install the package, or set tensorboard=true instead"
         )
-    if isinstance(callback, _RATE_SETTERS) and options.schedule:
+    sets_rate = isinstance(callback, keras.callbacks.LearningRateScheduler | keras.callbacks.ReduceLROnPlateau)
+    if sets_rate and options.schedule:
         raise SettingsError(
             f"{name}, because it and the learning rate schedule would both set the learning rate: set "
             "learning_rate_schedule=constant, warmup_epochs=0 and freeze_epochs=0, or remove the callback"

@@ -64,12 +64,12 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
     split = "training" if augmented else "validation"
-    path = path or _path_of(dataset, "-augmented" if augmented else "")
     # One epoch, without a cache of decoded images: that of a training stays as it is.
     settings = settings.model_copy(update={"cache": "off", "epochs": 1})
     _find_devices()
     images = _images(settings, folder, dataset, augmented=augmented, count=count)
-    return _save(images, dataset, _subtitle(split, settings, augmented=augmented), path)
+    suffix = "-augmented" if augmented else ""
+    return _save(images, dataset, _subtitle(split, settings, augmented=augmented), path, suffix)
 
 
 def show_found(settings: Settings, dataset: Dataset, found: Sequence[FoundImage], path: Path | None) -> Path:
@@ -80,7 +80,7 @@ def show_found(settings: Settings, dataset: Dataset, found: Sequence[FoundImage]
     _find_devices()
     images = [_evaluated(each, settings, dataset) for each in found]
     split = ", ".join(sorted({each.split for each in found}))
-    return _save(images, dataset, _subtitle(split, settings), path or _path_of(dataset, "-images"))
+    return _save(images, dataset, _subtitle(split, settings), path, "-images")
 
 
 def _find_devices() -> None:
@@ -88,11 +88,8 @@ def _find_devices() -> None:
         tf.config.list_physical_devices()
 
 
-def _path_of(dataset: Dataset, suffix: str) -> Path:
-    return Path(f"{dataset.name}-{dataset.version}{suffix}.png")
-
-
-def _save(images: Sequence[Shown], dataset: Dataset, subtitle: str, path: Path) -> Path:
+def _save(images: Sequence[Shown], dataset: Dataset, subtitle: str, path: Path | None, suffix: str) -> Path:
+    path = path or Path(f"{dataset.name}-{dataset.version}{suffix}.png")
     picture = draw_grid(images, dataset.names, f"{dataset.name} {dataset.version}", subtitle)
     with storage.write_whole(path) as file:
         picture.save(file, "PNG")

@@ -13,15 +13,13 @@ import tensorflow as tf
 from pipeline.dataset.manifest import load
 from pipeline.errors import Preempted
 from pipeline.input import BatchOptions, numbered_batches, steps_per_epoch
-from pipeline.input.raw_files import RawFiles, raw_batches, raw_files_of
+from pipeline.input.raw_files import raw_batches, raw_files_of
 from pipeline.system.page_cache import cached_fraction, drop_page_cache
 from pipeline.training.step.loop import NumberedBatch
 from pipeline.training.step.strategy import taken_ahead
 from pipeline.tuning.contenders import Contender
 from pipeline.tuning.measurement import Comparison
 
-MANY_EPOCHS = 1_000_000
-"""More epochs than a measurement reads. It stops when it has seen enough."""
 Batches = Generator[NumberedBatch]
 
 
@@ -44,7 +42,7 @@ class ContenderInputs:
 
     def __init__(self, comparison: Comparison, options: BatchOptions, strategy: tf.distribute.Strategy) -> None:
         self._comparison, self._options, self._strategy = comparison, options, strategy
-        self._raw_files = cache(self._found_raw_files)
+        self._raw_files = cache(lambda folder: raw_files_of(folder, load(folder), comparison.source_root))
 
     def folder_of(self, contender: Contender) -> Path:
         """Return the folder of the dataset that a contender needs."""
@@ -80,9 +78,6 @@ class ContenderInputs:
         steps = steps_per_epoch(dataset, options.batch_size, 1)
         return Input(paths, dataset.splits["train"].examples, steps, batches)
 
-    def _found_raw_files(self, folder: Path) -> RawFiles:
-        return raw_files_of(folder, load(folder), self._comparison.source_root)
-
 
 @dataclass(frozen=True)
 class Alone:
@@ -103,7 +98,8 @@ def measured_alone(source: Input, measure_s: float, should_stop: Callable[[], bo
         Preempted: If a stop is requested.
     """
     forgotten(source)
-    with closing(source.batches(MANY_EPOCHS)) as batches:
+    # More epochs than a measurement reads. It stops when it has seen enough.
+    with closing(source.batches(1_000_000)) as batches:
 
         def epoch_s() -> float:
             begin = time.perf_counter()

@@ -13,13 +13,6 @@ from pipeline.errors import OwnCodeError, SettingsError
 from pipeline.training.model.own_functions import explain_errors, import_function, require_arguments
 from pipeline.training.model.task import ONE_LABEL, Task
 
-# The next three lists say how the input of each model of keras.applications was scaled when its published weights were
-# trained.
-_SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
-_SCALED_INSIDE = ("MobileNetV3Small", "MobileNetV3Large", "EfficientNetV2B0")
-_BGR_LESS_MEAN = ("ResNet50",)
-_IMAGENET_MEAN_BGR = (103.939, 116.779, 123.68)
-
 
 @dataclass(frozen=True)
 class ModelOptions:
@@ -157,14 +150,16 @@ def _small_cnn(images: keras.KerasTensor, classes: int) -> keras.KerasTensor:
 
 
 def _scaled(images: keras.KerasTensor, name: str) -> keras.KerasTensor:
-    if name in _SCALED_TO_ONE:
-        return _scaled_to_one(images)
-    if name in _BGR_LESS_MEAN:
-        blue_first = keras.ops.flip(keras.ops.cast(images, "float32"), axis=-1)
-        less_mean = keras.layers.Normalization(mean=_IMAGENET_MEAN_BGR, variance=(1.0, 1.0, 1.0), dtype="float32")
-        return less_mean(blue_first)
-    if name in _SCALED_INSIDE:
-        return keras.ops.cast(images, "float32")
+    """Return the images as the published weights of a model of keras.applications were trained on them."""
+    match name:
+        case "MobileNetV2" | "InceptionResNetV2":
+            return _scaled_to_one(images)
+        case "MobileNetV3Small" | "MobileNetV3Large" | "EfficientNetV2B0":  # They scale images themselves.
+            return keras.ops.cast(images, "float32")
+        case "ResNet50":  # Blue first, less the mean of ImageNet.
+            mean = (103.939, 116.779, 123.68)
+            less_mean = keras.layers.Normalization(mean=mean, variance=(1.0, 1.0, 1.0), dtype="float32")
+            return less_mean(keras.ops.flip(keras.ops.cast(images, "float32"), axis=-1))
     raise ValueError(f"no scaling is known for {name}")
 
 

@@ -144,7 +144,9 @@ def _ids(values: Any, facts: dict[str, Any], name: str) -> tuple[Any, int]:
     if "hash_buckets" in facts:
         size = facts["hash_buckets"] + 1
         return layers.Hashing(size, mask_value="", name=name)(values), size
-    vocabulary = [value for value in facts["vocabulary"] if _can_be_looked_up(value)]
+    # Values that cannot be in a vocabulary count as unknown. Keras makes an array of NumPy of it, each element of which
+    # takes the memory of the longest, and ends before zeros.
+    vocabulary = [value for value in facts["vocabulary"] if 0 < len(value) <= MAX_TEXT and not value.endswith("\0")]
     # A layer without a vocabulary would wait for `adapt`.
     vocabulary = vocabulary or ["no value"]
     # Keras refuses a vocabulary that contains the name of its own for unknown values.
@@ -154,14 +156,6 @@ def _ids(values: Any, facts: dict[str, Any], name: str) -> tuple[Any, int]:
     with tf.device("CPU:0"):  # No GPU holds strings.
         lookup = layers.StringLookup(vocabulary=vocabulary, mask_token="", oov_token=unknown, name=name)
     return lookup(values), _KNOWN + len(vocabulary)
-
-
-def _can_be_looked_up(value: str) -> bool:
-    """Return whether a value can be in a vocabulary. Others count as unknown.
-
-    Keras makes an array of NumPy of it, each element of which takes the memory of the longest, and ends before zeros.
-    """
-    return 0 < len(value) <= MAX_TEXT and not value.endswith("\0")
 
 
 def _mean(values: Any, mask: Any) -> Any:

@@ -28,9 +28,6 @@ from pipeline.storage.local import sync_tree
 from pipeline.training.model.models import with_probabilities
 from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
 
-ENDPOINT = "serve"
-"""Name of the endpoint. TensorFlow Serving finds it as the default signature, too."""
-
 
 def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Path) -> None:
     """Write `model`, which gives logits, to `folder`, and replace what is there.
@@ -60,7 +57,8 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
 
     archive = keras.export.ExportArchive()
     archive.track(served_model)
-    archive.add_endpoint(ENDPOINT, serve, [kind.signature(dataset)])
+    # TensorFlow Serving finds it as the default signature, too.
+    archive.add_endpoint("serve", serve, [kind.signature(dataset)])
     try:
         archive.write_out(str(folder), verbose=False)
     except tf.errors.ResourceExhaustedError as error:

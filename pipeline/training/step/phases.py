@@ -34,16 +34,14 @@ class TwoPhases:
         """How many operations of the training step call Python code, once it is traced."""
         return self._steps.python_calls
 
-    def train(
-        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
-    ) -> tf.Tensor:
+    def train(self, *batch: Features) -> tf.Tensor:
         """Take a training step, as `Steps` does; before the first one of the second phase, unfreeze the base."""
         if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
             _log.info("the whole model learns from here on")
             self._base.trainable = True
             # The traced step has no gradients of the base.
             self._steps.trace()
-        return self._steps.train(features, labels, weights, mirrored, should_stop)
+        return self._steps.train(*batch)
 
 
 def step_options(settings: Settings, dataset: Dataset, steps_per_epoch: int, micro_batches: int) -> StepOptions:

@@ -81,8 +81,10 @@ def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
 
 def broadcast_variables(variables: Sequence[keras.Variable], strategy: tf.distribute.Strategy) -> None:
     """Set the variables to the values of server 0. All servers must call this together."""
-    values = broadcast([_wide(variable.value) for variable in variables], strategy)
-    for variable, value in zip(variables, values, strict=True):
+    own = [variable.value for variable in variables]
+    # Collectives take no small integers.
+    wide = [tf.cast(each, tf.int64) if each.dtype.is_integer else tf.convert_to_tensor(each) for each in own]
+    for variable, value in zip(variables, broadcast(wide, strategy), strict=True):
         variable.assign(tf.cast(value, variable.dtype))
 
 
@@ -158,8 +160,3 @@ def _strategy_of_servers(cluster: Cluster) -> tf.distribute.Strategy:
         strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
     take_batches_of_equal_number(strategy)
     return strategy
-
-
-def _wide(value: tf.Tensor) -> tf.Tensor:
-    """Return the value in a type that collectives take."""
-    return tf.cast(value, tf.int64) if value.dtype.is_integer else tf.convert_to_tensor(value)
