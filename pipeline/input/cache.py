@@ -15,6 +15,7 @@ from typing import Literal
 import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input.damage import DAMAGE
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
@@ -25,7 +26,6 @@ from pipeline.system.memory import available_memory
 
 CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
-GIGABYTE = 10**9
 _USABLE = 0.5
 """The images may take this share of the free memory or disk: the training itself and other programs need the rest."""
 _FORM = 5

@@ -31,13 +31,9 @@ def join_cluster(
 ) -> Iterator[Cluster]:
     """Meet the other servers in `folder`, and be one of them until the block ends. Report to them how it ends.
 
-    Args:
-        folder: Folder that all servers reach.
-        server: This server.
-        wait_s: Seconds to wait for the other servers.
-        should_stop: Returns whether a stop is requested.
-        leave: Called in a thread with the reason why a server is gone, if the block does not end by itself soon after.
-            A process that waits for a dead one within TensorFlow notices nothing else.
+    It waits `wait_s` seconds for the others. If a server is gone and the block does not end by itself soon after,
+    `leave` is called in a thread with the reason: a process that waits for a dead one within TensorFlow notices nothing
+    else.
 
     Raises:
         TrainingError: If not all servers have come. It names the missing ones.

@@ -25,11 +25,7 @@ from pipeline.training.step.strategy import on_devices, open_strategy, share_of_
 class Training:
     """One training, restored from its last checkpoint and ready to go on. All servers must make it together.
 
-    Args:
-        run: What is trained.
-        should_stop: Returns whether a stop is requested. Readers also ask it while the steps are stuck.
-        cluster: The training servers, if there are several.
-        heartbeat: Called with each step as a sign of life.
+    `heartbeat` is called with each step as a sign of life. Readers ask `should_stop` also while the steps are stuck.
 
     Raises:
         BadInput: If the settings do not fit the dataset, the model or the devices.

@@ -28,11 +28,8 @@ def run_job(
 ) -> None:
     """Train what `run` describes, together with the other servers. Server 0 writes the result.
 
-    Args:
-        run: What is trained.
-        should_stop: Returns whether a stop is requested. It is called between steps.
-        cluster: The training servers, if there are several.
-        heartbeat: Called with each step as a sign of life, with those of the validation and the evaluation too.
+    `should_stop` is called between steps, and `heartbeat` with each step as a sign of life, with those of the
+    validation and the evaluation too.
 
     Raises:
         Preempted: If a stop was requested. A checkpoint is written before.

@@ -67,7 +67,15 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     # One epoch, without a cache of decoded images: that of a training stays as it is.
     settings = settings.model_copy(update={"cache": "off", "epochs": 1})
     _find_devices()
-    images = _images(settings, folder, dataset, augmented=augmented, count=count)
+    with open_inputs(settings, folder, dataset, Server(), 0, lambda: False) as inputs:
+        batches = _augmented(inputs.training, settings) if augmented else inputs.validation
+        try:
+            with damage_named(folder):
+                images = list(islice(_examples(batches), count))
+        except tf.errors.OpError as error:
+            if inputs.readers.failure:
+                raise inputs.readers.failure from error
+            raise
     suffix = "-augmented" if augmented else ""
     return _save(images, dataset, _subtitle(split, settings, augmented=augmented), path, suffix)
 
@@ -78,7 +86,11 @@ def show_found(settings: Settings, dataset: Dataset, found: Sequence[FoundImage]
     The default `path` is NAME-VERSION-images.png in the current folder.
     """
     _find_devices()
-    images = [_evaluated(each, settings, dataset) for each in found]
+    images = []
+    for each in found:
+        stored = decode.parse(tf.constant(each.record), dataset.records)
+        image = decode.decode_for_evaluation(stored, dataset.records, settings.crop, settings.image_size)
+        images.append(Shown(Image.fromarray(image.numpy()), np.atleast_1d(stored.label.numpy()).tolist()))
     split = ", ".join(sorted({each.split for each in found}))
     return _save(images, dataset, _subtitle(split, settings), path, "-images")
 
@@ -97,24 +109,6 @@ def _save(images: Sequence[Shown], dataset: Dataset, subtitle: str, path: Path |
 
 
 # --- the images -------------------------------------------------------------------------------------------------------
-
-
-def _images(settings: Settings, folder: Place, dataset: Dataset, *, augmented: bool, count: int) -> list[Shown]:
-    with open_inputs(settings, folder, dataset, Server(), 0, lambda: False) as inputs:
-        batches = _augmented(inputs.training, settings) if augmented else inputs.validation
-        try:
-            with damage_named(folder):
-                return list(islice(_examples(batches), count))
-        except tf.errors.OpError as error:
-            if inputs.readers.failure:
-                raise inputs.readers.failure from error
-            raise
-
-
-def _evaluated(found: FoundImage, settings: Settings, dataset: Dataset) -> Shown:
-    stored = decode.parse(tf.constant(found.record), dataset.records)
-    image = decode.decode_for_evaluation(stored, dataset.records, settings.crop, settings.image_size)
-    return Shown(Image.fromarray(image.numpy()), np.atleast_1d(stored.label.numpy()).tolist())
 
 
 def _augmented(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
+from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import BadInput, Preempted, SourceError, TenfoldError
 from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
 from pipeline.system.process import end_with_parent
@@ -103,7 +104,7 @@ def _require_two(contenders: Sequence[str], failures: Mapping[str, Failure]) -> 
 
 def why_not(name: str, comparison: Comparison) -> str:
     """Return why a contender cannot take part; empty if it can."""
-    from pipeline.input.cache import GIGABYTE, cached_bytes, usable_memory
+    from pipeline.input.cache import cached_bytes, usable_memory
     from pipeline.input.options import batch_options
 
     settings, contender = settings_from(dict(comparison.settings)), CONTENDERS[name]

@@ -178,7 +178,7 @@ class EpochLoop:
     def _train_step(self, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
         """Take one step, and return whether some server should stop."""
         features, labels, weights, mirrored, _ = batch
-        result = self.steps.train(features, labels, weights, mirrored, self._should_stop())
+        result = self.steps.train(features, labels, weights, mirrored, tf.constant(float(self.should_stop())))
         # `numpy` waits for the device, which would otherwise still be at work.
         loss, correct, examples, should_stop, *spoiled = result.numpy().tolist()
         self._times.add_compute()
@@ -207,9 +207,6 @@ class EpochLoop:
         self.sums.add(int(examples), loss, correct, times.wait_s)
         return bool(should_stop)
 
-    def _should_stop(self) -> tf.Tensor:
-        return tf.constant(float(self.should_stop()))
-
     def evaluate(self, batches: Iterable[Batch]) -> Sums:
         """Return the sums over all of `batches`, without their padding.
 
@@ -219,9 +216,8 @@ class EpochLoop:
         """
         sums = Sums()
         start = self.clock()
-        for batch in one_ahead(batches):
-            features, labels, weights = batch
-            result = self.steps.evaluate(features, labels, weights, self._should_stop())
+        for features, labels, weights in one_ahead(batches):
+            result = self.steps.evaluate(features, labels, weights, tf.constant(float(self.should_stop())))
             loss, correct, examples, should_stop = result.numpy().tolist()
             if should_stop:
                 raise Preempted(f"the training was asked to stop in the validation after step {self.step}")

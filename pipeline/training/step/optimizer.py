@@ -10,8 +10,6 @@ from keras import ops
 from pipeline.config import Settings
 from pipeline.training.step.keras_internals import AdamOfSums
 
-BATCH_OF_RATE = 256
-"""Batch size that a learning rate is meant for, if it is scaled."""
 _BETA_1, _BETA_2 = 0.9, 0.999
 """Adam keeps these shares of its two averages in each update."""
 
@@ -55,7 +53,8 @@ class OptimizerOptions:
 def optimizer_options(settings: Settings, steps_per_epoch: int) -> OptimizerOptions:
     """Return what the settings ask for."""
     power = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[settings.learning_rate_scaling]
-    highest_rate = float(settings.learning_rate * (settings.batch_size / BATCH_OF_RATE) ** power)
+    # If it is scaled, the learning rate is meant for a batch of 256 examples.
+    highest_rate = float(settings.learning_rate * (settings.batch_size / 256) ** power)
     schedule = LearningRate(
         highest=highest_rate,
         warmup=settings.warmup_epochs * steps_per_epoch,
