@@ -3,10 +3,8 @@
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
-
-import tensorflow as tf
 
 from pipeline.errors import Preempted
 from pipeline.monitor import Monitor
@@ -15,7 +13,7 @@ from pipeline.training.assembly import Training
 from pipeline.training.batch_errors import explain_batch_errors
 from pipeline.training.evaluate import evaluate
 from pipeline.training.failure.bad_batch import describe_examples
-from pipeline.training.inputs import Inputs, Readers, agreed_to_keep, open_inputs, open_validation
+from pipeline.training.inputs import Inputs, ServerData
 from pipeline.training.served.export import export
 from pipeline.training.state.saved_state import Keeper
 from pipeline.training.step.epoch import format_values, values_of
@@ -35,19 +33,11 @@ def fit(training: Training, monitor: Monitor) -> None:
         OutOfMemory: If the next attempt takes fewer examples at once.
     """
     run, settings, start = training.run, training.run.settings, training.start
+    data = ServerData(settings, training.dataset_folder, training.dataset, run.server, training.should_stop)
     keeps = start.keeps
     if keeps is None and run.server.count > 1:
-        keeps = agreed_to_keep(settings, training.dataset, run.server, training.strategy)
-    opened = open_inputs(
-        settings,
-        training.dataset_folder,
-        training.dataset,
-        run.server,
-        start=start.step,
-        should_stop=training.should_stop,
-        keeps=keeps,
-    )
-    with opened as inputs:
+        keeps = data.agreed_to_keep(training.strategy)
+    with data.open(start.step, keeps) as inputs:
         loop = EpochLoop(
             steps=training.steps,
             monitor=monitor,
@@ -70,7 +60,7 @@ def fit(training: Training, monitor: Monitor) -> None:
         _train(training, inputs, loop, keeper)
         if run.server.is_chief:
             # After the last checkpoint is written, because the model now gets the weights of the best epoch.
-            _evaluate(training, inputs)
+            _evaluate(training, data, inputs)
     if run.server.is_chief:
         export(training.model, settings, training.dataset, run.export_folder)
 
@@ -133,20 +123,14 @@ def _train_epoch(
     keeper.save(epoch)
 
 
-def _evaluate(training: Training, inputs: Inputs) -> None:
+def _evaluate(training: Training, data: ServerData, inputs: Inputs) -> None:
     """Evaluate the best model on all validation examples, those of the other servers too."""
-    run, dataset = training.run, training.dataset
-    opened: AbstractContextManager[tuple[tf.data.Dataset, Readers]]
-    if run.server.count == 1:  # Decoded images that are kept can be used again.
-        opened = nullcontext((inputs.validation, inputs.readers))
-    else:
-        opened = open_validation(
-            run.settings, training.dataset_folder, dataset, run.server, should_stop=training.should_stop
-        )
-    with opened as (batches, readers), explain_batch_errors(training, readers):
+    # On one server, decoded images that are kept can be used again.
+    own = nullcontext((inputs.validation, inputs.readers)) if training.run.server.count == 1 else data.open_validation()
+    with own as (batches, readers), explain_batch_errors(training, readers):
         evaluate(
-            run,
-            dataset,
+            training.run,
+            training.dataset,
             training.strategy,
             training.model,
             batches=training.on_devices(batches),

@@ -23,7 +23,7 @@ from pipeline.input.damage import damage_named
 from pipeline.input.flip import flipped
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
-from pipeline.training.inputs import open_inputs
+from pipeline.training.inputs import ServerData
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 TILE = 160
@@ -67,7 +67,7 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     # One epoch, without a cache of decoded images: that of a training stays as it is.
     settings = settings.model_copy(update={"cache": "off", "epochs": 1})
     _find_devices()
-    with open_inputs(settings, folder, dataset, Server(), 0, lambda: False) as inputs:
+    with ServerData(settings, folder, dataset, Server(), should_stop=lambda: False).open(start=0) as inputs:
         batches = _augmented(inputs.training, settings) if augmented else inputs.validation
         try:
             with damage_named(folder):
