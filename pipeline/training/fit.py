@@ -59,8 +59,11 @@ def fit(training: Training, monitor: Monitor) -> None:
             keeper.replace_lost_best(start.epochs_done)
         _train(training, inputs, loop, keeper)
         if run.server.is_chief:
-            # After the last checkpoint is written, because the model now gets the weights of the best epoch.
-            _evaluate(training, data, inputs)
+            # On one server, decoded images that are kept can be used again.
+            own = nullcontext((inputs.validation, inputs.readers)) if run.server.count == 1 else data.open_validation()
+            with own as (batches, readers), explain_batch_errors(training, readers):
+                # After the last checkpoint is written, because the model now gets the weights of the best epoch.
+                evaluate(training, batches)
     if run.server.is_chief:
         export(training.model, settings, training.dataset, run.export_folder)
 
@@ -121,19 +124,3 @@ def _train_epoch(
     with loop.standing_still():
         keeper.save_if_best(epoch, values)
     keeper.save(epoch)
-
-
-def _evaluate(training: Training, data: ServerData, inputs: Inputs) -> None:
-    """Evaluate the best model on all validation examples, those of the other servers too."""
-    # On one server, decoded images that are kept can be used again.
-    own = nullcontext((inputs.validation, inputs.readers)) if training.run.server.count == 1 else data.open_validation()
-    with own as (batches, readers), explain_batch_errors(training, readers):
-        evaluate(
-            training.run,
-            training.dataset,
-            training.strategy,
-            training.model,
-            batches=training.on_devices(batches),
-            should_stop=training.should_stop_at_step,
-            micro_batches=training.micro_batches,
-        )
