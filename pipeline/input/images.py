@@ -109,7 +109,7 @@ class _Encoded(_Training):
         dataset, options = self._split.dataset, self._options
         # One by one: parsing a whole batch and splitting it again took longer for pixels, and gained nothing for JPEG.
         stored = decode.parse(serialized, dataset.records)
-        crop = decode.random_crop(stored, options.crop, options, place.numbers)
+        crop = decode.random_crop(stored, options, place.numbers)
         image = decode.decode_crop(stored, crop, dataset.records, tf.constant([options.image_size] * 2))
         return image, decode.target(stored.label, dataset), number
 

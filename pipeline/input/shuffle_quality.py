@@ -175,9 +175,18 @@ def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) 
 def _labels(folder: Place, dataset: Dataset) -> Numbers:
     """Return the label of each training example, from 0; of several, the first."""
     split, label_of = dataset.splits["train"], _label_of(dataset)
+
+    def labels(advance: Advance) -> Iterator[int]:
+        for path in (folder / shard.name for shard in split.shards):
+            for record in read_records(path):
+                advance(1, len(record))
+                try:
+                    yield label_of(record)
+                except (ValueError, KeyError) as error:
+                    raise DatasetError(f"{path}: a record {error}: see `python -m pipeline verify`") from error
+
     with progress("labels", split.examples, "examples", split.bytes) as advance:
-        labels = (label for shard in split.shards for label in _labels_of(folder / shard.name, label_of, advance))
-        return np.fromiter(labels, np.int64, split.examples)
+        return np.fromiter(labels(advance), np.int64, split.examples)
 
 
 def _label_of(dataset: Dataset) -> Callable[[bytes], int]:
@@ -195,15 +204,6 @@ def _label_of(dataset: Dataset) -> Callable[[bytes], int]:
         return ids[value]
 
     return label_of_row
-
-
-def _labels_of(path: Place, label_of: Callable[[bytes], int], advance: Advance) -> Iterator[int]:
-    for record in read_records(path):
-        advance(1, len(record))
-        try:
-            yield label_of(record)
-        except (ValueError, KeyError) as error:
-            raise DatasetError(f"{path}: a record {error}: see `python -m pipeline verify`") from error
 
 
 def _qualities(

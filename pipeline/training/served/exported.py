@@ -43,10 +43,6 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
 
     A label that the model does not know has a probability of 0.
 
-    Args:
-        export: Folder of the exported model.
-        folder: Folder of the dataset.
-
     Raises:
         DatasetError: If the dataset is missing or damaged, or is a table without a column of the model.
         StorageError: If a bucket does not answer.

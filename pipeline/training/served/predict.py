@@ -75,11 +75,6 @@ def _predicted(exported: Any, about: Mapping[str, Any], file: Path) -> dict[str,
 def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterator[dict[str, Any]]:
     """Yield the prediction for each row of a table, as `predict` returns it.
 
-    Args:
-        exported: The exported model.
-        about: Its about.json.
-        file: The table.
-
     Raises:
         SourceError: If the table cannot be read, or lacks a column of the model.
     """
