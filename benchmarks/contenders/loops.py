@@ -147,14 +147,14 @@ def _built(job: Job) -> tuple[Any, Any]:
     import keras
 
     from pipeline.config import settings_from
-    from pipeline.training.model.models import build_model
-    from pipeline.training.step.optimizer import build_optimizer
+    from pipeline.training.model.models import build_model, model_options
+    from pipeline.training.step.optimizer import build_optimizer, optimizer_options
 
     keras.utils.set_random_seed(0)
     chosen = {name: job[name] for name in ("model", "image_size", "batch_size")}
     settings = settings_from(chosen | {"source_uri": job["folder"]})
-    model = build_model(settings, CLASSES)
-    return model, build_optimizer(settings, model, steps_per_epoch=100)
+    model = build_model(model_options(settings), CLASSES)
+    return model, build_optimizer(optimizer_options(settings, steps_per_epoch=100), model)
 
 
 def linear(image_size: int, classes: int) -> Any:

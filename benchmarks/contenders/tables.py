@@ -403,11 +403,11 @@ def _endless_fit(model: Any, source: Source) -> Callable[[], int]:
 def _model(job: Job) -> Any:
     import keras
 
-    from pipeline.config import settings_from
     from pipeline.dataset.manifest import load
+    from pipeline.training.model.models import ModelOptions
     from pipeline.training.model.table_model import build_table_model
 
-    model = build_table_model(settings_from({"example_kind": "table", "model": "mlp"}), load(Path(job["dataset"])))
+    model = build_table_model(ModelOptions("mlp"), load(Path(job["dataset"])))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     class Rows(keras.metrics.Metric):

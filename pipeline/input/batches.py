@@ -10,7 +10,7 @@ import tensorflow as tf
 from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_counter import BatchCounter
-from pipeline.input.kinds import batch_kind_of
+from pipeline.input.batch_kind import batch_kind_of
 from pipeline.input.options import BatchOptions
 from pipeline.input.order import (
     ONLY,

@@ -15,6 +15,7 @@ from typing import Literal
 import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input.damage import DAMAGE
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
@@ -25,7 +26,6 @@ from pipeline.system.memory import available_memory
 
 CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
-GIGABYTE = 10**9
 _USABLE = 0.5
 """The images may take this share of the free memory or disk: the training itself and other programs need the rest."""
 _FORM = 5
@@ -73,24 +73,21 @@ def open_cache(
 def _in_memory_or_off(
     choice: Choice, dataset: Dataset, options: BatchOptions, server: Server, epochs: int
 ) -> Literal["memory", "off"]:
+    # Whether a later epoch can use decoded images again.
+    helps = epochs > 1 and not options.balanced and options.crop != "random_resized"
+    if choice == "off" or (choice == "auto" and not helps):
+        return "off"
     needed, usable = cached_bytes(dataset, options, server.count), usable_memory()
-    if choice == "memory" and needed > usable:
-        raise BadInput(_too_much("memory", needed, usable) + "set cache=disk or cache=off")
-    if choice == "memory" or (choice == "auto" and _helps(options, epochs) and needed <= usable):
+    if needed <= usable:
         _log.info(
             "decoded images are kept in memory: they need about %.1f of %.1f GB", needed / GIGABYTE, usable / GIGABYTE
         )
         return "memory"
-    if choice == "auto" and _helps(options, epochs):
-        _log.info(
-            "%simages are decoded again in every epoch; cache=disk would keep them", _too_much("memory", needed, usable)
-        )
+    too_much = _too_much("memory", needed, usable)
+    if choice == "memory":
+        raise BadInput(f"{too_much}set cache=disk or cache=off")
+    _log.info("%simages are decoded again in every epoch; cache=disk would keep them", too_much)
     return "off"
-
-
-def _helps(options: BatchOptions, epochs: int) -> bool:
-    """Return whether a later epoch can use decoded images again."""
-    return epochs > 1 and not options.balanced and options.crop != "random_resized"
 
 
 def _too_much(what: str, needed: int, usable: int) -> str:
@@ -112,8 +109,13 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
                     f"another training keeps the same decoded images in {own}: set cache=off for one of the two "
                     "trainings"
                 )
-            # Before the free room is measured: files of earlier trainings would count as used.
-            _sweep_others(folder, own)
+            # Nothing else removes the folders of earlier trainings with another key. Before the free room is measured:
+            # their files would count as used.
+            for other in folder.iterdir():
+                if other != own and other.is_dir():
+                    with _locked(other) as alone:
+                        if alone:
+                            shutil.rmtree(other, ignore_errors=True)
         for split in CACHED_SPLITS:
             # A killed training left it half-written, and TensorFlow does not write over it.
             if not is_cached(_prefix(own, split)):
@@ -182,25 +184,13 @@ def _turn(folder: Path) -> Iterator[None]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
     """Lock the folder for the block if no other process holds it. Yield whether it is locked."""
-    descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR)
-    try:
+    with open(folder / ".lock", "wb") as lock:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
         else:
             yield True
-    finally:
-        os.close(descriptor)
-
-
-def _sweep_others(folder: Path, own: Path) -> None:
-    """Remove the folders of earlier trainings with another key: nothing else removes them."""
-    for other in folder.iterdir():
-        if other != own and other.is_dir():
-            with _locked(other) as alone:
-                if alone:
-                    shutil.rmtree(other, ignore_errors=True)
 
 
 def _prefix(own: Path, split: str) -> str:

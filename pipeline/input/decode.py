@@ -75,14 +75,14 @@ def multi_hot(ids: tf.Tensor, classes: int) -> tf.Tensor:
     return tf.reduce_max(tf.one_hot(ids, classes, dtype=tf.uint8), axis=0)
 
 
-def random_crop(stored: Stored, mode: CropMode, options: BatchOptions, numbers: tf.Tensor) -> tf.Tensor:
+def random_crop(stored: Stored, options: BatchOptions, numbers: tf.Tensor) -> tf.Tensor:
     """Return the crop (top, left, height, width; int32) that training sees, from five random numbers (0 to 1)."""
     size = tf.stack([stored.height, stored.width])
-    if mode == "whole":
+    if options.crop == "whole":
         return tf.concat([[0, 0], size], 0)
-    if mode == "random":
-        return _placed(_side(size, options.image_size), size, numbers)
-    return _placed(_random_size(size, options.min_crop_area, numbers), size, numbers)
+    is_resized = options.crop == "random_resized"
+    side = _random_size(size, options.min_crop_area, numbers) if is_resized else _side(size, options.image_size)
+    return _placed(side, size, numbers)
 
 
 def crop_within(image: tf.Tensor, side: int, numbers: tf.Tensor) -> tf.Tensor:

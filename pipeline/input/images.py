@@ -5,12 +5,13 @@ A batch is (images, labels, weights): uint8 of (batch, size, size, 3), RGB; int3
 else 0.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from pipeline.input import decode
+from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import (
     ServerSplit,
     batch_weights,
@@ -25,7 +26,7 @@ from pipeline.system.cores import usable_cores
 _Example = tuple[tf.Tensor, ...]
 
 
-def training_images(split: ServerSplit) -> "_Encoded | _Cached":
+def training_images(split: ServerSplit) -> TrainingExamples:
     """Return the training images of a split, decoded in each epoch, or once if the options keep them."""
     return _Cached(split) if split.options.cache != "off" else _Encoded(split)
 
@@ -69,15 +70,13 @@ def _places(split: ServerSplit, start: int) -> tf.data.Dataset:
     return tf.data.Dataset.range(start, tf.int64.max).map(places).unbatch()
 
 
-class _Training(ABC):
+class _Training(TrainingExamples):
     """Training images. A subclass says what an example of an epoch is, and how it becomes an image."""
 
     def __init__(self, split: ServerSplit) -> None:
         self._split, self._options = split, split.options
 
     def batches(self, examples: tf.data.Dataset, start: int, numbered: bool) -> tf.data.Dataset:
-        """Return batches of the examples of all epochs, the first of which gets the number `start`."""
-
         def row(example: _Example, place: _Place) -> tuple[tf.Tensor, ...]:
             image, label, number = self._cropped(example, place)
             image = tf.ensure_shape(image, [self._options.image_size, self._options.image_size, 3])
@@ -98,16 +97,11 @@ class _Training(ABC):
     def _cropped(self, example: _Example, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return image, label and number of an example."""
 
-    @abstractmethod
-    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        """Return the examples of an epoch, then its padding."""
-
 
 class _Encoded(_Training):
     """Images whose crops are decoded in each epoch. An example is a numbered record."""
 
     def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        """Return the examples of an epoch, then its padding."""
         return epoch_records(self._split, epoch, order)
 
     def _cropped(self, example: _Example, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -115,7 +109,7 @@ class _Encoded(_Training):
         dataset, options = self._split.dataset, self._options
         # One by one: parsing a whole batch and splitting it again took longer for pixels, and gained nothing for JPEG.
         stored = decode.parse(serialized, dataset.records)
-        crop = decode.random_crop(stored, options.crop, options, place.numbers)
+        crop = decode.random_crop(stored, options, place.numbers)
         image = decode.decode_crop(stored, crop, dataset.records, tf.constant([options.image_size] * 2))
         return image, decode.target(stored.label, dataset), number
 
@@ -131,8 +125,7 @@ class _Cached(_Training):
         self._images = self._decoded(records).cache(cache_prefix(self._options, "train"))
         self._padding = self._decoded(split.shards.again(split.share.padding))
 
-    def epoch(self, epoch: tf.Tensor, _: tf.Tensor) -> tf.data.Dataset:
-        """Return the decoded images of an epoch with their labels and numbers, then its padding."""
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
         # The first epoch takes the images as they are decoded: a buffer of all of them would decode all of them before
         # the first batch. In later epochs, the buffer takes no more memory, because it holds what the cache holds.
         all_of_them = max(self._split.share.examples, 1)

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pipeline.config import Settings
 
 CropMode = Literal["random", "random_resized", "whole"]
 CENTER = 7 / 8
 """Side of a crop of `random`, and of the center crop for an evaluation, over the image's shorter side."""
-_CROP_MODES = ("random", "random_resized", "whole")
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,13 @@ class BatchOptions:
     `open_cache` takes care of that."""
 
     def __post_init__(self) -> None:
-        for name, minimum in (("image_size", 1), ("batch_size", 1), ("shuffle_bytes", 1), ("prefetch_batches", 1)):
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name} must be at least {minimum}, got {getattr(self, name)}")
+        for name in ("image_size", "batch_size", "shuffle_bytes", "prefetch_batches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.min_crop_area <= 1:
             raise ValueError(f"min_crop_area must be over 0 and at most 1, got {self.min_crop_area}")
-        if self.crop not in _CROP_MODES:
-            raise ValueError(f"crop must be one of {', '.join(_CROP_MODES)}, got {self.crop!r}")
+        if self.crop not in get_args(CropMode):
+            raise ValueError(f"crop must be one of {', '.join(get_args(CropMode))}, got {self.crop!r}")
         if self.cache not in ("off", "memory") and not Path(self.cache).is_absolute():
             raise ValueError(
                 f"cache must be off, memory or an absolute path, got {self.cache!r}: `open_cache` of pipeline.input "

@@ -1,12 +1,9 @@
 """Batches from raw image files, for comparisons with shards only.
 
 Raw files are slow because each file is opened separately, and each image is decoded whole even if the model sees a
-small crop. Without a parallel map, one core does all of it. `raw_file_batches` reads files as the Heartbeat article
-does, which is slower still: the label comes from Python, one image at a time under its lock, and float32 takes four
-times as many bytes as uint8 on their way to the accelerator.
+small crop. Without a parallel map, one core does all of it.
 """
 
-import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,44 +21,6 @@ from pipeline.input.order import tf_options
 from pipeline.storage import is_bucket
 from pipeline.system.cores import usable_cores
 
-SUFFIXES = ("jpg", "jpeg", "JPG", "JPEG")
-
-
-@without_autograph
-def raw_file_batches(folder: Path, *, image_size: int, batch_size: int) -> tf.data.Dataset:
-    """Return batches of the JPEG files of a local folder, one sub-folder a class, in a new order in each epoch.
-
-    Batches are (images, labels): float32 of shape (batch, image_size, image_size, 3), RGB from 0 to 1, and int32 of
-    shape (batch,). Ids of labels begin at 0, in the order of the names of the sub-folders. The last batch may be
-    smaller.
-
-    Only the benchmarks use this function. `tenfold compare-inputs` uses `raw_batches`.
-
-    Raises:
-        SourceError: If the sub-folders hold no JPEG.
-    """
-    # A bracket in the name of the folder must not act as a pattern.
-    patterns = [f"{glob.escape(str(folder))}/*/*.{suffix}" for suffix in SUFFIXES]
-    if not any(map(glob.glob, patterns)):
-        raise SourceError(
-            f"{folder} has no JPEG files in its sub-folders: name a folder with one sub-folder for each class"
-        )
-    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    return (
-        tf.data.Dataset.list_files(patterns)
-        .map(lambda path: load_image(path, classes, image_size))
-        .batch(batch_size)
-        .prefetch(tf.data.AUTOTUNE)
-    )
-
-
-def load_image(path: tf.Tensor, classes: list[str], image_size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return image (float32 from 0 to 1, image_size x image_size x 3) and label (int32, scalar) of a JPEG file."""
-    image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
-    label = tf.py_function(lambda path: classes.index(Path(path.numpy().decode()).parent.name), [path], tf.int32)
-    resized = tf.image.resize(image, [image_size, image_size])
-    return tf.ensure_shape(resized, [image_size, image_size, 3]) / 255.0, tf.ensure_shape(label, [])
-
 
 @dataclass(frozen=True)
 class RawFiles:
@@ -75,12 +34,9 @@ class RawFiles:
 
 @without_autograph
 def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
-    """Return the raw files of the training examples, in the order of the shards.
+    """Return the raw files of the training examples, in the order of the shards. Each image has one label.
 
-    Args:
-        folder: Folder of the dataset.
-        dataset: The dataset. Each image has one label.
-        root: Folder that the keys of the source are relative to.
+    The keys of the source are relative to `root`.
 
     Raises:
         SourceError: If an image is in a bucket.
@@ -108,12 +64,9 @@ def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: 
     Its last batch is filled up with the first files, with weight 0. The numbers of the examples are their positions in
     `files`, from 0.
 
-    Args:
-        files: The files.
-        options: Image size, batch size, crop ("random" or "whole"), flip, seed and prefetched batches.
-        parallel: Whether several images are read and decoded at once, and batches are prefetched. Otherwise, one image
-            is read after another, and a batch is made only when it is asked for.
-        epochs: How many epochs there are.
+    If `parallel`, several images are read and decoded at once, and batches are prefetched. Otherwise, one image is read
+    after another, and a batch is made only when it is asked for. Of the options, the shuffle buffer and the cache are
+    not used, and `crop` is "random" or "whole".
     """
     count, size = len(files.paths), options.batch_size
     padding = -count % size
@@ -133,7 +86,8 @@ def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: 
         path, label, number = row
         # Stateless: with a seed for the whole process, every epoch would get the same crops again.
         place = tf.stack([random, number])
-        image = _cropped(_decoded(tf.io.read_file(path)), options, place)
+        image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
+        image = _cropped(tf.ensure_shape(image, [None, None, 3]), options, place)
         mirrored = (tf.random.stateless_uniform([], place) < 0.5) & options.flip
         return image, label, weight, mirrored, number
 
@@ -148,12 +102,6 @@ def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: 
         # By default, TensorFlow fuses the two, and the fused form makes the next batch while the model computes.
         own_options.experimental_optimization.map_and_batch_fusion = False
     return batches.with_options(own_options)
-
-
-def _decoded(content: tf.Tensor) -> tf.Tensor:
-    """Return all pixels of an image file, (height, width, 3)."""
-    image = tf.io.decode_image(content, channels=3, expand_animations=False)
-    return tf.ensure_shape(image, [None, None, 3])
 
 
 def _cropped(image: tf.Tensor, options: BatchOptions, seed: tf.Tensor) -> tf.Tensor:

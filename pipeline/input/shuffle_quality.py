@@ -8,7 +8,7 @@ itself: the stages of training run on the numbers of the examples instead of the
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -111,19 +111,6 @@ def _pairs(counts: Numbers) -> float:
 # --- of a dataset ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Quality:
-    """What was measured with one buffer, over two epochs."""
-
-    examples: int
-    """How many examples the buffer holds."""
-    megabytes: float
-    class_distance: float
-    meet_again: float
-    holds_all: bool
-    """Whether all examples are in the buffer. That is a perfect shuffle, even if few examples measure worse."""
-
-
 def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
     """Return the result of `python -m pipeline shuffle-quality`; `format_shuffle_quality` makes a table of it.
 
@@ -188,9 +175,18 @@ def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) 
 def _labels(folder: Place, dataset: Dataset) -> Numbers:
     """Return the label of each training example, from 0; of several, the first."""
     split, label_of = dataset.splits["train"], _label_of(dataset)
+
+    def labels(advance: Advance) -> Iterator[int]:
+        for path in (folder / shard.name for shard in split.shards):
+            for record in read_records(path):
+                advance(1, len(record))
+                try:
+                    yield label_of(record)
+                except (ValueError, KeyError) as error:
+                    raise DatasetError(f"{path}: a record {error}: see `python -m pipeline verify`") from error
+
     with progress("labels", split.examples, "examples", split.bytes) as advance:
-        labels = (label for shard in split.shards for label in _labels_of(folder / shard.name, label_of, advance))
-        return np.fromiter(labels, np.int64, split.examples)
+        return np.fromiter(labels(advance), np.int64, split.examples)
 
 
 def _label_of(dataset: Dataset) -> Callable[[bytes], int]:
@@ -199,27 +195,15 @@ def _label_of(dataset: Dataset) -> Callable[[bytes], int]:
         return lambda record: read_image(record, dataset.records).labels[0]
     schema = schema_of(dataset)
     # A record holds the value of the label, not its id.
-    ids = {_stored(value_of_text(schema.label, label)): number for number, label in enumerate(dataset.labels)}
+    values = [value_of_text(schema.label, label) for label in dataset.labels]
+    # Floats have 32 bits there.
+    ids = {float(np.float32(each)) if isinstance(each, float) else each: id_ for id_, each in enumerate(values)}
 
     def label_of_row(record: bytes) -> int:
         [value] = read_row(record, schema)[schema.label.name]
         return ids[value]
 
     return label_of_row
-
-
-def _stored(value: float | bytes) -> float | bytes:
-    """Return a value as a record holds it, in which floats have 32 bits."""
-    return float(np.float32(value)) if isinstance(value, float) else value
-
-
-def _labels_of(path: Place, label_of: Callable[[bytes], int], advance: Advance) -> Iterator[int]:
-    for record in read_records(path):
-        advance(1, len(record))
-        try:
-            yield label_of(record)
-        except (ValueError, KeyError) as error:
-            raise DatasetError(f"{path}: a record {error}: see `python -m pipeline verify`") from error
 
 
 def _qualities(
@@ -233,17 +217,30 @@ def _qualities(
 
     # The table and the search for the smallest buffer measure some sizes twice.
     @cache
-    def quality(elements: int) -> Quality:
-        measured = _measured(folder, dataset, options, labels, elements)
+    def quality(elements: int) -> dict[str, Any]:
+        """Return what is measured over two epochs with a buffer of this number of examples."""
+        size = elements * buffered_bytes(dataset)
+        numbers = order_of_training(folder, dataset, replace(options, shuffle_bytes=size), epochs=2)
+        # One array for each epoch: single numbers take ten times as long to come over from TensorFlow.
+        first, second = numbers.batch(split.examples).as_numpy_iterator()
+        distances = [class_distance(labels[order], options.batch_size) for order in (first, second)]
+        again = meet_again(first, second, options.batch_size)
         advance(1)
-        return measured
+        return {
+            "examples": elements,
+            "megabytes": size / MEGABYTE,
+            "class_distance": sum(distances) / 2,
+            "meet_again": again,
+            # Such a buffer is a perfect shuffle, even if few examples measure worse.
+            "holds_all": elements == split.examples,
+        }
 
     def is_enough(elements: int) -> bool:
         # This is a perfect shuffle. Its measurement could fail by chance, and a larger buffer would not help.
         if elements == split.examples:
             return True
         result = quality(elements)
-        return result.class_distance <= farthest and result.meet_again <= MAX_MEET_AGAIN
+        return bool(result["class_distance"] <= farthest and result["meet_again"] <= MAX_MEET_AGAIN)
 
     set_one = shuffle_elements(dataset, options.shuffle_bytes)
     buffers = sorted({*(elements for elements in BUFFERS if elements < split.examples), set_one, split.examples})
@@ -253,20 +250,9 @@ def _qualities(
         "shuffle_megabytes": options.shuffle_bytes // MEGABYTE,
         "shuffle_examples": set_one,
         "ideal_class_distance": ideal,
-        "buffers": [asdict(quality(elements)) for elements in buffers],
+        "buffers": [quality(elements) for elements in buffers],
         "enough_megabytes": _enough_megabytes(dataset, is_enough),
     }
-
-
-def _measured(folder: Place, dataset: Dataset, options: BatchOptions, labels: Numbers, elements: int) -> Quality:
-    split = dataset.splits["train"]
-    size = elements * buffered_bytes(dataset)
-    numbers = order_of_training(folder, dataset, replace(options, shuffle_bytes=size), epochs=2)
-    # One array for each epoch: single numbers take ten times as long to come over from TensorFlow.
-    first, second = numbers.batch(split.examples).as_numpy_iterator()
-    distances = [class_distance(labels[order], options.batch_size) for order in (first, second)]
-    again = meet_again(first, second, options.batch_size)
-    return Quality(elements, size / MEGABYTE, sum(distances) / 2, again, elements == split.examples)
 
 
 def _enough_megabytes(dataset: Dataset, is_enough: Callable[[int], bool]) -> int | None:
@@ -311,8 +297,4 @@ def _row(buffer: Mapping[str, Any], result: Mapping[str, Any]) -> str:
 def _advice(megabytes: int | None) -> str:
     if megabytes is None:
         return f"even shuffle_megabytes={MEGABYTES[-1]} is not enough: build the dataset again, which shuffles it"
-    return (
-        f"shuffle_megabytes={megabytes} is enough"
-        if megabytes
-        else ("no buffer is needed: shuffle_megabytes=1 is enough")
-    )
+    return f"{'' if megabytes else 'no buffer is needed: '}shuffle_megabytes={megabytes or 1} is enough"

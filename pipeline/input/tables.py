@@ -72,8 +72,8 @@ def schema_of(dataset: Dataset) -> Schema:
     return schema
 
 
-class TrainingRows:
-    """The training rows of a split."""
+class Rows:
+    """The rows of a split."""
 
     def __init__(self, split: ServerSplit) -> None:
         self._split = split
@@ -84,7 +84,7 @@ class TrainingRows:
         return epoch_records(self._split, epoch, order)
 
     def batches(self, examples: tf.data.Dataset, start: int, numbered: bool) -> tf.data.Dataset:
-        """Return batches of the records of all epochs, the first of which gets the number `start`."""
+        """Return batches of numbered records, the first of which gets the number `start`."""
 
         def batch(examples: tuple[tf.Tensor, tf.Tensor], weights: tf.Tensor) -> tuple[Features | tf.Tensor, ...]:
             numbers, serialized = examples
@@ -93,25 +93,10 @@ class TrainingRows:
                 return features, labels, weights
             return features, labels, weights, tf.zeros_like(weights, tf.bool), numbers
 
-        return _mapped(self._split, examples, start, batch)
-
-
-def validation_rows(split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the batches of an evaluation, of numbered records."""
-    parser = RowParser(split.dataset)
-
-    def batch(examples: tuple[tf.Tensor, tf.Tensor], weights: tf.Tensor) -> tuple[Features | tf.Tensor, ...]:
-        _, serialized = examples
-        return *parser.parse(serialized), weights
-
-    return _mapped(split, records, 0, batch)
-
-
-def _mapped(split: ServerSplit, records: tf.data.Dataset, start: int, batch: object) -> tf.data.Dataset:
-    weights = tf.data.Dataset.range(start, tf.int64.max).map(lambda number: batch_weights(split, number))
-    # Whole batches are parsed: one row at a time would take ten times as long.
-    batches = records.batch(split.options.batch_size, drop_remainder=True)
-    return tf.data.Dataset.zip(batches, weights).map(batch, num_parallel_calls=usable_cores(), deterministic=True)
+        weights = tf.data.Dataset.range(start, tf.int64.max).map(lambda number: batch_weights(self._split, number))
+        # Whole batches are parsed: one row at a time would take ten times as long.
+        batches = examples.batch(self._split.options.batch_size, drop_remainder=True)
+        return tf.data.Dataset.zip(batches, weights).map(batch, num_parallel_calls=usable_cores(), deterministic=True)
 
 
 class RowParser:
@@ -123,7 +108,13 @@ class RowParser:
 
     def __init__(self, dataset: Dataset) -> None:
         self._schema = schema_of(dataset)
-        self._spec = {column.name: _feature_of(column) for column in self._schema.features}
+        self._spec = {
+            # A default value of a fixed feature would not show which values are missing.
+            column.name: tf.io.RaggedFeature(DTYPES[column.type])
+            if has_mask(column)
+            else tf.io.FixedLenFeature([], DTYPES[column.type])
+            for column in self._schema.features
+        }
         label = self._schema.label
         self._spec[label.name] = tf.io.FixedLenFeature([], DTYPES[label.type])
         self._ids = _LabelIds(label, dataset.labels) if self._schema.task == "classification" else None
@@ -149,13 +140,6 @@ class RowParser:
                 is_present = tf.not_equal(features[column.name], "")
             features[mask_name(column.name)] = tf.cast(is_present, tf.float32)
         return features, self._ids.of(label) if self._ids else tf.cast(label, tf.float64)
-
-
-def _feature_of(column: Column) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
-    # A default value of a fixed feature would not show which values are missing.
-    if has_mask(column):
-        return tf.io.RaggedFeature(DTYPES[column.type])
-    return tf.io.FixedLenFeature([], DTYPES[column.type])
 
 
 class _LabelIds:

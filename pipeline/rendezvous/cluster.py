@@ -43,7 +43,7 @@ class Cluster:
 
     def report_sample(self, sample: Mapping[str, float]) -> None:
         """Report a sample of this machine to the other servers. They get it with the next count."""
-        self._presence.report_sample(sample)
+        self._presence.report(sample=dict(sample))
 
     def loss(self, within_s: float = 0.0) -> TenfoldError | None:
         """Return why a server is gone, or None if all are there. Wait up to `within_s` seconds for it to be known."""

@@ -31,54 +31,41 @@ def join_cluster(
 ) -> Iterator[Cluster]:
     """Meet the other servers in `folder`, and be one of them until the block ends. Report to them how it ends.
 
-    Args:
-        folder: Folder that all servers reach.
-        server: This server.
-        wait_s: Seconds to wait for the other servers.
-        should_stop: Returns whether a stop is requested.
-        leave: Called in a thread with the reason why a server is gone, if the block does not end by itself soon after.
-            A process that waits for a dead one within TensorFlow notices nothing else.
+    It waits `wait_s` seconds for the others. If a server is gone and the block does not end by itself soon after,
+    `leave` is called in a thread with the reason: a process that waits for a dead one within TensorFlow notices nothing
+    else.
 
     Raises:
         TrainingError: If not all servers have come. It names the missing ones.
         Preempted: If a stop is requested.
     """
     lookout = Lookout(folder)
-    with present(folder, server) as presence, _end_reported(presence):
-        members = _Meeting(lookout, presence, server, should_stop).wait(wait_s)
-        cluster, has_ended = Cluster(server, presence, lookout, members), threading.Event()
-        # The guard is a thread, because the main thread may wait within TensorFlow for a server that is gone.
-        guard = threading.Thread(
-            target=_guard, args=(cluster, has_ended, heartbeat_s(folder), leave), name="guard", daemon=True
-        )
-        guard.start()
+    has_ended = threading.Event()
+    with present(folder, server) as presence:
         try:
+            members = _Meeting(lookout, presence, server, should_stop).wait(wait_s)
+            cluster = Cluster(server, presence, lookout, members)
+
+            # A thread, because the main thread may wait within TensorFlow for a server that is gone.
+            def guard() -> None:
+                while not has_ended.wait(heartbeat_s(folder)):
+                    try:
+                        cluster.watch()
+                    except (TenfoldError, OSError) as error:
+                        _log.warning("the other servers cannot be seen for now: %s", error)
+                    lost = cluster.loss()
+                    if lost and not has_ended.wait(LEAVE_S):
+                        leave(lost)
+
+            threading.Thread(target=guard, name="guard", daemon=True).start()
             yield cluster
+            presence.report(ended={"kind": DONE, "message": ""})
+        except BaseException as error:
+            reason = error if isinstance(error, TenfoldError) else TrainingError(repr(error))
+            presence.report(ended=error_to_json(reason))
+            raise
         finally:
             has_ended.set()
-
-
-@contextmanager
-def _end_reported(presence: Presence) -> Iterator[None]:
-    """Report with the last count how the block ended."""
-    try:
-        yield
-    except BaseException as error:
-        presence.end(error_to_json(error if isinstance(error, TenfoldError) else TrainingError(repr(error))))
-        raise
-    presence.end({"kind": DONE, "message": ""})
-
-
-def _guard(cluster: Cluster, has_ended: threading.Event, every_s: float, leave: Callable[[TenfoldError], None]) -> None:
-    """Watch the cluster until the event is set. If a server is gone and it is not set soon after, call `leave`."""
-    while not has_ended.wait(every_s):
-        try:
-            cluster.watch()
-        except (TenfoldError, OSError) as error:
-            _log.warning("the other servers cannot be seen for now: %s", error)
-        lost = cluster.loss()
-        if lost and not has_ended.wait(LEAVE_S):
-            leave(lost)
 
 
 class _Meeting:
@@ -91,7 +78,7 @@ class _Meeting:
         """Wait for all servers, and return their processes in the order of the servers."""
         _log.info("%s waits for the other servers, for at most %.0f minutes", self._server, wait_s / 60)
         chief = self._until(self._name_cluster if self._server.is_chief else self._find_chief, wait_s)
-        self._presence.follow(chief)
+        self._presence.report(follows=chief)
         # A process may have ended since it was named. Without this wait for all to join, the others would start a
         # training that hangs.
         members = self._until(lambda: self._followers(chief), SILENT_S)
@@ -135,7 +122,11 @@ class _Meeting:
                 raise Preempted("the training was asked to stop before it began")
             now = time.monotonic()
             if now > start + wait_s:
-                raise TrainingError(f"after {wait_s:.0f} s, {self._missing()}: {_WHAT_TO_DO}")
+                raise TrainingError(
+                    f"after {wait_s:.0f} s, {self._missing()}: each server needs a slot of the pool gpu and a worker "
+                    "at the same time, and must reach this workspace. Run again when all of them can start, or train "
+                    "on fewer servers (num_training_servers)"
+                )
             if now > logged + _LOG_EVERY_S:
                 logged = now
                 _log.info("%s", self._missing())
@@ -158,9 +149,3 @@ class _Meeting:
         named = f"server {missing[0]} is" if len(missing) == 1 else f"servers {', '.join(missing)} are"
         reason = f"{named} missing" if missing else "some of them have not joined the training yet"
         return f"{len(free)} of {self._server.count} training servers are present, but {reason}"
-
-
-_WHAT_TO_DO = (
-    "each server needs a slot of the pool gpu and a worker at the same time, and must reach this workspace. Run again "
-    "when all of them can start, or train on fewer servers (num_training_servers)"
-)

@@ -73,29 +73,18 @@ class Presence:
         """The name of this process among all attempts."""
         return self._member.nonce
 
-    def follow(self, chief: str) -> None:
-        """Report whose cluster this process has joined."""
-        self._change(lambda member: replace(member, follows=chief))
-
-    def report_sample(self, sample: Mapping[str, float]) -> None:
-        """Report a sample of this machine."""
-        self._change(lambda member: replace(member, sample=dict(sample)))
-
-    def end(self, reason: Mapping[str, str]) -> None:
-        """Report how this process ended, as kind and message."""
-        self._change(lambda member: replace(member, ended=dict(reason)))
+    def report(self, **changes: Any) -> None:
+        """Change fields of the member. The other processes see them with the next count."""
+        # Without the lock, the main thread, the sampler and the thread that counts could undo each other's changes.
+        with self._lock:
+            self._member = replace(self._member, **changes)
 
     def count(self) -> None:
         """Write the file, with the next count and all that was reported."""
-        member = self._change(lambda member: replace(member, count=member.count + 1))
+        with self._lock:
+            member = self._member = replace(self._member, count=self._member.count + 1)
         with storage.write_whole(self.folder / f"{self.nonce}.json") as file:
             file.write(json.dumps(asdict(member)).encode())
-
-    def _change(self, change: Callable[[Member], Member]) -> Member:
-        # Without the lock, the main thread, the sampler and the thread that counts could undo each other's changes.
-        with self._lock:
-            self._member = change(self._member)
-            return self._member
 
 
 def heartbeat_s(folder: Place) -> float:
@@ -109,7 +98,12 @@ def present(folder: Place, server: Server) -> Iterator[Presence]:
     presence, has_ended = Presence(folder, _member(server)), threading.Event()
     # The first count must succeed. Later ones may fail for a while.
     retried(presence.count, folder)
-    thread = threading.Thread(target=_keep_counting, args=(presence, has_ended), name="presence", daemon=True)
+
+    def keep_counting() -> None:
+        while not has_ended.wait(heartbeat_s(folder)):
+            _try_to_count(presence)
+
+    thread = threading.Thread(target=keep_counting, name="presence", daemon=True)
     thread.start()
     try:
         yield presence
@@ -117,13 +111,7 @@ def present(folder: Place, server: Server) -> Iterator[Presence]:
         has_ended.set()
         # Without this, the thread could replace the last count with an earlier one.
         thread.join()
-        _try_to_count(presence)
-
-
-def _keep_counting(presence: Presence, has_ended: threading.Event) -> None:
-    while not has_ended.wait(heartbeat_s(presence.folder)):
-        # The last count tells the others how this process ended.
-        _try_to_count(presence)
+        _try_to_count(presence)  # This count tells the others how this process ended.
 
 
 def _try_to_count(presence: Presence) -> None:
@@ -151,10 +139,9 @@ def _host() -> str:
 
 def report_end(folder: Place, pid: int, reason: Mapping[str, str]) -> None:
     """Report how a process of this machine ended that was killed, and could not report it itself."""
-    for path in folder.glob("*.json"):
-        content = None if path.name.endswith(MEMBERS_FILE) else _read(path)
-        if content and (content["host"], content["pid"], content["ended"]) == (_host(), pid, None):
-            Presence(folder, replace(Member(**content), ended=dict(reason))).count()
+    for member in _members(folder):
+        if (member.host, member.pid, member.ended) == (_host(), pid, None):
+            Presence(folder, replace(member, ended=dict(reason))).count()
 
 
 def _address() -> str:
@@ -196,11 +183,7 @@ class Lookout:
 
     def look(self) -> dict[str, Member]:
         """Return all processes by their nonces, the dead ones too, in the order in which they were first seen."""
-        for path in self._folder.glob("*.json"):
-            content = None if path.name.endswith(MEMBERS_FILE) else _read(path)
-            if content is None:
-                continue
-            member = Member(**content)
+        for member in _members(self._folder):
             before = self._sightings.get(member.nonce)
             # A file alone does not show that its process lives: only a change that this process sees does.
             if before is None or before.member != member:
@@ -235,6 +218,12 @@ class Lookout:
             for path in self._folder.glob("*.json"):
                 if path.name.partition(".")[0] not in nonces:
                     path.unlink(missing_ok=True)
+
+
+def _members(folder: Place) -> Iterator[Member]:
+    for path in folder.glob("*.json"):
+        if not path.name.endswith(MEMBERS_FILE) and (content := _read(path)):
+            yield Member(**content)
 
 
 def _read(path: Place) -> Any:

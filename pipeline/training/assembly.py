@@ -1,147 +1,78 @@
 """All objects of one training, wired up: the dataset, the devices, the model, its checkpoints and its steps."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
-from zipfile import BadZipFile
 
 import keras
 import tensorflow as tf
 
-from pipeline.config import Settings
-from pipeline.dataset import manifest as datasets
-from pipeline.dataset.manifest import Dataset
-from pipeline.errors import BadInput
+from pipeline.dataset.manifest import load
 from pipeline.input import steps_per_epoch
 from pipeline.rendezvous import Cluster
 from pipeline.runs.run import Run
-from pipeline.storage import Place, place_of
+from pipeline.storage import place_of
 from pipeline.training.callbacks import Callbacks
 from pipeline.training.failure.device_memory import micro_batches_of
-from pipeline.training.model.kinds import build_model_of, task_of
-from pipeline.training.model.task import Task
-from pipeline.training.state.checkpoint import Checkpoints, Position
+from pipeline.training.model.tensor_kind import build_model_of, task_of
+from pipeline.training.state.checkpoint import Checkpoints
 from pipeline.training.state.saved_state import restored
-from pipeline.training.step.loop import Activity, TakesSteps
-from pipeline.training.step.optimizer import build_optimizer
-from pipeline.training.step.phases import TwoPhases, build_steps
-from pipeline.training.step.simulated import SimulatedSteps
-from pipeline.training.step.steps import Steps
+from pipeline.training.step.loop import Activity
+from pipeline.training.step.optimizer import build_optimizer, optimizer_options
+from pipeline.training.step.phases import build_steps, step_options
 from pipeline.training.step.strategy import on_devices, open_strategy, share_of_device
 
 
-@dataclass(frozen=True)
 class Training:
-    """One training that is ready to go on from `start`. Each of its objects is complete."""
+    """One training, restored from its last checkpoint and ready to go on. All servers must make it together.
 
-    run: Run
-    dataset: Dataset
-    dataset_folder: Place
-    task: Task
-    steps_per_epoch: int
-    batch_size: int
-    """Examples in a batch of this server."""
-    device_batch_size: int
-    """Examples that each device takes of such a batch."""
-    micro_batches: int
-    """Equal parts in which a device takes its examples, one after another."""
-    strategy: tf.distribute.Strategy
-    model: keras.Model
-    """It gives logits."""
-    optimizer: keras.Optimizer
-    checkpoints: Checkpoints
-    start: Position
-    """Position of the last checkpoint, which model and optimizer were restored from."""
-    callbacks: Callbacks
-    steps: Steps | TwoPhases | SimulatedSteps
-    reported_steps: TakesSteps
-    """The same steps, which report each batch to the callbacks that listen to batches."""
-    should_stop: Callable[[], bool]
-    heartbeat: Callable[[], None]
-    activity: Activity = field(default_factory=Activity)
-
-    def should_stop_at_step(self) -> bool:
-        """Give a sign of life, and return whether a stop is requested.
-
-        Readers ask `should_stop` itself while they wait, also while the steps are stuck.
-        """
-        self.heartbeat()
-        return self.should_stop()
-
-    def on_devices(self, batches: tf.data.Dataset) -> Iterable[Any]:
-        """Return the batches of this server as its devices take them."""
-        return on_devices(batches, self.batch_size, self.strategy)
-
-
-def assemble(
-    run: Run, should_stop: Callable[[], bool], cluster: Cluster | None, heartbeat: Callable[[], None]
-) -> Training:
-    """Build the training of `run` and restore its last checkpoint.
-
-    Args:
-        run: What is trained.
-        should_stop: Returns whether a stop is requested.
-        cluster: The training servers, if there are several. All servers must call this together.
-        heartbeat: Called with each step as a sign of life.
+    `heartbeat` is called with each step as a sign of life. Readers ask `should_stop` also while the steps are stuck.
 
     Raises:
         BadInput: If the settings do not fit the dataset, the model or the devices.
         TrainingError: If the checkpoint holds other variables than the model.
     """
-    settings = run.settings
-    dataset_folder = place_of(run.dataset)
-    dataset = datasets.load(dataset_folder)
-    # Checked before: `require_shares` refuses a batch that the servers cannot divide.
-    batch_size = settings.batch_size // run.server.count
-    steps = steps_per_epoch(dataset, batch_size, run.server.count)
 
-    strategy = open_strategy(cluster)
-    device_batch_size = share_of_device(batch_size, strategy)
-    micro_batches = micro_batches_of(run, device_batch_size)
+    def __init__(
+        self, run: Run, should_stop: Callable[[], bool], cluster: Cluster | None, heartbeat: Callable[[], None]
+    ) -> None:
+        self.run, self.should_stop, self._heartbeat = run, should_stop, heartbeat
+        self.activity = Activity()
+        settings = run.settings
+        self.dataset_folder = place_of(run.dataset)
+        self.dataset = dataset = load(self.dataset_folder)
+        self.task = task_of(dataset)
+        # Checked before: `require_shares` refuses a batch that the servers cannot divide.
+        self.batch_size = settings.batch_size // run.server.count
+        """Examples in a batch of this server."""
+        self.steps_per_epoch = steps = steps_per_epoch(dataset, self.batch_size, run.server.count)
 
-    keras.utils.set_random_seed(settings.seed)  # Right before the model, whose first weights follow from it.
-    with strategy.scope():
-        model = _model_of(settings, dataset)
-        optimizer = build_optimizer(settings, model, steps)
-        checkpoints = Checkpoints(run.folder / "checkpoints", model, optimizer, settings.checkpoints_kept)
-    start = restored(run, checkpoints, strategy)
+        self.strategy = strategy = open_strategy(cluster)
+        self.device_batch_size = share_of_device(self.batch_size, strategy)
+        """Examples that each device takes of such a batch."""
+        self.micro_batches = micro_batches_of(run, self.device_batch_size)
+        """Equal parts in which a device takes its examples, one after another."""
 
-    task = task_of(dataset)
-    callbacks = Callbacks(run, model, optimizer, strategy, steps, task.metric)
-    # After the checkpoint is restored: in the second phase of a transfer learning, the optimizer's count decides.
-    compiled_steps = build_steps(
-        settings,
-        strategy=strategy,
-        model=model,
-        optimizer=optimizer,
-        dataset=dataset,
-        steps_per_epoch=steps,
-        micro_batches=micro_batches,
-    )
-    return Training(
-        run=run,
-        dataset=dataset,
-        dataset_folder=dataset_folder,
-        task=task,
-        steps_per_epoch=steps,
-        batch_size=batch_size,
-        device_batch_size=device_batch_size,
-        micro_batches=micro_batches,
-        strategy=strategy,
-        model=model,
-        optimizer=optimizer,
-        checkpoints=checkpoints,
-        start=start,
-        callbacks=callbacks,
-        steps=compiled_steps,
-        reported_steps=callbacks.report_batches_of(compiled_steps),
-        should_stop=should_stop,
-        heartbeat=heartbeat,
-    )
+        of_optimizer = optimizer_options(settings, steps)
+        keras.utils.set_random_seed(settings.seed)  # Right before the model, whose first weights follow from it.
+        with strategy.scope():
+            self.model = model = build_model_of(settings, dataset)
+            """It gives logits."""
+            self.optimizer = optimizer = build_optimizer(of_optimizer, model)
+            self.checkpoints = Checkpoints(run.folder / "checkpoints", model, optimizer, settings.checkpoints_kept)
+        self.start = restored(run, self.checkpoints, strategy)
+        """Position of the last checkpoint, which model and optimizer were restored from."""
 
+        self.callbacks = Callbacks(run, model, optimizer, of_optimizer, strategy, steps, self.task.metric)
+        # After the checkpoint is restored: in the second phase of a transfer learning, the optimizer's count decides.
+        of_steps = step_options(settings, dataset, steps, self.micro_batches)
+        self.steps = self.callbacks.report_batches_of(build_steps(strategy, model, optimizer, of_steps))
+        """They report each batch to the callbacks that listen to batches."""
 
-def _model_of(settings: Settings, dataset: Dataset) -> keras.Model:
-    try:
-        return build_model_of(settings, dataset)
-    except (ValueError, OSError, KeyError, BadZipFile) as error:  # whatever a file of weights may hold
-        raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be built: {error}") from error
+    def should_stop_at_step(self) -> bool:
+        """Give a sign of life, and return whether a stop is requested."""
+        self._heartbeat()
+        return self.should_stop()
+
+    def on_devices(self, batches: tf.data.Dataset) -> Iterable[Any]:
+        """Return the batches of this server as its devices take them."""
+        return on_devices(batches, self.batch_size, self.strategy)

@@ -12,15 +12,14 @@ reduce a learning rate again that the checkpoint already holds reduced.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from pipeline.config import Settings
 from pipeline.errors import SettingsError, TenfoldError, TrainingError
 from pipeline.monitor.record import as_recorded, rows
 from pipeline.runs.run import Run
@@ -28,15 +27,14 @@ from pipeline.training.model.own_functions import explain_errors, import_functio
 from pipeline.training.state.checkpoint import Position
 from pipeline.training.step.keras_internals import attach_optimizer, set_direction
 from pipeline.training.step.loop import Features, Sums, TakesSteps
-from pipeline.training.step.optimizer import may_be_set, scaled_rate
+from pipeline.training.step.optimizer import OptimizerOptions
 from pipeline.training.step.strategy import broadcast, broadcast_variables
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """Values of the record about the callbacks: their seconds in an epoch, and 1 if they ended the training."""
-_NOT_REPLAYED = ("global_step", _TIME, "epoch/callbacks_s")
+_NOT_REPLAYED = ("global_step", _TIME, _STOP, "epoch/callbacks_s")
 """These values of the record are not replayed, because callbacks did not get them when the epoch ended."""
 _BATCH_METHODS = tuple(f"on{split}_batch_{end}" for split in ("", "_train", "_test") for end in ("begin", "end"))
-_RATE_SETTERS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 _log = logging.getLogger(__name__)
 
 
@@ -52,6 +50,7 @@ class Callbacks:
         run: Run,
         model: keras.Model,
         optimizer: keras.Optimizer,
+        options: OptimizerOptions,
         strategy: tf.distribute.Strategy,
         steps_per_epoch: int,
         metric: str = "accuracy",
@@ -62,8 +61,8 @@ class Callbacks:
             SettingsError: If they are no callbacks, or cannot work in this training.
         """
         self._run, self._model, self._optimizer, self._strategy = run, model, optimizer, strategy
-        self._steps_per_epoch, self._metric = steps_per_epoch, metric
-        self._all = _own_callbacks(run) if run.server.is_chief else []
+        self._options, self._steps_per_epoch, self._metric = options, steps_per_epoch, metric
+        self._all = _own_callbacks(run, options) if run.server.is_chief else []
         self._call = _TimedCalls(keras.callbacks.CallbackList(self._all))
         self._batches = _BatchCalls(self._call, metric)
         self._resumed_epoch = 0
@@ -134,13 +133,17 @@ class Callbacks:
 
     def _replay(self, start: Position) -> None:
         """Replay the epochs that are done, and the begin of the epoch in which the training goes on."""
-        stand_in = _stand_in(self._model, self._optimizer, self._run.settings)
+        # The stand-in ignores saving and loading, and has the first learning rate of the training.
+        ignored = dict.fromkeys(("save", "save_weights", "load_weights", "set_weights"), lambda *_, **__: None)
+        optimizer = _StandIn(self._optimizer, {"learning_rate": self._options.highest_rate})
+        stand_in: Any = _StandIn(self._model, {"optimizer": optimizer, "stop_training": False, **ignored})
         self._call("set_model", stand_in)
-        for epoch, logs in _recorded(self._run, start.epochs_done):
-            stopped, self._logs = logs.pop(_STOP, 0.0), logs
-            self._call("on_epoch_begin", epoch - 1)
-            self._call("on_epoch_end", epoch - 1, logs)
-            stand_in.stop_training |= bool(stopped)
+        for row in rows(self._run.folder / "record", "epochs"):
+            if row.step <= start.epochs_done:
+                self._logs = {name: value for name, value in row.values.items() if name not in _NOT_REPLAYED}
+                self._call("on_epoch_begin", row.step - 1)
+                self._call("on_epoch_end", row.step - 1, self._logs)
+                stand_in.stop_training |= bool(row.values.get(_STOP))
         done = start.step - start.epochs_done * self._steps_per_epoch
         if done:
             self._resumed_epoch = start.epochs_done + 1
@@ -159,7 +162,7 @@ class Callbacks:
         # All servers have the same settings, so they agree on whether this collective takes place.
         if self._run.server.count == 1 or not self._run.settings.callbacks:
             return self._should_stop
-        if may_be_set(self._run.settings):
+        if self._options.schedule is None:
             broadcast_variables([self._optimizer.learning_rate], self._strategy)
         [should_stop] = broadcast([tf.constant(float(self._should_stop))], self._strategy)
         return bool(should_stop)
@@ -184,35 +187,28 @@ class _TimedCalls:
             self.seconds += time.perf_counter() - start
 
 
-@dataclass
-class _Progress:
-    """The batches that were taken of an epoch, or of a validation."""
-
-    count: int = 0
-    sums: Sums = field(default_factory=Sums)
-
-
 class _BatchCalls:
     """Calls callbacks before and after each batch, with the means since the epoch began."""
 
     def __init__(self, call: _TimedCalls, metric: str) -> None:
         self._call, self._metric = call, metric
-        self._progress: dict[str, _Progress] = {}
+        self._counts: dict[str, int] = {}
+        self._sums: dict[str, Sums] = {}
 
     def begin(self, kind: str, count: int = 0, sums: Sums | None = None) -> None:
         """Begin an epoch of a kind, "train" or "test", of which `count` batches with these sums are done."""
-        self._progress[kind] = _Progress(count, sums or Sums())
+        self._counts[kind], self._sums[kind] = count, sums or Sums()
 
     def take(self, kind: str, step: Callable[..., tf.Tensor], batch: tuple[Features, ...]) -> tf.Tensor:
         """Return what `step` returns for a batch, and call the callbacks before and after it."""
-        progress = self._progress[kind]
-        self._call(f"on_{kind}_batch_begin", progress.count)
+        count, sums = self._counts[kind], self._sums[kind]
+        self._call(f"on_{kind}_batch_begin", count)
         result = step(*batch)
         # This waits for the device. The loop waits for each step, too, so it costs no more.
         loss, correct, examples = result.numpy().tolist()[:3]
-        progress.sums.add(int(examples), loss, correct)
-        self._call(f"on_{kind}_batch_end", progress.count, _means(progress.sums, self._metric))
-        progress.count += 1
+        sums.add(int(examples), loss, correct)
+        self._call(f"on_{kind}_batch_end", count, _means(sums, self._metric))
+        self._counts[kind] = count + 1
         return result
 
 
@@ -221,6 +217,10 @@ class _ReportingSteps:
 
     def __init__(self, steps: TakesSteps, batches: _BatchCalls) -> None:
         self._steps, self._batches = steps, batches
+
+    @property
+    def python_calls(self) -> int:
+        return self._steps.python_calls
 
     def train(self, *batch: Features) -> tf.Tensor:
         return self._batches.take("train", self._steps.train, batch)
@@ -241,20 +241,6 @@ class _StandIn:
         return getattr(self._original, name)
 
 
-def _stand_in(model: keras.Model, optimizer: keras.Optimizer, settings: Settings) -> Any:
-    """Return a stand-in for the model that ignores saving and loading, with the first learning rate of the training."""
-    rate = _StandIn(optimizer, {"learning_rate": scaled_rate(settings)})
-    changes = dict.fromkeys(("save", "save_weights", "load_weights", "set_weights"), lambda *_, **__: None)
-    return _StandIn(model, {"optimizer": rate, "stop_training": False, **changes})
-
-
-def _recorded(run: Run, epochs_done: int) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield the epochs (from 1) that are done, and the values that the record has of each."""
-    for row in rows(run.folder / "record", "epochs"):
-        if row.step <= epochs_done:
-            yield row.step, {name: value for name, value in row.values.items() if name not in _NOT_REPLAYED}
-
-
 def _means(sums: Sums, metric: str) -> dict[str, float]:
     return {"loss": sums.mean_loss, metric: sums.mean_metric}
 
@@ -267,7 +253,7 @@ def _listens_to_batches(callback: keras.callbacks.Callback) -> bool:
     )
 
 
-def _own_callbacks(run: Run) -> list[keras.callbacks.Callback]:
+def _own_callbacks(run: Run, options: OptimizerOptions) -> list[keras.callbacks.Callback]:
     if not run.settings.callbacks:
         return []
     what = f"callbacks {run.settings.callbacks!r}"
@@ -279,12 +265,12 @@ def _own_callbacks(run: Run) -> list[keras.callbacks.Callback]:
     if not isinstance(callbacks, list) or not all(isinstance(each, keras.callbacks.Callback) for each in callbacks):
         raise SettingsError(f"{what} must return a list of keras.callbacks.Callback, got {callbacks!r}")
     for callback in callbacks:
-        _require_possible(callback, what, run.settings)
+        _require_possible(callback, what, options)
         set_direction(callback)
     return callbacks
 
 
-def _require_possible(callback: keras.callbacks.Callback, what: str, settings: Settings) -> None:
+def _require_possible(callback: keras.callbacks.Callback, what: str, options: OptimizerOptions) -> None:
     """Refuse a callback that would fail, or do harm, after the first epoch."""
     name = f"{what} cannot have {type(callback).__name__}"
     if isinstance(callback, keras.callbacks.BackupAndRestore):
@@ -293,7 +279,8 @@ def _require_possible(callback: keras.callbacks.Callback, what: str, settings: S
         raise SettingsError(
             f"{name} without the package tensorboard: install the package, or set tensorboard=true instead"
         )
-    if isinstance(callback, _RATE_SETTERS) and not may_be_set(settings):
+    sets_rate = isinstance(callback, keras.callbacks.LearningRateScheduler | keras.callbacks.ReduceLROnPlateau)
+    if sets_rate and options.schedule:
         raise SettingsError(
             f"{name}, because it and the learning rate schedule would both set the learning rate: set "
             "learning_rate_schedule=constant, warmup_epochs=0 and freeze_epochs=0, or remove the callback"

@@ -1,20 +1,19 @@
 """The best model on the validation split, once the last epoch is over."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import keras
 import tensorflow as tf
 
-from pipeline.dataset.manifest import Dataset
 from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import figures_in, joined, predictions_class
 from pipeline.input import one_ahead
-from pipeline.runs.run import Run, find_best_model
+from pipeline.runs.run import find_best_model
 from pipeline.system.progress import progress
-from pipeline.training.model.kinds import task_of
+from pipeline.training.assembly import Training
 from pipeline.training.model.models import with_probabilities
 from pipeline.training.step.loop import Batch, Features
 from pipeline.training.step.micro_batches import concatenated
@@ -22,42 +21,30 @@ from pipeline.training.step.micro_batches import concatenated
 _log = logging.getLogger(__name__)
 
 
-def evaluate(
-    run: Run,
-    dataset: Dataset,
-    strategy: tf.distribute.Strategy,
-    model: keras.Model,
-    batches: Iterable[Batch],
-    should_stop: Callable[[], bool],
-    micro_batches: int = 1,
-) -> None:
-    """Evaluate the best model of a run, and write the predictions and the evaluation into its folder.
+def evaluate(training: Training, batches: tf.data.Dataset) -> None:
+    """Evaluate the best model on `batches`, and write the predictions and the evaluation into the folder of the run.
 
-    Args:
-        run: The run, all epochs of which are done.
-        dataset: Its dataset.
-        strategy: Strategy of the training.
-        model: A model of the same layers that gives logits. It gets the best weights: a second model would need memory
-            of its own, and to load a whole file, the classes of the user's own model would have to be registered.
-        batches: The batches of `validation_batches`, as `strategy` distributes them.
-        should_stop: Returns whether a stop is requested.
-        micro_batches: Equal parts in which each device takes its batch.
+    The model of the training gets the best weights: a second model would need memory of its own, and to load a whole
+    file, the classes of the user's own model would have to be registered.
 
     Raises:
         Preempted: If a stop is requested.
     """
-    # This shares all layers with `model`, so loading the weights changes the trained model, too.
-    best = with_probabilities(model, task_of(dataset))
+    run, dataset = training.run, training.dataset
+    # This shares all layers with the trained model, so loading the weights changes that, too.
+    best = with_probabilities(training.model, training.task)
     best.load_weights(find_best_model(run))
+    of_batches = predicted(
+        training.strategy, best, training.on_devices(batches), predictions_class(dataset), training.micro_batches
+    )
+    parts = []
     with progress("evaluation", dataset.splits["validation"].examples, dataset.unit) as advance:
-        answers_of_batches = []
-        answers_of_task = predictions_class(dataset)
-        for answers in predicted(strategy, best, batches, answers_of_task, micro_batches=micro_batches):
-            if should_stop():
+        for part in of_batches:
+            if training.should_stop_at_step():
                 raise Preempted("the training was asked to stop in the evaluation of the best model")
-            advance(len(answers.label))
-            answers_of_batches.append(answers)
-    predictions = joined(answers_of_batches)
+            advance(len(part.label))
+            parts.append(part)
+    predictions = joined(parts)
     judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
     evaluation.save(run.folder, predictions, judged)
     figures = (
@@ -71,10 +58,10 @@ def predicted(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
     batches: Iterable[Batch],
-    answers: type[Answers],
+    predictions: type[Answers],
     micro_batches: int = 1,
 ) -> Iterator[Answers]:
-    """Yield the answers to each batch, in order and without its padding; `model` gives probabilities."""
+    """Yield the predictions for each batch, in order and without its padding; `model` gives probabilities."""
 
     def of_replica(features: Features) -> tf.Tensor:
         return concatenated(lambda part: model(part, training=False), features, micro_batches, model.outputs[0].dtype)
@@ -89,4 +76,4 @@ def predicted(
         for part in zip(*replicas, strict=True):
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
             real = of_weights > 0
-            yield answers.of_batch(of_labels[real], probabilities[real])
+            yield predictions.of_batch(of_labels[real], probabilities[real])

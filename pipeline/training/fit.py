@@ -3,29 +3,23 @@
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 
-import tensorflow as tf
-
 from pipeline.errors import Preempted
-from pipeline.input import one_ahead
-from pipeline.input.exhaustion import is_out_of_files, out_of_files_error
 from pipeline.monitor import Monitor
-from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
 from pipeline.training.batch_errors import explain_batch_errors
 from pipeline.training.evaluate import evaluate
 from pipeline.training.failure.bad_batch import describe_examples
-from pipeline.training.inputs import Inputs, Readers, open_inputs, open_validation, would_keep
-from pipeline.training.model.models import with_probabilities
+from pipeline.training.inputs import Inputs, ServerData
 from pipeline.training.served.export import export
 from pipeline.training.state.saved_state import Keeper
 from pipeline.training.step.epoch import format_values, values_of
 from pipeline.training.step.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.step.optimizer import rate_now
-from pipeline.training.step.strategy import all_agree
+from pipeline.training.step.strategy import taken_ahead
 
 _log = logging.getLogger(__name__)
 
@@ -39,18 +33,13 @@ def fit(training: Training, monitor: Monitor) -> None:
         OutOfMemory: If the next attempt takes fewer examples at once.
     """
     run, settings, start = training.run, training.run.settings, training.start
-    opened = open_inputs(
-        settings,
-        training.dataset_folder,
-        training.dataset,
-        run.server,
-        start=start.step,
-        should_stop=training.should_stop,
-        cache_decision=_keeps_decoded_images(training),
-    )
-    with opened as inputs:
+    data = ServerData(settings, training.dataset_folder, training.dataset, run.server, training.should_stop)
+    keeps = start.keeps
+    if keeps is None and run.server.count > 1:
+        keeps = data.agreed_to_keep(training.strategy)
+    with data.open(start.step, keeps) as inputs:
         loop = EpochLoop(
-            steps=training.reported_steps,
+            steps=training.steps,
             monitor=monitor,
             should_stop=training.should_stop_at_step,
             step=start.step,
@@ -61,7 +50,6 @@ def fit(training: Training, monitor: Monitor) -> None:
                 describe_examples, training.strategy, run.server, training.dataset_folder, training.dataset
             ),
             ready_pct=inputs.counter.ready_pct,
-            python_calls=lambda: training.steps.python_calls,
             is_simulated=bool(settings.simulated_step_ms),
             activity=training.activity,
         )
@@ -71,19 +59,13 @@ def fit(training: Training, monitor: Monitor) -> None:
             keeper.replace_lost_best(start.epochs_done)
         _train(training, inputs, loop, keeper)
         if run.server.is_chief:
-            # After the last checkpoint is written, because the model now gets the weights of the best epoch.
-            _evaluate(training, inputs)
+            # On one server, decoded images that are kept can be used again.
+            own = nullcontext((inputs.validation, inputs.readers)) if run.server.count == 1 else data.open_validation()
+            with own as (batches, readers), explain_batch_errors(training, readers):
+                # After the last checkpoint is written, because the model now gets the weights of the best epoch.
+                evaluate(training, batches)
     if run.server.is_chief:
-        _export(training)
-
-
-def _keeps_decoded_images(training: Training) -> bool | None:
-    """Return whether decoded images are kept. None: not decided yet, and this server may decide alone."""
-    run, start = training.run, training.start
-    if start.keeps is not None or run.server.count == 1:
-        return start.keeps
-    # All servers or none, because a checkpoint stores one answer for all.
-    return all_agree(would_keep(run.settings, training.dataset, run.server), training.strategy)
+        export(training.model, settings, training.dataset, run.export_folder)
 
 
 def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) -> None:
@@ -91,11 +73,8 @@ def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) 
     epochs_done = training.start.epochs_done
     validation = training.on_devices(inputs.validation)
     # One iterator for all epochs: each epoch would otherwise begin with empty buffers.
-    train_batches = iter(training.on_devices(inputs.training))
-    # After the strategy has begun to distribute batches: TensorFlow then sets malloc to fetch each image from the
-    # system.
-    keep_large_blocks()
-    with training.checkpoints, closing(one_ahead(train_batches)) as batches:
+    opened = taken_ahead(inputs.training, training.batch_size, training.strategy)
+    with training.checkpoints, closing(opened) as batches:
         try:
             training.callbacks.begin(training.start)
             for epoch in range(epochs_done + 1, training.run.settings.epochs + 1):
@@ -145,34 +124,3 @@ def _train_epoch(
     with loop.standing_still():
         keeper.save_if_best(epoch, values)
     keeper.save(epoch)
-
-
-def _evaluate(training: Training, inputs: Inputs) -> None:
-    """Evaluate the best model on all validation examples, those of the other servers too."""
-    run, dataset = training.run, training.dataset
-    opened: AbstractContextManager[tuple[tf.data.Dataset, Readers]]
-    if run.server.count == 1:  # Decoded images that are kept can be used again.
-        opened = nullcontext((inputs.validation, inputs.readers))
-    else:
-        opened = open_validation(
-            run.settings, training.dataset_folder, dataset, run.server, should_stop=training.should_stop
-        )
-    with opened as (batches, readers), explain_batch_errors(training, readers):
-        evaluate(
-            run,
-            dataset,
-            training.strategy,
-            training.model,
-            batches=training.on_devices(batches),
-            should_stop=training.should_stop_at_step,
-            micro_batches=training.micro_batches,
-        )
-
-
-def _export(training: Training) -> None:
-    """Write the best model for those who use it."""
-    try:
-        model = with_probabilities(training.model, training.task)
-        export(model, training.run.settings, training.dataset, training.run.export_folder)
-    except tf.errors.ResourceExhaustedError as error:
-        raise (out_of_files_error(error) if is_out_of_files(error) else error) from error

@@ -1,9 +1,9 @@
 """The batches of a training, from the published shards or, if those are in a bucket, from local copies of them."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,8 @@ from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
-from pipeline.training.model.kinds import tensor_kind_of
+from pipeline.training.model.tensor_kind import tensor_kind_of
+from pipeline.training.step.strategy import all_agree
 
 _log = logging.getLogger(__name__)
 
@@ -58,126 +59,109 @@ class Inputs(NamedTuple):
     """Counts the training batches."""
 
 
-@contextmanager
-def open_inputs(
-    settings: Settings,
-    folder: Place,
-    dataset: Dataset,
-    server: Server,
-    start: int,
-    should_stop: Callable[[], bool],
-    cache_decision: bool | None = None,
-) -> Iterator[Inputs]:
-    """Open the batches of a server.
+@dataclass(frozen=True)
+class ServerData:
+    """The dataset of a training, as one server reads it: its own share."""
 
-    Args:
-        settings: Settings of the training.
-        folder: Folder of the dataset.
-        dataset: The dataset.
-        server: The server, which gets its own share.
-        start: The first step to take, from 0.
-        should_stop: Returns whether a stop is requested. Readers call it while they wait for a bucket.
-        cache_decision: Whether earlier attempts kept decoded images, or all servers agreed to do so; None if undecided.
-            The memory that is free now must not change the order in the middle of a training.
-    """
-    share = share_of(dataset.splits["train"].shards, _options_of(settings, server).batch_size, server)
-    # An empty split has no steps.
-    left = range(start // max(share.steps, 1) + 1, settings.epochs + 1)
-    with _options(settings, dataset, server, cache_decision) as options:
-        keeps = options.cache != "off"
-        # Kept images are read once, in the order of the first epoch, whatever epoch the training goes on with.
-        epochs = range(1, 2) if keeps else left
-        orders = {
-            "train": order_of_need(share, settings.seed, epochs),
-            "validation": _validation_order(dataset, options.batch_size, server, keeps),
-        }
-        with _open_readers(settings, folder, dataset, orders, should_stop) as readers:
-            counter = BatchCounter(options.prefetch_batches + 1)  # `one_ahead` has one more.
-            training = numbered_batches(
-                folder,
-                options,
-                epochs=settings.epochs,
-                start=start,
-                server=server,
-                reader=readers.train,
-                counter=counter,
-            )
-            validation = validation_batches(folder, options, server=server, reader=readers.validation)
-            yield Inputs(training, validation, readers, keeps, counter)
+    settings: Settings
+    folder: Place
+    """Folder of the dataset."""
+    dataset: Dataset
+    server: Server
+    should_stop: Callable[[], bool]
+    """Returns whether a stop is requested. Readers call it while they wait for a bucket."""
 
+    @contextmanager
+    def open(self, start: int, keeps: bool | None = None) -> Iterator[Inputs]:
+        """Open the batches from step `start` (from 0) on.
 
-@contextmanager
-def open_validation(
-    settings: Settings, folder: Place, dataset: Dataset, server: Server, should_stop: Callable[[], bool]
-) -> Iterator[tuple[tf.data.Dataset, Readers]]:
-    """Open the validation batches of all servers for `server` alone, in batches as large as those of its share."""
-    options = _options_of(settings, server)
-    orders = {"validation": _validation_order(dataset, options.batch_size, Server(), once=True)}
-    with _open_readers(settings, folder, dataset, orders, should_stop) as readers:
-        yield validation_batches(folder, options, reader=readers.validation), readers
+        `keeps` says whether earlier attempts kept decoded images, or all servers agreed to do so; None if undecided.
+        The memory that is free now must not change the order in the middle of a training.
+        """
+        settings, server = self.settings, self.server
+        share = share_of(self.dataset.splits["train"].shards, self._options.batch_size, server)
+        # An empty split has no steps.
+        left = range(start // max(share.steps, 1) + 1, settings.epochs + 1)
+        with self._cached(keeps) as options:
+            is_cached = options.cache != "off"
+            # Kept images are read once, in the order of the first epoch, whatever epoch the training goes on with.
+            epochs = range(1, 2) if is_cached else left
+            # Each epoch is validated, the last one again after a stop in its validation, and then the best model.
+            validated = self._validation_order(server)
+            orders = {
+                "train": order_of_need(share, settings.seed, epochs),
+                "validation": iter(validated) if is_cached else cycle(validated),
+            }
+            with self._readers(orders) as readers:
+                counter = BatchCounter(options.prefetch_batches + 1)  # `one_ahead` has one more.
+                training = numbered_batches(
+                    self.folder,
+                    options,
+                    epochs=settings.epochs,
+                    start=start,
+                    server=server,
+                    reader=readers.train,
+                    counter=counter,
+                )
+                validation = validation_batches(self.folder, options, server=server, reader=readers.validation)
+                yield Inputs(training, validation, readers, is_cached, counter)
 
+    @contextmanager
+    def open_validation(self) -> Iterator[tuple[tf.data.Dataset, Readers]]:
+        """Open the validation batches of all servers for this one alone, in batches as large as those of its share."""
+        with self._readers({"validation": iter(self._validation_order(Server()))}) as readers:
+            yield validation_batches(self.folder, self._options, reader=readers.validation), readers
 
-def would_keep(settings: Settings, dataset: Dataset, server: Server) -> bool:
-    """Return whether a server alone would keep decoded images."""
-    with _options(settings, dataset, server, None) as options:
-        return options.cache != "off"
+    def agreed_to_keep(self, strategy: tf.distribute.Strategy) -> bool:
+        """Return whether all servers would keep decoded images. All servers must call this together.
 
+        All servers or none, because a checkpoint stores one answer for all.
+        """
+        with self._cached(keeps=None) as options:
+            is_cached = options.cache != "off"
+        return all_agree(is_cached, strategy)
 
-def _options_of(settings: Settings, server: Server) -> BatchOptions:
-    options = batch_options(settings)
-    return replace(options, batch_size=options.batch_size // server.count)
+    @property
+    def _options(self) -> BatchOptions:
+        return replace(batch_options(self.settings), batch_size=self.settings.batch_size // self.server.count)
 
+    def _cached(self, keeps: bool | None) -> AbstractContextManager[BatchOptions]:
+        """Open the cache of decoded images, and return the options with it."""
+        options, choice = self._options, self.settings.cache
+        if not tensor_kind_of(self.dataset).keeps_decoded:
+            return nullcontext(options)
+        # Only `auto` depends on the memory that is free now. The other values decide by themselves.
+        if choice == "auto" and keeps is not None:
+            return nullcontext(replace(options, cache="memory" if keeps else "off"))
+        folder = Path(self.settings.local_folder) / "decoded"
+        return open_cache(choice, folder, self.dataset, options, self.server, self.settings.epochs)
 
-def _options(
-    settings: Settings, dataset: Dataset, server: Server, cache_decision: bool | None
-) -> AbstractContextManager[BatchOptions]:
-    options = _options_of(settings, server)
-    if not tensor_kind_of(dataset).keeps_decoded:
-        return nullcontext(options)
-    # Only `auto` depends on the memory that is free now. The other values decide by themselves.
-    if settings.cache == "auto" and cache_decision is not None:
-        return nullcontext(replace(options, cache="memory" if cache_decision else "off"))
-    folder = Path(settings.local_folder) / "decoded"
-    return open_cache(settings.cache, folder, dataset, options, server, settings.epochs)
+    def _validation_order(self, server: Server) -> Sequence[str]:
+        """Return the shards that a server validates on, in order."""
+        share = share_of(self.dataset.splits["validation"].shards, self._options.batch_size, server)
+        return [piece.name for piece in share.pieces]
 
-
-def _validation_order(dataset: Dataset, batch_size: int, server: Server, once: bool) -> Iterator[str]:
-    """Yield the shards that a server validates on, in order, once or without end.
-
-    Each epoch is validated, the last one again after a stop in its validation, and then the best model.
-    """
-    share = share_of(dataset.splits["validation"].shards, batch_size, server)
-    names = [piece.name for piece in share.pieces]
-    return iter(names) if once else cycle(names)
-
-
-@contextmanager
-def _open_readers(
-    settings: Settings,
-    folder: Place,
-    dataset: Dataset,
-    orders: Mapping[str, Iterator[str]],
-    should_stop: Callable[[], bool],
-) -> Iterator[Readers]:
-    """Open a reader for each split: while one validates, the other reads on into the next epoch of the training."""
-    if isinstance(folder, Path) or settings.read_shards == "direct":
-        yield Readers()
-        return
-    cache = ShardCache(Path(settings.local_folder) / "shards", int(settings.cache_gigabytes * GIGABYTE))
-    shards, room = remote_shards(folder, dataset), divided_room(dataset, cache.limit_bytes)
-    _log.info(
-        "shard cache: the shards that are read at once need %.3g GB, and all shards need %.3g GB; cache_gigabytes is "
-        "%.3g",
-        sum(needed_room(dataset).values()) / GIGABYTE,
-        sum(split.bytes for split in dataset.splits.values()) / GIGABYTE,
-        cache.limit_bytes / GIGABYTE,
-    )
-    with ExitStack() as stack:
-        # Added before the readers, so it runs after they have released their copies.
-        stack.callback(cache.trim)
-
-        def opened(split: str, order: Iterator[str]) -> ShardReader:
-            reader = ShardReader(cache, shards, order, READ_AT_ONCE[split], room[split], should_stop)
-            return stack.enter_context(reader)
-
-        yield Readers(**{split: opened(split, order) for split, order in orders.items()})
+    @contextmanager
+    def _readers(self, orders: Mapping[str, Iterator[str]]) -> Iterator[Readers]:
+        """Open a reader for each split: while one validates, the other reads on into the next epoch of the training."""
+        settings, dataset = self.settings, self.dataset
+        if isinstance(self.folder, Path) or settings.read_shards == "direct":
+            yield Readers()
+            return
+        cache = ShardCache(Path(settings.local_folder) / "shards", int(settings.cache_gigabytes * GIGABYTE))
+        shards, room = remote_shards(self.folder, dataset), divided_room(dataset, cache.limit_bytes)
+        _log.info(
+            "shard cache: the shards that are read at once need %.3g GB, and all shards need %.3g GB; cache_gigabytes "
+            "is %.3g",
+            sum(needed_room(dataset).values()) / GIGABYTE,
+            sum(split.bytes for split in dataset.splits.values()) / GIGABYTE,
+            cache.limit_bytes / GIGABYTE,
+        )
+        with ExitStack() as stack:
+            # Added before the readers, so it runs after they have released their copies.
+            stack.callback(cache.trim)
+            readers = {
+                split: ShardReader(cache, shards, order, READ_AT_ONCE[split], room[split], self.should_stop)
+                for split, order in orders.items()
+            }
+            yield Readers(**{split: stack.enter_context(reader) for split, reader in readers.items()})

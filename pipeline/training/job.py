@@ -1,7 +1,7 @@
 """One training from its first epoch, or its last checkpoint, to the best model: with its monitor, up to its result."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 
 from pipeline.monitor import Monitor, Sink, closing_sink, open_monitor
 from pipeline.monitor.all_servers import SampleSender, aggregate
@@ -12,7 +12,7 @@ from pipeline.monitor.verdict import Verdict
 from pipeline.rendezvous import Cluster
 from pipeline.runs.files import VERDICT
 from pipeline.runs.run import Run, save_result
-from pipeline.training.assembly import Training, assemble
+from pipeline.training.assembly import Training
 from pipeline.training.fit import fit
 from pipeline.training.log.experiment import comet_options
 from pipeline.training.log.tensorboard import TensorBoardSink
@@ -28,11 +28,8 @@ def run_job(
 ) -> None:
     """Train what `run` describes, together with the other servers. Server 0 writes the result.
 
-    Args:
-        run: What is trained.
-        should_stop: Returns whether a stop is requested. It is called between steps.
-        cluster: The training servers, if there are several.
-        heartbeat: Called with each step as a sign of life, with those of the validation and the evaluation too.
+    `should_stop` is called between steps, and `heartbeat` with each step as a sign of life, with those of the
+    validation and the evaluation too.
 
     Raises:
         Preempted: If a stop was requested. A checkpoint is written before.
@@ -41,19 +38,20 @@ def run_job(
         OutOfMemory: If the next attempt takes fewer examples at once.
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
-    training = assemble(run, should_stop, cluster, heartbeat)
+    training = Training(run, should_stop, cluster, heartbeat)
 
     def format_verdict(verdict: Verdict) -> str:
-        """Return the verdict, and the next thing to do."""
         return with_advice(verdict, run.settings, training.dataset.settings)
 
-    with (
-        closing_sink(OverviewSink(run.folder / OVERVIEW)) as overview,
-        _tensorboard(run, training.start.epochs_done) as trackers,
-        _monitored(training, cluster, [overview, *trackers], format_verdict) as monitor,
-        lost_servers_named(cluster),
-    ):
-        fit(training, monitor)
+    with ExitStack() as stack:
+        sinks: list[Sink] = [stack.enter_context(closing_sink(OverviewSink(run.folder / OVERVIEW)))]
+        if run.settings.tensorboard and run.server.is_chief:
+            # It begins with the epochs that are done.
+            done = (row for row in rows(run.folder / "record", "epochs") if row.step <= training.start.epochs_done)
+            sinks.append(stack.enter_context(closing_sink(TensorBoardSink(run.folder / "tensorboard", done))))
+        monitor = stack.enter_context(_monitored(training, cluster, sinks, format_verdict))
+        with lost_servers_named(cluster):
+            fit(training, monitor)
     if run.server.is_chief:
         save_result(run, monitor.comet_location or "", format_verdict)
 
@@ -71,14 +69,3 @@ def _monitored(
     return open_monitor(
         run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleSender(cluster.report_sample)], of_all
     )
-
-
-@contextmanager
-def _tensorboard(run: Run, epochs_done: int) -> Iterator[Sequence[Sink]]:
-    """Open the sink for TensorBoard, if the settings want one; it begins with the epochs that are done."""
-    if not (run.settings.tensorboard and run.server.is_chief):
-        yield ()
-        return
-    done = (row for row in rows(run.folder / "record", "epochs") if row.step <= epochs_done)
-    with closing_sink(TensorBoardSink(run.folder / "tensorboard", done)) as sink:
-        yield (sink,)

@@ -23,7 +23,7 @@ from pipeline.input.damage import damage_named
 from pipeline.input.flip import flipped
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
-from pipeline.training.inputs import open_inputs
+from pipeline.training.inputs import ServerData
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 TILE = 160
@@ -52,14 +52,10 @@ class Shown(NamedTuple):
 
 
 def show(settings: Settings, folder: Place, path: Path | None, *, augmented: bool, count: int) -> Path:
-    """Write a PNG of up to `count` images of a dataset, and return its path.
+    """Write a PNG of up to `count` images as a training with these settings sees them, and return its path.
 
-    Args:
-        settings: Settings of a training on it.
-        folder: Folder of the dataset.
-        path: File to write or replace; None: NAME-VERSION.png or NAME-VERSION-augmented.png in the current folder.
-        augmented: Show the first training examples with their augmentation, instead of the first validation examples.
-        count: How many images there are at most.
+    They are the first validation examples, or the first training examples with their augmentation if `augmented`. The
+    default `path` is NAME-VERSION.png or NAME-VERSION-augmented.png in the current folder.
 
     Raises:
         DatasetError: If there is no dataset, or its shards are damaged.
@@ -68,27 +64,35 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
     split = "training" if augmented else "validation"
-    path = path or _path_of(dataset, "-augmented" if augmented else "")
     # One epoch, without a cache of decoded images: that of a training stays as it is.
     settings = settings.model_copy(update={"cache": "off", "epochs": 1})
     _find_devices()
-    images = _images(settings, folder, dataset, augmented=augmented, count=count)
-    return _save(images, dataset, _subtitle(split, settings, augmented=augmented), path)
+    with ServerData(settings, folder, dataset, Server(), should_stop=lambda: False).open(start=0) as inputs:
+        batches = _augmented(inputs.training, settings) if augmented else inputs.validation
+        try:
+            with damage_named(folder):
+                images = list(islice(_examples(batches), count))
+        except tf.errors.OpError as error:
+            if inputs.readers.failure:
+                raise inputs.readers.failure from error
+            raise
+    suffix = "-augmented" if augmented else ""
+    return _save(images, dataset, _subtitle(split, settings, augmented=augmented), path, suffix)
 
 
 def show_found(settings: Settings, dataset: Dataset, found: Sequence[FoundImage], path: Path | None) -> Path:
     """Write a PNG of some images of a dataset, as an evaluation sees them, and return its path.
 
-    Args:
-        settings: Settings of a training on it.
-        dataset: The dataset.
-        found: The images.
-        path: File to write or replace; None: NAME-VERSION-images.png in the current folder.
+    The default `path` is NAME-VERSION-images.png in the current folder.
     """
     _find_devices()
-    images = [_evaluated(each, settings, dataset) for each in found]
+    images = []
+    for each in found:
+        stored = decode.parse(tf.constant(each.record), dataset.records)
+        image = decode.decode_for_evaluation(stored, dataset.records, settings.crop, settings.image_size)
+        images.append(Shown(Image.fromarray(image.numpy()), np.atleast_1d(stored.label.numpy()).tolist()))
     split = ", ".join(sorted({each.split for each in found}))
-    return _save(images, dataset, _subtitle(split, settings), path or _path_of(dataset, "-images"))
+    return _save(images, dataset, _subtitle(split, settings), path, "-images")
 
 
 def _find_devices() -> None:
@@ -96,11 +100,8 @@ def _find_devices() -> None:
         tf.config.list_physical_devices()
 
 
-def _path_of(dataset: Dataset, suffix: str) -> Path:
-    return Path(f"{dataset.name}-{dataset.version}{suffix}.png")
-
-
-def _save(images: Sequence[Shown], dataset: Dataset, subtitle: str, path: Path) -> Path:
+def _save(images: Sequence[Shown], dataset: Dataset, subtitle: str, path: Path | None, suffix: str) -> Path:
+    path = path or Path(f"{dataset.name}-{dataset.version}{suffix}.png")
     picture = draw_grid(images, dataset.names, f"{dataset.name} {dataset.version}", subtitle)
     with storage.write_whole(path) as file:
         picture.save(file, "PNG")
@@ -108,24 +109,6 @@ def _save(images: Sequence[Shown], dataset: Dataset, subtitle: str, path: Path) 
 
 
 # --- the images -------------------------------------------------------------------------------------------------------
-
-
-def _images(settings: Settings, folder: Place, dataset: Dataset, *, augmented: bool, count: int) -> list[Shown]:
-    with open_inputs(settings, folder, dataset, Server(), 0, lambda: False) as inputs:
-        batches = _augmented(inputs.training, settings) if augmented else inputs.validation
-        try:
-            with damage_named(folder):
-                return list(islice(_examples(batches), count))
-        except tf.errors.OpError as error:
-            if inputs.readers.failure:
-                raise inputs.readers.failure from error
-            raise
-
-
-def _evaluated(found: FoundImage, settings: Settings, dataset: Dataset) -> Shown:
-    stored = decode.parse(tf.constant(found.record), dataset.records)
-    image = decode.decode_for_evaluation(stored, dataset.records, settings.crop, settings.image_size)
-    return Shown(Image.fromarray(image.numpy()), np.atleast_1d(stored.label.numpy()).tolist())
 
 
 def _augmented(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:

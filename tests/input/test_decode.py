@@ -155,7 +155,7 @@ def test_random_crops_stay_within_the_image_and_reach_every_edge(
     numbers[0], numbers[1] = 0, np.nextafter(np.float32(1), np.float32(0))
 
     def crops_of(each: tf.Tensor) -> tf.Tensor:
-        crop = partial(decode.random_crop, stored, mode, options)
+        crop = partial(decode.random_crop, stored, options)
         return tf.map_fn(crop, each, fn_output_signature=tf.int32)
 
     crops = run(crops_of, numbers).numpy()  # One map for all crops, because one for each takes ten times as long.

@@ -191,7 +191,7 @@ def test_a_concurrent_heartbeat_does_not_undo_the_end_of_a_server(tmp_path: Path
     counting = threading.Thread(target=own.count)
     counting.start()
     begun.wait()
-    own.end({"kind": "done", "message": ""})
+    own.report(ended={"kind": "done", "message": ""})
     ending.set()
     counting.join()
     own.count()

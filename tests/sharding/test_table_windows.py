@@ -24,6 +24,7 @@ from pipeline.records.tfrecord import read_records
 from pipeline.stages.build import build
 from pipeline.storage import Place
 from pipeline.tables.schema import MAX_DISTINCT, Column, Schema
+from pipeline.training.model.models import ModelOptions
 from pipeline.training.model.table_model import build_table_model
 from tests.dataset.test_dataset_schema import problems
 from tests.published import changed, newest_dataset
@@ -163,7 +164,7 @@ def test_the_reader_finds_the_rows_of_all_versions(window: Place):
 
 
 def test_a_model_can_be_built_from_a_window(window: Place):
-    model = build_table_model(settings_from({"model": "mlp"}), load(window))
+    model = build_table_model(ModelOptions("mlp"), load(window))
     [(features, *_)] = [*training_batches(window, OPTIONS).take(1)]
     assert model(features).shape == (8, 2)
 

@@ -29,7 +29,7 @@ from pipeline.rendezvous.servers import Server
 from pipeline.sharding import window as windows
 from pipeline.sharding.window import _difference
 from pipeline.storage import BucketPath, Place, objects
-from pipeline.training.inputs import open_inputs
+from pipeline.training.inputs import ServerData
 from pipeline.workspace import name_folder
 from standins.fake_gcs import FakeGcs
 from tests.dataset.test_dataset_schema import problems
@@ -92,7 +92,8 @@ def remove(place: Place) -> None:
 def trained_and_validated(settings: Settings, folder: Place) -> list[list[int]]:
     """Return the numbers of the training and of the validation images, as the input pipeline reads them."""
     values = {"image_size": 32, "batch_size": 4, "epochs": 1, "crop": "whole"}
-    with open_inputs(settings.model_copy(update=values), folder, load(folder), Server(), 0, lambda: False) as inputs:
+    data = ServerData(settings.model_copy(update=values), folder, load(folder), Server(), lambda: False)
+    with data.open(start=0) as inputs:
         both = [*inputs.training], [*inputs.validation]
     return [numbers(batches) for batches in both]
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pipeline.config import settings_from
 from pipeline.rendezvous.servers import Server
 from pipeline.training.model.losses import cross_entropy
-from pipeline.training.step.optimizer import build_optimizer
+from pipeline.training.step.optimizer import build_optimizer, optimizer_options
 from pipeline.training.step.steps import StepOptions, Steps
 from pipeline.training.step.strategy import on_devices, open_strategy
 
@@ -57,7 +57,7 @@ def two_steps(cluster: Pinned | None = None) -> list[np.ndarray]:
     keras.utils.set_random_seed(0)
     with strategy.scope():
         trained = model()
-        optimizer = build_optimizer(SETTINGS, trained, 1)
+        optimizer = build_optimizer(optimizer_options(SETTINGS, 1), trained)
         optimizer.build(trained.trainable_variables)
     steps = Steps(strategy, trained, optimizer, StepOptions(loss=cross_entropy, flip=True))
     [part] = on_devices(tf.data.Dataset.from_tensors(batch(server)), EXAMPLES // server.count, strategy)

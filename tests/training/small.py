@@ -11,9 +11,9 @@ from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.records.format import RecordFormat
 from pipeline.training.state.checkpoint import Checkpoints, Position
-from pipeline.training.step.optimizer import build_optimizer
-from pipeline.training.step.phases import TwoPhases, build_steps
-from pipeline.training.step.steps import Steps
+from pipeline.training.step.loop import TakesSteps
+from pipeline.training.step.optimizer import build_optimizer, optimizer_options
+from pipeline.training.step.phases import build_steps, step_options
 
 STEPS_PER_EPOCH = 2
 _SPLITS = {"train": Split(8, 1, {"a": 2, "b": 6}, ())}
@@ -37,7 +37,7 @@ class Small:
     model: keras.Model
     optimizer: keras.Optimizer
     checkpoints: Checkpoints
-    steps: Steps | TwoPhases
+    steps: TakesSteps
 
     def train(self, steps: int) -> list[float]:
         """Take some steps on one batch, and return their losses."""
@@ -65,10 +65,11 @@ def small(
     strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
         model = _model(settings.precision, dropout, normalized)
-        optimizer = build_optimizer(settings, model, STEPS_PER_EPOCH)
+        optimizer = build_optimizer(optimizer_options(settings, STEPS_PER_EPOCH), model)
         checkpoints = Checkpoints(folder, model, optimizer)
     checkpoints.restore()
-    steps = build_steps(settings, strategy, model, optimizer, DATASET, STEPS_PER_EPOCH, settings.micro_batches)
+    options = step_options(settings, DATASET, STEPS_PER_EPOCH, settings.micro_batches)
+    steps = build_steps(strategy, model, optimizer, options)
     return Small(model, optimizer, checkpoints, steps)
 
 

@@ -25,7 +25,7 @@ from pipeline.training.callbacks import Callbacks
 from pipeline.training.job import run_job
 from pipeline.training.state.checkpoint import Position
 from pipeline.training.step.loop import Sums
-from pipeline.training.step.optimizer import build_optimizer
+from pipeline.training.step.optimizer import build_optimizer, optimizer_options
 from tests.training.small import STEPS_PER_EPOCH, TRAINED
 from tests.waiting import simulated_work, until
 
@@ -141,12 +141,13 @@ class Training:
         self.folder.mkdir(exist_ok=True)
         self.strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
         self.model = keras.Sequential([keras.Input((5, 5, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
-        self.optimizer = build_optimizer(self.settings, self.model, STEPS_PER_EPOCH)
+        self.options = optimizer_options(self.settings, STEPS_PER_EPOCH)
+        self.optimizer = build_optimizer(self.options, self.model)
         self.optimizer.build(self.model.trainable_variables)
 
     def callbacks(self) -> Callbacks:
         run = Run(self.folder, "run", "", "1", self.settings, {}, {}, steps_per_epoch=1)
-        return Callbacks(run, self.model, self.optimizer, self.strategy, STEPS_PER_EPOCH)
+        return Callbacks(run, self.model, self.optimizer, self.options, self.strategy, STEPS_PER_EPOCH)
 
     def run(self, start: Position | None = None, until: int = len(VAL_LOSSES), steps: int = 0) -> "Training":
         """Train to the end of epoch `until`, and `steps` steps of the next epoch. There the training is killed."""

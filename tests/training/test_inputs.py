@@ -11,7 +11,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.input import cache
 from pipeline.rendezvous.servers import Server
-from pipeline.training.inputs import open_inputs
+from pipeline.training.inputs import ServerData
 
 
 def never() -> bool:
@@ -26,7 +26,7 @@ def settings(tmp_path: Path) -> Settings:
 def batches_of(
     settings: Settings, published: Path, start: int, cache_decision: bool | None
 ) -> tuple[bool, list[tuple[tf.Tensor, ...]]]:
-    with open_inputs(settings, published, load(published), Server(), start, never, cache_decision) as inputs:
+    with ServerData(settings, published, load(published), Server(), never).open(start, cache_decision) as inputs:
         return inputs.keeps, [*inputs.training]
 
 
@@ -62,6 +62,6 @@ def test_more_memory_does_not_change_the_order_of_a_resumed_training(
 
 def test_the_cache_setting_overrides_the_decision_of_an_earlier_attempt(settings: Settings, published: Path):
     uncached = settings.model_copy(update={"cache": "off"})
-    with open_inputs(uncached, published, load(published), Server(), 0, never, cache_decision=True) as inputs:
+    with ServerData(uncached, published, load(published), Server(), never).open(0, keeps=True) as inputs:
         assert not inputs.keeps
         assert len([*islice(inputs.training, 1)]) == 1

@@ -22,7 +22,7 @@ from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, find_best_model, load_best, load_result
 from pipeline.storage import crc32c_of
 from pipeline.training.job import run_job
-from pipeline.training.model.models import base_of, build_model
+from pipeline.training.model.models import base_of, build_model, model_options
 from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_counts
 
 
@@ -200,7 +200,7 @@ def test_damaged_checkpoints_do_not_change_the_result_of_a_training(
 
 @pytest.mark.long
 def test_the_error_for_a_nonfinite_loss_names_the_step_and_images(settings: Settings, published: Path, tmp_path: Path):
-    model = build_model(settings, 2)
+    model = build_model(model_options(settings), 2)
     model.get_layer("logits").bias.assign([0.0, math.nan])
     model.save_weights(tmp_path / "bad.weights.h5")
     bad = settings_from({**settings.model_dump(), "weights": str(tmp_path / "bad.weights.h5")})
@@ -282,7 +282,7 @@ def test_a_stopped_transfer_learning_can_be_continued_in_both_phases(
     settings: Settings, published: Path, tmp_path: Path
 ):
     values = {**settings.model_dump(), "model": "MobileNetV2"}
-    base_of(build_model(settings_from(values), 2)).save_weights(tmp_path / "base.weights.h5")
+    base_of(build_model(model_options(settings_from(values)), 2)).save_weights(tmp_path / "base.weights.h5")
     transfer = settings_from({**values, "weights": str(tmp_path / "base.weights.h5"), "freeze_epochs": 1})
     whole, stopped = (prepare_run(transfer, published, name) for name in ("whole", "stopped"))
     run_job(whole, never)

@@ -33,10 +33,10 @@ from pipeline.runs.run import Run, describe_progress, load_result
 from pipeline.tables.schema import Column, Task
 from pipeline.training.evaluate import predicted
 from pipeline.training.job import run_job
-from pipeline.training.model.kinds import build_model_of, task_of, tensor_kind_of
 from pipeline.training.model.models import functional, with_probabilities
 from pipeline.training.model.table_model import inputs_of
 from pipeline.training.model.task import Regression
+from pipeline.training.model.tensor_kind import build_model_of, task_of, tensor_kind_of
 from pipeline.training.served.export import export
 from pipeline.training.served.exported import evaluate_exported
 from pipeline.training.served.predict import format_predictions, predict, predict_rows
@@ -188,11 +188,11 @@ def test_an_empty_text_is_missing_in_training_and_when_served(tmp_path: Path):
     texts = [{"job": "", "words": ["good", "", "bad"]}, {"job": None, "words": [""]}, {"job": "nurse", "words": []}]
     rows = [{**row, **texts[number % 3]} for number, row in enumerate(rows_of(0, VALIDATION + 20))]
     folder = table_of(tmp_path / "t", rows, COLUMNS, "classification")
-    dataset, settings = load(folder), settings_from({})
+    dataset, options = load(folder), BatchOptions(image_size=1, batch_size=1)
     features, _, _ = next(iter(validation_batches(folder, BatchOptions(image_size=1, batch_size=6))))
     kind = tensor_kind_of(dataset)
-    columns = kind.about(settings, dataset)["columns"]
-    again = kind.features(settings, dataset, served_columns(features, dataset, columns))
+    columns = kind.about(options, dataset)["columns"]
+    again = kind.features(options, dataset, served_columns(features, dataset, columns))
     for name, value in features.items():
         assert np.array_equal(again[name], value), name
     first = 20 % 3  # The validation rows come after 20 others.
@@ -453,14 +453,14 @@ def test_columns_may_have_any_name(tmp_path: Path):
     rows = [dict.fromkeys(names, number) | {"label": "ab"[number % 2]} for number in range(420)]
     folder = table_of(tmp_path / "made", rows, columns, "classification")
     dataset, settings = load(folder), settings_from({"model": "mlp"})
-    model = with_probabilities(build_model_of(settings, dataset))
+    model = build_model_of(settings, dataset)
     export(model, settings, dataset, tmp_path / "export")
     taken = storage.read_json(tmp_path / "export" / "about.json")["columns"]
     features, _, _ = next(iter(validation_batches(folder, BatchOptions(image_size=1, batch_size=8))))
     served = served_columns(features, dataset, taken)
     signature = tf.saved_model.load(str(tmp_path / "export")).signatures["serving_default"]
     answer = signature(**{each["argument"]: served[each["name"]] for each in taken})
-    np.testing.assert_allclose(answer["probabilities"], model(features), atol=1e-5)
+    np.testing.assert_allclose(answer["probabilities"], with_probabilities(model)(features), atol=1e-5)
 
 
 def test_lists_of_numbers_need_no_facts(tmp_path: Path):

@@ -5,29 +5,31 @@ from itertools import islice
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
-from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import predictions_class
+from pipeline.input import BatchOptions
+from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.decode import decode_file_for_evaluation
 from pipeline.input.images import training_images, validation_images
-from pipeline.input.kinds import TrainingExamples
 from pipeline.input.order import ServerSplit
 from pipeline.records.format import as_file, read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place
-from pipeline.training.model.kinds import Augmentation, TensorKind
-from pipeline.training.model.models import build_model
+from pipeline.training.model.models import ModelOptions, build_model
 from pipeline.training.model.task import ONE_LABEL, SeveralLabels, Task
-from pipeline.training.served.answers import BATCH, SPLIT, with_all_classes
+from pipeline.training.model.tensor_kind import EXPORTED_BATCH, TensorKind
 
 
 class ImageTensors(TensorKind):
     """Images in a training."""
 
     keeps_decoded = True
+    is_augmented = True
 
     def training(self, split: ServerSplit) -> TrainingExamples:
         """Return the training images."""
@@ -41,51 +43,51 @@ class ImageTensors(TensorKind):
         """Return the task of one label, or of several."""
         return SeveralLabels() if dataset.records.multi_label else ONE_LABEL
 
-    def build_model(self, settings: Settings, dataset: Dataset) -> keras.Model:
+    def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
         """Build a model of images."""
-        return build_model(settings, len(dataset.labels))
+        return build_model(options, len(dataset.labels))
 
-    def augmentation(self, settings: Settings) -> Augmentation:
-        """Return what the settings say."""
-        return Augmentation(settings.flip, settings.color_jitter)
-
-    def signature(self, settings: Settings, dataset: Dataset) -> Any:
+    def signature(self, dataset: Dataset) -> Any:
         """Return the spec of `images`, JPEG or PNG files."""
         return tf.TensorSpec([None], tf.string, "images")
 
-    def features(self, settings: Settings, dataset: Dataset, served: tf.Tensor) -> tf.Tensor:
+    def features(self, options: BatchOptions, dataset: Dataset, served: tf.Tensor) -> tf.Tensor:
         """Return the decoded images."""
-        shape = (settings.image_size, settings.image_size, 3)
+        shape = (options.image_size, options.image_size, 3)
 
         def image(content: tf.Tensor) -> tf.Tensor:
-            return decode_file_for_evaluation(content, settings.crop, settings.image_size)
+            return decode_file_for_evaluation(content, options.crop, options.image_size)
 
         # One by one, because the files of a request have different sizes.
         return tf.map_fn(image, served, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
 
-    def about(self, settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return size and crop of the images."""
         return {
             "multi_label": dataset.records.multi_label,
-            "image_size": settings.image_size,
-            "crop": settings.crop,
+            "image_size": options.image_size,
+            "crop": options.crop,
         }
 
-    def exported_answers(
+    def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
-        """Yield the answers to the stored files. The exported model decodes them itself."""
-        answers = predictions_class(dataset)
-        classes = len(dataset.labels)
-        stored = (
+        """Yield the predictions for the stored files. The exported model decodes them itself."""
+        predictions, classes = predictions_class(dataset), len(dataset.labels)
+        images = (
             read_image(record, dataset.records)
-            for shard in dataset.splits[SPLIT].shards
+            for shard in dataset.splits["validation"].shards
             for record in read_records(folder / shard.name)
         )
-        while images := list(islice(stored, BATCH)):
-            answer = model.serve(tf.constant([as_file(image) for image in images]))
-            probabilities = with_all_classes(answer["probabilities"].numpy(), classes)
-            yield answers.of_batch(answers.of_ids([image.labels for image in images], classes), probabilities)
+        while batch := list(islice(images, EXPORTED_BATCH)):
+            served = model.serve(tf.constant([as_file(image) for image in batch]))
+            probabilities = with_all_classes(served["probabilities"].numpy(), classes)
+            yield predictions.of_batch(predictions.of_ids([image.labels for image in batch], classes), probabilities)
+
+
+def with_all_classes(probabilities: NDArray[Any], classes: int) -> NDArray[Any]:
+    """Return the probabilities, (n, at least `classes`), with 0 for labels newer than the model: ids never change."""
+    return np.pad(probabilities, ((0, 0), (0, max(classes - probabilities.shape[1], 0))))
 
 
 KIND = ImageTensors()

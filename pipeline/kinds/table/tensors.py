@@ -9,21 +9,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import predictions_class
 from pipeline.input import BatchOptions, validation_batches
-from pipeline.input.kinds import TrainingExamples
+from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import ServerSplit
-from pipeline.input.tables import DTYPES, TrainingRows, has_mask, mask_name, schema_of, validation_rows
+from pipeline.input.tables import DTYPES, Rows, has_mask, mask_name, schema_of
 from pipeline.storage import Place
 from pipeline.tables.schema import Column, Schema
-from pipeline.training.model.kinds import TensorKind
+from pipeline.training.model.models import ModelOptions
 from pipeline.training.model.table_model import build_table_model
 from pipeline.training.model.task import Classes, Regression, Task
-from pipeline.training.served.answers import BATCH, of_classes
+from pipeline.training.model.tensor_kind import EXPORTED_BATCH, TensorKind
 
 
 class RowTensors(TensorKind):
@@ -33,11 +32,11 @@ class RowTensors(TensorKind):
 
     def training(self, split: ServerSplit) -> TrainingExamples:
         """Return the training rows."""
-        return TrainingRows(split)
+        return Rows(split)
 
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
         """Return batches of the validation rows."""
-        return validation_rows(split, records)
+        return Rows(split).batches(records, start=0, numbered=False)
 
     def task(self, dataset: Dataset) -> Task:
         """Return the task of classes, or of a regression."""
@@ -48,15 +47,15 @@ class RowTensors(TensorKind):
         # If all labels are equal, any deviation will do but 0.
         return Regression(facts["mean"], facts["deviation"] or 1.0)
 
-    def build_model(self, settings: Settings, dataset: Dataset) -> keras.Model:
+    def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
         """Build a model of a table."""
-        return build_table_model(settings, dataset)
+        return build_table_model(options, dataset)
 
     def can_use_xla(self, dataset: Dataset) -> bool:
         """Return whether no feature is a string, which XLA does not know."""
         return all(column.type != "string" for column in schema_of(dataset).features)
 
-    def signature(self, settings: Settings, dataset: Dataset) -> Any:
+    def signature(self, dataset: Dataset) -> Any:
         """Return the spec of each column, by its name."""
         columns = schema_of(dataset).features
         names = argument_names([column.name for column in columns])
@@ -65,7 +64,9 @@ class RowTensors(TensorKind):
             for column, name in zip(columns, names, strict=True)
         }
 
-    def features(self, settings: Settings, dataset: Dataset, served: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def features(
+        self, options: BatchOptions, dataset: Dataset, served: Mapping[str, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
         """Return the columns and their masks: a NaN or "" is a missing value."""
         features = {}
         for column in schema_of(dataset).features:
@@ -77,9 +78,9 @@ class RowTensors(TensorKind):
             features[column.name] = value if value.dtype == tf.string else tf.cast(value, DTYPES[column.type])
         return features
 
-    def about(self, settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return the task and the columns that the model takes."""
-        specs = self.signature(settings, dataset)
+        specs = self.signature(dataset)
         columns = [
             {
                 "name": column.name,
@@ -93,19 +94,22 @@ class RowTensors(TensorKind):
         ]
         return {"task": dataset.table["task"], "columns": columns}
 
-    def exported_answers(
+    def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
-        """Yield the answers to the columns that the model takes."""
-        answers_class = predictions_class(dataset)
-        for features, labels, weights in validation_batches(folder, BatchOptions(image_size=1, batch_size=BATCH)):
+        """Yield the predictions for the columns that the model takes."""
+        options = BatchOptions(image_size=1, batch_size=EXPORTED_BATCH)
+        for features, labels, weights in validation_batches(folder, options):
             real = weights.numpy() > 0
-            answer = model.serve(served_columns(features, dataset, about["columns"]))
-            if "value" in answer:
-                predictions = answer["value"].numpy()[:, np.newaxis]
+            served = model.serve(served_columns(features, dataset, about["columns"]))
+            if "value" in served:
+                values = served["value"].numpy()[:, np.newaxis]
             else:
-                predictions = of_classes(answer["probabilities"].numpy(), about["labels"], dataset.names)
-            yield answers_class.of_batch(labels.numpy()[real], predictions[real])
+                known = dict(zip(about["labels"], served["probabilities"].numpy().T, strict=True))
+                # A class that the model does not know has a probability of 0.
+                unknown = np.zeros(EXPORTED_BATCH, np.float32)
+                values = np.stack([known.get(name, unknown) for name in dataset.names], axis=1)
+            yield predictions_class(dataset).of_batch(labels.numpy()[real], values[real])
 
 
 def served_columns(

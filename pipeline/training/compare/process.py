@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
+from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import BadInput, Preempted, SourceError, TenfoldError
 from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
 from pipeline.system.process import end_with_parent
@@ -37,8 +38,6 @@ from pipeline.tuning.measurement import (
 )
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from pipeline.training.compare.contest import Contest
 
 MAX_ATTEMPTS = 3
@@ -74,7 +73,7 @@ def _measure_all(folder: Path, stop: threading.Event) -> None:
     contest = Contest(comparison, stop.is_set)
     contenders, order = comparison.options.names, turns(comparison.options)
     # Before the first measurement: decoded images of an earlier one may still take memory in this process.
-    failures = {name: why for name in contenders if (why := why_not(name, comparison))}
+    failures = {name: Failure(name, why) for name in contenders if (why := why_not(name, comparison))}
     _require_two(contenders, failures)
     with progress("measure", len(order), "measurements") as advance:
         for turn in order:
@@ -103,29 +102,24 @@ def _require_two(contenders: Sequence[str], failures: Mapping[str, Failure]) -> 
         raise BadInput(f"fewer than two contenders can be measured ({reasons}): set other contenders")
 
 
-def why_not(contender: str, comparison: Comparison) -> Failure | None:
-    """Return why a contender cannot take part; None if it can."""
-    from pipeline.input.cache import GIGABYTE, cached_bytes, usable_memory
+def why_not(name: str, comparison: Comparison) -> str:
+    """Return why a contender cannot take part; empty if it can."""
+    from pipeline.input.cache import cached_bytes, usable_memory
     from pipeline.input.options import batch_options
 
-    settings = settings_from(dict(comparison.settings))
-    dataset = load(Path(comparison.datasets[CONTENDERS[contender].prepare]))
-    if CONTENDERS[contender].reads_files:
-        if dataset.records.multi_label:
-            return Failure(
-                contender, "the images have several labels, and this comparison reads raw files with one label only"
-            )
-        if settings.crop_to_box:
-            return Failure(contender, "crop_to_box is set, and raw files are not cropped to a box")
-    if CONTENDERS[contender].cache == "memory":
-        needed, usable = cached_bytes(dataset, batch_options(settings), splits=("train",)), usable_memory()
-        if needed > usable:
-            return Failure(
-                contender,
-                f"the decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of "
-                "memory can be used for them",
-            )
-    return None
+    settings, contender = settings_from(dict(comparison.settings)), CONTENDERS[name]
+    dataset = load(Path(comparison.datasets[contender.prepare]))
+    if contender.reads_files and dataset.records.multi_label:
+        return "the images have several labels, and this comparison reads raw files with one label only"
+    if contender.reads_files and settings.crop_to_box:
+        return "crop_to_box is set, and raw files are not cropped to a box"
+    needed, usable = cached_bytes(dataset, batch_options(settings), splits=("train",)), usable_memory()
+    if contender.cache == "memory" and needed > usable:
+        return (
+            f"the decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of memory "
+            "can be used for them"
+        )
+    return ""
 
 
 def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Failure:
@@ -137,13 +131,19 @@ def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Fail
     import tensorflow as tf
 
     from pipeline.input.damage import damage_named
+    from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files_error
 
     contender = CONTENDERS[turn.contender]
     try:
-        with nullcontext() if contender.reads_files else damage_named(contest.folder_of(contender)):
+        with nullcontext() if contender.reads_files else damage_named(contest.inputs.folder_of(contender)):
             return _undisturbed(contest, turn, folder)
     except tf.errors.OpError as error:
-        _raise_if_exhausted(error)
+        if is_out_of_files(error):
+            raise out_of_files_error(error) from error
+        if is_out_of_memory(error):
+            raise BadInput(
+                "out of memory: set a larger micro_batches or a smaller batch_size, or remove cached from contenders"
+            ) from error
         # Others come from the step or the devices.
         of_images = (
             *(tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError),
@@ -163,28 +163,16 @@ def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Fail
 
 def _undisturbed(contest: "Contest", turn: Turn, folder: Path) -> Measurement:
     """Measure a contender until other programs disturb it no longer, at most MAX_ATTEMPTS times."""
-    source = contest.input_of(CONTENDERS[turn.contender])
+    contender = CONTENDERS[turn.contender]
     for repeated in range(MAX_ATTEMPTS):
-        measured = contest.measure(source, turn.round, folder, repeated)
+        measured = contest.measure(contender, turn.round, folder, repeated)
         if not measured.disturbed:
             break
         _log.warning(
-            "%s: other programs kept %.1f cores busy during round %d", source.contender.title, measured.other_cores,
+            "%s: other programs kept %.1f cores busy during round %d", contender.title, measured.other_cores,
             turn.round + 1,
         )  # fmt: skip
     return measured
-
-
-def _raise_if_exhausted(error: "tf.errors.OpError") -> None:
-    """Raise an error with advice if TensorFlow ran out of memory, of room on a disk, or of open files."""
-    from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files_error
-
-    if is_out_of_files(error):
-        raise out_of_files_error(error) from error
-    if is_out_of_memory(error):
-        raise BadInput(
-            "out of memory: set a larger micro_batches or a smaller batch_size, or remove cached from contenders"
-        ) from error
 
 
 if __name__ == "__main__":

@@ -26,14 +26,8 @@ def describe_examples(
     """Describe the examples that spoiled a step: count, numbers and the names of some, in one line of bounded length.
 
     Numbers are places in the training shards, from 0. Names are left out if the shards cannot be read any more.
-
-    Args:
-        strategy: Strategy of the step.
-        server: This server. It has only its own part of the batch.
-        folder: Folder of the dataset.
-        dataset: The dataset.
-        batch: The batch of the step.
-        spoiled: A number for each replica of all servers, from server 0 on: 0 unless that replica spoiled the step.
+    `spoiled` has a number for each replica of all servers, from server 0 on: 0 unless that replica spoiled the step.
+    This server has only its own part of the batch.
     """
     devices = len(strategy.extended.worker_devices)
     # Replicas count through all servers, and this server can only read the examples of its own ones.

@@ -52,11 +52,7 @@ def watched(folder: Path, limit_s: float, leave: Callable[[TenfoldError], None])
 
     If no heartbeat comes for `limit_s`, a thread of the watchdog writes the stacks of all threads to stderr and into
     `folder`, and calls `leave`. That must end the process, because the main thread may be stuck within TensorFlow.
-
-    Args:
-        folder: Folder of the run.
-        limit_s: Seconds without a heartbeat; 0: no limit.
-        leave: Called with the error, in a thread.
+    A `limit_s` of 0 means no limit.
     """
     if not limit_s:
         yield lambda: None

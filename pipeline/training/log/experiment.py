@@ -30,7 +30,6 @@ MAX_CLASSES = 500
 """Limit for a confusion matrix, which Comet gets as a square."""
 SHOWN_CLASSES = 30
 """Comet draws this many classes of a confusion matrix."""
-_RECORDS = ("record/*", "servers/*/record/*")
 _log = logging.getLogger(__name__)
 
 
@@ -87,11 +86,9 @@ def _log_figures(experiment: Any, run: Run) -> None:
 
 def _log_confusions(experiment: Any, run: Run) -> None:
     evaluation = read_required(run.folder / EVALUATION)
-    # Images of several labels have no confusions, nor has a regression.
-    if "confusions" not in evaluation:
-        return
-    names = [row["name"] for row in evaluation["classes"]]
-    if len(names) > MAX_CLASSES:  # A larger matrix would be too much for Comet.
+    names = [row["name"] for row in evaluation.get("classes", ())]
+    # Images of several labels have no confusions, nor has a regression. A larger matrix would be too much for Comet.
+    if "confusions" not in evaluation or len(names) > MAX_CLASSES:
         return
     experiment.log_confusion_matrix(
         matrix=confusion_matrix(evaluation["confusions"], len(names)),
@@ -142,7 +139,7 @@ def _log_report(experiment: Any, run: Run) -> None:
 def _log_files(experiment: Any, run: Run) -> None:
     if _is_small_enough(run.model_path):
         experiment.log_model(run.settings.model, str(run.model_path), overwrite=True)
-    records = sorted(path for pattern in _RECORDS for path in run.folder.glob(pattern))
+    records = sorted(path for pattern in ("record/*", "servers/*/record/*") for path in run.folder.glob(pattern))
     for path in filter(_is_small_enough, (run.folder / EVALUATION, *records)):
         experiment.log_asset(str(path), file_name=str(path.relative_to(run.folder)), overwrite=True)
 

@@ -24,12 +24,8 @@ class TensorBoardSink:
     """Writes each epoch into `folder`, and aggregates of samples and batches into `folder/windows`, as scalars.
 
     The step of an epoch is its number (from 1), and that of an aggregate is the training step. A training that goes on
-    adds another file of aggregates, but writes its epochs again: those after its checkpoint are done again, and would
-    be there twice.
-
-    Args:
-        folder: Where the event files are.
-        done: The rows of the epochs before the checkpoint.
+    adds another file of aggregates, but writes its epochs again, beginning with the rows `done` of those before its
+    checkpoint: those after its checkpoint are done again, and would be there twice.
 
     Raises:
         OSError: If the folder cannot be written.
@@ -69,8 +65,12 @@ class _EventFile:
         self._append(tf.compat.v1.Event(file_version="brain.Event:2"))
 
     def write(self, row: Row) -> None:
-        values = [_scalar(name, value) for name, value in row.values.items()]
-        self._append(tf.compat.v1.Event(wall_time=row.time, step=row.step, summary=tf.compat.v1.Summary(value=values)))
+        # As `tf.summary.scalar` writes them.
+        metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"})
+        summary = tf.compat.v1.Summary()
+        for name, value in row.values.items():
+            summary.value.add(tag=name, tensor=tf.make_tensor_proto(value, tf.float32), metadata=metadata)
+        self._append(tf.compat.v1.Event(wall_time=row.time, step=row.step, summary=summary))
 
     def close(self) -> None:
         self._file.close()
@@ -79,10 +79,3 @@ class _EventFile:
         record = frame(event.SerializeToString())
         while record:  # A disk that is nearly full takes a part. The next call raises the reason.
             record = record[self._file.write(record) :]
-
-
-def _scalar(name: str, value: float) -> tf.compat.v1.Summary.Value:
-    """Return a value as `tf.summary.scalar` writes it."""
-    metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"})
-    tensor = tf.make_tensor_proto(value, tf.float32)
-    return tf.compat.v1.Summary.Value(tag=name, tensor=tensor, metadata=metadata)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline.config import settings_from
 from pipeline.errors import SettingsError, error_to_json
-from pipeline.training.model.models import build_model
+from pipeline.training.model.models import build_model, model_options
 
 
 def main(classes: int, answer: Path) -> None:
@@ -18,7 +18,7 @@ def main(classes: int, answer: Path) -> None:
     settings = settings_from(json.load(sys.stdin))
     failure = {}
     try:
-        build_model(settings, classes)
+        build_model(model_options(settings), classes)
     # Any other error ends this process. Its parent then warns, and leaves the check to the training.
     except SettingsError as error:
         failure = error_to_json(error)

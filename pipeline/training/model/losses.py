@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+import keras
 import tensorflow as tf
-
-from pipeline.config import Settings
-from pipeline.dataset.manifest import Dataset
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """Takes labels and logits (float32, (n, classes)), and returns the loss of each example (float32, (n,)).
@@ -13,10 +11,9 @@ Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 Labels are int32, (n,). If an image may have several, they are uint8, (n, classes), 0 or 1."""
 
 
-def training_loss(settings: Settings, dataset: Dataset) -> Loss:
-    """Return the loss that the settings ask for, for images of one label."""
-    smoothing = settings.label_smoothing
-    weights = balanced_weights(dataset.class_counts("train")) if settings.class_weights == "balanced" else None
+def training_loss(smoothing: float, class_counts: Sequence[int] | None) -> Loss:
+    """Return the cross-entropy for examples of one label, smoothed by 0 to 1, and weighted if there are counts."""
+    weights = None if class_counts is None else balanced_weights(class_counts)
 
     def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         losses = smoothed_cross_entropy(labels, logits, smoothing) if smoothing else cross_entropy(labels, logits)
@@ -38,19 +35,12 @@ def smoothed_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: floa
     return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
 
 
-def sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the binary cross-entropy of each class (does the example have this label?), as a mean over the classes."""
-    targets = tf.cast(labels, logits.dtype)
-    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits), axis=-1)
+def sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+    """Return the binary cross-entropy of each class (does the example have this label?), as a mean over the classes.
 
-
-def smoothed_sigmoid(smoothing: float) -> Loss:
-    """Return a sigmoid cross-entropy to labels that are moved towards one half by `smoothing` (0 to 1)."""
-
-    def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return sigmoid_cross_entropy(tf.cast(labels, logits.dtype) * (1 - smoothing) + smoothing / 2, logits)
-
-    return loss
+    Labels are moved towards one half by `smoothing` (0 to 1).
+    """
+    return keras.losses.binary_crossentropy(labels, logits, from_logits=True, label_smoothing=smoothing)
 
 
 def balanced_weights(counts: Sequence[int]) -> list[float]:

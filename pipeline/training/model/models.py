@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -12,35 +13,51 @@ from pipeline.errors import OwnCodeError, SettingsError
 from pipeline.training.model.own_functions import explain_errors, import_function, require_arguments
 from pipeline.training.model.task import ONE_LABEL, Task
 
-# The next three lists say how the input of each model of keras.applications was scaled when its published weights were
-# trained.
-_SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
-_SCALED_INSIDE = ("MobileNetV3Small", "MobileNetV3Large", "EfficientNetV2B0")
-_BGR_LESS_MEAN = ("ResNet50",)
-_IMAGENET_MEAN_BGR = (103.939, 116.779, 123.68)
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model is built."""
+
+    name: str
+    """A known model, or a function of the user's own as package.module:function."""
+    image_size: int = 0
+    """Side of the square images that it takes, in pixels."""
+    weights: str = ""
+    """A local file of weights; empty: random ones."""
+    precision: str = "float32"
+    """What it computes in. Its weights and logits are always float32."""
 
 
-def build_model(settings: Settings, classes: int) -> keras.Model:
-    """Build the model that `settings.model` names, with the weights of a local file or random ones.
+def model_options(settings: Settings) -> ModelOptions:
+    """Return what the settings ask for."""
+    return ModelOptions(settings.model, settings.image_size, settings.weights, settings.precision)
 
-    It computes in `settings.precision`. Its weights and logits are always float32.
+
+def build_model(options: ModelOptions, classes: int) -> keras.Model:
+    """Build a model of images.
 
     Raises:
         ValueError, OSError: If the file of weights does not fit.
         SettingsError: If a function of the user's own cannot be used.
     """
-    with dtype_policy(settings.precision):
-        inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
-        if ":" in settings.model:
-            size = settings.image_size
+    with dtype_policy(options.precision):
+        size = options.image_size
+        inputs = keras.Input((size, size, 3), name="image")
+        if ":" in options.name:
             called = f"({size}, {classes})"
-            return own_model(settings, (size, classes), called, inputs, f"images of the shape {inputs.shape}")
-        if settings.model == "small_cnn":
-            model = keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn")
-            if settings.weights:
-                model.load_weights(settings.weights)
-            return model
-        return keras.Model(inputs, _application(inputs, classes, settings), name=settings.model)
+            return own_model(options, (size, classes), called, inputs, f"images of the shape {inputs.shape}")
+        if options.name == "small_cnn":
+            return with_weights(keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn"), options)
+        application = getattr(keras.applications, options.name)
+        base = application(include_top=False, weights=options.weights or None, input_shape=(size, size, 3))
+        return keras.Model(inputs, _head(base(_scaled(inputs, options.name)), classes), name=options.name)
+
+
+def with_weights(model: keras.Model, options: ModelOptions) -> keras.Model:
+    """Return the same model, with the weights of the file if the options name one."""
+    if options.weights:
+        model.load_weights(options.weights)
+    return model
 
 
 @contextmanager
@@ -77,22 +94,18 @@ def functional(inputs: Any, outputs: Any, name: str) -> keras.Model:
         return keras.Model(inputs, outputs, name=name)
 
 
-def own_model(settings: Settings, arguments: tuple[Any, int], called: str, inputs: Any, taken: str) -> keras.Model:
+def own_model(options: ModelOptions, arguments: tuple[Any, int], called: str, inputs: Any, taken: str) -> keras.Model:
     """Build the model of a function of the user's own, and add nothing before it: users need not guess at a scaling.
 
-    Args:
-        settings: Settings of the training.
-        arguments: Arguments of the function. The last one is the number of logits.
-        called: The arguments in words, for error messages.
-        inputs: The inputs of the model.
-        taken: The inputs in words.
+    The last one of its `arguments` is the number of logits. Error messages have the arguments in words as `called`, and
+    the inputs of the model as `taken`.
 
     Raises:
         SettingsError: If the function cannot be used.
     """
-    what = f"model {settings.model!r}"
+    what = f"model {options.name!r}"
     classes = arguments[-1]
-    function = import_function(what, settings.model)
+    function = import_function(what, options.name)
     require_arguments(what, function, *arguments, described=called)
     with explain_errors(f"{what} failed, called with {called}", OwnCodeError):
         own = function(*arguments)
@@ -103,11 +116,10 @@ def own_model(settings: Settings, arguments: tuple[Any, int], called: str, input
     shape = getattr(logits, "shape", type(logits).__name__)
     if shape != (None, classes):
         raise SettingsError(f"{what} must return one logit per class, with the shape {(None, classes)}, got {shape}")
-    if settings.weights:
-        # Into the user's own model, because the file knows nothing of the layers that are added here.
-        own.load_weights(settings.weights)
+    # Into the user's own model, because the file knows nothing of the layers that are added here.
+    with_weights(own, options)
     # Logits of half precision overflow in the loss, and the user's model may compute in half precision.
-    model = functional(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
+    model = functional(inputs, keras.ops.cast(logits, "float32"), name=options.name.partition(":")[2])
     with explain_errors(f"{what} must be a model that Keras can save"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)
     return model
@@ -137,22 +149,17 @@ def _small_cnn(images: keras.KerasTensor, classes: int) -> keras.KerasTensor:
     return _head(x, classes)
 
 
-def _application(images: keras.KerasTensor, classes: int, settings: Settings) -> keras.KerasTensor:
-    application = getattr(keras.applications, settings.model)
-    shape = (settings.image_size, settings.image_size, 3)
-    base = application(include_top=False, weights=settings.weights or None, input_shape=shape)
-    return _head(base(_scaled(images, settings.model)), classes)
-
-
 def _scaled(images: keras.KerasTensor, name: str) -> keras.KerasTensor:
-    if name in _SCALED_TO_ONE:
-        return _scaled_to_one(images)
-    if name in _BGR_LESS_MEAN:
-        blue_first = keras.ops.flip(keras.ops.cast(images, "float32"), axis=-1)
-        less_mean = keras.layers.Normalization(mean=_IMAGENET_MEAN_BGR, variance=(1.0, 1.0, 1.0), dtype="float32")
-        return less_mean(blue_first)
-    if name in _SCALED_INSIDE:
-        return keras.ops.cast(images, "float32")
+    """Return the images as the published weights of a model of keras.applications were trained on them."""
+    match name:
+        case "MobileNetV2" | "InceptionResNetV2":
+            return _scaled_to_one(images)
+        case "MobileNetV3Small" | "MobileNetV3Large" | "EfficientNetV2B0":  # They scale images themselves.
+            return keras.ops.cast(images, "float32")
+        case "ResNet50":  # Blue first, less the mean of ImageNet.
+            mean = (103.939, 116.779, 123.68)
+            less_mean = keras.layers.Normalization(mean=mean, variance=(1.0, 1.0, 1.0), dtype="float32")
+            return less_mean(keras.ops.flip(keras.ops.cast(images, "float32"), axis=-1))
     raise ValueError(f"no scaling is known for {name}")
 
 

@@ -12,11 +12,7 @@ from pipeline.runs.own_model import missing_function_error
 
 
 def import_function(what: str, name: str) -> Callable[..., Any]:
-    """Import a function.
-
-    Args:
-        what: Describes the function in error messages.
-        name: Its name, as package.module:function.
+    """Import the function of a name like package.module:function, which error messages call `what`.
 
     Raises:
         OwnCodeError: If its module cannot be imported.

@@ -11,11 +11,10 @@ import keras
 import tensorflow as tf
 from keras import layers, ops
 
-from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.input.tables import DTYPES, has_mask, mask_name, schema_of
 from pipeline.tables.schema import Column, Schema
-from pipeline.training.model.models import dtype_policy, functional, own_model
+from pipeline.training.model.models import ModelOptions, dtype_policy, functional, own_model, with_weights
 
 HIDDEN = (256, 128)
 """Units of the hidden layers."""
@@ -31,7 +30,7 @@ _KNOWN = 2
 Tensors = dict[str, Any]
 
 
-def build_table_model(settings: Settings, dataset: Dataset) -> keras.Model:
+def build_table_model(options: ModelOptions, dataset: Dataset) -> keras.Model:
     """Build the model of a table, `mlp` or a function of the user's own.
 
     The function is called with the content of `dataset.table` and the number of classes, 1 for a regression.
@@ -43,20 +42,13 @@ def build_table_model(settings: Settings, dataset: Dataset) -> keras.Model:
     """
     schema = schema_of(dataset)
     inputs = inputs_of(schema)
-    outputs = outputs_of(dataset)
-    with dtype_policy(settings.precision):
-        if ":" in settings.model:
+    outputs = len(dataset.labels) or 1  # A regression has no classes.
+    with dtype_policy(options.precision):
+        if ":" in options.name:
             taken = f"a dict of the inputs {', '.join(inputs)}"
-            return own_model(settings, (dict(dataset.table), outputs), f"(schema, {outputs})", inputs, taken)
-        model = functional(inputs, _mlp(inputs, schema, dataset.table["preprocessing"], outputs), name="mlp")
-        if settings.weights:
-            model.load_weights(settings.weights)
-        return model
-
-
-def outputs_of(dataset: Dataset) -> int:
-    """Return the number of logits: one for each class, or one for a regression, which has no classes."""
-    return len(dataset.labels) or 1
+            return own_model(options, (dict(dataset.table), outputs), f"(schema, {outputs})", inputs, taken)
+        logits = _mlp(inputs, schema, dataset.table["preprocessing"], outputs)
+        return with_weights(functional(inputs, logits, name="mlp"), options)
 
 
 def inputs_of(schema: Schema) -> Tensors:
@@ -86,7 +78,7 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
     ]
     missing = [inputs[mask_name(column.name)] for column in single if column.missing]
     if missing:
-        deep.append(1.0 - _stacked(missing))
+        deep.append(1.0 - ops.stack(missing, axis=-1))
     if deep:
         linear = layers.Dense(outputs, use_bias=False, kernel_initializer="zeros", dtype="float32", name="wide")
         wide.append(linear(_joined(deep)))
@@ -95,7 +87,8 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
         ids, size = _ids(inputs[column.name], preprocessing[column.name], f"ids_{number}")
         # The linear part begins at zero, so that the first steps are not lost on undoing random weights.
         weights = layers.Embedding(size, outputs, "zeros", dtype="float32", name=f"weights_{number}")(ids)
-        embedded = layers.Embedding(size, embedding_width(size), name=f"embedding_{number}")(ids)
+        width = int(min(MAX_EMBEDDING, round(1.6 * size**0.56)))
+        embedded = layers.Embedding(size, width, name=f"embedding_{number}")(ids)
         if column.is_list:
             weights, embedded = (_mean(each, inputs[mask_name(column.name)]) for each in (weights, embedded))
         wide.append(weights)
@@ -107,11 +100,6 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
     return layers.Add(dtype="float32", name="logits")([layers.Dense(outputs, dtype="float32", name="deep")(x), *wide])
 
 
-def embedding_width(size: int) -> int:
-    """Return the width of an embedding of `size` different values."""
-    return int(min(MAX_EMBEDDING, round(1.6 * size**0.56)))
-
-
 def _normalized(inputs: Tensors, columns: Sequence[Column], preprocessing: dict[str, Any]) -> Any:
     """Return the numbers of some columns, (batch, columns), with mean 0 and deviation 1; 0 for missing values."""
     facts = [_facts(preprocessing[column.name]) for column in columns]
@@ -119,14 +107,14 @@ def _normalized(inputs: Tensors, columns: Sequence[Column], preprocessing: dict[
     centered = [
         ops.cast(inputs[column.name], "float64") - mean for column, (mean, _) in zip(columns, facts, strict=True)
     ]
-    scaled = _scaled(_stacked(centered), [1 / deviation for _, deviation in facts])
+    scaled = _scaled(ops.stack(centered, axis=-1), [1 / deviation for _, deviation in facts])
     if not any(column.missing for column in columns):
         return scaled
     present = [
         inputs[mask_name(column.name)] if column.missing else ops.ones_like(inputs[column.name], "float32")
         for column in columns
     ]
-    return scaled * _stacked(present)
+    return scaled * ops.stack(present, axis=-1)
 
 
 def _normalized_list(inputs: Tensors, column: Column, preprocessing: dict[str, Any]) -> Any:
@@ -156,7 +144,9 @@ def _ids(values: Any, facts: dict[str, Any], name: str) -> tuple[Any, int]:
     if "hash_buckets" in facts:
         size = facts["hash_buckets"] + 1
         return layers.Hashing(size, mask_value="", name=name)(values), size
-    vocabulary = [value for value in facts["vocabulary"] if _can_be_looked_up(value)]
+    # Values that cannot be in a vocabulary count as unknown. Keras makes an array of NumPy of it, each element of which
+    # takes the memory of the longest, and ends before zeros.
+    vocabulary = [value for value in facts["vocabulary"] if 0 < len(value) <= MAX_TEXT and not value.endswith("\0")]
     # A layer without a vocabulary would wait for `adapt`.
     vocabulary = vocabulary or ["no value"]
     # Keras refuses a vocabulary that contains the name of its own for unknown values.
@@ -168,22 +158,10 @@ def _ids(values: Any, facts: dict[str, Any], name: str) -> tuple[Any, int]:
     return lookup(values), _KNOWN + len(vocabulary)
 
 
-def _can_be_looked_up(value: str) -> bool:
-    """Return whether a value can be in a vocabulary. Others count as unknown.
-
-    Keras makes an array of NumPy of it, each element of which takes the memory of the longest, and ends before zeros.
-    """
-    return 0 < len(value) <= MAX_TEXT and not value.endswith("\0")
-
-
 def _mean(values: Any, mask: Any) -> Any:
     """Return the mean of lists, (batch, width), of (batch, longest, width); 0 of an empty list."""
     mask = ops.expand_dims(mask if values.dtype == "float32" else ops.cast(mask, values.dtype), -1)
     return ops.sum(values * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
-
-
-def _stacked(columns: Sequence[Any]) -> Any:
-    return ops.stack(columns, axis=-1)
 
 
 def _joined(parts: Sequence[Any]) -> Any:

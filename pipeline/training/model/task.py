@@ -1,18 +1,17 @@
 """The task of a model, which the dataset decides: one label, all labels of an image, or a number."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config import Settings
-from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.multilabel import THRESHOLD
 from pipeline.evaluation.one_label import ACCURACY
 from pipeline.evaluation.regression import MAE
-from pipeline.training.model.losses import Loss, cross_entropy, sigmoid_cross_entropy, smoothed_sigmoid, training_loss
+from pipeline.training.model.losses import Loss, cross_entropy, sigmoid_cross_entropy, training_loss
 
 
 class Task(Protocol):
@@ -24,8 +23,13 @@ class Task(Protocol):
     metric: str
     """Name of the mean of `measured` in the record, beside the loss; that of a validation begins with `val_`."""
 
-    def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
-        """Return the loss that the settings ask for."""
+    def training_loss(self, smoothing: float, class_counts: Sequence[int] | None) -> Loss:
+        """Return the loss that is trained on.
+
+        Args:
+            smoothing: Share of a label that is spread over other labels, 0 to 1.
+            class_counts: Training examples of each class, if all classes weigh the same; None if all examples do.
+        """
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the plain loss of each example, (n,), which a validation reports."""
@@ -37,20 +41,25 @@ class Task(Protocol):
         """Return a layer from logits to predictions: probabilities, or values."""
 
     def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-        """Return whether an epoch with these values has a better model than the best one so far."""
+        """Return whether an epoch with these values has a better model than the best one so far.
+
+        The loss of the validation decides. Of classes, it is the log loss, by which models are judged. With many labels
+        for each image, few predictions are an exact match.
+        """
+        return values["val_loss"] < best["val_loss"]
 
     def served(self, predictions: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return what an exported model returns for its predictions, (n, classes); `names` are of the classes."""
 
 
-class OneLabel:
-    """Each example has one label: the probabilities of all classes add up to 1."""
+class Classes(Task):
+    """Each row of a table has one class: the probabilities of all classes add up to 1."""
 
     metric = ACCURACY.key
 
-    def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
+    def training_loss(self, smoothing: float, class_counts: Sequence[int] | None) -> Loss:
         """Return the cross-entropy, smoothed and weighted."""
-        return training_loss(settings, dataset)
+        return training_loss(smoothing, class_counts)
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the cross-entropy."""
@@ -64,10 +73,6 @@ class OneLabel:
         """Return a softmax."""
         return keras.layers.Softmax(name="probabilities")
 
-    def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-        """Compare by the accuracy of the validation."""
-        return values["val_accuracy"] > best["val_accuracy"]
-
     def served(self, probabilities: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the likeliest `label` (string, (n,)), its `probability` (float32, (n,)), and all `probabilities`."""
         return {
@@ -77,22 +82,22 @@ class OneLabel:
         }
 
 
-class Classes(OneLabel):
-    """Each row of a table has one class."""
+class OneLabel(Classes):
+    """Each image has one label."""
 
     def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-        """Compare by the loss of the validation. Without smoothing, it is the log loss, by which models are judged."""
-        return values["val_loss"] < best["val_loss"]
+        """Compare by the accuracy of the validation."""
+        return values["val_accuracy"] > best["val_accuracy"]
 
 
-class SeveralLabels:
+class SeveralLabels(Task):
     """An image may have several labels: each has a probability of its own."""
 
     metric = ACCURACY.key
 
-    def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
+    def training_loss(self, smoothing: float, class_counts: Sequence[int] | None) -> Loss:
         """Return the sigmoid cross-entropy, smoothed. Classes have no weights here."""
-        return smoothed_sigmoid(settings.label_smoothing) if settings.label_smoothing else sigmoid_cross_entropy
+        return partial(sigmoid_cross_entropy, smoothing=smoothing)
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the sigmoid cross-entropy, the mean over all classes."""
@@ -105,10 +110,6 @@ class SeveralLabels:
     def predictions(self) -> keras.Layer:
         """Return a sigmoid for each class."""
         return keras.layers.Activation("sigmoid", name="probabilities")
-
-    def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-        """Compare by the loss of the validation: with many labels, few predictions are an exact match."""
-        return values["val_loss"] < best["val_loss"]
 
     def served(self, probabilities: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the `labels` over one half, and all `probabilities`.
@@ -123,7 +124,7 @@ class SeveralLabels:
         return {"labels": labels, "probabilities": probabilities}
 
 
-class Regression:
+class Regression(Task):
     """Each example has a number. The model gives it less the mean of the training labels, over their deviation.
 
     Args:
@@ -136,7 +137,7 @@ class Regression:
     def __init__(self, mean: float, deviation: float) -> None:
         self._mean, self._deviation = mean, deviation
 
-    def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
+    def training_loss(self, smoothing: float, class_counts: Sequence[int] | None) -> Loss:
         """Return the squared error. No setting changes it."""
         return self.loss
 
@@ -154,10 +155,6 @@ class Regression:
         # would make float32 of a float of Python, and Keras saves an array without a dimension as such a float.
         deviation, mean = np.array([self._deviation], np.float64), np.array([self._mean], np.float64)
         return keras.layers.Rescaling(deviation, mean, dtype="float64", name="value")
-
-    def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-        """Compare by the loss of the validation."""
-        return values["val_loss"] < best["val_loss"]
 
     def served(self, values: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the `value` (float64, (n,))."""

@@ -20,17 +20,17 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
+from pipeline.input.exhaustion import is_out_of_files, out_of_files_error
+from pipeline.input.options import batch_options
 from pipeline.runs.run import ABOUT, EXPORT_FORMAT
 from pipeline.storage import write_whole
 from pipeline.storage.local import sync_tree
-from pipeline.training.model.kinds import task_of, tensor_kind_of
-
-ENDPOINT = "serve"
-"""Name of the endpoint. TensorFlow Serving finds it as the default signature, too."""
+from pipeline.training.model.models import with_probabilities
+from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
 
 
 def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Path) -> None:
-    """Write `model`, which gives probabilities or values, to `folder`, and replace what is there.
+    """Write `model`, which gives logits, to `folder`, and replace what is there.
 
     Its endpoint takes `images`, JPEG or PNG files (string, (n,)). It returns the `probabilities` of all labels
     (float32, (n, labels)) in the order of about.json. For a dataset with one label for each example, it also returns
@@ -42,9 +42,27 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
     are float64. about.json has the dtypes, and the names of the arguments of the signature `serving_default`, in which
     only ASCII letters, digits and _ stay as they are. For a regression, the endpoint returns the `value` (float64,
     (n,)).
+
+    Raises:
+        FileSystemError: If a disk is full.
     """
     shutil.rmtree(folder, ignore_errors=True)  # An attempt that was killed may have left a part of it.
-    _archive(model, settings, dataset).write_out(str(folder), verbose=False)
+    task, kind, options = task_of(dataset), tensor_kind_of(dataset), batch_options(settings)
+    served_model = with_probabilities(model, task)
+    # A name that is not UTF-8 gets its original bytes back.
+    names = tf.constant([name.encode("utf-8", "surrogateescape") for name in dataset.names])
+
+    def serve(served: Any) -> dict[str, tf.Tensor]:
+        return task.served(served_model(kind.features(options, dataset, served), training=False), names)
+
+    archive = keras.export.ExportArchive()
+    archive.track(served_model)
+    # TensorFlow Serving finds it as the default signature, too.
+    archive.add_endpoint("serve", serve, [kind.signature(dataset)])
+    try:
+        archive.write_out(str(folder), verbose=False)
+    except tf.errors.ResourceExhaustedError as error:
+        raise (out_of_files_error(error) if is_out_of_files(error) else error) from error
     sync_tree(folder)  # Before `about.json`, which promises the rest.
     about = {
         "format": EXPORT_FORMAT,
@@ -52,22 +70,8 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
         "dataset": dataset.name,
         "dataset_version": dataset.version,
         "model": settings.model,
-        **tensor_kind_of(dataset).about(settings, dataset),
+        **kind.about(options, dataset),
         "learned_with": {name: getattr(settings, name) for name in ("epochs", "batch_size", "learning_rate", "seed")},
     }
     with write_whole(folder / ABOUT, synced=True) as file:
         file.write(json.dumps(about, indent=1).encode())
-
-
-def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
-    # A name that is not UTF-8 gets its original bytes back.
-    names = tf.constant([name.encode("utf-8", "surrogateescape") for name in dataset.names])
-    task, kind = task_of(dataset), tensor_kind_of(dataset)
-
-    def serve(served: Any) -> dict[str, tf.Tensor]:
-        return task.served(model(kind.features(settings, dataset, served), training=False), names)
-
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    archive.add_endpoint(ENDPOINT, serve, [kind.signature(settings, dataset)])
-    return archive

@@ -22,7 +22,6 @@ from pipeline.runs.run import load_about, save_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
-from pipeline.training.served.answers import SPLIT
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 
@@ -40,13 +39,9 @@ def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
 
 
 def evaluate_exported(export: Place, folder: Place) -> Answers:
-    """Return the answers of an exported model to the validation examples of a dataset, in the order of the shards.
+    """Return the predictions of an exported model for the validation examples, in the order of the shards.
 
     A label that the model does not know has a probability of 0.
-
-    Args:
-        export: Folder of the exported model.
-        folder: Folder of the dataset.
 
     Raises:
         DatasetError: If the dataset is missing or damaged, or is a table without a column of the model.
@@ -54,22 +49,21 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
-    with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples, dataset.unit) as advance:
+    examples, parts = dataset.splits["validation"].examples, []
+    with loaded(export) as model, progress("champion", examples, dataset.unit) as advance:
         # It imports TensorFlow, which `loaded` starts quietly.
-        from pipeline.training.model.kinds import tensor_kind_of
+        from pipeline.training.model.tensor_kind import tensor_kind_of
 
-        answers_of_batches = []
-        for of_batch in tensor_kind_of(dataset).exported_answers(model, load_about(export), folder, dataset):
-            answers_of_batches.append(of_batch)
-            advance(len(of_batch.label))
-    answers = joined(answers_of_batches)
+        for part in tensor_kind_of(dataset).exported_predictions(model, load_about(export), folder, dataset):
+            parts.append(part)
+            advance(len(part.label))
+    predictions = joined(parts)
     # A shard that was cut between two records ends without an error.
-    if len(answers.label) != dataset.splits[SPLIT].examples:
+    if len(predictions.label) != examples:
         raise DatasetError(
-            f"{folder} holds {len(answers.label)} validation examples, but {dataset.splits[SPLIT].examples} were "
-            "committed"
+            f"{folder} holds {len(predictions.label)} validation examples, but {examples} were committed"
         )
-    return answers
+    return predictions
 
 
 @contextmanager

@@ -49,14 +49,13 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
     """
     folder = find_exported_model(model)
     about = load_about(folder)
-    if "columns" in about:
-        with loaded(folder) as exported:
-            return [each for file in files for each in predict_rows(exported, about, file)]
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
-        return [_predicted(exported, file, names=about["labels"], multi_label=about["multi_label"]) for file in files]
+        if "columns" in about:
+            return [each for file in files for each in predict_rows(exported, about, file)]
+        return [_predicted(exported, about, file) for file in files]
 
 
-def _predicted(exported: Any, file: Path, *, names: Sequence[str], multi_label: bool) -> dict[str, Any]:
+def _predicted(exported: Any, about: Mapping[str, Any], file: Path) -> dict[str, Any]:
     # The code that prepares images for training turns them upright and converts them to RGB. TensorFlow would not.
     try:
         image = examine(retried(file.read_bytes, file), Rules())
@@ -65,21 +64,16 @@ def _predicted(exported: Any, file: Path, *, names: Sequence[str], multi_label: 
     if isinstance(image, Rejection):
         return {"file": str(file), "rejected": image.reason}
     [probabilities] = exported.serve(tf.constant([image.encoded]))["probabilities"].numpy().tolist()
-    ranked = sorted(zip(probabilities, names, strict=True), reverse=True)
-    if multi_label:
-        answer: dict[str, Any] = {"labels": _named([each for each in ranked if each[0] > THRESHOLD])}
+    ranked = sorted(zip(probabilities, about["labels"], strict=True), reverse=True)
+    if about["multi_label"]:
+        predicted: dict[str, Any] = {"labels": _named([each for each in ranked if each[0] > THRESHOLD])}
     else:
-        answer = _named(ranked[:1])[0]
-    return {"file": str(file), **answer, "likely": _named(ranked[:MAX_LIKELY_LABELS])}
+        predicted = _named(ranked[:1])[0]
+    return {"file": str(file), **predicted, "likely": _named(ranked[:MAX_LIKELY_LABELS])}
 
 
 def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterator[dict[str, Any]]:
     """Yield the prediction for each row of a table, as `predict` returns it.
-
-    Args:
-        exported: The exported model.
-        about: Its about.json.
-        file: The table.
 
     Raises:
         SourceError: If the table cannot be read, or lacks a column of the model.
@@ -101,26 +95,26 @@ def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterato
                 reason = f"column {each['name']!r} has no value, and the table of the training had one in each row"
                 reasons = dict.fromkeys(np.flatnonzero(is_null).tolist(), reason) | reasons
         usable = pa.array([row for row in range(rows.num_rows) if row not in reasons], pa.int64())
-        answers = iter(_answers_of_rows(exported, rows.take(usable), about))
+        predictions = iter(_predictions_of_rows(exported, rows.take(usable), about))
         before = [bad.after for bad in unreadable]
         found = {first + bad.after + position: {"rejected": bad.reason} for position, bad in enumerate(unreadable)}
         for row in range(rows.num_rows):
             number = first + row + bisect_right(before, row)
-            found[number] = {"rejected": reasons[row]} if row in reasons else next(answers)
+            found[number] = {"rejected": reasons[row]} if row in reasons else next(predictions)
         yield from ({"file": str(file), "row": number, **found[number]} for number in sorted(found))
         first += len(found)
 
 
-def _answers_of_rows(exported: Any, rows: pa.RecordBatch, about: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _predictions_of_rows(exported: Any, rows: pa.RecordBatch, about: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not rows.num_rows:
         return []
     served = {each["name"]: _served(rows.column(each["name"]), tf.as_dtype(each["dtype"])) for each in about["columns"]}
-    answer = exported.serve(served)
-    if "value" in answer:
-        return [{"value": value} for value in answer["value"].numpy().tolist()]
+    predicted = exported.serve(served)
+    if "value" in predicted:
+        return [{"value": value} for value in predicted["value"].numpy().tolist()]
     ranked = (
         sorted(zip(probabilities, about["labels"], strict=True), reverse=True)
-        for probabilities in answer["probabilities"].numpy().tolist()
+        for probabilities in predicted["probabilities"].numpy().tolist()
     )
     return [{**_named(each[:1])[0], "likely": _named(each[:MAX_LIKELY_LABELS])} for each in ranked]
 

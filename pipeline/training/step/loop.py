@@ -63,6 +63,10 @@ class Sums:
 class TakesSteps(Protocol):
     """The interface of `Steps`, which says what both methods take and return."""
 
+    @property
+    def python_calls(self) -> int:
+        """How many operations of the training step call Python code, once it is traced."""
+
     def train(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor, /
     ) -> tf.Tensor:
@@ -104,8 +108,6 @@ class EpochLoop:
 
     ready_pct: Callable[[int], float | None] = lambda taken: None
     """How many batches are ready, in percent, after that many were taken."""
-    python_calls: Callable[[], int] = lambda: 0
-    """How many operations of a step call Python code. It is called after each step."""
     is_simulated: bool = False
     """Whether the steps only wait, instead of using an accelerator."""
     activity: Activity = field(default_factory=Activity)
@@ -176,7 +178,7 @@ class EpochLoop:
     def _train_step(self, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
         """Take one step, and return whether some server should stop."""
         features, labels, weights, mirrored, _ = batch
-        result = self.steps.train(features, labels, weights, mirrored, self._should_stop())
+        result = self.steps.train(features, labels, weights, mirrored, tf.constant(float(self.should_stop())))
         # `numpy` waits for the device, which would otherwise still be at work.
         loss, correct, examples, should_stop, *spoiled = result.numpy().tolist()
         self._times.add_compute()
@@ -199,14 +201,11 @@ class EpochLoop:
             times=times,
             examples=int(examples),
             ready_pct=ready_pct,
-            python_calls=self.python_calls(),
+            python_calls=self.steps.python_calls,
             is_simulated=self.is_simulated,
         )
         self.sums.add(int(examples), loss, correct, times.wait_s)
         return bool(should_stop)
-
-    def _should_stop(self) -> tf.Tensor:
-        return tf.constant(float(self.should_stop()))
 
     def evaluate(self, batches: Iterable[Batch]) -> Sums:
         """Return the sums over all of `batches`, without their padding.
@@ -217,9 +216,8 @@ class EpochLoop:
         """
         sums = Sums()
         start = self.clock()
-        for batch in one_ahead(batches):
-            features, labels, weights = batch
-            result = self.steps.evaluate(features, labels, weights, self._should_stop())
+        for features, labels, weights in one_ahead(batches):
+            result = self.steps.evaluate(features, labels, weights, tf.constant(float(self.should_stop())))
             loss, correct, examples, should_stop = result.numpy().tolist()
             if should_stop:
                 raise Preempted(f"the training was asked to stop in the validation after step {self.step}")

@@ -10,34 +10,25 @@ from keras import ops
 from pipeline.config import Settings
 from pipeline.training.step.keras_internals import AdamOfSums
 
-BATCH_OF_RATE = 256
-"""Batch size that a learning rate is meant for, if it is scaled."""
 _BETA_1, _BETA_2 = 0.9, 0.999
 """Adam keeps these shares of its two averages in each update."""
 
 
-def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int) -> keras.Optimizer:
-    """Return the Adam that the settings ask for. Its variables are not made yet, and nothing of the model is frozen."""
-    # If callbacks may set the rate, Keras gets a number and makes a variable of it, which is in every checkpoint.
-    rate = scaled_rate(settings) if may_be_set(settings) else learning_rate(settings, steps_per_epoch)
+def build_optimizer(options: "OptimizerOptions", model: keras.Model) -> keras.Optimizer:
+    """Return an Adam with these options. Its variables are not made yet, and nothing of the model is frozen."""
     optimizer = AdamOfSums(
-        rate,
+        # If callbacks may set the rate, Keras gets a number and makes a variable of it, which is in every checkpoint.
+        options.schedule or options.highest_rate,
         _BETA_1,
         _BETA_2,
         # This makes it AdamW: Keras subtracts it from the weights themselves, and leaves the gradients alone.
-        weight_decay=settings.weight_decay or None,
-        global_clipnorm=settings.clip_norm or None,
+        weight_decay=options.weight_decay or None,
+        global_clipnorm=options.clip_norm or None,
     )
     # Biases, and the scales and offsets of normalization. Their shapes identify them, because names are free.
     vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
     optimizer.exclude_from_weight_decay(vectors)
-    return keras.optimizers.LossScaleOptimizer(optimizer) if settings.precision == "mixed_float16" else optimizer
-
-
-def may_be_set(settings: Settings) -> bool:
-    """Return whether callbacks may set the learning rate: Keras refuses that if it follows a schedule."""
-    plain = settings.learning_rate_schedule == "constant" and not settings.warmup_epochs and not settings.freeze_epochs
-    return bool(settings.callbacks) and plain
+    return keras.optimizers.LossScaleOptimizer(optimizer) if options.scales_loss else optimizer
 
 
 def rate_now(optimizer: keras.Optimizer) -> float:
@@ -45,21 +36,40 @@ def rate_now(optimizer: keras.Optimizer) -> float:
     return float(ops.convert_to_numpy(optimizer.learning_rate))
 
 
-def learning_rate(settings: Settings, steps_per_epoch: int) -> "LearningRate":
-    """Return the schedule of the learning rate."""
-    return LearningRate(
-        highest=scaled_rate(settings),
+@dataclass(frozen=True)
+class OptimizerOptions:
+    """How the weights of a model follow its gradients."""
+
+    highest_rate: float
+    """The highest learning rate, scaled for the batch size (Goyal et al. 2017; Krizhevsky 2014)."""
+    schedule: "LearningRate | None"
+    """The learning rate of each update. None: it is constant until a callback sets it. Keras refuses to set the rate if
+    it follows a schedule."""
+    weight_decay: float
+    clip_norm: float
+    scales_loss: bool
+
+
+def optimizer_options(settings: Settings, steps_per_epoch: int) -> OptimizerOptions:
+    """Return what the settings ask for."""
+    power = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[settings.learning_rate_scaling]
+    # If it is scaled, the learning rate is meant for a batch of 256 examples.
+    highest_rate = float(settings.learning_rate * (settings.batch_size / 256) ** power)
+    schedule = LearningRate(
+        highest=highest_rate,
         warmup=settings.warmup_epochs * steps_per_epoch,
         falls_until=settings.epochs * steps_per_epoch if settings.learning_rate_schedule == "cosine" else None,
         frozen=settings.freeze_epochs * steps_per_epoch,
         finetune_rate=settings.finetune_rate,
     )
-
-
-def scaled_rate(settings: Settings) -> float:
-    """Return the highest learning rate, scaled for the batch size (Goyal et al. 2017; Krizhevsky 2014)."""
-    power = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[settings.learning_rate_scaling]
-    return float(settings.learning_rate * (settings.batch_size / BATCH_OF_RATE) ** power)
+    is_constant = schedule.falls_until is None and not schedule.warmup and not schedule.frozen
+    return OptimizerOptions(
+        highest_rate=highest_rate,
+        schedule=None if settings.callbacks and is_constant else schedule,
+        weight_decay=settings.weight_decay,
+        clip_norm=settings.clip_norm,
+        scales_loss=settings.precision == "mixed_float16",
+    )
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.training.model.kinds import task_of, tensor_kind_of
 from pipeline.training.model.models import base_of
-from pipeline.training.step.loop import Features
+from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
+from pipeline.training.step.loop import Features, TakesSteps
 from pipeline.training.step.simulated import SimulatedSteps
 from pipeline.training.step.steps import StepOptions, Steps
 
@@ -34,54 +34,44 @@ class TwoPhases:
         """How many operations of the training step call Python code, once it is traced."""
         return self._steps.python_calls
 
-    def train(
-        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
-    ) -> tf.Tensor:
+    def train(self, *batch: Features) -> tf.Tensor:
         """Take a training step, as `Steps` does; before the first one of the second phase, unfreeze the base."""
         if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
             _log.info("the whole model learns from here on")
             self._base.trainable = True
             # The traced step has no gradients of the base.
             self._steps.trace()
-        return self._steps.train(features, labels, weights, mirrored, should_stop)
+        return self._steps.train(*batch)
 
 
-def build_steps(
-    settings: Settings,
-    strategy: tf.distribute.Strategy,
-    model: keras.Model,
-    optimizer: keras.Optimizer,
-    dataset: Dataset,
-    steps_per_epoch: int,
-    micro_batches: int = 1,
-) -> Steps | TwoPhases | SimulatedSteps:
-    """Return the steps of a training of `dataset`.
-
-    Args:
-        settings: Settings of the training.
-        strategy: Strategy of the training.
-        model: The model, which gives logits.
-        optimizer: Its optimizer, which is built and, after a stop, restored.
-        dataset: The dataset.
-        steps_per_epoch: Steps that each server takes in an epoch.
-        micro_batches: Equal parts in which each replica takes its batch.
-    """
+def step_options(settings: Settings, dataset: Dataset, steps_per_epoch: int, micro_batches: int) -> StepOptions:
+    """Return what the settings ask for, for a training of `dataset`."""
     if settings.simulated_step_ms:
         _log.warning(
             "simulated_step_ms=%g: no step computes anything, and the model learns nothing", settings.simulated_step_ms
         )
-        return SimulatedSteps(strategy, settings.simulated_step_ms / 1000)
+        return StepOptions(simulated_s=settings.simulated_step_ms / 1000)
     task, kind = task_of(dataset), tensor_kind_of(dataset)
     if settings.xla and not kind.can_use_xla(dataset):
         _log.warning("xla=true is ignored, because XLA cannot compile a model that takes strings")
-    options = StepOptions(
+    class_counts = dataset.class_counts("train") if settings.class_weights == "balanced" else None
+    return StepOptions(
         task=task,
-        loss=task.training_loss(settings, dataset),
-        **kind.augmentation(settings)._asdict(),
+        loss=task.training_loss(settings.label_smoothing, class_counts),
+        flip=settings.flip and kind.is_augmented,
+        color_jitter=settings.color_jitter if kind.is_augmented else 0.0,
         seed=settings.seed,
         micro_batches=micro_batches,
         xla=settings.xla and kind.can_use_xla(dataset),
+        frozen_updates=settings.freeze_epochs * steps_per_epoch,
     )
+
+
+def build_steps(
+    strategy: tf.distribute.Strategy, model: keras.Model, optimizer: keras.Optimizer, options: StepOptions
+) -> TakesSteps:
+    """Return the steps of a model that gives logits. Its optimizer is built and, after a stop, restored."""
+    if options.simulated_s:
+        return SimulatedSteps(strategy, options.simulated_s)
     steps = Steps(strategy, model, optimizer, options)
-    frozen = settings.freeze_epochs * steps_per_epoch
-    return TwoPhases(steps, base_of(model), optimizer, frozen) if frozen else steps
+    return TwoPhases(steps, base_of(model), optimizer, options.frozen_updates) if options.frozen_updates else steps

@@ -38,6 +38,10 @@ class StepOptions:
     part."""
     xla: bool = False
     """Compile both steps with XLA. With several replicas, it is left off."""
+    frozen_updates: int = 0
+    """Updates of the optimizer during which the base of the model does not learn."""
+    simulated_s: float = 0.0
+    """If not 0, each step takes this many seconds and computes nothing."""
 
 
 PLAIN = StepOptions()

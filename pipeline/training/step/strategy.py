@@ -1,7 +1,7 @@
 """The devices of a training: one, all GPUs of a machine, or those of several machines."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,8 +9,10 @@ import keras
 import tensorflow as tf
 
 from pipeline.errors import BadInput, ServerLost
+from pipeline.input import one_ahead
 from pipeline.input.tensorflow_internals import sigterm_handler_kept, take_batches_of_equal_number
 from pipeline.rendezvous import Cluster
+from pipeline.system.malloc import keep_large_blocks
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 EXPLAINED_S = 15.0
@@ -53,6 +55,15 @@ def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribut
     return sent
 
 
+def taken_ahead(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribute.Strategy) -> Generator[Any]:
+    """Yield the batches of `on_devices`, each taken one step before it is needed. Closing it ends its thread."""
+    sent = iter(on_devices(batches, batch_size, strategy))
+    # After the strategy has begun to distribute batches: TensorFlow then sets malloc to fetch each image from the
+    # system.
+    keep_large_blocks()
+    return one_ahead(sent)
+
+
 def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
     """Return how many examples each device takes of a batch of this server.
 
@@ -70,8 +81,10 @@ def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
 
 def broadcast_variables(variables: Sequence[keras.Variable], strategy: tf.distribute.Strategy) -> None:
     """Set the variables to the values of server 0. All servers must call this together."""
-    values = broadcast([_wide(variable.value) for variable in variables], strategy)
-    for variable, value in zip(variables, values, strict=True):
+    own = [variable.value for variable in variables]
+    # Collectives take no small integers.
+    wide = [tf.cast(each, tf.int64) if each.dtype.is_integer else tf.convert_to_tensor(each) for each in own]
+    for variable, value in zip(variables, broadcast(wide, strategy), strict=True):
         variable.assign(tf.cast(value, variable.dtype))
 
 
@@ -147,8 +160,3 @@ def _strategy_of_servers(cluster: Cluster) -> tf.distribute.Strategy:
         strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
     take_batches_of_equal_number(strategy)
     return strategy
-
-
-def _wide(value: tf.Tensor) -> tf.Tensor:
-    """Return the value in a type that collectives take."""
-    return tf.cast(value, tf.int64) if value.dtype.is_integer else tf.convert_to_tensor(value)

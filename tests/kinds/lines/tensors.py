@@ -6,14 +6,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers
-from pipeline.input.kinds import TrainingExamples
+from pipeline.input import BatchOptions
+from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import ServerSplit, batch_weights, epoch_records
 from pipeline.storage import Place
-from pipeline.training.model.kinds import TensorKind
+from pipeline.training.model.models import ModelOptions
 from pipeline.training.model.task import ONE_LABEL, Task
+from pipeline.training.model.tensor_kind import TensorKind
 
 LETTERS = [chr(letter).encode() for letter in range(ord("a"), ord("z") + 1)]
 
@@ -69,20 +70,20 @@ class Lines(TensorKind):
     def task(self, dataset: Dataset) -> Task:
         return ONE_LABEL
 
-    def build_model(self, settings: Settings, dataset: Dataset) -> keras.Model:
+    def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
         inputs = keras.Input([len(LETTERS)])
         return keras.Model(inputs, keras.layers.Dense(len(dataset.labels))(inputs))
 
-    def signature(self, settings: Settings, dataset: Dataset) -> Any:
+    def signature(self, dataset: Dataset) -> Any:
         return tf.TensorSpec([None], tf.string, "texts")
 
-    def features(self, settings: Settings, dataset: Dataset, served: tf.Tensor) -> tf.Tensor:
+    def features(self, options: BatchOptions, dataset: Dataset, served: tf.Tensor) -> tf.Tensor:
         return counts_of(served)
 
-    def about(self, settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         return {}
 
-    def exported_answers(
+    def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
         raise NotImplementedError

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.config import settings_from
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.records.format import RecordFormat
 from pipeline.training.model.losses import balanced_weights, cross_entropy, smoothed_cross_entropy, training_loss
@@ -33,13 +32,13 @@ def test_balanced_weights_give_each_class_the_same_total_weight(counts: list[int
 
 
 @pytest.mark.parametrize(
-    ("values", "losses"),
+    ("smoothing", "class_counts", "losses"),
     [
-        ({}, cross_entropy(LABELS, LOGITS)),
-        ({"label_smoothing": 0.2}, smoothed_cross_entropy(LABELS, LOGITS, 0.2)),
-        ({"class_weights": "balanced"}, SHARES * cross_entropy(LABELS, LOGITS)),
-        ({"label_smoothing": 0.2, "class_weights": "balanced"}, SHARES * smoothed_cross_entropy(LABELS, LOGITS, 0.2)),
+        (0.0, None, cross_entropy(LABELS, LOGITS)),
+        (0.2, None, smoothed_cross_entropy(LABELS, LOGITS, 0.2)),
+        (0.0, DATASET.class_counts("train"), SHARES * cross_entropy(LABELS, LOGITS)),
+        (0.2, DATASET.class_counts("train"), SHARES * smoothed_cross_entropy(LABELS, LOGITS, 0.2)),
     ],
 )
-def test_the_settings_decide_the_training_loss(values: dict, losses: tf.Tensor):
-    assert np.allclose(training_loss(settings_from(values), DATASET)(LABELS, LOGITS), losses)
+def test_the_training_loss_is_smoothed_and_weighted(smoothing: float, class_counts: list | None, losses: tf.Tensor):
+    assert np.allclose(training_loss(smoothing, class_counts)(LABELS, LOGITS), losses)

@@ -1,5 +1,6 @@
 import json
 import zipfile
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -7,10 +8,10 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config import settings_from
 from pipeline.errors import SettingsError
 from pipeline.example_kinds import APPLICATIONS, IMAGES, KINDS
-from pipeline.training.model.models import base_of, build_model, with_probabilities
+from pipeline.training.model.models import ModelOptions, base_of, build_model, model_options, with_probabilities
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
@@ -19,7 +20,7 @@ def test_every_application_exists_in_keras(name: str):
 
 
 def check(name: str) -> None:
-    model = build_model(settings_from({"model": name, "image_size": 96}), classes=4)
+    model = build_model(model_options(settings_from({"model": name, "image_size": 96})), classes=4)
     images = np.random.default_rng(0).integers(0, 256, (2, 96, 96, 3), np.uint8)
     assert model(images).shape == (2, 4)
     probabilities = with_probabilities(model).predict(images, verbose=0)
@@ -71,7 +72,7 @@ def scaled(name: str, value: int) -> np.ndarray:
 @pytest.mark.long
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_a_mixed_precision_model_has_float32_inputs_and_logits(precision: str, tmp_path: Path):
-    model = build_model(settings_from({"precision": precision, "image_size": 32}), classes=3)
+    model = build_model(model_options(settings_from({"precision": precision, "image_size": 32})), classes=3)
     assert keras.config.dtype_policy().name == "float32"
     of_layer = {layer.name.split("_")[0]: layer.compute_dtype for layer in model.layers}
     assert (of_layer["conv2d"], of_layer["rescaling"], of_layer["logits"]) == (precision[6:], "float32", "float32")
@@ -87,12 +88,12 @@ def test_a_mixed_precision_model_has_float32_inputs_and_logits(precision: str, t
 
 def test_a_failed_build_resets_the_dtype_policy():
     with pytest.raises(OSError, match="no_such"):
-        build_model(settings_from({"precision": "mixed_float16", "weights": "/no_such.weights.h5"}), 4)
+        build_model(model_options(settings_from({"precision": "mixed_float16", "weights": "/no_such.weights.h5"})), 4)
     assert keras.config.dtype_policy().name == "float32"
 
 
 def test_the_base_of_a_model_is_everything_but_the_logits():
-    model = build_model(settings_from({"model": "MobileNetV2", "image_size": 32}), 4)
+    model = build_model(model_options(settings_from({"model": "MobileNetV2", "image_size": 32})), 4)
     head = {variable.path for variable in model.weights} - {variable.path for variable in base_of(model).weights}
     assert head == {"logits/kernel", "logits/bias"}
 
@@ -144,13 +145,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def own_settings(model: str, **values: str) -> Settings:
-    return settings_from({"model": model, "image_size": 32, **values})
+def own_options(name: str, **values: str) -> ModelOptions:
+    return ModelOptions(name, image_size=32, **values)
 
 
 @pytest.mark.parametrize("name", ["sequential", "functional", "subclass"])
 def test_a_user_function_makes_a_model_that_can_be_saved(name: str, own: str, tmp_path: Path):
-    model = with_probabilities(build_model(own_settings(f"{own}:{name}"), 4))
+    model = with_probabilities(build_model(own_options(f"{own}:{name}"), 4))
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     assert np.allclose(model.predict(images, verbose=0).sum(axis=1), 1, atol=1e-4)
     model.save(tmp_path / "model.keras")
@@ -158,14 +159,14 @@ def test_a_user_function_makes_a_model_that_can_be_saved(name: str, own: str, tm
 
 
 def test_a_user_model_has_float32_logits_in_mixed_precision(own: str):
-    model = build_model(own_settings(f"{own}:functional", precision="mixed_float16"), 4)
+    model = build_model(own_options(f"{own}:functional", precision="mixed_float16"), 4)
     assert (model.layers[-1].dtype_policy.name, model.outputs[0].dtype) == ("mixed_float16", "float32")
 
 
 def test_a_user_model_can_load_weights_from_a_file(own: str, tmp_path: Path):
-    first = build_model(own_settings(f"{own}:functional"), 4)
+    first = build_model(own_options(f"{own}:functional"), 4)
     first.layers[-1].save_weights(tmp_path / "own.weights.h5")
-    again = build_model(own_settings(f"{own}:functional", weights=str(tmp_path / "own.weights.h5")), 4)
+    again = build_model(own_options(f"{own}:functional", weights=str(tmp_path / "own.weights.h5")), 4)
     for one, other in zip(first.get_weights(), again.get_weights(), strict=True):
         assert np.array_equal(one, other)
 
@@ -185,13 +186,13 @@ def test_a_user_model_can_load_weights_from_a_file(own: str, tmp_path: Path):
 )
 def test_an_unusable_model_function_is_refused_in_one_line(name: str, message: str, own: str):
     with pytest.raises(SettingsError, match=rf"^model '{own}:{name}' {message}") as caught:
-        build_model(own_settings(f"{own}:{name}"), 4)
+        build_model(own_options(f"{own}:{name}"), 4)
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_package_of_a_model_is_refused():
     with pytest.raises(SettingsError, match=r"^model 'no_such:make' cannot be imported: .*No module named 'no_such'"):
-        build_model(own_settings("no_such:make"), 4)
+        build_model(own_options("no_such:make"), 4)
 
 
 def test_the_error_for_a_package_that_fails_to_import_names_its_exception(
@@ -203,17 +204,17 @@ def test_the_error_for_a_package_that_fails_to_import_names_its_exception(
         r"^model 'own_failing:make' cannot be imported: correct its module \(ZeroDivisionError: division by zero\)"
     )
     with pytest.raises(SettingsError, match=message):
-        build_model(own_settings("own_failing:make"), 4)
+        build_model(own_options("own_failing:make"), 4)
 
 
 @pytest.mark.parametrize("model", ["small_cnn", "own"])
 def test_loading_a_weights_file_runs_no_code(model: str, own: str, tmp_path: Path):
     """Keras reads only the arrays of a .keras file. Its layers could run arbitrary code."""
-    settings = own_settings(f"{own}:sequential" if model == "own" else model)
-    trained = build_model(settings, 4)
+    options = own_options(f"{own}:sequential" if model == "own" else model)
+    trained = build_model(options, 4)
     (trained.layers[-1] if model == "own" else trained).save(tmp_path / "model.keras")
     plant(tmp_path / "model.keras", tmp_path / "it_ran")
-    build_model(settings.model_copy(update={"weights": str(tmp_path / "model.keras")}), 4)
+    build_model(replace(options, weights=str(tmp_path / "model.keras")), 4)
     assert not (tmp_path / "it_ran").exists()
     with pytest.raises(ValueError, match="arbitrary code execution"):
         keras.models.load_model(tmp_path / "model.keras")

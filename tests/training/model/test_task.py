@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.config import settings_from
 from pipeline.records.format import RecordFormat
-from pipeline.training.model.kinds import task_of
 from pipeline.training.model.losses import sigmoid_cross_entropy
-from pipeline.training.model.models import build_model, with_probabilities
+from pipeline.training.model.models import ModelOptions, build_model, with_probabilities
 from pipeline.training.model.task import Classes, OneLabel, SeveralLabels
+from pipeline.training.model.tensor_kind import task_of
 from pipeline.training.step.steps import StepOptions, Steps
 from tests.training.model.test_losses import DATASET
 
@@ -29,7 +28,7 @@ def test_the_dataset_decides_the_task():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
 def test_the_multilabel_loss_equals_binary_cross_entropy_of_keras(smoothing: float):
     of_keras = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=smoothing, reduction="none")
-    loss = SEVERAL.training_loss(settings_from({"label_smoothing": smoothing}), DATASET)
+    loss = SEVERAL.training_loss(smoothing, None)
     assert np.allclose(loss(LABELS, LOGITS), of_keras(tf.cast(LABELS, tf.float32), LOGITS))
     by_hand = np.log1p(np.exp([-2.0, -1.0, -0.5])).mean()
     assert float(sigmoid_cross_entropy(LABELS, LOGITS)[0]) == pytest.approx(by_hand)
@@ -55,7 +54,7 @@ def test_the_task_decides_which_epoch_is_better(task, values: dict, better: bool
 
 
 def test_each_label_has_an_independent_probability():
-    model = build_model(settings_from({"image_size": 32}), classes=3)
+    model = build_model(ModelOptions("small_cnn", image_size=32), classes=3)
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     probabilities = with_probabilities(model, SEVERAL).predict(images, verbose=0)
     assert np.allclose(probabilities, 1 / (1 + np.exp(-model(images).numpy())), atol=1e-6)

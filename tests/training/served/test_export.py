@@ -22,7 +22,7 @@ from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import place_of
 from pipeline.training.job import run_job
-from pipeline.training.model.models import build_model, with_probabilities
+from pipeline.training.model.models import build_model, model_options, with_probabilities
 from pipeline.training.served.export import export
 from pipeline.training.served.predict import format_predictions, predict
 from standins.fake_gcs import FakeGcs
@@ -76,11 +76,11 @@ def test_an_exported_model_needs_only_tensorflow(run: Run, published: Path, tmp_
 @pytest.mark.parametrize("crop", [pytest.param("random", marks=pytest.mark.core), "whole"])
 def test_an_exported_model_predicts_what_the_evaluation_predicts(published: Path, tmp_path: Path, crop: str):
     settings = SETTINGS.model_copy(update={"crop": crop})
-    model = with_probabilities(build_model(settings, 2))
+    model = build_model(model_options(settings), 2)
     export(model, settings, datasets.load(published), tmp_path / "export")
     exported = tf.saved_model.load(str(tmp_path / "export"))
     answer = exported.serve(tf.constant(held_back(published)))
-    expected = evaluated(published, model, settings)
+    expected = evaluated(published, with_probabilities(model), settings)
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
     np.testing.assert_allclose(answer["probability"], expected.max(axis=1), atol=1e-5)
     assert answer["label"].numpy().tolist() == [b"ab"[index : index + 1] for index in expected.argmax(axis=1)]
@@ -89,7 +89,7 @@ def test_an_exported_model_predicts_what_the_evaluation_predicts(published: Path
 def test_an_export_replaces_files_of_a_killed_attempt(published: Path, tmp_path: Path):
     (tmp_path / "export" / "variables").mkdir(parents=True)
     (tmp_path / "export" / "left").touch()
-    model = with_probabilities(build_model(SETTINGS, 2))
+    model = build_model(model_options(SETTINGS), 2)
     export(model, SETTINGS, datasets.load(published), tmp_path / "export")
     assert not (tmp_path / "export" / "left").exists()
     about = json.loads((tmp_path / "export" / "about.json").read_text())

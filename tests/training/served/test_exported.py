@@ -18,12 +18,12 @@ from pipeline.evaluation.metrics import load_predictions, save_predictions
 from pipeline.evaluation.one_label import Predictions
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
+from pipeline.kinds.images.tensors import with_all_classes
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import gate
 from pipeline.stages.build import build
 from pipeline.storage import place_of
-from pipeline.training.model.models import build_model, with_probabilities
-from pipeline.training.served.answers import with_all_classes
+from pipeline.training.model.models import build_model, model_options, with_probabilities
 from pipeline.training.served.export import export
 from pipeline.training.served.exported import evaluate_exported
 from standins.fake_gcs import FakeGcs
@@ -38,12 +38,12 @@ def exported(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of a complete training without a training: export, predictions, run.json and result.json."""
     folder = tmp_path_factory.mktemp("workspace") / "runs" / "old" / "key"
     keras.utils.set_random_seed(SEED)
-    model = with_probabilities(build_model(SETTINGS, 2))
+    model = build_model(model_options(SETTINGS), 2)
     export(model, SETTINGS, datasets.load(published), folder / "export")
     save_predictions(folder, evaluate_exported(folder / "export", published))
     (folder / "run.json").write_text(json.dumps(run_json_of(published)))
     (folder / "result.json").write_text(json.dumps({"metrics": {}}))
-    model.save(folder / "model.keras")
+    with_probabilities(model).save(folder / "model.keras")
     return folder
 
 

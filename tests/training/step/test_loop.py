@@ -25,6 +25,8 @@ class Clock:
 class Steps:
     """A fake model whose steps take a given time."""
 
+    python_calls = 0
+
     def __init__(self, clock: Clock, seconds: float = 0.0, loss: float = 0.5) -> None:
         self._clock, self._seconds, self._loss = clock, seconds, loss
 

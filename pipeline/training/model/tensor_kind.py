@@ -2,25 +2,25 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
+from zipfile import BadZipFile
 
 import keras
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
+from pipeline.errors import BadInput
 from pipeline.evaluation.answers import Answers
 from pipeline.example_kinds import tensors_of
-from pipeline.input.kinds import BatchKind
+from pipeline.input.batch_kind import BatchKind
+from pipeline.input.options import BatchOptions
 from pipeline.runs.training_settings import require_model
 from pipeline.storage import Place
+from pipeline.training.model.models import ModelOptions, model_options
 from pipeline.training.model.task import Task
 
-
-class Augmentation(NamedTuple):
-    """What a step changes of its training examples."""
-
-    flip: bool = False
-    color_jitter: float = 0.0
+EXPORTED_BATCH = 64
+"""Examples in one call of an exported model."""
 
 
 class TensorKind(BatchKind):
@@ -28,46 +28,41 @@ class TensorKind(BatchKind):
 
     keeps_decoded: ClassVar[bool]
     """Whether decoding is so expensive that decoded examples may be kept for later epochs."""
+    is_augmented: ClassVar[bool] = False
+    """Whether a training step may mirror its examples and change their colors."""
 
     @abstractmethod
     def task(self, dataset: Dataset) -> Task:
         """Return what a model learns."""
 
     @abstractmethod
-    def build_model(self, settings: Settings, dataset: Dataset) -> keras.Model:
-        """Build the model that the settings name. It gives logits."""
-
-    def augmentation(self, settings: Settings) -> Augmentation:
-        """Return what a step changes of its training examples."""
-        return Augmentation()
+    def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
+        """Build the model that the options name. It gives logits."""
 
     def can_use_xla(self, dataset: Dataset) -> bool:
         """Return whether XLA can compile the steps."""
         return True
 
     @abstractmethod
-    def signature(self, settings: Settings, dataset: Dataset) -> Any:
+    def signature(self, dataset: Dataset) -> Any:
         """Return the specs of what an exported model takes."""
 
     @abstractmethod
-    def features(self, settings: Settings, dataset: Dataset, served: Any) -> Any:
-        """Return what the model takes, from what its exported form takes."""
+    def features(self, options: BatchOptions, dataset: Dataset, served: Any) -> Any:
+        """Return what the model takes, from what its exported form takes. The options are those of its training."""
 
     @abstractmethod
-    def about(self, settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return what about.json of an exported model says of its input."""
 
     @abstractmethod
-    def exported_answers(
+    def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
-        """Yield the answers of an exported model to the validation examples of a dataset, in the order of the shards.
+        """Yield the predictions of an exported model for the validation examples, in the order of the shards.
 
-        Args:
-            model: The model, as TensorFlow loads it.
-            about: Its about.json. The model may have been trained on another version of the dataset.
-            folder: Folder of the dataset.
-            dataset: The dataset.
+        The model, as TensorFlow loads it, may have been trained on another version of the dataset than the one in
+        `folder`. `about` is its about.json.
 
         Raises:
             DatasetError: If the dataset lacks what the model takes.
@@ -90,7 +85,10 @@ def build_model_of(settings: Settings, dataset: Dataset) -> keras.Model:
     Raises:
         SettingsError: If it is a model of another kind of examples, or a function that cannot be used.
         DatasetError: If the schema of a table cannot be used.
-        ValueError, OSError: If the file of weights does not fit.
+        BadInput: If the file of weights does not fit.
     """
     require_model(settings, dataset.kind, dataset.name)
-    return tensor_kind_of(dataset).build_model(settings, dataset)
+    try:
+        return tensor_kind_of(dataset).build_model(model_options(settings), dataset)
+    except (ValueError, OSError, KeyError, BadZipFile) as error:  # whatever a file of weights may hold
+        raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be built: {error}") from error
