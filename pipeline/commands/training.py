@@ -21,14 +21,14 @@ def run(options: argparse.Namespace) -> Result:
     settings = settings_of(options)
     from pipeline.engines import engine_named
     from pipeline.gate.decide import ask_terminal
-    from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.runs.requirements import require_shares, require_trainable
     from pipeline.stages.extract import extract
     from pipeline.stages.shard import write_shards
     from pipeline.stages.upload import publish
 
     engine_named(settings.engine)
     # What a training would refuse is refused here, before hours of sharding.
-    require_shares(settings, settings.train_shards)
+    require_shares(settings.num_training_servers, settings.batch_size, settings.train_shards)
     snapshot = extract(settings)
     require_trainable(settings, snapshot)
     ask = ask_terminal()

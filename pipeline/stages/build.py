@@ -7,7 +7,7 @@ from pipeline.engines import engine_named
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import ask_terminal
 from pipeline.preflight import preflight_without_source
-from pipeline.runs.launch import require_trainable
+from pipeline.runs.requirements import require_trainable
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract
 from pipeline.stages.shard import write_shards

@@ -5,8 +5,6 @@ import json
 import os
 import platform
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -20,12 +18,12 @@ from pipeline import __version__
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings, settings_from
 from pipeline.dataset.manifest import load
-from pipeline.errors import Preempted, SettingsError, SourceError, TenfoldError, TrainingError
+from pipeline.errors import Preempted, SettingsError, SourceError, TrainingError
 from pipeline.preflight import require_weights
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
 from pipeline.system.cores import usable_cores
-from pipeline.system.process import environment_of_tensorflow
+from pipeline.system.process import start_module, stop_process
 from pipeline.tuning.contenders import ACCELERATORS, require_comparable
 from pipeline.tuning.measurement import COMPARISON, RESULT, Comparison, save_comparison
 from pipeline.tuning.options import ComparisonOptions
@@ -33,8 +31,6 @@ from pipeline.workspace import run_folder
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 """The driver of NVIDIA lists the GPUs of the machine here."""
-GRACE_S = 30.0
-"""Seconds that the process has to end when a stop is requested."""
 
 
 def require_measurable(settings: Settings, options: ComparisonOptions) -> None:
@@ -134,22 +130,19 @@ def measure(folder: Path, output: int) -> None:
         TenfoldError: If it failed.
     """
     take_failure(folder)  # That of an earlier attempt.
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.training.compare.process", str(folder), str(os.getpid())],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env=environment_of_tensorflow(),
-        start_new_session=True,  # A Ctrl-C in the terminal is for this process, which then asks the other to stop.
-    )
+    process = start_module("pipeline.training.compare.process", str(folder), str(os.getpid()), output=output)
     try:
         code = process.wait()
     finally:
-        _stop(process)
+        stop_process(process)
     if code == EXIT_PREEMPTED:
         raise Preempted("the comparison was stopped: run the same command again, or clear the task measure")
     if code:
-        raise take_failure(folder) or _unexplained(code)
+        ending = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+        raise take_failure(folder) or TrainingError(
+            f"the process that measures ended with {ending}: see its last lines above, and run it again; complete "
+            "measurements are kept"
+        )
 
 
 def host_facts() -> dict[str, Any]:
@@ -178,22 +171,3 @@ def _first_value(path: Path, name: str) -> str:
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _unexplained(code: int) -> TenfoldError:
-    ending = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-    return TrainingError(
-        f"the process that measures ended with {ending}: see its last lines above, and run it again; complete "
-        "measurements are kept"
-    )
