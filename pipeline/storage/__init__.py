@@ -6,6 +6,7 @@ here write, copy and walk. A reader sees all of a file or none of it, and `write
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,41 +15,17 @@ from typing import IO, Any, NamedTuple
 from pipeline.errors import AccessError
 from pipeline.storage import local, object_ranges
 from pipeline.storage.bucket_client import bucket_client
-from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat, use_client
-from pipeline.storage.local import CHUNK_BYTES, nearest, temporary_beside
+from pipeline.storage.bucket_path import SCHEME as SCHEME
+from pipeline.storage.bucket_path import BucketPath as BucketPath
+from pipeline.storage.bucket_path import ObjectStat as ObjectStat
+from pipeline.storage.bucket_path import use_client
+from pipeline.storage.local import CHUNK_BYTES as CHUNK_BYTES
+from pipeline.storage.local import nearest as nearest
+from pipeline.storage.local import temporary_beside as temporary_beside
 
 Place = Path | BucketPath
 # `bucket_path` gets its client here, because an import of the client there would be a circle of imports.
 use_client(bucket_client)
-
-__all__ = [
-    "CHUNK_BYTES",
-    "SCHEME",
-    "BucketPath",
-    "ObjectStat",
-    "Place",
-    "boundaries",
-    "copy_new",
-    "crc32c_of",
-    "file_of",
-    "folders",
-    "is_bucket",
-    "is_inside",
-    "local_copy",
-    "move_whole",
-    "nearest",
-    "objects",
-    "place_of",
-    "read_json",
-    "read_range",
-    "swap",
-    "sweep",
-    "sync_folder",
-    "temporary_beside",
-    "temporary_for",
-    "write_new",
-    "write_whole",
-]
 
 
 class Object(NamedTuple):
@@ -192,7 +169,7 @@ def copy_new(source: Place, target: Place) -> None:
             bucket_client().create(target, reader)
             return
         with write_new(target, synced=True) as writer, local.full_disk_explained(writer, source.stat().st_size):
-            local.copy_bytes(reader, writer)
+            shutil.copyfileobj(reader, writer, CHUNK_BYTES)
 
 
 def temporary_for(place: Place) -> AbstractContextManager[Path]:

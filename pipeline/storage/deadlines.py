@@ -53,7 +53,12 @@ class RequestWatch:
     def within(self, seconds: float) -> Iterator[None]:
         """Give all requests that this thread sends in the block a deadline, in seconds. Raises TooSlow after it."""
         work, before = _Work(time.monotonic() + seconds), self._current_work()
-        self._add(work)
+        with self._changed:
+            self._under_way.add(work)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
+                self._thread.start()
+            self._changed.notify()
         self._of_thread.work = work
         try:
             yield
@@ -87,14 +92,6 @@ class RequestWatch:
 
     def _current_work(self) -> _Work | None:
         return getattr(self._of_thread, "work", None)
-
-    def _add(self, work: _Work) -> None:
-        with self._changed:
-            self._under_way.add(work)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
-                self._thread.start()
-            self._changed.notify()
 
     def _run(self) -> None:
         while True:

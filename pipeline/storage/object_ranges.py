@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pipeline.storage.bucket_path import BucketPath
+from pipeline.storage.bucket_path import BucketPath, ListedNames
 from pipeline.system.parallel import ordered_map
 
 if TYPE_CHECKING:
@@ -45,21 +45,13 @@ _SURROGATES = range(0xD800, 0xE000)
 """Numbers that are no characters."""
 
 
-class Page(NamedTuple):
-    """The first names and folders of a listing, relative to the listed place. A folder has a slash at its end."""
-
-    names: Sequence[str]
-    folders: Sequence[str]
-    is_last: bool
-
-
 class Lister(Protocol):
     """Requests for the names below one place."""
 
-    def page(self, first: str, end: str, limit: int) -> Page:
+    def page(self, first: str, end: str, limit: int) -> ListedNames:
         """Return at least one and at most `limit` names from `first` up to `end`, which is not included."""
 
-    def level(self, prefix: str) -> Page:
+    def level(self, prefix: str) -> ListedNames:
         """Return the names and folders directly in a folder, or the first thousands of them."""
 
 
@@ -70,13 +62,13 @@ class BucketLister:
         self._client = client
         self._place = place
 
-    def page(self, first: str, end: str, limit: int) -> Page:
+    def page(self, first: str, end: str, limit: int) -> ListedNames:
         """Return at least one and at most `limit` names from `first` up to `end`, which is not included."""
-        return Page(*self._client.names(self._place, limit, first=first, end=end))
+        return self._client.names(self._place, limit, first=first, end=end)
 
-    def level(self, prefix: str) -> Page:
+    def level(self, prefix: str) -> ListedNames:
         """Return the names and folders directly in a folder, or the first thousands of them."""
-        return Page(*self._client.level(self._place, prefix, MAX_FOLDERS))
+        return self._client.level(self._place, prefix, MAX_FOLDERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,8 +271,8 @@ class _Search:
         self._seen += names
         return next(iter(names), "")
 
-    def _page(self, first: str, end: str, limit: int) -> Page:
-        return Page((), (), is_last=True) if end and first >= end else self._lister.page(first, end, limit)
+    def _page(self, first: str, end: str, limit: int) -> ListedNames:
+        return ListedNames((), (), is_last=True) if end and first >= end else self._lister.page(first, end, limit)
 
     def _bounded(self, piece: _Piece) -> _Piece:
         """Return a piece whose `top` follows from the beginning that all its names have in common."""

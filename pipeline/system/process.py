@@ -8,8 +8,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
-"""This is the number of the option in linux/prctl.h."""
 GRACE_S = 30.0
 """A process has this many seconds after a request to stop, for example for its checkpoint, before it is killed."""
 
@@ -22,7 +20,8 @@ def end_with_parent(parent: int, with_signal: signal.Signals) -> None:
     """
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, with_signal)
+    pr_set_pdeathsig = 1  # The number of the option in linux/prctl.h.
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, with_signal)
     if os.getppid() != parent:  # The parent ended before the call, so the kernel sends nothing.
         os.kill(os.getpid(), with_signal)
 
