@@ -70,11 +70,6 @@ class AirflowRun(NamedTuple):
         """Return the same run without its error message, which says as much as a log does."""
         return self._replace(failure=self.failure and self.failure._replace(message=""))
 
-    @property
-    def is_failed(self) -> bool:
-        """Whether the run failed."""
-        return bool(self.state == DagRunState.FAILED)
-
 
 def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
     """Return the run with these ids; None if there is none."""
@@ -85,7 +80,8 @@ def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
         run = next(_load_runs(session, runs), None)
         if run is None:
             return None
-        tasks = _training_tasks(session, run)
+        of_run = and_(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
+        tasks = session.scalars(select(TaskInstance).where(of_run, TaskInstance.pool == GPU_POOL)).all()
         return run._replace(waiting_for=_waiting_for(session, tasks), has_training_task=bool(tasks))
 
 
@@ -152,11 +148,6 @@ def _place(value: Any) -> Place | None:
         return None
 
 
-def _training_tasks(session: Session, run: AirflowRun) -> Sequence[TaskInstance]:
-    of_run = and_(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
-    return session.scalars(select(TaskInstance).where(of_run, TaskInstance.pool == GPU_POOL)).all()
-
-
 def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
     """Return the task that failed first in each of the runs."""
     of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
@@ -169,15 +160,11 @@ def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
     # The last row of a run wins, and that is the task that failed first.
     first = {number: (task_id, map_index) for number, task_id, map_index in session.execute(failed)}
     xcoms = select(XComModel).where(XComModel.dag_run_id.in_(first), XComModel.key == FAILURE)
-    messages = {(each.dag_run_id, each.task_id, each.map_index): each for each in session.scalars(xcoms)}
-    return {
-        number: Failure(task_id, map_index, _message(messages.get((number, task_id, map_index))))
-        for number, (task_id, map_index) in first.items()
+    messages = {
+        (each.dag_run_id, each.task_id, each.map_index): str(XComModel.deserialize_value(each))[:MAX_MESSAGE]
+        for each in session.scalars(xcoms)
     }
-
-
-def _message(xcom: XComModel | None) -> str:
-    return "" if xcom is None else str(XComModel.deserialize_value(xcom))[:MAX_MESSAGE]
+    return {number: Failure(*task, messages.get((number, *task), "")) for number, task in first.items()}
 
 
 def _waiting_for(session: Session, tasks: Sequence[TaskInstance]) -> str:
