@@ -9,8 +9,6 @@ from pipeline.errors import SettingsError
 from pipeline.example_kinds import IMAGES, KINDS
 from pipeline.plan.kinds import kind_named
 
-_DEFAULT = Settings.model_fields["model"].default
-
 
 def settings_of_training(settings: Settings, dataset: Dataset) -> Settings:
     """Return the settings of a training on a dataset, with the model and the kind of its examples.
@@ -35,7 +33,7 @@ def fitting_settings(settings: Settings, kind: str, facts: Mapping[str, Any], pl
     Raises:
         SettingsError: If the model or another setting does not fit.
     """
-    if settings.model == _DEFAULT:
+    if settings.model == Settings.model_fields["model"].default:
         settings = settings.model_copy(update={"model": KINDS[kind].models[0]})
     require_model(settings, kind, place)
     for name, fitting in kind_named(kind).fitting_values(facts).items():

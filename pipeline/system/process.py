@@ -57,6 +57,15 @@ def stop_process(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
+def run_module(module: str, *arguments: str, output: int) -> int:
+    """Run `python -m module` as `start_module` does, and return its exit code. An early end of the wait stops it."""
+    process = start_module(module, *arguments, output=output)
+    try:
+        return process.wait()
+    finally:
+        stop_process(process)
+
+
 def start_worker(parent: int) -> None:
     """Prepare a worker process: leave Ctrl-C to its parent, and end with the parent instead of waiting forever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -23,7 +23,7 @@ from pipeline.preflight import require_weights
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
 from pipeline.system.cores import usable_cores
-from pipeline.system.process import start_module, stop_process
+from pipeline.system.process import run_module
 from pipeline.tuning.contenders import ACCELERATORS, require_comparable
 from pipeline.tuning.measurement import COMPARISON, RESULT, Comparison, save_comparison
 from pipeline.tuning.options import ComparisonOptions
@@ -130,11 +130,7 @@ def measure(folder: Path, output: int) -> None:
         TenfoldError: If it failed.
     """
     take_failure(folder)  # That of an earlier attempt.
-    process = start_module("pipeline.training.compare.process", str(folder), str(os.getpid()), output=output)
-    try:
-        code = process.wait()
-    finally:
-        stop_process(process)
+    code = run_module("pipeline.training.compare.process", str(folder), str(os.getpid()), output=output)
     if code == EXIT_PREEMPTED:
         raise Preempted("the comparison was stopped: run the same command again, or clear the task measure")
     if code:

@@ -17,13 +17,8 @@ from pipeline.errors import require_format
 from pipeline.storage import write_whole
 from pipeline.tuning.options import ComparisonOptions
 
-COMPARISON, MEASUREMENTS, MEASUREMENT, RESULT, PAGE = (
-    "comparison.json",
-    "measurements",
-    "measurement.json",
-    "result.json",
-    "inputs.html",
-)
+COMPARISON, RESULT, PAGE = "comparison.json", "result.json", "inputs.html"
+MEASUREMENTS, MEASUREMENT = "measurements", "measurement.json"
 COMPARISON_FORMAT = 2
 """The format of all files of a comparison, which `comparison.json` states."""
 
@@ -141,9 +136,7 @@ def load_measurement(folder: Path) -> Measurement | Failure | None:
         content = json.loads((folder / MEASUREMENT).read_bytes())
     except FileNotFoundError:
         return None
-    if "why" in content:
-        return Failure(**content)
-    return Measurement(**content)
+    return Failure(**content) if "why" in content else Measurement(**content)
 
 
 def describe_progress(folder: Path) -> str:

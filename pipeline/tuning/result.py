@@ -16,14 +16,7 @@ from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, is_steady, mean_of, percent, spread, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, columns_of_gpus
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, MIN_UTILIZATION, Contender
-from pipeline.tuning.measurement import (
-    Comparison,
-    Failure,
-    Measurement,
-    load_measurement,
-    turn_folder,
-    turns,
-)
+from pipeline.tuning.measurement import Comparison, Failure, Measurement, load_measurement, turn_folder, turns
 
 MIN_GAIN = 1.05
 """An input is worth a change if the whole interval of its gain is above this."""
@@ -122,11 +115,13 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
     failures = {each.contender: each for _, each in found if isinstance(each, Failure)}
     measured = []
     for name in options.names:
-        own = [(turn, each) for turn, each in found if isinstance(each, Measurement) and each.contender == name]
+        own = {
+            turn_folder(folder, turn): each
+            for turn, each in found
+            if isinstance(each, Measurement) and each.contender == name
+        }
         if own and name not in failures:
-            measured.append(
-                _measured(CONTENDERS[name], [each for _, each in own], [turn_folder(folder, turn) for turn, _ in own])
-            )
+            measured.append(_measured(CONTENDERS[name], own))
     if len(measured) < 2:
         reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
         raise BadInput(f"fewer than two contenders could be measured ({reasons}): set other contenders")
@@ -143,16 +138,16 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
     )
 
 
-def _measured(contender: Contender, measurements: Sequence[Measurement], folders: Sequence[Path]) -> _Measured:
+def _measured(contender: Contender, measurements: Mapping[Path, Measurement]) -> _Measured:
     steps, cpu, gpu = [], [], []
-    for folder in folders:
+    for folder in measurements:
         batches, samples, epochs = (read(folder / "record", kind) for kind in ("batches", "samples", "epochs"))
         steps.append(steady_ms(batches))
         later = np.ones(len(samples), bool) if len(epochs) < 2 else samples["time"].to_numpy() > epochs["time"].iloc[0]
         cpu.append(mean_of(samples, "sys/cpu_pct", later))
         has_gpu = bool(columns_of_gpus(samples, "util_pct")) and later.any()
         gpu.append(float(np.nanmean(busy_pct(samples)[later])) if has_gpu else None)
-    return _Measured(contender, measurements, np.concatenate(steps), _mean(cpu), _mean(gpu))
+    return _Measured(contender, [*measurements.values()], np.concatenate(steps), _mean(cpu), _mean(gpu))
 
 
 def steady_ms(batches: pandas.DataFrame) -> NDArray[np.float64]:
@@ -282,7 +277,9 @@ def notes(rows: Sequence[Row], rounds: int, settings: Mapping[str, Any]) -> list
             f"Measurements that were still disturbed in the last attempt: {disturbed}. Their times are in the table, "
             "and may be too long."
         )
-    sentences.append(feeds(rows))
+    fed = ", ".join(f"{row.accelerators['h100']:.2g} from {row.title}" for row in rows)
+    accelerator = ACCELERATORS["h100"].title
+    sentences.append(f"Number of {accelerator}s that this host feeds, if the files are in memory: {fed}.")
     if settings["simulated_step_ms"]:
         passed = [row.title for row in rows if row.utilization >= MIN_UTILIZATION]
         sentences.append(
@@ -300,25 +297,10 @@ def estimate_text(estimate: Estimate | None) -> str:
     return f"{value} ({low} to {high})"
 
 
-def feeds(rows: Sequence[Row]) -> str:
-    """Say how many accelerators each input can feed from this host."""
-    accelerator = ACCELERATORS["h100"].title
-    each = ", ".join(f"{row.accelerators['h100']:.2g} from {row.title}" for row in rows)
-    return f"Number of {accelerator}s that this host feeds, if the files are in memory: {each}."
-
-
 def format_result(result: Mapping[str, Any]) -> str:
     """Return the table as lines for a terminal."""
-    head = (
-        "input",
-        "first epoch",
-        "later epochs",
-        "images/s",
-        "data wait",
-        "ratio (95% interval)",
-        "H100s fed",
-        "A100s fed",
-    )
+    epochs = ("first epoch", "later epochs")
+    head = ("input", *epochs, "images/s", "data wait", "ratio (95% interval)", "H100s fed", "A100s fed")
     table = [head, *(_cells(row) for row in result["rows"])]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

@@ -56,8 +56,14 @@ def _documents(figure: Figure) -> Iterator[dict[str, Any]]:
 
 def figures(drawable: Drawable) -> list[Figure]:
     """Return all figures. Their sentences depend on the numbers, so the status of the training has them."""
-    candidates = [_waiting(drawable), _learning(drawable), _spent(drawable), _machine(drawable), _servers(drawable)]
-    return [figure for figure in candidates if figure.items]
+    candidates = (
+        (drawable.steps, _waiting),
+        (drawable.learning, _learning),
+        (drawable.spent, _spent),
+        (drawable.panels, _machine),
+        (drawable.servers, _servers),
+    )
+    return [figure(drawable) for has_content, figure in candidates if has_content]
 
 
 def _panel(title: str, top: float | None, height: int = 190) -> Any:
@@ -112,8 +118,6 @@ def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
 
 
 def _waiting(drawable: Drawable) -> Figure:
-    if not drawable.steps:
-        return Figure("waiting", "", "")
     panels: tuple[tuple[str, Curve, list[str], float | None], ...] = (
         ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILION), [], WHOLE),
         (
@@ -135,13 +139,10 @@ def _learning(drawable: Drawable) -> Figure:
     empty = pandas.DataFrame(dict.fromkeys(("step", *drawable.learning), _ANYTHING))
     metric = epoch_metric(drawable.learning)
     lines = learning_lines(empty, "loss"), learning_lines(empty, metric.key)
-    plots = learning_plots(*lines, metric) if drawable.learning else ()
-    return Figure("learning", learning_title(metric), "", plots)
+    return Figure("learning", learning_title(metric), "", learning_plots(*lines, metric))
 
 
 def _spent(drawable: Drawable) -> Figure:
-    if not drawable.spent:
-        return Figure("spent", "", "")
     bars = epoch_bars(pandas.DataFrame(dict.fromkeys(drawable.spent, 1.0), index=[1]))
     bars.y_range = _from_zero()
     add_legend(bars, [(renderer.name, [renderer]) for renderer in bars.renderers])
@@ -161,8 +162,6 @@ def _machine(drawable: Drawable) -> Figure:
 
 
 def _servers(drawable: Drawable) -> Figure:
-    if not drawable.servers:
-        return Figure("servers", "", "")
     plot = _panel("GPU, or processor if there is no GPU (%)", WHOLE, height=260)
     lines = []
     for number in drawable.servers[:MAX_LINES]:
