@@ -1,6 +1,5 @@
 """The run of a retraining that last chose the newest partitions. Its training serves all runs triggered before that."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -35,8 +34,7 @@ def last_choice(settings: Settings, training: str) -> Choice | None:
 
 def save_choice(settings: Settings, training: str, choice: Choice) -> None:
     """Store which run chose the newest partitions."""
-    with storage.write_whole(_place(settings, training)) as file:
-        file.write(json.dumps(asdict(choice)).encode())
+    storage.write_json(_place(settings, training), asdict(choice))
 
 
 def _place(settings: Settings, training: str) -> Place:

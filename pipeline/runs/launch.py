@@ -104,16 +104,8 @@ def load_trained_result(settings: Settings, dataset: Place, run_id: str) -> dict
 def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0, dag: str = "") -> Run:
     """Check what the training needs, and write `run.json` of one of its servers.
 
-    If the workspace is a bucket, the run is first fetched from there.
-
-    Args:
-        settings: Settings of the training.
-        dataset: Folder of the dataset.
-        run_id: Id of the run.
-        index: Index of the training server.
-        dag: Id of the DAG, if any.
-
-    Raises what `require_startable` does.
+    If the workspace is a bucket, the run is first fetched from there. `index` is that of the training server, and `dag`
+    is the id of the DAG, if any. Raises what `require_startable` does.
     """
     content = require_startable(settings, dataset)
     # The dataset can have been built under another name than the settings say.

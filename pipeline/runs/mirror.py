@@ -20,7 +20,7 @@ from pipeline import storage
 from pipeline.errors import ConflictError, TenfoldError, TrainingError
 from pipeline.rendezvous.servers import CLUSTER, SERVERS
 from pipeline.runs.files import BEST, FAILURE, RESULT, RUN
-from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of, temporary_beside
+from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of
 from pipeline.storage.local import sync_tree
 from pipeline.system.parallel import ordered_map
 
@@ -102,7 +102,7 @@ class Mirror:
             del there[name]
 
     def _bring(self, name: str, version: _Version) -> None:
-        _upload(self._folder / name, self._place / name)
+        _copy(self._folder / name, self._place / name)
         self._known()[name] = version
 
     def _replace(self, name: str, content: bytes) -> None:
@@ -223,9 +223,7 @@ def _fetch_differing(folder: Path, place: BucketPath, names: tuple[str, ...]) ->
     def fetch_one(entry: storage.Object) -> None:
         path = storage.file_of(folder, entry.key)
         if not _is_equal(path, entry.stat):
-            with temporary_beside(path) as temporary:
-                _download(place / entry.key, temporary)
-                temporary.replace(path)
+            _copy(place / entry.key, path)
 
     wanted = (
         found
@@ -284,11 +282,6 @@ def _write(place: Place, content: bytes) -> None:
         file.write(content)
 
 
-def _upload(path: Path, place: BucketPath) -> None:
-    with open(path, "rb") as reader, storage.write_whole(place) as writer:
-        shutil.copyfileobj(reader, writer, CHUNK_BYTES)
-
-
-def _download(place: BucketPath, path: Path) -> None:
-    with place.open("rb") as reader, open(path, "wb") as writer:
+def _copy(source: Place, target: Place) -> None:
+    with source.open("rb") as reader, storage.write_whole(target) as writer:
         shutil.copyfileobj(reader, writer, CHUNK_BYTES)

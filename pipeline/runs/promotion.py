@@ -9,7 +9,6 @@ Models for tables are compared by their error on the same rows: by the log loss 
 absolute error in a regression. An error can be of any size, so `max_worse` is then a share of the champion's error.
 """
 
-import json
 import logging
 import os
 import tempfile
@@ -84,8 +83,7 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
     verdict = _gated(candidate, settings, output)
     _log.log(logging.INFO if verdict.is_promoted else logging.WARNING, "%s", verdict.sentence)
     content = _content(candidate, verdict)
-    with storage.write_whole(candidate.run / PROMOTION) as file:
-        file.write(json.dumps(content, indent=1).encode())
+    storage.write_json(candidate.run / PROMOTION, content, indent=1)
     return content
 
 

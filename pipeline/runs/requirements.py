@@ -54,11 +54,7 @@ def load_usable(settings: Settings, dataset: Place) -> Dataset:
 
 
 def require_shares(servers: int, batch_size: int, shards: int) -> None:
-    """Refuse training servers that would get no shard, or no equal part of a batch.
-
-    Raises:
-        SettingsError: If there are more servers than shards, or they do not divide the batch.
-    """
+    """Raise SettingsError if some servers would get no shard, or no equal part of a batch."""
     if servers > shards:
         raise SettingsError(
             f"num_training_servers must be at most {shards}, the number of training shards, got {servers}: train on "
@@ -72,11 +68,7 @@ def require_shares(servers: int, batch_size: int, shards: int) -> None:
 
 
 def require_trainable(settings: Settings, snapshot: Place) -> None:
-    """Refuse settings that do not fit the examples, and a model that cannot be built, before a shard is written.
-
-    Raises:
-        SettingsError: If a setting or the model does not fit.
-    """
+    """Raise SettingsError if a setting does not fit the examples, or the model cannot be built. No shard is needed."""
     content = load_snapshot(snapshot)
     fitting_settings(settings, content.kind, content.table, content.source_uri)
     _require_fit(settings, content.multi_label, content.source_uri)
@@ -84,12 +76,9 @@ def require_trainable(settings: Settings, snapshot: Place) -> None:
 
 
 def _require_fit(settings: Settings, multi_label: bool, place: str) -> None:
-    """Refuse settings that make classes count equally, if an image may have several labels.
+    """Raise SettingsError for settings that make classes count equally, if an image may have several labels.
 
     An image counts for all of its labels at once, so no weight of the image suits each of them.
-
-    Raises:
-        SettingsError: If one of these settings is on.
     """
     if not multi_label:
         return

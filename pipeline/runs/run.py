@@ -439,6 +439,5 @@ def _locked(descriptor: int) -> bool:
 
 
 def _write(path: Path, content: Any) -> None:
-    with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps(content, indent=1).encode())
+    storage.write_json(path, content, indent=1, synced=True)
     storage.sync_folder(path.parent)

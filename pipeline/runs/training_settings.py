@@ -46,11 +46,7 @@ def fitting_settings(settings: Settings, kind: str, facts: Mapping[str, Any], pl
 
 
 def require_model(settings: Settings, kind: str, place: str) -> None:
-    """Refuse a model of another kind of examples.
-
-    Raises:
-        SettingsError: With the models that fit.
-    """
+    """Raise SettingsError, with the models that fit, if the model is one for another kind of examples."""
     models = KINDS[kind].models
     if ":" not in settings.model and settings.model not in models:
         what = kind if kind == IMAGES else f"a {kind}"

@@ -62,6 +62,12 @@ def read_json(place: Place) -> Any:
         raise
 
 
+def write_json(place: Place, content: Any, indent: int | None = None, synced: bool = False) -> None:
+    """Write a JSON value as a whole file, as `write_whole` does."""
+    with write_whole(place, synced) as file:
+        file.write(json.dumps(content, indent=indent).encode())
+
+
 def read_range(place: Place, start: int, length: int) -> bytes:
     """Return up to `length` bytes of a file from `start`; fewer at its end. A bucket has no checksum of a part."""
     if isinstance(place, BucketPath):
@@ -133,7 +139,7 @@ def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO
     If `synced`, no power loss leaves the name without the content. This costs milliseconds on a disk, and nothing in a
     bucket. A file needs no sync if a reader can tell from its content that it is torn, and can make it again.
     """
-    return local.write_whole(place, synced) if isinstance(place, Path) else bucket_client().write_whole(place)
+    return local.write_whole(place, synced) if isinstance(place, Path) else bucket_client().write(place, replaces=True)
 
 
 def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
@@ -141,7 +147,7 @@ def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[b
 
     Raises ConflictError, which names the file, if its content differs.
     """
-    return local.write_new(place, synced) if isinstance(place, Path) else bucket_client().write_new(place)
+    return local.write_new(place, synced) if isinstance(place, Path) else bucket_client().write(place, replaces=False)
 
 
 def swap(place: Place, before: bytes | None, after: bytes) -> None:

@@ -251,20 +251,15 @@ class Gcs:
         raise StorageError(_damaged(path))
 
     @contextmanager
-    def write_new(self, path: BucketPath) -> Iterator[IO[bytes]]:
-        """Give a file that becomes the object if the block ends without an error. An equal object is left as it is."""
+    def write(self, path: BucketPath, replaces: bool) -> Iterator[IO[bytes]]:
+        """Give a file that `replace` or `create` uploads if the block ends without an error."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
             with full_disk_explained(file):
                 yield file
-            self.create(path, file)
-
-    @contextmanager
-    def write_whole(self, path: BucketPath) -> Iterator[IO[bytes]]:
-        """Give a file that becomes the object, or replaces it, if the block ends without an error."""
-        with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
-            with full_disk_explained(file):
-                yield file
-            self.replace(path, file)
+            if replaces:
+                self.replace(path, file)
+            else:
+                self.create(path, file)
 
     def create(self, path: BucketPath, file: IO[bytes]) -> None:
         """Upload a file as a new object. Raises ConflictError if an object with other content exists."""

@@ -243,11 +243,11 @@ class _Search:
         if not piece.is_exact:
             return [self._exact(piece)]
         middle = self._middle(piece)
-        right = self._piece(middle or piece.names[-1] + " ", piece.end)
-        if not right.names:
+        page = self._page(middle or piece.names[-1] + " ", piece.end, self._page_size)
+        if not page.names:
             return [self._lower(piece, middle) if middle else replace(piece, is_whole=True)]
-        name = right.names[0]
-        right = replace(right, first=name, top=piece.top, is_exact=True)
+        name = page.names[0]
+        right = replace(_piece_of(name, piece.end, page.names, page.is_last), top=piece.top, is_exact=True)
         if not middle:
             return [replace(piece, end=name, is_whole=True), right]
         left = replace(piece, end=name, top=middle)
@@ -260,10 +260,6 @@ class _Search:
     def _lower(self, piece: _Piece, top: str) -> _Piece:
         bounded = self._exact(self._bounded(piece))
         return replace(bounded, top=min(bounded.top, top))
-
-    def _piece(self, first: str, end: str) -> _Piece:
-        page = self._page(first, end, self._page_size)
-        return _piece_of(first, end, page.names, page.is_last)
 
     def _name_from(self, first: str, end: str) -> str:
         """Return the first name of a range; empty if there is none."""

@@ -40,12 +40,8 @@ class Change:
 def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
     """Return the next thing to do, in a sentence; empty if there is nothing to do.
 
-    If the verdict names several limits, the advice is about each of them.
-
-    Args:
-        verdict: What limits the training.
-        settings: Settings of the training.
-        dataset: Settings in the `dataset.json` that the training reads.
+    If the verdict names several limits, the advice is about each of them. `dataset` has the settings in the
+    `dataset.json` that the training reads.
     """
     # A training may have another value than its dataset was made with.
     effective = settings.model_copy(update={"prepare": dataset.get("prepare", settings.prepare)})

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from itertools import count, takewhile
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,7 @@ NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
 def require_measurable(settings: Settings, options: ComparisonOptions) -> None:
-    """Refuse settings that a comparison cannot follow, before anything is built.
-
-    Raises:
-        SettingsError: A setting does not suit a comparison, or the administrator does not allow its value.
-    """
+    """Raise SettingsError for settings that a comparison cannot follow, or that the administrator does not allow."""
     require_allowed(settings)
     require_comparable(settings, options.accelerator)
     require_weights(settings)
@@ -84,23 +80,19 @@ def comparison_of(settings: Settings, options: ComparisonOptions, built: Sequenc
     )
 
 
-def start_comparison(comparison: Comparison, run_id: str) -> Path:
+def start_comparison(comparison: Comparison, run_id: str, again: bool = False) -> Path:
     """Return the folder of the newest equal comparison, which may be complete, or a new one with what is compared.
 
-    Other settings, datasets, software or hardware have another folder, so that their measurements never mix.
+    Other settings, datasets, software or hardware have another folder, so that their measurements never mix. If
+    `again`, a complete comparison is not returned: all is measured once more.
     """
-    folders = _equal_comparisons(comparison, run_id)
-    begun = list(takewhile(lambda folder: (folder / COMPARISON).exists(), folders))
-    return begun[-1] if begun else _begun(next(_equal_comparisons(comparison, run_id)), comparison)
-
-
-def start_another_comparison(comparison: Comparison, run_id: str) -> Path:
-    """Do the same as `start_comparison`, but never return a complete one: all is measured once more."""
-    incomplete = next(each for each in _equal_comparisons(comparison, run_id) if not (each / RESULT).exists())
-    return incomplete if (incomplete / COMPARISON).exists() else _begun(incomplete, comparison)
-
-
-def _begun(folder: Path, comparison: Comparison) -> Path:
+    newest = None
+    for folder in _equal_comparisons(comparison, run_id):
+        if not (folder / COMPARISON).exists():
+            break
+        newest = folder
+    if newest and not (again and (newest / RESULT).exists()):
+        return newest
     save_comparison(folder, comparison)
     return folder
 
@@ -121,9 +113,7 @@ def _equal_comparisons(comparison: Comparison, run_id: str) -> Iterator[Path]:
 def measure(folder: Path, output: int) -> None:
     """Measure all contenders of a comparison; those that are measured already are not measured again.
 
-    Args:
-        folder: Folder of the comparison.
-        output: File descriptor that gets the output of the process.
+    `output` is the file descriptor that gets the output of the process.
 
     Raises:
         Preempted: If the process was asked to stop.

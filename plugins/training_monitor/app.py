@@ -24,9 +24,8 @@ from pipeline.errors import StorageError, TenfoldError
 from pipeline.storage import Place
 from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
-from plugins.training_monitor.links import Link, log_link
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, list_trainings, zone_of
-from plugins.training_monitor.runs import AirflowRun, Trainings, find_run
+from plugins.training_monitor.runs import AirflowRun, Link, Trainings, find_run
 
 if TYPE_CHECKING:
     from pipeline.watch.copies import Copies
@@ -280,8 +279,8 @@ def _links(questions: "Questions", run: AirflowRun, status: Mapping[str, Any]) -
     # An old report may be all that this version can show of a training.
     if status["state"] in ("trained", "unknown"):
         yield from links_to("report")
-    if link := log_link(run):
-        yield link
+    if run.log:
+        yield run.log
     yield from links_to("card", "inputs")
     if str(status.get("comet")).startswith("https://"):
         yield "Comet", str(status["comet"])

@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from airflow.utils.state import DagRunState
 
 from pipeline.watch.states import STATE_NAMES
-from plugins.training_monitor.links import log_link
 from plugins.training_monitor.runs import AirflowRun, Trainings
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
         "start": run.start and run.start.isoformat(),
         **asdict(summary),
         "name": STATE_NAMES[summary.state],
-        "log": log_link(run),
+        "log": run.log,
         "cells": {
             "run": run.run_id,
             "dag": run.dag_id,

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from airflow.models.dagrun import DagRun
 from airflow.models.pool import Pool
@@ -17,6 +18,8 @@ from dags.gpu_pool import GPU_POOL, pool_command
 from dags.xcom_keys import COMPARISON_PLACE, DATASET_PLACE, FAILURE, TRAINING_PLACE
 from pipeline.storage import Place, place_of
 
+Link = tuple[str, str]
+"""Text and address of a link."""
 MAX_MESSAGE = 2000
 """Maximum length of an error message on a page, in characters."""
 _PENDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
@@ -65,6 +68,16 @@ class AirflowRun(NamedTuple):
     def is_over(self) -> bool:
         """Whether no task of it will run any more."""
         return self.state in State.finished_dr_states
+
+    @property
+    def log(self) -> Link | None:
+        """The link to the log of the task that failed first; None if none failed."""
+        if self.failure is None:
+            return None
+        dag_id, run_id, task_id = (quote(each, safe="") for each in (self.dag_id, self.run_id, self.failure.task_id))
+        mapped = "" if self.failure.map_index < 0 else f"/mapped/{self.failure.map_index}"
+        # Relative, because Airflow may be served below any path.
+        return f"Log of {self.failure.task_id}", f"../dags/{dag_id}/runs/{run_id}/tasks/{task_id}{mapped}"
 
     def without_error_message(self) -> "AirflowRun":
         """Return the same run without its error message, which says as much as a log does."""
