@@ -69,10 +69,8 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
     that was promoted before, the result is the same, and the pointer does not move. If two runs are promoted at the
     same time, the second is compared with the first.
 
-    Args:
-        run: Folder of the training.
-        settings: `promote` says whether to promote at all, and `max_worse` how much worse a model may be.
-        output: File descriptor that gets the output of a process that evaluates the champion.
+    `output` is the file descriptor that gets the output of a process that evaluates the champion. Of `settings`,
+    `promote` says whether to promote at all, and `max_worse` how much worse a model may be.
 
     Raises:
         SourceError: The training is not complete, or its predictions are missing.

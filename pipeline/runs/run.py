@@ -313,10 +313,8 @@ def _required_best(run: Run) -> Best:
 def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None:
     """Give the best model its last name, and write `result.json`: the training is then complete.
 
-    Args:
-        run: The run.
-        comet: URL of the experiment, or path of its archive.
-        advised: Returns the verdict as a sentence, with the next thing to do.
+    `comet` is the URL of the experiment, or the path of its archive. `advised` returns the verdict as a sentence, with
+    the next thing to do.
     """
     best = _required_best(run)
     find_best_model(run).replace(run.model_path)

@@ -24,14 +24,8 @@ def settings_of_training(settings: Settings, dataset: Dataset) -> Settings:
 def fitting_settings(settings: Settings, kind: str, facts: Mapping[str, Any], place: str) -> Settings:
     """Return the settings of a training on examples of a kind. The default model means the first one of the kind.
 
-    Args:
-        settings: Settings of the training.
-        kind: Kind of the examples.
-        facts: Its facts about the examples: the schema of a table.
-        place: The source or the dataset, for messages.
-
-    Raises:
-        SettingsError: If the model or another setting does not fit.
+    `facts` are those of the kind about the examples: the schema of a table. `place` is the source or the dataset, for
+    messages. Raises SettingsError if the model or another setting does not fit.
     """
     if settings.model == Settings.model_fields["model"].default:
         settings = settings.model_copy(update={"model": KINDS[kind].models[0]})

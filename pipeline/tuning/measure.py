@@ -47,15 +47,10 @@ def require_measurable(settings: Settings, options: ComparisonOptions) -> None:
 
 
 def comparison_of(settings: Settings, options: ComparisonOptions, built: Sequence[Mapping[str, str]]) -> Comparison:
-    """Return what is compared on this machine.
+    """Return what is compared on this machine. A simulated accelerator sets the time of a step.
 
-    Args:
-        settings: Settings of the trainings. A simulated accelerator sets the time of a step.
-        options: Options of the comparison.
-        built: What `build_input` returned for each dataset that the contenders need.
-
-    Raises:
-        SourceError: If the datasets hold different images.
+    `built` is what `build_input` returned for each dataset that the contenders need. Raises SourceError if the datasets
+    hold different images.
     """
     datasets = {each["prepare"]: each["dataset"] for each in built}
     contents = [load(place_of(place)) for place in datasets.values()]

@@ -27,11 +27,8 @@ Rows = list[list[str]]
 def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, float]) -> dict[str, Any]:
     """Return all that a page shows of a training beside its curves.
 
-    Args:
-        files: Its JSON files.
-        view: Its record.
-        is_over: Whether Airflow has ended the run.
-        silent_s: Seconds since the newest sample of each training server changed, by the index of the server.
+    `is_over` says whether Airflow has ended the run. `silent_s` has the seconds since the newest sample of each
+    training server changed, by the index of the server.
     """
     steps = view.batches.means["step"]
     step = int(steps.iloc[-1]) if len(steps) else 0
@@ -67,11 +64,7 @@ def progress(files: RunFiles, step: int) -> float | None:
 def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool) -> str:
     """Return one of trained, stopped, starting, silent, evaluating and training.
 
-    Args:
-        files: The JSON files of the training.
-        step: The last step; 0 before the first one.
-        silent_s: Seconds since the newest sample changed.
-        is_over: Whether Airflow has ended the run.
+    `step` is the last step, 0 before the first one. `silent_s` are the seconds since the newest sample changed.
     """
     if files.is_complete:
         return "trained"

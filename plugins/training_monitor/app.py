@@ -214,15 +214,8 @@ def data(
 ) -> Response:
     """Return the status of a run and its curves, with its figures unless the page has shown those.
 
-    Args:
-        request: The request.
-        dag_id: Id of the DAG.
-        run_id: Id of the run.
-        may_read_log: Whether the user may read the logs of a DAG.
-        after: If given, only rows after this time are returned (ms since the start).
-        start: Start of an interval (ms since the start) whose rows are returned in full resolution.
-        end: End of that interval.
-        shown: Name of the figures that the page has, from an earlier answer.
+    Times are in ms since the start. With `after`, only rows after this time are returned. Rows from `start` to `end`
+    are returned in full resolution. `shown` is the name of the figures that the page has, from an earlier answer.
     """
     run = find_run(dag_id, run_id)
     if run and not may_read_log(dag_id):
