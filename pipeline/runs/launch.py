@@ -43,7 +43,6 @@ from pipeline.system.process import start_module, stop_process
 MAX_DAMAGED = 3
 """If decoded images were damaged this many times in one command, the disk itself is suspect."""
 _log = logging.getLogger(__name__)
-_SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 
 
 def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
             "cores": os.cpu_count(),
             "memory_bytes": psutil.virtual_memory().total,
         },
-        software={name: installed_version(name) for name in _SOFTWARE},
+        software={name: installed_version(name) for name in ("tensorflow", "keras", "numpy", "pillow", "comet-ml")},
         steps_per_epoch=steps_of_epoch(content.splits["train"].examples, servers, settings.batch_size // servers),
         index=index,
         dag=dag,
@@ -143,8 +142,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
 class TrainingProcess:
     """A process of `python -m pipeline.training`. It starts at once unless the run is complete.
 
-    Args:
-        output: File descriptor that gets the output of the process.
+    `output` is the file descriptor that gets the output of the process.
     """
 
     def __init__(self, run: Run, output: int) -> None:

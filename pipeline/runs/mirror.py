@@ -51,17 +51,14 @@ class _Version(NamedTuple):
     mtime_ns: int
 
 
-_OTHER = _Version(-1, 0)
-
-
 class Mirror:
     """Uploads the files of a folder to a bucket, with each call of `sync`."""
 
     def __init__(self, folder: Path, place: BucketPath) -> None:
         self._folder, self._place = folder, place
         self._owner = _owner(folder)
-        self._there: dict[str, _Version] | None = None
-        """The version of each file that the bucket has. None until the bucket is listed."""
+        self._there: dict[str, _Version | None] | None = None
+        """The version of each file that the bucket has, None if it is another one. None until the bucket is listed."""
 
     def sync(self) -> None:
         """Upload all files that are new or have changed, and remove those that were replaced.
@@ -116,12 +113,12 @@ class Mirror:
                 storage.swap(place, before, content)
                 return
 
-    def _known(self) -> dict[str, _Version]:
+    def _known(self) -> dict[str, _Version | None]:
         if self._there is None:
             # Versions from before the comparison: a file that grows meanwhile differs from them, and is uploaded again.
             files = _files(self._folder)
             self._there = {
-                name: files[name] if name in files and _is_equal(self._folder / name, stat) else _OTHER
+                name: files[name] if name in files and _is_equal(self._folder / name, stat) else None
                 for name, stat in _objects(self._place).items()
             }
         return self._there

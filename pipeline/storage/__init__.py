@@ -97,7 +97,7 @@ def boundaries(place: BucketPath, prefixes: Sequence[str], most: int, min_object
     `prefixes` are the folders that count, each with a slash at its end, and "" is the whole place. A range has at least
     about `min_objects` objects. The number of objects is estimated from a few requests for each range.
     """
-    return object_ranges.boundaries(object_ranges.BucketLister(bucket_client(), place), prefixes, most, min_objects)
+    return object_ranges.boundaries(bucket_client(), place, prefixes, most, min_objects)
 
 
 def file_of(folder: Path, key: str) -> Path:

@@ -11,12 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
-from pipeline.storage.urllib3_internals import ReportingAdapter, shut_down
+from pipeline.storage.urllib3_internals import shut_down
 
 TICK_S = 1.0
 """The thread checks the current requests at this interval in seconds."""
@@ -77,10 +75,6 @@ class RequestWatch:
         """Whether the deadline of this thread's requests has passed, so that no request should be sent again."""
         work = self._current_work()
         return work is not None and work.is_over
-
-    def adapter(self, **options: Any) -> HTTPAdapter:
-        """Return an adapter of `requests` whose connections are watched; `options` are those of HTTPAdapter."""
-        return ReportingAdapter(self.set_connection, **options)
 
     def set_connection(self, connection: HTTPConnection) -> None:
         """Set the connection that this thread uses from now on."""

@@ -31,6 +31,7 @@ from pipeline.storage.bucket_path import BucketPath, ListedNames, ObjectStat
 from pipeline.storage.deadlines import RequestWatch, TooSlow
 from pipeline.storage.gcs_internals import client_of, default_credentials, emulator_url, is_transient
 from pipeline.storage.local import FULL, changed_meanwhile, crc32c_of_open_file, full_disk_explained, other_content
+from pipeline.storage.urllib3_internals import ReportingAdapter
 from pipeline.system.parallel import ordered_map, within
 from pipeline.system.proxies import require_proxies
 
@@ -106,7 +107,8 @@ class Gcs:
         self._watch = RequestWatch()
         for scheme in ("https://", "http://"):
             # By default, ten connections are kept, and the eleventh thread would make a new one for each request.
-            session.mount(scheme, self._watch.adapter(pool_connections=4, pool_maxsize=CONNECTIONS))
+            adapter = ReportingAdapter(self._watch.set_connection, pool_connections=4, pool_maxsize=CONNECTIONS)
+            session.mount(scheme, adapter)
         self._client = client_of(session, credentials)
         _fix_environment(session, self._client.api_endpoint)
         self.principal = _principal(credentials)

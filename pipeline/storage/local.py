@@ -83,10 +83,8 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
 def explain_full_disk(error: OSError, file: Path | int, needed: int | None = None) -> None:
     """Add to the error of a full disk how many bytes are needed, and how many are free without `file`.
 
-    Args:
-        error: Any error. It is changed only if it means a full disk or quota, and has not been changed before.
-        file: Path or descriptor of the file that was being written.
-        needed: Final size of the file, if it is known.
+    An error is changed only if it means a full disk or quota, and has not been changed before. `file` is the path or
+    descriptor of the file that was being written, and `needed` its final size, if it is known.
     """
     if error.errno not in FULL or error.strerror != os.strerror(error.errno):
         return

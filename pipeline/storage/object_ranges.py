@@ -11,9 +11,10 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import nlargest
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pipeline.storage.bucket_path import BucketPath, ListedNames
 from pipeline.system.parallel import ordered_map
@@ -45,32 +46,6 @@ _SURROGATES = range(0xD800, 0xE000)
 """Numbers that are no characters."""
 
 
-class Lister(Protocol):
-    """Requests for the names below one place."""
-
-    def page(self, first: str, end: str, limit: int) -> ListedNames:
-        """Return at least one and at most `limit` names from `first` up to `end`, which is not included."""
-
-    def level(self, prefix: str) -> ListedNames:
-        """Return the names and folders directly in a folder, or the first thousands of them."""
-
-
-class BucketLister:
-    """Requests for the names below a place in a bucket."""
-
-    def __init__(self, client: "Gcs", place: BucketPath) -> None:
-        self._client = client
-        self._place = place
-
-    def page(self, first: str, end: str, limit: int) -> ListedNames:
-        """Return at least one and at most `limit` names from `first` up to `end`, which is not included."""
-        return self._client.names(self._place, limit, first=first, end=end)
-
-    def level(self, prefix: str) -> ListedNames:
-        """Return the names and folders directly in a folder, or the first thousands of them."""
-        return self._client.level(self._place, prefix, MAX_FOLDERS)
-
-
 @dataclass(frozen=True, eq=False)
 class _Piece:
     """A range of names, and what its first page shows."""
@@ -90,18 +65,13 @@ class _Piece:
 
 
 def boundaries(
-    lister: Lister, prefixes: Sequence[str], most: int, min_objects: int, page_size: int = PAGE
+    client: "Gcs", place: BucketPath, prefixes: Sequence[str], most: int, min_objects: int, page_size: int = PAGE
 ) -> list[str]:
     """Return ascending keys that divide the objects below a place into at most `most` ranges of about equal size.
 
-    Args:
-        lister: Sends the requests.
-        prefixes: The ascending folders of the place that count, each with a slash at its end; "" is the whole place.
-        most: The highest number of ranges.
-        min_objects: A range has at least about this many objects.
-        page_size: The highest number of names in a page.
+    `prefixes` are in ascending order. A page has at most `page_size` names. For the rest, see `storage.boundaries`.
     """
-    search = _Search(lister, page_size)
+    search = _Search(client, place, page_size)
     if search.is_small(prefixes, min_objects):
         return []
     pieces = search.measured(search.starts(prefixes))
@@ -140,9 +110,8 @@ def _cut(pieces: Sequence[_Piece], sizes: Sequence[int], most: int, min_objects:
 class _Search:
     """The requests and what they have shown."""
 
-    def __init__(self, lister: Lister, page_size: int) -> None:
-        self._lister = lister
-        self._page_size = page_size
+    def __init__(self, client: "Gcs", place: BucketPath, page_size: int) -> None:
+        self._client, self._place, self._page_size = client, place, page_size
         self._alphabet = _Alphabet()
         self._sizes: dict[_Piece, int] = {}
         """The known sizes. They change with the alphabet."""
@@ -184,7 +153,8 @@ class _Search:
     def _folders(self, prefixes: Sequence[str], limit: int) -> list[str]:
         """Return the folders directly in some folders, at most `limit`. Each folder adds all its folders, or none."""
         found: list[str] = []
-        for page in ordered_map(self._lister.level, prefixes, REQUESTS):
+        level = partial(self._client.level, self._place, max_folders=MAX_FOLDERS)
+        for page in ordered_map(level, prefixes, REQUESTS):
             # Some of the folders would leave all others in one large range.
             if page.is_last and len(found) + len(page.folders) <= limit:
                 found += page.folders
@@ -268,7 +238,9 @@ class _Search:
         return next(iter(names), "")
 
     def _page(self, first: str, end: str, limit: int) -> ListedNames:
-        return ListedNames((), (), is_last=True) if end and first >= end else self._lister.page(first, end, limit)
+        if end and first >= end:
+            return ListedNames((), (), is_last=True)
+        return self._client.names(self._place, limit, first=first, end=end)
 
     def _bounded(self, piece: _Piece) -> _Piece:
         """Return a piece whose `top` follows from the beginning that all its names have in common."""
