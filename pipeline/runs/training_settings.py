@@ -13,10 +13,8 @@ from pipeline.plan.kinds import kind_named
 def settings_of_training(settings: Settings, dataset: Dataset) -> Settings:
     """Return the settings of a training on a dataset, with the model and the kind of its examples.
 
-    The kind of the examples is that of the dataset, because the command `train` does not need the setting.
-
-    Raises:
-        SettingsError: If a setting does not fit the kind of the examples.
+    The kind of the examples is that of the dataset, because the command `train` does not need the setting. Raises
+    SettingsError if a setting does not fit this kind.
     """
     return fitting_settings(settings, dataset.kind, dataset.table, dataset.name)
 

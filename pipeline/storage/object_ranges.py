@@ -215,7 +215,10 @@ class _Search:
         middle = self._middle(piece)
         page = self._page(middle or piece.names[-1] + " ", piece.end, self._page_size)
         if not page.names:
-            return [self._lower(piece, middle) if middle else replace(piece, is_whole=True)]
+            if not middle:
+                return [replace(piece, is_whole=True)]
+            bounded = self._exact(self._bounded(piece))
+            return [replace(bounded, top=min(bounded.top, middle))]
         name = page.names[0]
         right = replace(_piece_of(name, piece.end, page.names, page.is_last), top=piece.top, is_exact=True)
         if not middle:
@@ -226,10 +229,6 @@ class _Search:
         if (digits.number(name) - digits.number(middle)) * 8 > digits.number(piece.top) - digits.number(low):
             left = self._bounded(left)
         return [left, right]
-
-    def _lower(self, piece: _Piece, top: str) -> _Piece:
-        bounded = self._exact(self._bounded(piece))
-        return replace(bounded, top=min(bounded.top, top))
 
     def _name_from(self, first: str, end: str) -> str:
         """Return the first name of a range; empty if there is none."""

@@ -102,7 +102,10 @@ def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary
     `heartbeats` remembers earlier answers. Without it, this is the first look at the training.
     """
     try:
-        return _read(training, heartbeats or Heartbeats())
+        version = _version(training)
+        if version is None:
+            return _summary(training, heartbeats or Heartbeats())
+        return _of_version(training.place, version)
     except Exception as error:  # noqa: BLE001 - one damaged training must not hide all others
         _log.warning("%s cannot be listed: %r", training.place, error)
         return _unreadable(error)
@@ -110,11 +113,6 @@ def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary
 
 def _unreadable(error: Exception) -> Summary:
     return Summary("unknown", _text(f"it cannot be read: {error}"))
-
-
-def _read(training: Training, heartbeats: Heartbeats) -> Summary:
-    version = _version(training)
-    return _summary(training, heartbeats) if version is None else _of_version(training.place, version)
 
 
 def _version(training: Training) -> str | None:

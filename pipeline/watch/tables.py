@@ -185,11 +185,11 @@ def segments_of_span(paths: Sequence[P], span: Span, first_time: Callable[[P], f
     return paths[max(0, first) : bisect_right(paths, span.end, key=begin)]
 
 
-def gaps(times: Array, widest: float = 5.0) -> list[int]:
+def gaps(times: Array) -> list[int]:
     """Return the rows after which nothing was measured for a while, as between two attempts of a training.
 
     Intervals grow wider with time. One that is four times as wide as the one before it is a gap.
     """
     steps = np.diff(times)
     usual = np.append(steps[:1], steps[:-1])
-    return [int(row) for row in np.flatnonzero(steps > np.maximum(widest, 4 * usual))]
+    return [int(row) for row in np.flatnonzero(steps > np.maximum(5.0, 4 * usual))]
