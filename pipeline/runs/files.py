@@ -103,8 +103,7 @@ class RunFiles:
     @property
     def num_training_servers(self) -> int:
         """The number of training servers."""
-        count: int = self.settings.get("num_training_servers", 1)
-        return count
+        return int(self.settings.get("num_training_servers", 1))
 
     @property
     def is_complete(self) -> bool:

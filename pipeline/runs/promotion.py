@@ -38,6 +38,15 @@ from pipeline.workspace import workspace_of
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Rules:
+    """When a model is promoted: the settings of the same names."""
+
+    promote: str
+    max_worse: float
+    seed: int
+
+
 class Verdict(NamedTuple):
     """Whether a model is to be promoted, and why or why not, in one sentence."""
 
@@ -78,7 +87,8 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
         DatasetError, TrainingError: The champion must be evaluated, and cannot be.
     """
     candidate = load_candidate(run)
-    verdict = _gated(candidate, settings, output)
+    rules = _Rules(settings.promote, settings.max_worse, settings.seed)
+    verdict = _gated(candidate, rules, output)
     _log.log(logging.INFO if verdict.is_promoted else logging.WARNING, "%s", verdict.sentence)
     content = _content(candidate, verdict)
     storage.write_json(candidate.run / PROMOTION, content, indent=1)
@@ -119,13 +129,13 @@ def load_candidate(run: Place) -> Candidate:
     )
 
 
-def _gated(candidate: Candidate, settings: Settings, output: int) -> Verdict:
+def _gated(candidate: Candidate, rules: _Rules, output: int) -> Verdict:
     while True:
         pointer = candidate.pointer()
         # A cleared task must not promote an older model over the champion that came after it.
         if before := pointer.promotion_of(str(candidate.run)):
             return Verdict(True, before.why + _since(pointer, before))
-        verdict = _verdict(candidate, pointer.champion, settings, output)
+        verdict = _verdict(candidate, pointer.champion, rules, output)
         if not verdict.is_promoted:
             return verdict
         with suppress(ConflictError):  # Another run was promoted first. Compare with that one.
@@ -159,12 +169,12 @@ def _content(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
-def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, output: int) -> Verdict:
+def _verdict(candidate: Candidate, champion: Entry | None, rules: _Rules, output: int) -> Verdict:
     if candidate.is_simulated:
         return Verdict(False, "not promoted: the model was trained with simulated_step_ms, so it learned nothing")
-    if settings.promote == "never":
+    if rules.promote == "never":
         return Verdict(False, "not promoted: promote=never")
-    if settings.promote == "always":
+    if rules.promote == "always":
         return Verdict(True, "promoted without a comparison: promote=always")
     if champion is None:
         return Verdict(True, f"promoted: the first model of {candidate.about['dataset']!r}")
@@ -175,7 +185,7 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
         advice = f"To promote it anyway, run `python -m pipeline promote {candidate.run}`"
         return Verdict(False, f"not promoted: {difference}. {advice}")
     theirs, ours = _on_the_same_images(candidate, champion, output)
-    return compare_answers(ours, theirs, short_name(champion.run), settings.max_worse, settings.seed)
+    return compare_answers(ours, theirs, short_name(champion.run), rules.max_worse, rules.seed)
 
 
 def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], champion: str) -> str:

@@ -621,10 +621,12 @@ def _server_message(error: BaseException) -> str:
     URLs are removed: anyone who has the URL of an upload session can write there.
     """
     response = getattr(error, "response", None)
+    if response is None:
+        return ""
     try:
-        message = response.json()["error"]["message"] if response is not None else ""
+        message = response.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):  # A proxy answers with text or other JSON.
-        message = response.text if response is not None else ""
+        message = response.text
     plain = " ".join(re.sub(r"https?://\S+", "", str(message)).split())[:_MAX_MESSAGE_LETTERS]
     return f"; the server says {plain!r}" if plain else ""
 

@@ -16,7 +16,7 @@ import psutil
 
 from pipeline import __version__
 from pipeline.allowed import require_allowed
-from pipeline.config import Settings, settings_from
+from pipeline.config import Settings
 from pipeline.dataset.manifest import load
 from pipeline.errors import Preempted, SettingsError, SourceError, TrainingError
 from pipeline.preflight import require_weights
@@ -99,7 +99,7 @@ def _equal_comparisons(comparison: Comparison, run_id: str) -> Iterator[Path]:
     machine = {name: value for name, value in comparison.host.items() if name not in ("name", "system")}
     decisive = [versions, comparison.settings, comparison.options.model_dump(), comparison.source_root, machine]
     digest = hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=6).hexdigest()
-    first = Path(str(run_folder(settings_from(dict(comparison.settings)), run_id))) / f"inputs-{digest}"
+    first = Path(str(run_folder(comparison.settings["workspace"], run_id))) / f"inputs-{digest}"
     yield first
     for number in count(2):
         yield first.with_name(f"{first.name}-{number}")

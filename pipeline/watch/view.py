@@ -178,9 +178,9 @@ def _batches(view: View) -> Columns:
 
 
 def _busy(view: View, samples: Intervals) -> Columns:
-    means = samples.means.assign(busy=busy_pct(samples.means)) if "sys/cpu_pct" in samples.means else samples.means
-    if "busy" not in means:
+    if "sys/cpu_pct" not in samples.means:
         return {"time": [], "busy": []}
+    means = samples.means.assign(busy=busy_pct(samples.means))
     curves = _curves(view, Intervals(means, means), {"busy": 1.0})
     return {name: curves[name] for name in ("time", "busy")}
 
