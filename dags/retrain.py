@@ -131,7 +131,7 @@ def _server_of(settings: Settings) -> str:
     from pipeline.runs.choices import last_choice
 
     event_times = [event.timestamp for event in _events(settings.dataset_name)]
-    choice = last_choice(settings, _training(settings))
+    choice = last_choice(settings.workspace, _training(settings))
     if not event_times or choice is None or choice.run == get_current_context()["run_id"]:
         return ""
     newest = max(event_times)
@@ -151,7 +151,7 @@ def _is_chosen(settings: Settings) -> bool:
     from pipeline.dataset.partitions import LATEST
     from pipeline.runs.choices import last_choice
 
-    choice = last_choice(settings, _training(settings))
+    choice = last_choice(settings.workspace, _training(settings))
     if choice is None or choice.run == get_current_context()["run_id"]:
         return False
     in_order = sorted(_events(settings.dataset_name), key=lambda event: event.timestamp)
@@ -201,7 +201,8 @@ def _newest(settings: Settings) -> dict[str, Any]:
     dataset = dataset_of_partitions(settings, partitions)
     event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
     if event_times:  # A person who triggers a run may choose other settings than the other runs have.
-        save_choice(settings, training, Choice(get_current_context()["run_id"], begin, max(event_times), partitions))
+        choice = Choice(get_current_context()["run_id"], begin, max(event_times), partitions)
+        save_choice(settings.workspace, training, choice)
     # The choice is saved before this check: the run also serves its events if it has nothing new to train on. Airflow
     # may hand them to another run, which must not train on them beside the events of another dataset name.
     if result := load_trained_result(settings, dataset, training):

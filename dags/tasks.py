@@ -28,7 +28,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
     with another value.
     """
-    from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.runs.requirements import require_shares, require_trainable
     from pipeline.stages.extract import divide, list_all
 
     context = get_current_context()
@@ -36,7 +36,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     # A manual run without a date, and a run that an asset triggered, have no logical date.
     settings = or_sample_images(settings_of_run(example_kind)).dated(run.logical_date or run.run_after)
     if for_training:
-        require_shares(settings, settings.train_shards)
+        require_shares(settings.num_training_servers, settings.batch_size, settings.train_shards)
         _warn_of_slots(settings)
     ranges = divide(settings)
     # Airflow maps over the returned value, so the settings and the snapshot are separate XComs.
@@ -78,7 +78,7 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     """
     from pipeline.gate.decide import ask_later
     from pipeline.plan.plan import load_plan
-    from pipeline.runs.launch import require_trainable
+    from pipeline.runs.requirements import require_trainable
     from pipeline.stages.extract import join
     from pipeline.stages.shard import plan_shards
 
@@ -183,7 +183,7 @@ def servers(settings: dict[str, Any], dataset: str) -> list[int]:
     *Cost*: seconds, and no GPU. *A failure*: the dataset or the weights are missing, or the dataset has too few shards
     for the servers. The message says which. The log names the pool that the training needs.
     """
-    from pipeline.runs.launch import require_startable
+    from pipeline.runs.requirements import require_startable
 
     checked = settings_from(settings)
     require_startable(checked, place_of(dataset))

@@ -114,9 +114,9 @@ def build_folders(settings: Settings) -> BuildFolders:
     )
 
 
-def run_folder(settings: Settings, run_id: str) -> Place:
+def run_folder(workspace: str, run_id: str) -> Place:
     """Return the folder of the trainings of a run. Different run ids never share a folder."""
-    return place_of(settings.workspace) / "runs" / folder_name(run_id)
+    return place_of(workspace) / "runs" / folder_name(run_id)
 
 
 def champion_folder(workspace: Place, dataset_name: str) -> Place:

@@ -84,7 +84,6 @@ def compare_inputs(options: argparse.Namespace) -> Result:
         comparison_of,
         measure,
         require_measurable,
-        start_another_comparison,
         start_comparison,
     )
 
@@ -94,7 +93,6 @@ def compare_inputs(options: argparse.Namespace) -> Result:
     require_measurable(settings, compared)
     built = [build_input(own) for own in dataset_settings(settings, compared.names).values()]
     comparison = comparison_of(settings, compared, built)
-    start = start_another_comparison if options.again else start_comparison
-    folder = start(comparison, RUN_ID)
+    folder = start_comparison(comparison, RUN_ID, options.again)
     measure(folder, sys.stderr.fileno())
     return inputs_page.write(folder)

@@ -37,6 +37,8 @@ _NAMES = {
     Limit.PYTHON: "Python code in the step",
 }
 """Words for the limits whose value is not clear enough in a sentence."""
+_PARTS = (Limit.COMPUTE, Limit.HOST, Limit.CHECKPOINTS, Limit.VALIDATION, Limit.CALLBACKS)
+"""Limits that say no more than the part of the time that they limit, which has the same value."""
 _BOUND_BY = {
     Part.INPUT: "Input-bound",
     Part.COMPUTE: "Compute-bound",
@@ -72,6 +74,13 @@ class Verdict:
     def limit(self) -> Limit:
         """The strongest limit."""
         return self.limits[0]
+
+
+def words_of(limit: Limit) -> str:
+    """Return the words of a verdict that name a limit."""
+    if limit is Limit.UNKNOWN:
+        return "Not enough steps, or not enough time, for a verdict"
+    return _BOUND_BY[Part(limit)] if limit in _PARTS else _NAMES.get(limit, limit.value)
 
 
 def numbers(verdict: Verdict) -> dict[str, float | None]:
@@ -226,8 +235,7 @@ def _first_fact(bottleneck: Bottleneck, summary: Summary, shares: Shares) -> str
     if part is not Part.COMPUTE and shares[part] <= BOUND:
         head = f"Moderately {head[0].lower()}{head[1:]}"
     # The causes, if they say more than the part.
-    plain = (Limit.COMPUTE, Limit.HOST, Limit.CHECKPOINTS, Limit.VALIDATION, Limit.CALLBACKS)
-    causes = [_NAMES.get(limit, limit.value) for limit in bottleneck.limits if limit not in plain]
+    causes = [words_of(limit) for limit in bottleneck.limits if limit not in _PARTS]
     head += f" ({' and '.join(causes)})" if causes else ""
     whole = f"{three_digits(summary.time_ms.mean)} ms a step, {summary.steps:,} steps"
     if part is Part.COMPUTE:

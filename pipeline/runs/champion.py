@@ -111,11 +111,7 @@ def load_pointer(place: Place) -> Pointer:
 def promote(
     pointer: Pointer, run: str, export: str, dataset_version: str, metrics: Mapping[str, float], why: str
 ) -> None:
-    """Move the pointer to the model of a run.
-
-    Raises:
-        ConflictError: If the pointer was moved since it was read.
-    """
+    """Move the pointer to the model of a run. Raises ConflictError if the pointer was moved since it was read."""
     _move(pointer, Entry(PROMOTE, run, export, dataset_version, metrics, why, _now(), _who()))
 
 

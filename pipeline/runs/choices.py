@@ -1,11 +1,9 @@
 """The run of a retraining that last chose the newest partitions. Its training serves all runs triggered before that."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from pipeline import storage
-from pipeline.config import Settings
 from pipeline.storage import Place
 from pipeline.workspace import run_folder
 
@@ -24,20 +22,19 @@ class Choice:
     """The versions that the run chose, by partition."""
 
 
-def last_choice(settings: Settings, training: str) -> Choice | None:
+def last_choice(workspace: str, training: str) -> Choice | None:
     """Return the last choice of a training; None if there is none, or its file is damaged."""
     try:
-        return Choice(**storage.read_json(_place(settings, training)))
+        return Choice(**storage.read_json(_place(workspace, training)))
     # A damaged file costs at most one training more: the run then chooses by itself.
     except (FileNotFoundError, ValueError, TypeError):
         return None
 
 
-def save_choice(settings: Settings, training: str, choice: Choice) -> None:
+def save_choice(workspace: str, training: str, choice: Choice) -> None:
     """Store which run chose the newest partitions."""
-    with storage.write_whole(_place(settings, training)) as file:
-        file.write(json.dumps(asdict(choice)).encode())
+    storage.write_json(_place(workspace, training), asdict(choice))
 
 
-def _place(settings: Settings, training: str) -> Place:
-    return run_folder(settings, training) / "choice.json"
+def _place(workspace: str, training: str) -> Place:
+    return run_folder(workspace, training) / "choice.json"

@@ -29,11 +29,7 @@ Increase it also if a setting is removed or renamed: `run.json` holds the settin
 
 
 def require_run_format(run_json: Mapping[str, Any], folder: Place) -> None:
-    """Refuse a run of another version of Tenfold, by the content of its `run.json`.
-
-    Raises:
-        FormatError: If its files have another format.
-    """
+    """Raise FormatError if another version of Tenfold wrote a run, by the content of its `run.json`."""
     require_format(run_json.get("format"), RUN_FORMAT, folder / RUN, "train again")
 
 
@@ -107,8 +103,7 @@ class RunFiles:
     @property
     def num_training_servers(self) -> int:
         """The number of training servers."""
-        count: int = self.settings.get("num_training_servers", 1)
-        return count
+        return int(self.settings.get("num_training_servers", 1))
 
     @property
     def is_complete(self) -> bool:

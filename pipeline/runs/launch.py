@@ -4,38 +4,28 @@ import logging
 import os
 import platform
 import signal
-import subprocess
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version as installed_version
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-from pipeline.allowed import require_allowed
 from pipeline.config import Settings
-from pipeline.dataset import manifest as datasets
-from pipeline.dataset.manifest import Dataset
-from pipeline.dataset.shard_cache import GIGABYTE, require_room
 from pipeline.errors import (
     CacheDamaged,
     FileSystemError,
     OutOfMemory,
     Preempted,
-    SettingsError,
     TenfoldError,
     TrainingError,
     error_to_json,
 )
-from pipeline.plan.example_kind import kind_of
-from pipeline.preflight import require_buckets, require_weights
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
-from pipeline.runs.champion import pointer_of
 from pipeline.runs.mirror import Mirror, claim
-from pipeline.runs.own_model import require_own_model
+from pipeline.runs.requirements import load_usable, require_startable
 from pipeline.runs.run import (
     EXIT_PREEMPTED,
     Run,
@@ -46,18 +36,13 @@ from pipeline.runs.run import (
     training_folder,
     training_place,
 )
-from pipeline.runs.training_settings import fitting_settings, settings_of_training
-from pipeline.snapshot.snapshot import load_snapshot
-from pipeline.storage import BucketPath, Place, place_of
-from pipeline.system.process import environment_of_tensorflow
-from pipeline.system.proxies import require_proxies
+from pipeline.runs.training_settings import settings_of_training
+from pipeline.storage import BucketPath, Place
+from pipeline.system.process import start_module, stop_process
 
-GRACE_S = 30.0
-"""A training process has this many seconds for its checkpoint before it is killed."""
 MAX_DAMAGED = 3
 """If decoded images were damaged this many times in one command, the disk itself is suspect."""
 _log = logging.getLogger(__name__)
-_SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 
 
 def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
@@ -109,34 +94,17 @@ def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
 def load_trained_result(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] | None:
     """Return the result if this run has trained on this dataset with these settings, on any worker; else None.
 
-    Raises:
-        DatasetError: If the dataset is missing.
-        SettingsError: If the weights are missing, or the administrator does not allow a place.
-        StorageError: If a bucket does not answer.
+    Raises what `load_usable` does.
     """
-    _require_usable(settings, dataset)
-    content = datasets.load(dataset)
+    content = load_usable(settings, dataset)
     return load_result(training_place(settings_of_training(settings, content), run_id, content.version))
 
 
 def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0, dag: str = "") -> Run:
     """Check what the training needs, and write `run.json` of one of its servers.
 
-    If the workspace is a bucket, the run is first fetched from there.
-
-    Args:
-        settings: Settings of the training.
-        dataset: Folder of the dataset.
-        run_id: Id of the run.
-        index: Index of the training server.
-        dag: Id of the DAG, if any.
-
-    Raises:
-        DatasetError: If the dataset is missing or incomplete.
-        SettingsError: If the weights are missing, or the administrator does not allow a place.
-        PromotionError: If the file that names the champion is damaged.
-        FormatError: If another version of Tenfold wrote the dataset or that file.
-        StorageError: If a bucket does not answer.
+    If the workspace is a bucket, the run is first fetched from there. `index` is that of the training server, and `dag`
+    is the id of the DAG, if any. Raises what `require_startable` does.
     """
     content = require_startable(settings, dataset)
     # The dataset can have been built under another name than the settings say.
@@ -155,7 +123,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
             "cores": os.cpu_count(),
             "memory_bytes": psutil.virtual_memory().total,
         },
-        software={name: installed_version(name) for name in _SOFTWARE},
+        software={name: installed_version(name) for name in ("tensorflow", "keras", "numpy", "pillow", "comet-ml")},
         steps_per_epoch=steps_of_epoch(content.splits["train"].examples, servers, settings.batch_size // servers),
         index=index,
         dag=dag,
@@ -171,91 +139,21 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     return run
 
 
-def require_startable(settings: Settings, dataset: Place) -> Dataset:
-    """Return the dataset if a training on it can start. Raises what `prepare_run` does."""
-    _require_usable(settings, dataset)
-    content = datasets.load(dataset)
-    datasets.require_shards(dataset, content)
-    require_fit(settings, content.records.multi_label, str(dataset))
-    settings_of_training(settings, content)
-    require_shares(settings, len(content.splits["train"].shards))
-    # The gate would refuse a champion that it cannot read only after the training.
-    if settings.promote != "never":
-        pointer_of(place_of(settings.workspace), content.name)
-    if isinstance(dataset, BucketPath) and settings.read_shards == "cache":
-        require_room(content, int(settings.cache_gigabytes * GIGABYTE))
-    return content
-
-
-def require_shares(settings: Settings, shards: int) -> None:
-    """Refuse training servers that would get no shard, or no equal part of a batch.
-
-    Raises:
-        SettingsError: If there are more servers than shards, or they do not divide the batch.
-    """
-    servers = settings.num_training_servers
-    if servers > shards:
-        raise SettingsError(
-            f"num_training_servers must be at most {shards}, the number of training shards, got {servers}: train on "
-            "fewer servers, or build the dataset with more shards"
-        )
-    if settings.batch_size % servers:
-        raise SettingsError(
-            f"batch_size must be a multiple of num_training_servers ({servers}), got {settings.batch_size}: "
-            f"{-(-settings.batch_size // servers) * servers} is the next one"
-        )
-
-
-def _require_usable(settings: Settings, dataset: Place) -> None:
-    require_allowed(settings.model_copy(update={"dataset": str(dataset)}))
-    require_proxies()  # Comet's client would log one that it cannot read
-    require_buckets({"dataset": dataset, "workspace": place_of(settings.workspace)})
-    require_weights(settings)
-
-
-def require_trainable(settings: Settings, snapshot: Place) -> None:
-    """Refuse settings that do not fit the examples, and a model that cannot be built, before a shard is written.
-
-    Raises:
-        SettingsError: If a setting or the model does not fit.
-    """
-    content = load_snapshot(snapshot)
-    fitting_settings(settings, content.kind, content.table, content.source_uri)
-    require_fit(settings, content.multi_label, content.source_uri)
-    require_own_model(settings, len(content.labels), can_build=kind_of(content).is_model_checked)
-
-
-def require_fit(settings: Settings, multi_label: bool, place: str) -> None:
-    """Refuse settings that make classes count equally, if an image may have several labels.
-
-    An image counts for all of its labels at once, so no weight of the image suits each of them.
-
-    Raises:
-        SettingsError: If one of these settings is on.
-    """
-    if not multi_label:
-        return
-    for name, off in (("balanced", False), ("class_weights", "none")):
-        if (value := getattr(settings, name)) != off:
-            raise SettingsError(
-                f"{name} must be {str(off).lower()} for images with several labels, as in {place}, got "
-                f"{str(value).lower()}: such an image has no single class"
-            )
-
-
 class TrainingProcess:
     """A process of `python -m pipeline.training`. It starts at once unless the run is complete.
 
-    Args:
-        output: File descriptor that gets the output of the process.
+    `output` is the file descriptor that gets the output of the process.
     """
 
     def __init__(self, run: Run, output: int) -> None:
         self._run = run
         self._attempt = uuid.uuid4().hex
         """Distinguishes the failure of this process from that of another attempt in the same folder."""
-        self._process = None if result_of(run) else _start(run.folder, output, self._attempt)
-        if self._process is None:
+        self._process = None
+        if result_of(run) is None:
+            arguments = (str(run.folder), str(os.getpid()), self._attempt)
+            self._process = start_module("pipeline.training", *arguments, output=output)
+        else:
             _log.info(
                 "the training %s is already complete, with the same data and settings (set another seed to train "
                 "again)",
@@ -299,27 +197,8 @@ class TrainingProcess:
 
     def stop(self) -> None:
         """Request a stop. After the grace time, kill the process and all processes that it started."""
-        if self._process is None:
-            return
-        self.request_stop()
-        try:
-            self._process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-
-def _start(folder: Path, output: int, attempt: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "pipeline.training", str(folder), str(os.getpid()), attempt],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env=environment_of_tensorflow(),
-        # Ctrl-C in the terminal reaches only the parent, which then requests a checkpoint. The process also leads a
-        # group of its own, which `stop` can kill.
-        start_new_session=True,
-    )
+        if self._process is not None:
+            stop_process(self._process)
 
 
 def _ending(code: int) -> str:

@@ -20,7 +20,7 @@ from pipeline import storage
 from pipeline.errors import ConflictError, TenfoldError, TrainingError
 from pipeline.rendezvous.servers import CLUSTER, SERVERS
 from pipeline.runs.files import BEST, FAILURE, RESULT, RUN
-from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of, temporary_beside
+from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of
 from pipeline.storage.local import sync_tree
 from pipeline.system.parallel import ordered_map
 
@@ -51,17 +51,14 @@ class _Version(NamedTuple):
     mtime_ns: int
 
 
-_OTHER = _Version(-1, 0)
-
-
 class Mirror:
     """Uploads the files of a folder to a bucket, with each call of `sync`."""
 
     def __init__(self, folder: Path, place: BucketPath) -> None:
         self._folder, self._place = folder, place
         self._owner = _owner(folder)
-        self._there: dict[str, _Version] | None = None
-        """The version of each file that the bucket has. None until the bucket is listed."""
+        self._there: dict[str, _Version | None] | None = None
+        """The version of each file that the bucket has, None if it is another one. None until the bucket is listed."""
 
     def sync(self) -> None:
         """Upload all files that are new or have changed, and remove those that were replaced.
@@ -102,7 +99,7 @@ class Mirror:
             del there[name]
 
     def _bring(self, name: str, version: _Version) -> None:
-        _upload(self._folder / name, self._place / name)
+        _copy(self._folder / name, self._place / name)
         self._known()[name] = version
 
     def _replace(self, name: str, content: bytes) -> None:
@@ -116,12 +113,12 @@ class Mirror:
                 storage.swap(place, before, content)
                 return
 
-    def _known(self) -> dict[str, _Version]:
+    def _known(self) -> dict[str, _Version | None]:
         if self._there is None:
             # Versions from before the comparison: a file that grows meanwhile differs from them, and is uploaded again.
             files = _files(self._folder)
             self._there = {
-                name: files[name] if name in files and _is_equal(self._folder / name, stat) else _OTHER
+                name: files[name] if name in files and _is_equal(self._folder / name, stat) else None
                 for name, stat in _objects(self._place).items()
             }
         return self._there
@@ -223,9 +220,7 @@ def _fetch_differing(folder: Path, place: BucketPath, names: tuple[str, ...]) ->
     def fetch_one(entry: storage.Object) -> None:
         path = storage.file_of(folder, entry.key)
         if not _is_equal(path, entry.stat):
-            with temporary_beside(path) as temporary:
-                _download(place / entry.key, temporary)
-                temporary.replace(path)
+            _copy(place / entry.key, path)
 
     wanted = (
         found
@@ -284,11 +279,6 @@ def _write(place: Place, content: bytes) -> None:
         file.write(content)
 
 
-def _upload(path: Path, place: BucketPath) -> None:
-    with open(path, "rb") as reader, storage.write_whole(place) as writer:
-        shutil.copyfileobj(reader, writer, CHUNK_BYTES)
-
-
-def _download(place: BucketPath, path: Path) -> None:
-    with place.open("rb") as reader, open(path, "wb") as writer:
+def _copy(source: Place, target: Place) -> None:
+    with source.open("rb") as reader, storage.write_whole(target) as writer:
         shutil.copyfileobj(reader, writer, CHUNK_BYTES)

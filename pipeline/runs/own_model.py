@@ -69,13 +69,9 @@ def require_own_model(settings: Settings, classes: int, can_build: bool = True) 
 
 
 def missing_function_error(what: str, function: str, module: str, functions: Collection[str]) -> SettingsError:
-    """Return the error for a function that its module does not have.
+    """Return the error for a function that its module does not have, but other `functions`.
 
-    Args:
-        what: The function in words, for the message.
-        function: Name of the function.
-        module: Name or file of the module.
-        functions: Names of the functions that the module has.
+    `what` is the function in words, and `module` the name or the file of the module.
     """
     close = get_close_matches(function, functions, n=1)
     advice = f"did you mean {close[0]!r}?" if close else "name a function of this module"

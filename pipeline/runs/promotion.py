@@ -9,11 +9,8 @@ Models for tables are compared by their error on the same rows: by the log loss 
 absolute error in a regression. An error can be of any size, so `max_worse` is then a share of the champion's error.
 """
 
-import json
 import logging
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -35,10 +32,19 @@ from pipeline.runs.champion import Entry, Pointer, pointer_of
 from pipeline.runs.files import PROMOTION, RUN, read_required, require_run_format
 from pipeline.runs.run import find_exported_model, load_about, load_result, take_failure
 from pipeline.storage import Place, place_of
-from pipeline.system.process import environment_of_tensorflow
+from pipeline.system.process import run_module
 from pipeline.workspace import workspace_of
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """When a model is promoted: the settings of the same names."""
+
+    promote: str
+    max_worse: float
+    seed: int
 
 
 class Verdict(NamedTuple):
@@ -72,10 +78,8 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
     that was promoted before, the result is the same, and the pointer does not move. If two runs are promoted at the
     same time, the second is compared with the first.
 
-    Args:
-        run: Folder of the training.
-        settings: `promote` says whether to promote at all, and `max_worse` how much worse a model may be.
-        output: File descriptor that gets the output of a process that evaluates the champion.
+    `output` is the file descriptor that gets the output of a process that evaluates the champion. Of `settings`,
+    `promote` says whether to promote at all, and `max_worse` how much worse a model may be.
 
     Raises:
         SourceError: The training is not complete, or its predictions are missing.
@@ -83,11 +87,11 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
         DatasetError, TrainingError: The champion must be evaluated, and cannot be.
     """
     candidate = load_candidate(run)
-    verdict = _gated(candidate, settings, output)
+    rules = _Rules(settings.promote, settings.max_worse, settings.seed)
+    verdict = _gated(candidate, rules, output)
     _log.log(logging.INFO if verdict.is_promoted else logging.WARNING, "%s", verdict.sentence)
     content = _content(candidate, verdict)
-    with storage.write_whole(candidate.run / PROMOTION) as file:
-        file.write(json.dumps(content, indent=1).encode())
+    storage.write_json(candidate.run / PROMOTION, content, indent=1)
     return content
 
 
@@ -125,13 +129,13 @@ def load_candidate(run: Place) -> Candidate:
     )
 
 
-def _gated(candidate: Candidate, settings: Settings, output: int) -> Verdict:
+def _gated(candidate: Candidate, rules: _Rules, output: int) -> Verdict:
     while True:
         pointer = candidate.pointer()
         # A cleared task must not promote an older model over the champion that came after it.
         if before := pointer.promotion_of(str(candidate.run)):
             return Verdict(True, before.why + _since(pointer, before))
-        verdict = _verdict(candidate, pointer.champion, settings, output)
+        verdict = _verdict(candidate, pointer.champion, rules, output)
         if not verdict.is_promoted:
             return verdict
         with suppress(ConflictError):  # Another run was promoted first. Compare with that one.
@@ -165,12 +169,12 @@ def _content(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
-def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, output: int) -> Verdict:
+def _verdict(candidate: Candidate, champion: Entry | None, rules: _Rules, output: int) -> Verdict:
     if candidate.is_simulated:
         return Verdict(False, "not promoted: the model was trained with simulated_step_ms, so it learned nothing")
-    if settings.promote == "never":
+    if rules.promote == "never":
         return Verdict(False, "not promoted: promote=never")
-    if settings.promote == "always":
+    if rules.promote == "always":
         return Verdict(True, "promoted without a comparison: promote=always")
     if champion is None:
         return Verdict(True, f"promoted: the first model of {candidate.about['dataset']!r}")
@@ -181,7 +185,7 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
         advice = f"To promote it anyway, run `python -m pipeline promote {candidate.run}`"
         return Verdict(False, f"not promoted: {difference}. {advice}")
     theirs, ours = _on_the_same_images(candidate, champion, output)
-    return compare_answers(ours, theirs, short_name(champion.run), settings.max_worse, settings.seed)
+    return compare_answers(ours, theirs, short_name(champion.run), rules.max_worse, rules.seed)
 
 
 def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], champion: str) -> str:
@@ -281,24 +285,10 @@ def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
     _log.info("evaluating %s on the validation examples of %s", export, dataset)
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         folder = Path(name)
-        ended = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pipeline.training.served.exported",
-                str(export),
-                str(dataset),
-                name,
-                str(os.getpid()),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment_of_tensorflow(),
-            check=False,
-        )
-        if ended.returncode:
+        arguments = (str(export), str(dataset), name, str(os.getpid()))
+        code = run_module("pipeline.training.served.exported", *arguments, output=output)
+        if code:
             raise take_failure(folder) or TrainingError(
-                f"the evaluation of {export} ended with exit code {ended.returncode}; its last lines are above"
+                f"the evaluation of {export} ended with exit code {code}; its last lines are above"
             )
         return load_predictions(folder)

@@ -103,7 +103,7 @@ class Run:
     def training(self) -> Place:
         """The place of server 0 for all workers: its folder, or the place in the bucket that mirrors it."""
         first = self.folder if self.server.is_chief else self.folder.parent.parent
-        folder = run_folder(self.settings, self.run_id)
+        folder = run_folder(self.settings.workspace, self.run_id)
         return first if isinstance(folder, Path) else folder / first.name
 
     @property
@@ -128,8 +128,8 @@ def training_folder(settings: Settings, run_id: str, dataset_version: str, index
     A run that is cleared with other settings keeps its id. In the same folder, it would go on from a checkpoint of
     another training.
     """
-    first = local_run_folder(settings, run_id) / _key(settings, dataset_version)
-    return first / _of_server(index)
+    folder = local_run_folder(settings.workspace, settings.local_folder, run_id)
+    return folder / _key(settings, dataset_version) / _of_server(index)
 
 
 def _of_server(index: int) -> str:
@@ -139,7 +139,7 @@ def _of_server(index: int) -> str:
 
 def training_place(settings: Settings, run_id: str, dataset_version: str) -> Place:
     """Return the place of a training for all workers: the folder of server 0, or the place it is mirrored to."""
-    return run_folder(settings, run_id) / _key(settings, dataset_version)
+    return run_folder(settings.workspace, run_id) / _key(settings, dataset_version)
 
 
 def _key(settings: Settings, dataset_version: str) -> str:
@@ -154,12 +154,12 @@ def _key(settings: Settings, dataset_version: str) -> str:
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
-def local_run_folder(settings: Settings, run_id: str) -> Path:
+def local_run_folder(workspace: str, local_folder: str, run_id: str) -> Path:
     """Return the folder of a run on this worker: in the workspace, or for a bucket in the local folder."""
-    folder = run_folder(settings, run_id)
+    folder = run_folder(workspace, run_id)
     if isinstance(folder, Path):
         return folder
-    return Path(settings.local_folder) / "runs" / place_hash(settings.workspace) / folder.name
+    return Path(local_folder) / "runs" / place_hash(workspace) / folder.name
 
 
 def find_training(place: Place) -> Place:
@@ -313,10 +313,8 @@ def _required_best(run: Run) -> Best:
 def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None:
     """Give the best model its last name, and write `result.json`: the training is then complete.
 
-    Args:
-        run: The run.
-        comet: URL of the experiment, or path of its archive.
-        advised: Returns the verdict as a sentence, with the next thing to do.
+    `comet` is the URL of the experiment, or the path of its archive. `advised` returns the verdict as a sentence, with
+    the next thing to do.
     """
     best = _required_best(run)
     find_best_model(run).replace(run.model_path)
@@ -419,7 +417,8 @@ def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
 
     `places` are the settings `workspace` and `local_folder`, if they differ from the defaults.
     """
-    folders = local_run_folder(settings_from(places), run_id).glob(f"*/{RUN}")
+    settings = settings_from(places)
+    folders = local_run_folder(settings.workspace, settings.local_folder, run_id).glob(f"*/{RUN}")
     newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
     row = last_row(newest.parent / "record", "epochs") if newest else None
     if newest is None or row is None:
@@ -439,6 +438,5 @@ def _locked(descriptor: int) -> bool:
 
 
 def _write(path: Path, content: Any) -> None:
-    with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps(content, indent=1).encode())
+    storage.write_json(path, content, indent=1, synced=True)
     storage.sync_folder(path.parent)

@@ -9,16 +9,12 @@ from pipeline.errors import SettingsError
 from pipeline.example_kinds import IMAGES, KINDS
 from pipeline.plan.example_kind import kind_named
 
-_DEFAULT = Settings.model_fields["model"].default
-
 
 def settings_of_training(settings: Settings, dataset: Dataset) -> Settings:
     """Return the settings of a training on a dataset, with the model and the kind of its examples.
 
-    The kind of the examples is that of the dataset, because the command `train` does not need the setting.
-
-    Raises:
-        SettingsError: If a setting does not fit the kind of the examples.
+    The kind of the examples is that of the dataset, because the command `train` does not need the setting. Raises
+    SettingsError if a setting does not fit this kind.
     """
     return fitting_settings(settings, dataset.kind, dataset.table, dataset.name)
 
@@ -26,16 +22,10 @@ def settings_of_training(settings: Settings, dataset: Dataset) -> Settings:
 def fitting_settings(settings: Settings, kind: str, facts: Mapping[str, Any], place: str) -> Settings:
     """Return the settings of a training on examples of a kind. The default model means the first one of the kind.
 
-    Args:
-        settings: Settings of the training.
-        kind: Kind of the examples.
-        facts: Its facts about the examples: the schema of a table.
-        place: The source or the dataset, for messages.
-
-    Raises:
-        SettingsError: If the model or another setting does not fit.
+    `facts` are those of the kind about the examples: the schema of a table. `place` is the source or the dataset, for
+    messages. Raises SettingsError if the model or another setting does not fit.
     """
-    if settings.model == _DEFAULT:
+    if settings.model == Settings.model_fields["model"].default:
         settings = settings.model_copy(update={"model": KINDS[kind].models[0]})
     require_model(settings, kind, place)
     for name, fitting in kind_named(kind).fitting_values(facts).items():
@@ -48,11 +38,7 @@ def fitting_settings(settings: Settings, kind: str, facts: Mapping[str, Any], pl
 
 
 def require_model(settings: Settings, kind: str, place: str) -> None:
-    """Refuse a model of another kind of examples.
-
-    Raises:
-        SettingsError: With the models that fit.
-    """
+    """Raise SettingsError, with the models that fit, if the model is one for another kind of examples."""
     models = KINDS[kind].models
     if ":" not in settings.model and settings.model not in models:
         what = kind if kind == IMAGES else f"a {kind}"

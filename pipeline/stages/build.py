@@ -7,7 +7,7 @@ from pipeline.engines import engine_named
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import ask_terminal
 from pipeline.preflight import preflight_without_source
-from pipeline.runs.launch import require_shares, require_trainable
+from pipeline.runs.requirements import require_shares, require_trainable
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract
 from pipeline.stages.shard import write_shards
@@ -25,7 +25,7 @@ def build(settings: Settings, for_training: bool = False) -> dict[str, Any]:
     """
     engine_named(settings.engine)  # A missing package is reported before hours of listing.
     if for_training:
-        require_shares(settings, settings.train_shards)
+        require_shares(settings.num_training_servers, settings.batch_size, settings.train_shards)
     snapshot = extract(settings)
     if for_training:
         require_trainable(settings, snapshot)

@@ -6,6 +6,7 @@ here write, copy and walk. A reader sees all of a file or none of it, and `write
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,41 +15,17 @@ from typing import IO, Any, NamedTuple
 from pipeline.errors import AccessError
 from pipeline.storage import local, object_ranges
 from pipeline.storage.bucket_client import bucket_client
-from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat, use_client
-from pipeline.storage.local import CHUNK_BYTES, nearest, temporary_beside
+from pipeline.storage.bucket_path import SCHEME as SCHEME
+from pipeline.storage.bucket_path import BucketPath as BucketPath
+from pipeline.storage.bucket_path import ObjectStat as ObjectStat
+from pipeline.storage.bucket_path import use_client
+from pipeline.storage.local import CHUNK_BYTES as CHUNK_BYTES
+from pipeline.storage.local import nearest as nearest
+from pipeline.storage.local import temporary_beside as temporary_beside
 
 Place = Path | BucketPath
 # `bucket_path` gets its client here, because an import of the client there would be a circle of imports.
 use_client(bucket_client)
-
-__all__ = [
-    "CHUNK_BYTES",
-    "SCHEME",
-    "BucketPath",
-    "ObjectStat",
-    "Place",
-    "boundaries",
-    "copy_new",
-    "crc32c_of",
-    "file_of",
-    "folders",
-    "is_bucket",
-    "is_inside",
-    "local_copy",
-    "move_whole",
-    "nearest",
-    "objects",
-    "place_of",
-    "read_json",
-    "read_range",
-    "swap",
-    "sweep",
-    "sync_folder",
-    "temporary_beside",
-    "temporary_for",
-    "write_new",
-    "write_whole",
-]
 
 
 class Object(NamedTuple):
@@ -85,6 +62,12 @@ def read_json(place: Place) -> Any:
         raise
 
 
+def write_json(place: Place, content: Any, indent: int | None = None, synced: bool = False) -> None:
+    """Write a JSON value as a whole file, as `write_whole` does."""
+    with write_whole(place, synced) as file:
+        file.write(json.dumps(content, indent=indent).encode())
+
+
 def read_range(place: Place, start: int, length: int) -> bytes:
     """Return up to `length` bytes of a file from `start`; fewer at its end. A bucket has no checksum of a part."""
     if isinstance(place, BucketPath):
@@ -114,7 +97,7 @@ def boundaries(place: BucketPath, prefixes: Sequence[str], most: int, min_object
     `prefixes` are the folders that count, each with a slash at its end, and "" is the whole place. A range has at least
     about `min_objects` objects. The number of objects is estimated from a few requests for each range.
     """
-    return object_ranges.boundaries(object_ranges.BucketLister(bucket_client(), place), prefixes, most, min_objects)
+    return object_ranges.boundaries(bucket_client(), place, prefixes, most, min_objects)
 
 
 def file_of(folder: Path, key: str) -> Path:
@@ -156,7 +139,7 @@ def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO
     If `synced`, no power loss leaves the name without the content. This costs milliseconds on a disk, and nothing in a
     bucket. A file needs no sync if a reader can tell from its content that it is torn, and can make it again.
     """
-    return local.write_whole(place, synced) if isinstance(place, Path) else bucket_client().write_whole(place)
+    return local.write_whole(place, synced) if isinstance(place, Path) else bucket_client().write(place, replaces=True)
 
 
 def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
@@ -164,7 +147,7 @@ def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[b
 
     Raises ConflictError, which names the file, if its content differs.
     """
-    return local.write_new(place, synced) if isinstance(place, Path) else bucket_client().write_new(place)
+    return local.write_new(place, synced) if isinstance(place, Path) else bucket_client().write(place, replaces=False)
 
 
 def swap(place: Place, before: bytes | None, after: bytes) -> None:
@@ -192,7 +175,7 @@ def copy_new(source: Place, target: Place) -> None:
             bucket_client().create(target, reader)
             return
         with write_new(target, synced=True) as writer, local.full_disk_explained(writer, source.stat().st_size):
-            local.copy_bytes(reader, writer)
+            shutil.copyfileobj(reader, writer, CHUNK_BYTES)
 
 
 def temporary_for(place: Place) -> AbstractContextManager[Path]:

@@ -8,11 +8,19 @@ This module sends no request itself and knows no client. `pipeline.storage` says
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple, Protocol
 
 SCHEME = "gs://"
+
+
+class ListedNames(NamedTuple):
+    """The first names and folders of a listing, relative to the listed place. A folder has a slash at its end."""
+
+    names: Sequence[str]
+    folders: Sequence[str]
+    is_last: bool
 
 
 class ObjectStat(NamedTuple):
@@ -28,38 +36,23 @@ class ObjectStat(NamedTuple):
     md5: str
 
 
-class BucketClient(Protocol):
+class _Client(Protocol):
     """The requests that a `BucketPath` sends. `pipeline.storage.gcs.Gcs` documents them."""
 
-    def stat(self, path: "BucketPath", generation: int | None = None) -> ObjectStat:
-        """Return the metadata of an object."""
-
-    def objects(self, path: "BucketPath", limit: int | None = None) -> Iterator[tuple["BucketPath", ObjectStat]]:
-        """List the objects below a place, or the first `limit` of them."""
-
-    def children(self, path: "BucketPath") -> Iterator["BucketPath"]:
-        """Yield the objects and folders that a folder with this name contains."""
-
-    def read(self, path: "BucketPath", generation: int | None = None) -> bytes:
-        """Return the content of an object."""
-
-    def open(self, path: "BucketPath") -> IO[bytes]:
-        """Return a copy of an object in a file without a name."""
-
-    def delete(self, path: "BucketPath", missing_ok: bool) -> None:
-        """Delete an object."""
-
-    def require_bucket(self, path: "BucketPath") -> None:
-        """Send one request for the bucket."""
-
-    def require_writable(self, path: "BucketPath") -> None:
-        """Create and remove one object below a place."""
+    def stat(self, path: "BucketPath", generation: int | None = None) -> ObjectStat: ...
+    def objects(self, path: "BucketPath", limit: int | None = None) -> Iterator[tuple["BucketPath", ObjectStat]]: ...
+    def children(self, path: "BucketPath") -> Iterator["BucketPath"]: ...
+    def read(self, path: "BucketPath", generation: int | None = None) -> bytes: ...
+    def open(self, path: "BucketPath") -> IO[bytes]: ...
+    def delete(self, path: "BucketPath", missing_ok: bool) -> None: ...
+    def require_bucket(self, path: "BucketPath") -> None: ...
+    def require_writable(self, path: "BucketPath") -> None: ...
 
 
-_get_client: Callable[[], BucketClient]
+_get_client: Callable[[], _Client]
 
 
-def use_client(get_client: Callable[[], BucketClient]) -> None:
+def use_client(get_client: Callable[[], _Client]) -> None:
     """Set where each `BucketPath` gets its client, when it sends a request.
 
     `pipeline.storage` calls this while it is imported, which is before anything can use a module of this package.

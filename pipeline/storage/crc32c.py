@@ -21,15 +21,9 @@ _Tables = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 
 
 def combine(first: int, second: int, crc_b: int, length_b: int) -> tuple[int, int]:
-    """Return the CRC32C of two byte strings, each followed by the same `b`.
+    """Return the CRC32C of two byte strings, each followed by the same `b`, from their own CRC32C.
 
-    Both in one call take about 2 us for any length, a quarter less than two calls.
-
-    Args:
-        first: CRC32C of the first byte string.
-        second: CRC32C of the second byte string.
-        crc_b: CRC32C of `b`.
-        length_b: Length of `b` in bytes.
+    `length_b` is in bytes. Both in one call take about 2 us for any length, a quarter less than two calls.
     """
     length = length_b % _PERIOD
     zeros = _ZEROS[: length & _LOW]

@@ -11,12 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
-from pipeline.storage.urllib3_internals import ReportingAdapter, shut_down
+from pipeline.storage.urllib3_internals import shut_down
 
 TICK_S = 1.0
 """The thread checks the current requests at this interval in seconds."""
@@ -53,7 +51,12 @@ class RequestWatch:
     def within(self, seconds: float) -> Iterator[None]:
         """Give all requests that this thread sends in the block a deadline, in seconds. Raises TooSlow after it."""
         work, before = _Work(time.monotonic() + seconds), self._current_work()
-        self._add(work)
+        with self._changed:
+            self._under_way.add(work)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
+                self._thread.start()
+            self._changed.notify()
         self._of_thread.work = work
         try:
             yield
@@ -73,10 +76,6 @@ class RequestWatch:
         work = self._current_work()
         return work is not None and work.is_over
 
-    def adapter(self, **options: Any) -> HTTPAdapter:
-        """Return an adapter of `requests` whose connections are watched; `options` are those of HTTPAdapter."""
-        return ReportingAdapter(self.set_connection, **options)
-
     def set_connection(self, connection: HTTPConnection) -> None:
         """Set the connection that this thread uses from now on."""
         work = self._current_work()
@@ -87,14 +86,6 @@ class RequestWatch:
 
     def _current_work(self) -> _Work | None:
         return getattr(self._of_thread, "work", None)
-
-    def _add(self, work: _Work) -> None:
-        with self._changed:
-            self._under_way.add(work)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
-                self._thread.start()
-            self._changed.notify()
 
     def _run(self) -> None:
         while True:

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, Any
@@ -25,12 +25,13 @@ from google.auth.transport.requests import AuthorizedSession
 from google.cloud.storage import Blob
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 
-from pipeline.errors import AccessError, ConflictError, StorageError
+from pipeline.errors import AccessError, StorageError
 from pipeline.storage import crc32c
-from pipeline.storage.bucket_path import BucketPath, ObjectStat
+from pipeline.storage.bucket_path import BucketPath, ListedNames, ObjectStat
 from pipeline.storage.deadlines import RequestWatch, TooSlow
 from pipeline.storage.gcs_internals import client_of, default_credentials, emulator_url, is_transient
-from pipeline.storage.local import FULL, changed_meanwhile, full_disk_explained
+from pipeline.storage.local import FULL, changed_meanwhile, crc32c_of_open_file, full_disk_explained, other_content
+from pipeline.storage.urllib3_internals import ReportingAdapter
 from pipeline.system.parallel import ordered_map, within
 from pipeline.system.proxies import require_proxies
 
@@ -66,18 +67,14 @@ SESSION_ATTEMPTS = 3
 """An upload whose session the server forgets is tried this many times."""
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _FIELDS_OF_NAMES = "items(name),prefixes,nextPageToken"
-_DENIED = (401, 403)
-_UNAUTHORIZED, _NOT_FOUND = 401, 404
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _MAX_MESSAGE_LETTERS = 300
 """The message of a server is cut to this length in an error."""
-_ADDRESS = re.compile(r"https?://\S+")
 _OF_CLIENT = (
     *(GoogleAPICallError, InvalidResponse, GoogleAuthError, DataCorruption),
     *(requests.RequestException, ConnectionError, TimeoutError),
 )
 """The client raises these errors and RetryError."""
-_PROBE = ".writable"
-"""An empty object with this name tests whether a place is writable."""
 _MD5_OF_NOTHING = "1B2M2Y8AsgTpgAmY7PhCfg=="
 _log = logging.getLogger(__name__)
 
@@ -110,7 +107,8 @@ class Gcs:
         self._watch = RequestWatch()
         for scheme in ("https://", "http://"):
             # By default, ten connections are kept, and the eleventh thread would make a new one for each request.
-            session.mount(scheme, self._watch.adapter(pool_connections=4, pool_maxsize=CONNECTIONS))
+            adapter = ReportingAdapter(self._watch.set_connection, pool_connections=4, pool_maxsize=CONNECTIONS)
+            session.mount(scheme, adapter)
         self._client = client_of(session, credentials)
         _fix_environment(session, self._client.api_endpoint)
         self.principal = _principal(credentials)
@@ -159,20 +157,18 @@ class Gcs:
                 pass  # The prefixes of a listing are complete only after its last page.
             yield from self._folders(path, listing)
 
-    def names(
-        self, path: BucketPath, limit: int, first: str = "", end: str = ""
-    ) -> tuple[Sequence[str], Sequence[str], bool]:
-        """Return names below a place, an empty list of folders, and whether these are all names.
+    def names(self, path: BucketPath, limit: int, first: str = "", end: str = "") -> ListedNames:
+        """Return at most `limit` names below a place, at least one if there is any. They are not divided into folders.
 
-        At most `limit` names are returned, and at least one if there is any. `first` and `end` are as in `objects`.
+        `first` and `end` are as in `objects`.
         """
         listing = self._list(path, None, limit, self._retry(path), first=first, end=end, fields=_FIELDS_OF_NAMES)
         with self._explained(path):
-            names = self._names_of(self._each(listing))
-        return _relative(path, names), (), listing.next_page_token is None
+            names = _relative(path, (blob.name for blob in self._each(listing)))
+        return ListedNames(names, (), is_last=listing.next_page_token is None)
 
-    def level(self, path: BucketPath, folder: str, max_folders: int) -> tuple[Sequence[str], Sequence[str], bool]:
-        """Return names and folders in a folder below a place, relative to the place, and whether these are all.
+    def level(self, path: BucketPath, folder: str, max_folders: int) -> ListedNames:
+        """Return names and folders in a folder below a place.
 
         The listing ends with a page that has no folders, or when it has more than `max_folders`.
         """
@@ -181,13 +177,14 @@ class Gcs:
         with self._explained(path):
             folders = 0
             for page in self._pages(listing):
-                found = self._names_of(page)
+                found = [blob.name for blob in page]
                 names += found
                 # The pages of millions of files without a folder would take minutes. A bucket may send an empty page.
                 if (found and len(listing.prefixes) == folders) or len(listing.prefixes) > max_folders:
                     break
                 folders = len(listing.prefixes)
-        return _relative(path, names), _relative(path, sorted(listing.prefixes)), listing.next_page_token is None
+        found_folders = _relative(path, sorted(listing.prefixes))
+        return ListedNames(_relative(path, names), found_folders, is_last=listing.next_page_token is None)
 
     def read(self, path: BucketPath, generation: int | None = None) -> bytes:
         """Return a whole object, verified with the checksum that the bucket sends with it.
@@ -256,20 +253,15 @@ class Gcs:
         raise StorageError(_damaged(path))
 
     @contextmanager
-    def write_new(self, path: BucketPath) -> Iterator[IO[bytes]]:
-        """Give a file that becomes the object if the block ends without an error. An equal object is left as it is."""
+    def write(self, path: BucketPath, replaces: bool) -> Iterator[IO[bytes]]:
+        """Give a file that `replace` or `create` uploads if the block ends without an error."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
             with full_disk_explained(file):
                 yield file
-            self.create(path, file)
-
-    @contextmanager
-    def write_whole(self, path: BucketPath) -> Iterator[IO[bytes]]:
-        """Give a file that becomes the object, or replaces it, if the block ends without an error."""
-        with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
-            with full_disk_explained(file):
-                yield file
-            self.replace(path, file)
+            if replaces:
+                self.replace(path, file)
+            else:
+                self.create(path, file)
 
     def create(self, path: BucketPath, file: IO[bytes]) -> None:
         """Upload a file as a new object. Raises ConflictError if an object with other content exists."""
@@ -278,7 +270,7 @@ class Gcs:
         except PreconditionFailed as error:
             # An equal object is a success: another attempt of the task wrote it, or the answer to our upload was lost.
             if not self._holds(path, file):
-                raise _conflict(path) from error
+                raise other_content(path) from error
 
     def swap(self, path: BucketPath, before: bytes | None, after: bytes) -> None:
         """Replace an object with content `before`, or create it if `before` is None. Raises ConflictError otherwise."""
@@ -305,7 +297,7 @@ class Gcs:
             except FileNotFoundError:
                 raise StorageError(f"another program replaced {source} while it was being copied: run again") from error
             if (existing.st_size, existing.crc32c) != (stat.st_size, stat.crc32c):
-                raise _conflict(target) from error
+                raise other_content(target) from error
 
     def delete(self, path: BucketPath, missing_ok: bool) -> None:
         """Delete the current generation of an object, and no newer one. Raises FileNotFoundError."""
@@ -325,11 +317,11 @@ class Gcs:
             within(FIRST_ANSWER_S, lambda: next(iter(self._list(path, None, 1, _first_retry(path))), None))
 
     def require_writable(self, path: BucketPath) -> None:
-        """Create an empty object below `path` and delete it. Raises the errors of `require_bucket`.
+        """Create the empty object `.writable` below `path` and delete it. Raises the errors of `require_bucket`.
 
         A request for the permissions would not do: it returns those of the bucket, and some hold for a prefix only.
         """
-        blob, retry = self._blob(path / _PROBE), _first_retry(path)
+        blob, retry = self._blob(path / ".writable"), _first_retry(path)
         # Status 412 means that another run tests the place now, or that a run was killed here. It is writable.
         with suppress(PreconditionFailed), self._explained(path, is_first=True):
             # The outer retry is for an answer that was cut: see `_upload`.
@@ -356,9 +348,6 @@ class Gcs:
             if page is None:
                 return
             yield page
-
-    def _names_of(self, page: Iterable[Blob]) -> list[str]:
-        return [blob.name for blob in page]
 
     def _list(
         self,
@@ -475,7 +464,9 @@ class Gcs:
             stat = self.stat(path)
         except FileNotFoundError:
             return False
-        return stat.st_size == file.seek(0, os.SEEK_END) and stat.crc32c == _crc32c_of_file(file)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        return stat.st_size == size and stat.crc32c == crc32c_of_open_file(file)
 
     def _rewrite(self, source: Blob, target: Blob) -> None:
         token = None
@@ -563,7 +554,7 @@ class Gcs:
         )
 
     def _error_of_status(self, path: BucketPath, status: int, error: BaseException) -> Exception:
-        if status in _DENIED:
+        if status in (_UNAUTHORIZED, _FORBIDDEN):
             return AccessError(
                 f"gs://{path.bucket}: {self.principal} is not allowed to do this with {path} ({status}): "
                 f"give it the role Storage Object User on the bucket, or use other credentials{_server_message(error)}"
@@ -630,11 +621,13 @@ def _server_message(error: BaseException) -> str:
     URLs are removed: anyone who has the URL of an upload session can write there.
     """
     response = getattr(error, "response", None)
+    if response is None:
+        return ""
     try:
-        message = response.json()["error"]["message"] if response is not None else ""
+        message = response.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):  # A proxy answers with text or other JSON.
-        message = response.text if response is not None else ""
-    plain = " ".join(_ADDRESS.sub("", str(message)).split())[:_MAX_MESSAGE_LETTERS]
+        message = response.text
+    plain = " ".join(re.sub(r"https?://\S+", "", str(message)).split())[:_MAX_MESSAGE_LETTERS]
     return f"; the server says {plain!r}" if plain else ""
 
 
@@ -728,20 +721,6 @@ def _write_at(descriptor: int, part: bytes, start: int) -> None:
     while rest:
         written = os.pwrite(descriptor, rest, start + len(part) - len(rest))
         rest = rest[written:]
-
-
-def _crc32c_of_file(file: IO[bytes]) -> int:
-    file.seek(0)
-    crc = 0
-    while chunk := file.read(1 << 20):
-        crc = google_crc32c.extend(crc, chunk)
-    return crc
-
-
-def _conflict(path: BucketPath) -> ConflictError:
-    return ConflictError(
-        f"{path} already exists with other content and was left untouched: move it away, or publish elsewhere"
-    )
 
 
 def _damaged(path: BucketPath) -> str:

@@ -45,10 +45,15 @@ _TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp
 
 def crc32c_of_file(path: Path) -> int:
     """Return CRC32C of a whole file, read in pieces of 1 MiB, at more than 1 GB/s."""
-    crc = 0
     with open(path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            crc = google_crc32c.extend(crc, chunk)
+        return crc32c_of_open_file(file)
+
+
+def crc32c_of_open_file(file: IO[bytes]) -> int:
+    """Return CRC32C of a file from its position to its end."""
+    crc = 0
+    while chunk := file.read(CHUNK_BYTES):
+        crc = google_crc32c.extend(crc, chunk)
     return crc
 
 
@@ -78,10 +83,8 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
 def explain_full_disk(error: OSError, file: Path | int, needed: int | None = None) -> None:
     """Add to the error of a full disk how many bytes are needed, and how many are free without `file`.
 
-    Args:
-        error: Any error. It is changed only if it means a full disk or quota, and has not been changed before.
-        file: Path or descriptor of the file that was being written.
-        needed: Final size of the file, if it is known.
+    An error is changed only if it means a full disk or quota, and has not been changed before. `file` is the path or
+    descriptor of the file that was being written, and `needed` its final size, if it is known.
     """
     if error.errno not in FULL or error.strerror != os.strerror(error.errno):
         return
@@ -141,23 +144,19 @@ def remove_torn(path: Path, crc32c: int) -> bool:
 
 @contextmanager
 def write_new(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
-    """Write like `write_whole`, but never replace. A file that exists must have the same content.
-
-    Raises ConflictError, which names the file, if its content differs.
-    """
+    """Write like `write_whole`, but never replace. Raises ConflictError if a file exists with other content."""
     with temporary_beside(path) as temporary:
         with open(temporary, "wb") as file:
             yield file
             _sync_content(file, synced)
         if not _link(temporary, path):
-            _require_equal(temporary, path)
+            is_equal = temporary.stat().st_size == path.stat().st_size
+            if not (is_equal and crc32c_of_file(temporary) == crc32c_of_file(path)):
+                raise other_content(path)
 
 
 def swap(path: Path, before: bytes | None, after: bytes) -> None:
-    """Replace a file if its content is still `before`, or create it if `before` is None.
-
-    Raises ConflictError if the file was changed meanwhile.
-    """
+    """Replace a file with content `before`, or create it if `before` is None. Raises ConflictError otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # The lock file stays: if it were removed, two processes could hold locks of different files with this name.
     with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
@@ -170,16 +169,18 @@ def swap(path: Path, before: bytes | None, after: bytes) -> None:
         sync_folder(path.parent)
 
 
+def other_content(place: object) -> ConflictError:
+    """Return the error that `write_new` raises."""
+    return ConflictError(
+        f"{place} already exists with other content and was left untouched: move it away, or publish elsewhere"
+    )
+
+
 def changed_meanwhile(place: object) -> ConflictError:
     """Return the error that `swap` raises."""
     return ConflictError(
         f"another program changed {place} in the meantime, so it was left untouched: check it, and run again"
     )
-
-
-def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
-    """Copy all that `reader` has left, in pieces of 1 MiB."""
-    shutil.copyfileobj(reader, writer, CHUNK_BYTES)
 
 
 @contextmanager
@@ -274,14 +275,6 @@ def _link(temporary: Path, path: Path) -> bool:
             raise SettingsError(f"{path.parent} cannot be used: {NO_HARD_LINKS}") from error
         raise
     return True
-
-
-def _require_equal(temporary: Path, path: Path) -> None:
-    same_size = temporary.stat().st_size == path.stat().st_size
-    if not (same_size and crc32c_of_file(temporary) == crc32c_of_file(path)):
-        raise ConflictError(
-            f"{path} already exists with other content and was left untouched: move it away, or publish elsewhere"
-        )
 
 
 def _is_orphan(path: Path) -> bool:

@@ -11,11 +11,12 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import nlargest
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
-from pipeline.storage.bucket_path import BucketPath
+from pipeline.storage.bucket_path import BucketPath, ListedNames
 from pipeline.system.parallel import ordered_map
 
 if TYPE_CHECKING:
@@ -45,40 +46,6 @@ _SURROGATES = range(0xD800, 0xE000)
 """Numbers that are no characters."""
 
 
-class Page(NamedTuple):
-    """The first names and folders of a listing, relative to the listed place. A folder has a slash at its end."""
-
-    names: Sequence[str]
-    folders: Sequence[str]
-    is_last: bool
-
-
-class Lister(Protocol):
-    """Requests for the names below one place."""
-
-    def page(self, first: str, end: str, limit: int) -> Page:
-        """Return at least one and at most `limit` names from `first` up to `end`, which is not included."""
-
-    def level(self, prefix: str) -> Page:
-        """Return the names and folders directly in a folder, or the first thousands of them."""
-
-
-class BucketLister:
-    """Requests for the names below a place in a bucket."""
-
-    def __init__(self, client: "Gcs", place: BucketPath) -> None:
-        self._client = client
-        self._place = place
-
-    def page(self, first: str, end: str, limit: int) -> Page:
-        """Return at least one and at most `limit` names from `first` up to `end`, which is not included."""
-        return Page(*self._client.names(self._place, limit, first=first, end=end))
-
-    def level(self, prefix: str) -> Page:
-        """Return the names and folders directly in a folder, or the first thousands of them."""
-        return Page(*self._client.level(self._place, prefix, MAX_FOLDERS))
-
-
 @dataclass(frozen=True, eq=False)
 class _Piece:
     """A range of names, and what its first page shows."""
@@ -98,18 +65,13 @@ class _Piece:
 
 
 def boundaries(
-    lister: Lister, prefixes: Sequence[str], most: int, min_objects: int, page_size: int = PAGE
+    client: "Gcs", place: BucketPath, prefixes: Sequence[str], most: int, min_objects: int, page_size: int = PAGE
 ) -> list[str]:
     """Return ascending keys that divide the objects below a place into at most `most` ranges of about equal size.
 
-    Args:
-        lister: Sends the requests.
-        prefixes: The ascending folders of the place that count, each with a slash at its end; "" is the whole place.
-        most: The highest number of ranges.
-        min_objects: A range has at least about this many objects.
-        page_size: The highest number of names in a page.
+    `prefixes` are in ascending order. A page has at most `page_size` names. For the rest, see `storage.boundaries`.
     """
-    search = _Search(lister, page_size)
+    search = _Search(client, place, page_size)
     if search.is_small(prefixes, min_objects):
         return []
     pieces = search.measured(search.starts(prefixes))
@@ -148,9 +110,8 @@ def _cut(pieces: Sequence[_Piece], sizes: Sequence[int], most: int, min_objects:
 class _Search:
     """The requests and what they have shown."""
 
-    def __init__(self, lister: Lister, page_size: int) -> None:
-        self._lister = lister
-        self._page_size = page_size
+    def __init__(self, client: "Gcs", place: BucketPath, page_size: int) -> None:
+        self._client, self._place, self._page_size = client, place, page_size
         self._alphabet = _Alphabet()
         self._sizes: dict[_Piece, int] = {}
         """The known sizes. They change with the alphabet."""
@@ -192,7 +153,8 @@ class _Search:
     def _folders(self, prefixes: Sequence[str], limit: int) -> list[str]:
         """Return the folders directly in some folders, at most `limit`. Each folder adds all its folders, or none."""
         found: list[str] = []
-        for page in ordered_map(self._lister.level, prefixes, REQUESTS):
+        level = partial(self._client.level, self._place, max_folders=MAX_FOLDERS)
+        for page in ordered_map(level, prefixes, REQUESTS):
             # Some of the folders would leave all others in one large range.
             if page.is_last and len(found) + len(page.folders) <= limit:
                 found += page.folders
@@ -251,11 +213,14 @@ class _Search:
         if not piece.is_exact:
             return [self._exact(piece)]
         middle = self._middle(piece)
-        right = self._piece(middle or piece.names[-1] + " ", piece.end)
-        if not right.names:
-            return [self._lower(piece, middle) if middle else replace(piece, is_whole=True)]
-        name = right.names[0]
-        right = replace(right, first=name, top=piece.top, is_exact=True)
+        page = self._page(middle or piece.names[-1] + " ", piece.end, self._page_size)
+        if not page.names:
+            if not middle:
+                return [replace(piece, is_whole=True)]
+            bounded = self._exact(self._bounded(piece))
+            return [replace(bounded, top=min(bounded.top, middle))]
+        name = page.names[0]
+        right = replace(_piece_of(name, piece.end, page.names, page.is_last), top=piece.top, is_exact=True)
         if not middle:
             return [replace(piece, end=name, is_whole=True), right]
         left = replace(piece, end=name, top=middle)
@@ -265,22 +230,16 @@ class _Search:
             left = self._bounded(left)
         return [left, right]
 
-    def _lower(self, piece: _Piece, top: str) -> _Piece:
-        bounded = self._exact(self._bounded(piece))
-        return replace(bounded, top=min(bounded.top, top))
-
-    def _piece(self, first: str, end: str) -> _Piece:
-        page = self._page(first, end, self._page_size)
-        return _piece_of(first, end, page.names, page.is_last)
-
     def _name_from(self, first: str, end: str) -> str:
         """Return the first name of a range; empty if there is none."""
         names = self._page(first, end, 1).names
         self._seen += names
         return next(iter(names), "")
 
-    def _page(self, first: str, end: str, limit: int) -> Page:
-        return Page((), (), is_last=True) if end and first >= end else self._lister.page(first, end, limit)
+    def _page(self, first: str, end: str, limit: int) -> ListedNames:
+        if end and first >= end:
+            return ListedNames((), (), is_last=True)
+        return self._client.names(self._place, limit, first=first, end=end)
 
     def _bounded(self, piece: _Piece) -> _Piece:
         """Return a piece whose `top` follows from the beginning that all its names have in common."""

@@ -20,9 +20,7 @@ class ReportingAdapter(HTTPAdapter):
     A pool manager makes its pools from its attribute `pool_classes_by_scheme`, and a pool makes its connections from
     its attribute `ConnectionCls`. Neither `requests` nor urllib3 has an argument for these.
 
-    Args:
-        report: Called with a connection before the connection sends a request.
-        options: The arguments of `HTTPAdapter`.
+    `report` is called with a connection before it sends a request. `options` are those of `HTTPAdapter`.
     """
 
     def __init__(self, report: Callable[[HTTPConnection], None], **options: Any) -> None:

@@ -11,8 +11,6 @@ from typing import Protocol
 from pipeline.system.kernel import File, number
 
 BASE = "sys/fs/cgroup"
-UNLIMITED_BYTES = 1 << 60
-"""In version 1, a limit of at least this size means that there is no limit."""
 
 
 class Group(Protocol):
@@ -40,20 +38,20 @@ def core_limit(root: Path = Path("/")) -> float | None:
     base = root / BASE
     # Only limits are read. In version 1, the use may be counted in another tree, in a group with another name.
     groups: list[Group] = [
-        *(ProcessorsV2(base, path) for path in _paths(root, "")),
-        *(ProcessorsV1(base, path) for path in _paths(root, "cpu")),
+        *(_ProcessorsV2(base, path) for path in _paths(root, "")),
+        *(_ProcessorsV1(base, path) for path in _paths(root, "cpu")),
     ]
     return min((limit for group in groups if (limit := _limit(group)) is not None), default=None)
 
 
 def memory_groups(root: Path) -> list[Group]:
     """Return the groups that limit the memory of this process and report their use, its own group first."""
-    return _groups(root, "", MemoryV2) or _groups(root, "memory", MemoryV1)
+    return _groups(root, "", _memory_v2) or _groups(root, "memory", _memory_v1)
 
 
 def processor_groups(root: Path) -> list[Group]:
     """Return the groups that limit the cores of this process and report their use, its own group first."""
-    return _groups(root, "", ProcessorsV2) or _groups(root, "cpu", ProcessorsV1)
+    return _groups(root, "", _ProcessorsV2) or _groups(root, "cpu", _ProcessorsV1)
 
 
 # --- which group ------------------------------------------------------------------------------------------------------
@@ -106,41 +104,33 @@ def _limit(group: Group) -> float | None:
 # --- limit and use ----------------------------------------------------------------------------------------------------
 
 
-class ProcessorsV2:
-    """The processors of a group of version 2."""
-
+class _ProcessorsV2:
     def __init__(self, base: Path, path: str) -> None:
         self._max, self._stat = File(base / path / "cpu.max"), File(base / path / "cpu.stat")
 
     def limit(self) -> float | None:
-        """Return the cores that the group may use; None without a limit."""
         quota, period = self._max.read().split()
         return None if quota == b"max" else int(quota) / int(period)
 
     def use(self) -> Mapping[str, float]:
-        """Return `used`, `periods` and `throttled`, as `Group` describes."""
         statistics = self._stat.read()
         return {"used": number(statistics, "usage_usec") / 1e6, **_periods(statistics)}
 
 
-class ProcessorsV1:
+class _ProcessorsV1:
     """The processors of a group of version 1, in which limit and use are two controllers, often in one folder."""
 
     def __init__(self, base: Path, path: str) -> None:
-        self._quota, self._period = (File(base / "cpu" / path / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-        self._stat, self._usage = (
-            File(base / "cpu" / path / "cpu.stat"),
-            File(base / "cpuacct" / path / "cpuacct.usage"),
-        )
+        folder = base / "cpu" / path
+        self._quota, self._period = (File(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        self._stat, self._usage = File(folder / "cpu.stat"), File(base / "cpuacct" / path / "cpuacct.usage")
 
     def limit(self) -> float | None:
-        """Return the cores that the group may use; None without a limit."""
         quota = int(self._quota.read())
         # A quota of -1 means no limit.
         return None if quota <= 0 else quota / int(self._period.read())
 
     def use(self) -> Mapping[str, float]:
-        """Return `used`, `periods` and `throttled`, as `Group` describes."""
         periods = _periods(self._stat.read())
         try:
             return {"used": int(self._usage.read()) / 1e9, **periods}
@@ -158,36 +148,27 @@ def _periods(statistics: bytes) -> dict[str, float]:
 class _Memory:
     """The memory of a group of either version. The use excludes cached files that the kernel can drop."""
 
-    def __init__(self, limit: Path, use: Path, stat: Path, reclaimable: str) -> None:
-        self._limit, self._use, self._stat = File(limit), File(use), File(stat)
+    def __init__(self, limit: Path, use: Path, reclaimable: str) -> None:
+        self._limit, self._use, self._stat = File(limit), File(use), File(limit.with_name("memory.stat"))
         self._reclaimable = reclaimable
 
     def limit(self) -> float | None:
         limit = self._limit.read().strip()
-        return None if limit == b"max" or int(limit) >= UNLIMITED_BYTES else float(limit)
+        # In version 1, a limit of at least this size means that there is no limit.
+        return None if limit == b"max" or int(limit) >= 1 << 60 else float(limit)
 
     def use(self) -> Mapping[str, float]:
-        return {"used": max(0.0, float(int(self._use.read()) - self._files()))}
-
-    def _files(self) -> int:
-        try:
-            return number(self._stat.read(), self._reclaimable)
-        except (OSError, ValueError):  # The group does not report it.
-            return 0
+        used = float(self._use.read())
+        with suppress(OSError, ValueError):  # The group may not report it.
+            used -= number(self._stat.read(), self._reclaimable)
+        return {"used": max(0.0, used)}
 
 
-class MemoryV2(_Memory):
-    """The memory of a group of version 2."""
-
-    def __init__(self, base: Path, path: str) -> None:
-        folder = base / path
-        super().__init__(folder / "memory.max", folder / "memory.current", folder / "memory.stat", "inactive_file")
+def _memory_v2(base: Path, path: str) -> _Memory:
+    folder = base / path
+    return _Memory(folder / "memory.max", folder / "memory.current", "inactive_file")
 
 
-class MemoryV1(_Memory):
-    """The memory of a group of version 1."""
-
-    def __init__(self, base: Path, path: str) -> None:
-        folder = base / "memory" / path
-        limit, use = (folder / f"memory.{name}_in_bytes" for name in ("limit", "usage"))
-        super().__init__(limit, use, folder / "memory.stat", "total_inactive_file")
+def _memory_v1(base: Path, path: str) -> _Memory:
+    limit, use = (base / "memory" / path / f"memory.{name}_in_bytes" for name in ("limit", "usage"))
+    return _Memory(limit, use, "total_inactive_file")

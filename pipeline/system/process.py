@@ -1,14 +1,15 @@
-"""Processes that end with their parents."""
+"""Processes that run a module of this project, and end with their parents."""
 
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
-"""This is the number of the option in linux/prctl.h."""
+GRACE_S = 30.0
+"""A process has this many seconds after a request to stop, for example for its checkpoint, before it is killed."""
 
 
 def end_with_parent(parent: int, with_signal: signal.Signals) -> None:
@@ -19,7 +20,8 @@ def end_with_parent(parent: int, with_signal: signal.Signals) -> None:
     """
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, with_signal)
+    pr_set_pdeathsig = 1  # The number of the option in linux/prctl.h.
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, with_signal)
     if os.getppid() != parent:  # The parent ended before the call, so the kernel sends nothing.
         os.kill(os.getpid(), with_signal)
 
@@ -29,6 +31,39 @@ def environment_of_tensorflow() -> Mapping[str, str]:
     root = Path(__file__).resolve().parents[2]
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def start_module(module: str, *arguments: str, output: int) -> "subprocess.Popen[bytes]":
+    """Start `python -m module` with TensorFlow. `output` is the file descriptor that gets its output."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environment_of_tensorflow(),
+        # Ctrl-C in the terminal reaches only this process, which then asks the other one to stop. The other one also
+        # leads a group of its own, which `stop_process` can kill.
+        start_new_session=True,
+    )
+
+
+def stop_process(process: "subprocess.Popen[bytes]") -> None:
+    """Ask a process to stop. After GRACE_S, kill it and all processes that it started."""
+    process.terminate()
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_module(module: str, *arguments: str, output: int) -> int:
+    """Run `python -m module` as `start_module` does, and return its exit code. An early end of the wait stops it."""
+    process = start_module(module, *arguments, output=output)
+    try:
+        return process.wait()
+    finally:
+        stop_process(process)
 
 
 def start_worker(parent: int) -> None:

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 LOG_EVERY_S = 10.0
 """The log gets a line at this interval in seconds."""
@@ -38,10 +38,16 @@ def progress(what: str, total: int, /, unit: str = "images", total_bytes: int = 
         from tqdm import tqdm  # A task has no terminal, and does not load it.
 
         if total_bytes:
-            with tqdm(
-                total=total_bytes, desc=what, unit="B", unit_scale=True, file=sys.stderr, leave=False
-            ) as bar_of_bytes:
-                yield _BarOfBytes(bar_of_bytes, total, unit).advance
+            done = 0
+
+            def advance(count: int, size: int = 0) -> None:
+                nonlocal done
+                done += count
+                bar.set_postfix_str(f"{done} of {total} {unit}", refresh=False)
+                bar.update(size)
+
+            with tqdm(total=total_bytes, desc=what, unit="B", unit_scale=True, file=sys.stderr, leave=False) as bar:
+                yield advance
         else:
             with tqdm(total=total or None, desc=what, unit=f" {unit}", file=sys.stderr, leave=False) as bar:
                 yield lambda count, size=0: bar.update(count)
@@ -66,19 +72,6 @@ def no_progress(_what: str, _total: int, /, unit: str = "images", total_bytes: i
     yield lambda _count, _size=0: None
 
 
-class _BarOfBytes:
-    """A bar of bytes that counts objects, too."""
-
-    def __init__(self, bar: Any, total: int, unit: str) -> None:
-        self._bar, self._total, self._unit = bar, total, unit
-        self._done = 0
-
-    def advance(self, count: int, size: int = 0) -> None:
-        self._done += count
-        self._bar.set_postfix_str(f"{self._done} of {self._total} {self._unit}", refresh=False)
-        self._bar.update(size)
-
-
 class _Lines:
     def __init__(self, what: str, total: int, unit: str, total_bytes: int) -> None:
         self._what, self._total, self._unit, self._total_bytes = what, total, unit, total_bytes
@@ -99,10 +92,9 @@ class _Lines:
         if seconds > MIN_RATE_S:
             line += f", {self._done / seconds:.0f} a second"
         if self._total_bytes:
-            done, total, rate = (value / 1e6 for value in (self._bytes, self._total_bytes, self._bytes / seconds))
-            line += f", {done:.1f} of {total:.1f} MB, {rate:.1f} MB/s"
-        _log.info("%s: %s%s", self._what, line, self._left(seconds))
-
-    def _left(self, seconds: float) -> str:
+            megabytes = self._bytes / 1e6
+            line += f", {megabytes:.1f} of {self._total_bytes / 1e6:.1f} MB, {megabytes / seconds:.1f} MB/s"
         done, total = (self._bytes, self._total_bytes) if self._total_bytes else (self._done, self._total)
-        return f", {(total - done) * seconds / done:.0f} s left" if 0 < done < total else ""
+        if 0 < done < total:
+            line += f", {(total - done) * seconds / done:.0f} s left"
+        _log.info("%s: %s", self._what, line)

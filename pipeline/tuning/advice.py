@@ -13,9 +13,6 @@ from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.contenders import PREPARED_PER_CROP
 
-_OF_THE_DATASET = ("prepare", "prepare_size")
-"""These settings are read from the dataset, because a training may have other values than its dataset was made with."""
-
 
 @dataclass(frozen=True)
 class Condition:
@@ -43,34 +40,23 @@ class Change:
 def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
     """Return the next thing to do, in a sentence; empty if there is nothing to do.
 
-    If the verdict names several limits, the advice is about each of them.
-
-    Args:
-        verdict: What limits the training.
-        settings: Settings of the training.
-        dataset: Settings in the `dataset.json` that the training reads.
+    If the verdict names several limits, the advice is about each of them. `dataset` has the settings in the
+    `dataset.json` that the training reads.
     """
-    prepared = {name: dataset[name] for name in _OF_THE_DATASET if name in dataset}
-    effective = settings.model_copy(update=prepared)
-    texts = [_next_change(limit, verdict, effective).described(effective) for limit in verdict.limits]
+    # A training may have another value than its dataset was made with.
+    effective = settings.model_copy(update={"prepare": dataset.get("prepare", settings.prepare)})
+    changes = (
+        next(each for each in ADVICE[limit] if all(one.holds(verdict, effective) for one in each.conditions))
+        for limit in verdict.limits
+    )
     # Two limits can have the same advice, which is then given once.
-    pieces = dict.fromkeys(filter(None, texts))
+    pieces = dict.fromkeys(change.described(effective) for change in changes if change.text)
     return f"Next: {'; or '.join(pieces)}." if pieces else ""
 
 
 def with_advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
     """Return the sentence of the verdict, with the next thing to do."""
     return f"{verdict.sentence} {advice(verdict, settings, dataset)}".strip()
-
-
-def _next_change(limit: Limit, verdict: Verdict, settings: Settings) -> Change:
-    return next(each for each in ADVICE[limit] if all(one.holds(verdict, settings) for one in each.conditions))
-
-
-def _decodes_each_epoch(settings: Settings) -> bool:
-    # The conditions under which `pipeline/input/cache.py` keeps images at all.
-    can_keep = settings.crop != "random_resized" and not settings.balanced and settings.epochs > 1
-    return can_keep and settings.cache in ("off", "auto") and settings.example_kind == IMAGES
 
 
 def _is_prepared(settings: Settings, prepare: str) -> bool:
@@ -82,7 +68,12 @@ _KEPT = Condition("images, prepare=keep", lambda _, settings: _is_prepared(setti
 _RESIZED = Condition("images, prepare=resize", lambda _, settings: _is_prepared(settings, "resize"))
 _DECODED_AGAIN = Condition(
     "images, cache=auto or cache=off, with several epochs, balanced=false, and another crop than crop=random_resized",
-    lambda _, settings: _decodes_each_epoch(settings),
+    lambda _, settings: (
+        # The conditions under which `pipeline/input/cache.py` keeps images at all.
+        (settings.crop != "random_resized" and not settings.balanced and settings.epochs > 1)
+        and settings.cache in ("off", "auto")
+        and settings.example_kind == IMAGES
+    ),
 )
 _CACHED = Condition("cache=memory", lambda _, settings: settings.cache == "memory")
 _DIRECT = Condition("read_shards=direct", lambda _, settings: settings.read_shards == "direct")

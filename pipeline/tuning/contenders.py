@@ -122,11 +122,7 @@ def dataset_settings(settings: Settings, contenders: Iterable[str]) -> dict[str,
 
 
 def require_comparable(settings: Settings, accelerator: str) -> None:
-    """Refuse settings that not all contenders can follow.
-
-    Raises:
-        SettingsError: A setting does not suit a comparison.
-    """
+    """Raise SettingsError for settings that not all contenders can follow."""
     if settings.example_kind != IMAGES:
         raise SettingsError(
             f"example_kind must be images for a comparison of inputs, got {settings.example_kind}: the comparison is "

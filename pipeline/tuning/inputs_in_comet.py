@@ -1,12 +1,11 @@
 """The result of a comparison of inputs as an experiment of Comet: its settings, its verdict and its table."""
 
-import json
 from functools import partial
 from pathlib import Path
 
 from pipeline.config import settings_from
 from pipeline.monitor.comet import CometOptions, Session, finish_within
-from pipeline.storage import write_whole
+from pipeline.storage import write_json
 from pipeline.tuning.measurement import Comparison
 from pipeline.tuning.result import Result
 
@@ -59,6 +58,4 @@ def _log(folder: Path, comparison: Comparison, result: Result) -> None:
     session.experiment.log_parameters(dict(options.parameters))
     session.experiment.log_other("verdict", result.verdict)
     session.experiment.log_table("inputs.csv", table(result), headers=list(COLUMNS))
-    content = {"comet": session.end()}
-    with write_whole(folder / LOGGED) as file:
-        file.write(json.dumps(content).encode())
+    write_json(folder / LOGGED, {"comet": session.end()})

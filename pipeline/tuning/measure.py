@@ -5,12 +5,10 @@ import json
 import os
 import platform
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from itertools import count, takewhile
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,14 @@ import psutil
 
 from pipeline import __version__
 from pipeline.allowed import require_allowed
-from pipeline.config import Settings, settings_from
+from pipeline.config import Settings
 from pipeline.dataset.manifest import load
-from pipeline.errors import Preempted, SettingsError, SourceError, TenfoldError, TrainingError
+from pipeline.errors import Preempted, SettingsError, SourceError, TrainingError
 from pipeline.preflight import require_weights
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
 from pipeline.system.cores import usable_cores
-from pipeline.system.process import environment_of_tensorflow
+from pipeline.system.process import run_module
 from pipeline.tuning.contenders import ACCELERATORS, require_comparable
 from pipeline.tuning.measurement import COMPARISON, RESULT, Comparison, save_comparison
 from pipeline.tuning.options import ComparisonOptions
@@ -33,16 +31,10 @@ from pipeline.workspace import run_folder
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 """The driver of NVIDIA lists the GPUs of the machine here."""
-GRACE_S = 30.0
-"""Seconds that the process has to end when a stop is requested."""
 
 
 def require_measurable(settings: Settings, options: ComparisonOptions) -> None:
-    """Refuse settings that a comparison cannot follow, before anything is built.
-
-    Raises:
-        SettingsError: A setting does not suit a comparison, or the administrator does not allow its value.
-    """
+    """Raise SettingsError for settings that a comparison cannot follow, or that the administrator does not allow."""
     require_allowed(settings)
     require_comparable(settings, options.accelerator)
     require_weights(settings)
@@ -55,15 +47,10 @@ def require_measurable(settings: Settings, options: ComparisonOptions) -> None:
 
 
 def comparison_of(settings: Settings, options: ComparisonOptions, built: Sequence[Mapping[str, str]]) -> Comparison:
-    """Return what is compared on this machine.
+    """Return what is compared on this machine. A simulated accelerator sets the time of a step.
 
-    Args:
-        settings: Settings of the trainings. A simulated accelerator sets the time of a step.
-        options: Options of the comparison.
-        built: What `build_input` returned for each dataset that the contenders need.
-
-    Raises:
-        SourceError: If the datasets hold different images.
+    `built` is what `build_input` returned for each dataset that the contenders need. Raises SourceError if the datasets
+    hold different images.
     """
     datasets = {each["prepare"]: each["dataset"] for each in built}
     contents = [load(place_of(place)) for place in datasets.values()]
@@ -88,23 +75,19 @@ def comparison_of(settings: Settings, options: ComparisonOptions, built: Sequenc
     )
 
 
-def start_comparison(comparison: Comparison, run_id: str) -> Path:
+def start_comparison(comparison: Comparison, run_id: str, again: bool = False) -> Path:
     """Return the folder of the newest equal comparison, which may be complete, or a new one with what is compared.
 
-    Other settings, datasets, software or hardware have another folder, so that their measurements never mix.
+    Other settings, datasets, software or hardware have another folder, so that their measurements never mix. If
+    `again`, a complete comparison is not returned: all is measured once more.
     """
-    folders = _equal_comparisons(comparison, run_id)
-    begun = list(takewhile(lambda folder: (folder / COMPARISON).exists(), folders))
-    return begun[-1] if begun else _begun(next(_equal_comparisons(comparison, run_id)), comparison)
-
-
-def start_another_comparison(comparison: Comparison, run_id: str) -> Path:
-    """Do the same as `start_comparison`, but never return a complete one: all is measured once more."""
-    incomplete = next(each for each in _equal_comparisons(comparison, run_id) if not (each / RESULT).exists())
-    return incomplete if (incomplete / COMPARISON).exists() else _begun(incomplete, comparison)
-
-
-def _begun(folder: Path, comparison: Comparison) -> Path:
+    newest = None
+    for folder in _equal_comparisons(comparison, run_id):
+        if not (folder / COMPARISON).exists():
+            break
+        newest = folder
+    if newest and not (again and (newest / RESULT).exists()):
+        return newest
     save_comparison(folder, comparison)
     return folder
 
@@ -116,7 +99,7 @@ def _equal_comparisons(comparison: Comparison, run_id: str) -> Iterator[Path]:
     machine = {name: value for name, value in comparison.host.items() if name not in ("name", "system")}
     decisive = [versions, comparison.settings, comparison.options.model_dump(), comparison.source_root, machine]
     digest = hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=6).hexdigest()
-    first = Path(str(run_folder(settings_from(dict(comparison.settings)), run_id))) / f"inputs-{digest}"
+    first = Path(str(run_folder(comparison.settings["workspace"], run_id))) / f"inputs-{digest}"
     yield first
     for number in count(2):
         yield first.with_name(f"{first.name}-{number}")
@@ -125,31 +108,22 @@ def _equal_comparisons(comparison: Comparison, run_id: str) -> Iterator[Path]:
 def measure(folder: Path, output: int) -> None:
     """Measure all contenders of a comparison; those that are measured already are not measured again.
 
-    Args:
-        folder: Folder of the comparison.
-        output: File descriptor that gets the output of the process.
+    `output` is the file descriptor that gets the output of the process.
 
     Raises:
         Preempted: If the process was asked to stop.
         TenfoldError: If it failed.
     """
     take_failure(folder)  # That of an earlier attempt.
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.training.compare.process", str(folder), str(os.getpid())],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env=environment_of_tensorflow(),
-        start_new_session=True,  # A Ctrl-C in the terminal is for this process, which then asks the other to stop.
-    )
-    try:
-        code = process.wait()
-    finally:
-        _stop(process)
+    code = run_module("pipeline.training.compare.process", str(folder), str(os.getpid()), output=output)
     if code == EXIT_PREEMPTED:
         raise Preempted("the comparison was stopped: run the same command again, or clear the task measure")
     if code:
-        raise take_failure(folder) or _unexplained(code)
+        ending = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+        raise take_failure(folder) or TrainingError(
+            f"the process that measures ended with {ending}: see its last lines above, and run it again; complete "
+            "measurements are kept"
+        )
 
 
 def host_facts() -> dict[str, Any]:
@@ -178,22 +152,3 @@ def _first_value(path: Path, name: str) -> str:
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _unexplained(code: int) -> TenfoldError:
-    ending = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-    return TrainingError(
-        f"the process that measures ended with {ending}: see its last lines above, and run it again; complete "
-        "measurements are kept"
-    )

@@ -7,23 +7,17 @@ COMPARISON/
   inputs.html          the page
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import require_format
-from pipeline.storage import write_whole
+from pipeline.storage import read_json, write_json
 from pipeline.tuning.options import ComparisonOptions
 
-COMPARISON, MEASUREMENTS, MEASUREMENT, RESULT, PAGE = (
-    "comparison.json",
-    "measurements",
-    "measurement.json",
-    "result.json",
-    "inputs.html",
-)
+COMPARISON, RESULT, PAGE = "comparison.json", "result.json", "inputs.html"
+MEASUREMENTS, MEASUREMENT = "measurements", "measurement.json"
 COMPARISON_FORMAT = 2
 """The format of all files of a comparison, which `comparison.json` states."""
 
@@ -116,7 +110,7 @@ def turn_folder(folder: Path, turn: Turn) -> Path:
 def save_comparison(folder: Path, comparison: Comparison) -> None:
     """Write what is compared."""
     content = {"format": COMPARISON_FORMAT, **asdict(comparison), "options": comparison.options.model_dump()}
-    _save(folder / COMPARISON, content)
+    write_json(folder / COMPARISON, content, indent=1)
 
 
 def load_comparison(folder: Path) -> Comparison:
@@ -124,7 +118,7 @@ def load_comparison(folder: Path) -> Comparison:
 
     Raises FormatError if another version of Tenfold wrote the comparison.
     """
-    content = json.loads((folder / COMPARISON).read_bytes())
+    content = read_json(folder / COMPARISON)
     mend = f"remove {folder} and compare the inputs again"
     require_format(content.pop("format", None), COMPARISON_FORMAT, folder / COMPARISON, mend)
     return Comparison(**{**content, "options": ComparisonOptions.model_validate(content["options"])})
@@ -132,30 +126,22 @@ def load_comparison(folder: Path) -> Comparison:
 
 def save_measurement(folder: Path, measured: Measurement | Failure) -> None:
     """Write a measurement into its own folder. From then on, it is not measured again, unless it is a failure."""
-    _save(folder / MEASUREMENT, asdict(measured))
+    write_json(folder / MEASUREMENT, asdict(measured), indent=1)
 
 
 def load_measurement(folder: Path) -> Measurement | Failure | None:
     """Return the measurement in a folder of its own; None if it is not complete."""
     try:
-        content = json.loads((folder / MEASUREMENT).read_bytes())
+        content = read_json(folder / MEASUREMENT)
     except FileNotFoundError:
         return None
-    if "why" in content:
-        return Failure(**content)
-    return Measurement(**content)
+    return Failure(**content) if "why" in content else Measurement(**content)
 
 
 def describe_progress(folder: Path) -> str:
     """Return the verdict of a comparison, or how many of its measurements are complete."""
     if (folder / RESULT).exists():
-        return str(json.loads((folder / RESULT).read_bytes())["verdict"])
+        return str(read_json(folder / RESULT)["verdict"])
     total = len(turns(load_comparison(folder).options))
     done = sum(1 for _ in folder.glob(f"{MEASUREMENTS}/*/{MEASUREMENT}"))
     return f"{done} of {total} measurements of the comparison of inputs are complete."
-
-
-def _save(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with write_whole(path) as file:
-        file.write(json.dumps(content, indent=1).encode())

@@ -15,15 +15,8 @@ from pipeline.evaluation.estimates import INTERVAL_PERCENT, Estimate
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, is_steady, mean_of, percent, spread, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, columns_of_gpus
-from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, MIN_UTILIZATION, Contender
-from pipeline.tuning.measurement import (
-    Comparison,
-    Failure,
-    Measurement,
-    load_measurement,
-    turn_folder,
-    turns,
-)
+from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, MIN_UTILIZATION
+from pipeline.tuning.measurement import Comparison, Failure, Measurement, load_measurement, turn_folder, turns
 
 MIN_GAIN = 1.05
 """An input is worth a change if the whole interval of its gain is above this."""
@@ -94,23 +87,6 @@ class Result:
         return content
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """All measurements of a contender, in the order of the rounds, and their records."""
-
-    contender: Contender
-    measurements: Sequence[Measurement]
-    steps_ms: NDArray[np.float64]
-    cpu_pct: float | None
-    gpu_pct: float | None
-
-    def rates(self) -> NDArray[np.float64]:
-        """Return the examples per second of each round, in the later epochs."""
-        return np.array(
-            [len(_later(each.epoch_s)) * each.examples / sum(_later(each.epoch_s)) for each in self.measurements]
-        )
-
-
 def load_result(folder: Path, comparison: Comparison) -> Result:
     """Return the result of all measurements in the folder of a comparison.
 
@@ -118,41 +94,28 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
         BadInput: If fewer than two contenders were measured.
     """
     settings, options = comparison.settings, comparison.options
-    found = [(turn, load_measurement(turn_folder(folder, turn))) for turn in turns(options)]
-    failures = {each.contender: each for _, each in found if isinstance(each, Failure)}
+    folders = [turn_folder(folder, turn) for turn in turns(options)]
+    found = {each: load_measurement(each) for each in folders}
+    failures = {each.contender: each for each in found.values() if isinstance(each, Failure)}
     measured = []
     for name in options.names:
-        own = [(turn, each) for turn, each in found if isinstance(each, Measurement) and each.contender == name]
+        own = {at: each for at, each in found.items() if isinstance(each, Measurement) and each.contender == name}
         if own and name not in failures:
-            measured.append(
-                _measured(CONTENDERS[name], [each for _, each in own], [turn_folder(folder, turn) for turn, _ in own])
-            )
+            measured.append(own)
     if len(measured) < 2:
         reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
         raise BadInput(f"fewer than two contenders could be measured ({reasons}): set other contenders")
-    rows = [_row(each, measured[0]) for each in measured]
+    rows = [_row(own, measured[0]) for own in measured]
     return Result(
         verdict=verdict(rows, bool(settings["simulated_step_ms"])),
         rows=rows,
         left_out=list(failures.values()),
-        step_alone_ms=float(np.median([one.step_alone_ms for each in measured for one in each.measurements])),
+        step_alone_ms=float(np.median([each.step_alone_ms for own in measured for each in own.values()])),
         batch_size=settings["batch_size"],
         epochs=settings["epochs"],
         rounds=options.rounds,
         notes=notes(rows, options.rounds, settings),
     )
-
-
-def _measured(contender: Contender, measurements: Sequence[Measurement], folders: Sequence[Path]) -> _Measured:
-    steps, cpu, gpu = [], [], []
-    for folder in folders:
-        batches, samples, epochs = (read(folder / "record", kind) for kind in ("batches", "samples", "epochs"))
-        steps.append(steady_ms(batches))
-        later = np.ones(len(samples), bool) if len(epochs) < 2 else samples["time"].to_numpy() > epochs["time"].iloc[0]
-        cpu.append(mean_of(samples, "sys/cpu_pct", later))
-        has_gpu = bool(columns_of_gpus(samples, "util_pct")) and later.any()
-        gpu.append(float(np.nanmean(busy_pct(samples)[later])) if has_gpu else None)
-    return _Measured(contender, measurements, np.concatenate(steps), _mean(cpu), _mean(gpu))
 
 
 def steady_ms(batches: pandas.DataFrame) -> NDArray[np.float64]:
@@ -166,25 +129,34 @@ def steady_ms(batches: pandas.DataFrame) -> NDArray[np.float64]:
     return times[steady] if steady.any() else times[later]
 
 
-def _row(each: _Measured, first: _Measured) -> Row:
-    one = each.measurements
+def _row(own: Mapping[Path, Measurement], first: Mapping[Path, Measurement]) -> Row:
+    """Return the row of a contender, from its measurements by folder, and from those of the first contender."""
+    steps, cpu, gpu = [], [], []
+    for folder in own:
+        batches, samples, epochs = (read(folder / "record", kind) for kind in ("batches", "samples", "epochs"))
+        steps.append(steady_ms(batches))
+        chosen = np.ones(len(samples), bool) if len(epochs) < 2 else samples["time"].to_numpy() > epochs["time"].iloc[0]
+        cpu.append(mean_of(samples, "sys/cpu_pct", chosen))
+        has_gpu = bool(columns_of_gpus(samples, "util_pct")) and chosen.any()
+        gpu.append(float(np.nanmean(busy_pct(samples)[chosen])) if has_gpu else None)
+    one = [*own.values()]
     later = [seconds for measurement in one for seconds in _later(measurement.epoch_s)]
     waits = [seconds for measurement in one for seconds in _later(measurement.epoch_wait_s)]
     wait_fraction = sum(waits) / sum(later)
     cold, warm = (float(np.median([getattr(m, name) for m in one])) for name in ("cold_per_s", "warm_per_s"))
     return Row(
-        name=each.contender.name,
-        title=each.contender.title,
+        name=one[0].contender,
+        title=CONTENDERS[one[0].contender].title,
         first_epoch_s=float(np.mean([measurement.epoch_s[0] for measurement in one])),
         cached_fraction=_if_all_known(max, [measurement.cached_fraction for measurement in one]),
         epoch_s=_spread(later),
-        step_ms=_spread(each.steps_ms),
-        examples_per_s=geometric_mean(each.rates()),
+        step_ms=_spread(np.concatenate(steps)),
+        examples_per_s=geometric_mean(_rates(one)),
         wait_fraction=wait_fraction,
         utilization=1 - wait_fraction,
-        cpu_pct=each.cpu_pct,
-        gpu_pct=each.gpu_pct,
-        ratio=None if each is first else ratio(each.rates(), first.rates()),
+        cpu_pct=_mean(cpu),
+        gpu_pct=_mean(gpu),
+        ratio=None if own is first else ratio(_rates(one), _rates([*first.values()])),
         kept_fraction=_if_all_known(min, [measurement.kept_fraction for measurement in one]),
         cold_per_s=cold,
         warm_per_s=warm,
@@ -194,6 +166,11 @@ def _row(each: _Measured, first: _Measured) -> Row:
         disturbed=sum(measurement.disturbed for measurement in one),
         repeated=sum(measurement.repeated for measurement in one),
     )
+
+
+def _rates(measurements: Sequence[Measurement]) -> NDArray[np.float64]:
+    """Return the examples per second of each round, in the later epochs."""
+    return np.array([len(_later(each.epoch_s)) * each.examples / sum(_later(each.epoch_s)) for each in measurements])
 
 
 def ratio(rates: NDArray[np.float64], base: NDArray[np.float64]) -> Estimate:
@@ -282,7 +259,9 @@ def notes(rows: Sequence[Row], rounds: int, settings: Mapping[str, Any]) -> list
             f"Measurements that were still disturbed in the last attempt: {disturbed}. Their times are in the table, "
             "and may be too long."
         )
-    sentences.append(feeds(rows))
+    fed = ", ".join(f"{row.accelerators['h100']:.2g} from {row.title}" for row in rows)
+    accelerator = ACCELERATORS["h100"].title
+    sentences.append(f"Number of {accelerator}s that this host feeds, if the files are in memory: {fed}.")
     if settings["simulated_step_ms"]:
         passed = [row.title for row in rows if row.utilization >= MIN_UTILIZATION]
         sentences.append(
@@ -300,25 +279,10 @@ def estimate_text(estimate: Estimate | None) -> str:
     return f"{value} ({low} to {high})"
 
 
-def feeds(rows: Sequence[Row]) -> str:
-    """Say how many accelerators each input can feed from this host."""
-    accelerator = ACCELERATORS["h100"].title
-    each = ", ".join(f"{row.accelerators['h100']:.2g} from {row.title}" for row in rows)
-    return f"Number of {accelerator}s that this host feeds, if the files are in memory: {each}."
-
-
 def format_result(result: Mapping[str, Any]) -> str:
     """Return the table as lines for a terminal."""
-    head = (
-        "input",
-        "first epoch",
-        "later epochs",
-        "images/s",
-        "data wait",
-        "ratio (95% interval)",
-        "H100s fed",
-        "A100s fed",
-    )
+    epochs = ("first epoch", "later epochs")
+    head = ("input", *epochs, "images/s", "data wait", "ratio (95% interval)", "H100s fed", "A100s fed")
     table = [head, *(_cells(row) for row in result["rows"])]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

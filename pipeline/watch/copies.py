@@ -83,7 +83,7 @@ class Copies:
                 for kind in KINDS_OVER_TIME
                 for path in segments_of_span(segments(folder, kind), span, first_time)
             ]
-            return span if len(paths) <= MAX_SEGMENTS else span._replace(is_close=False)
+            return span._replace(is_close=len(paths) <= MAX_SEGMENTS)
         copy = self._copy_of(str(training))
         is_close = self._questions.ask(training.bucket, (training, span), lambda: _fetch_span(copy, training, span))
         return span._replace(is_close=is_close)

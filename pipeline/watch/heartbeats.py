@@ -35,9 +35,8 @@ class Heartbeats:
     def silent_s(self, training: Hashable, last_sample: float) -> float:
         """Return the seconds since the newest sample of a training changed.
 
-        Args:
-            training: Key of the training. Use the same key for the same source of samples each time.
-            last_sample: The time of its newest sample (Unix s), by the clock of its own machine.
+        `training` is the key of one source of samples. `last_sample` is the time of the newest sample (Unix s), by the
+        clock of its own machine.
         """
         with self._lock:
             now = self._monotonic()

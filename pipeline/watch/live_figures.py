@@ -56,8 +56,14 @@ def _documents(figure: Figure) -> Iterator[dict[str, Any]]:
 
 def figures(drawable: Drawable) -> list[Figure]:
     """Return all figures. Their sentences depend on the numbers, so the status of the training has them."""
-    candidates = [_waiting(drawable), _learning(drawable), _spent(drawable), _machine(drawable), _servers(drawable)]
-    return [figure for figure in candidates if figure.items]
+    candidates = (
+        (drawable.steps, _waiting),
+        (drawable.learning, _learning),
+        (drawable.spent, _spent),
+        (drawable.panels, _machine),
+        (drawable.servers, _servers),
+    )
+    return [figure(drawable) for has_content, figure in candidates if has_content]
 
 
 def _panel(title: str, top: float | None, height: int = 190) -> Any:
@@ -87,9 +93,9 @@ def _from_zero() -> Range1d:
     return Range1d(tags=["from zero"])
 
 
-def _draw_curves(plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -> None:
-    """Draw each curve and its faint highest values, with a legend and a tooltip."""
-    lines = []
+def _curves(title: str, top: float | None, source: ColumnDataSource, curves: Sequence[Curve]) -> Any:
+    """Return a plot of each curve and its faint highest values, with a legend and a tooltip."""
+    plot, lines = _panel(title, top), []
     for curve in curves:
         if curve.column + HIGHEST in source.data:
             plot.line(TIME, curve.column + HIGHEST, source=source, color=curve.color, line_alpha=0.28)
@@ -100,6 +106,7 @@ def _draw_curves(plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -
             )
         )  # fmt: skip
     _add_legend_and_tooltip(plot, lines)
+    return plot
 
 
 def _add_legend_and_tooltip(plot: Any, lines: Sequence[Any]) -> None:
@@ -111,37 +118,26 @@ def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
     return ColumnDataSource(dict.fromkeys((TIME, *columns), _ANYTHING), name=name)
 
 
-def _waiting(drawable: Drawable) -> Figure:
-    if not drawable.steps:
-        return Figure("waiting", "", "")
-    panels: tuple[tuple[str, Curve, list[str], float | None], ...] = (
-        ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILION), [], WHOLE),
-        (
-            "Time of a step (ms)",
-            Curve("mean (bold) and longest (faint)", "step/time_ms", BLUE),
-            [f"step/time_ms{HIGHEST}"],
-            None,
-        ),
-        ("Examples a second", Curve("examples", "rate", GREEN), [], None),
+def _waiting(_drawable: Drawable) -> Figure:
+    wait = Curve("waiting", "wait", VERMILION)
+    time = Curve("mean (bold) and longest (faint)", "step/time_ms", BLUE)
+    rate = Curve("examples", "rate", GREEN)
+    plots = (
+        _curves("Waiting for data (% of the step time)", WHOLE, _source("batches", ["wait"]), [wait]),
+        _curves("Time of a step (ms)", None, _source("batches", [time.column, time.column + HIGHEST]), [time]),
+        _curves("Examples a second", None, _source("batches", ["rate"]), [rate]),
     )
-    plots = []
-    for title, curve, more_columns, top in panels:
-        plots.append(_panel(title, top))
-        _draw_curves(plots[-1], _source("batches", [curve.column, *more_columns]), [curve])
-    return Figure("waiting", "Does the accelerator wait?", "", tuple(plots), is_stacked=True)
+    return Figure("waiting", "Does the accelerator wait?", "", plots, is_stacked=True)
 
 
 def _learning(drawable: Drawable) -> Figure:
     empty = pandas.DataFrame(dict.fromkeys(("step", *drawable.learning), _ANYTHING))
     metric = epoch_metric(drawable.learning)
     lines = learning_lines(empty, "loss"), learning_lines(empty, metric.key)
-    plots = learning_plots(*lines, metric) if drawable.learning else ()
-    return Figure("learning", learning_title(metric), "", plots)
+    return Figure("learning", learning_title(metric), "", learning_plots(*lines, metric))
 
 
 def _spent(drawable: Drawable) -> Figure:
-    if not drawable.spent:
-        return Figure("spent", "", "")
     bars = epoch_bars(pandas.DataFrame(dict.fromkeys(drawable.spent, 1.0), index=[1]))
     bars.y_range = _from_zero()
     add_legend(bars, [(renderer.name, [renderer]) for renderer in bars.renderers])
@@ -155,14 +151,11 @@ def _machine(drawable: Drawable) -> Figure:
         panel = panels[title]
         curves = [curve for curve in panel.curves if curve.column in columns]
         with_highest = [name for curve in curves for name in (curve.column, curve.column + HIGHEST)]
-        plots.append(_panel(panel.title, panel.top))
-        _draw_curves(plots[-1], _source("samples", with_highest), curves)
+        plots.append(_curves(panel.title, panel.top, _source("samples", with_highest), curves))
     return Figure("machine", "What the machine did", "", tuple(plots), is_stacked=True)
 
 
 def _servers(drawable: Drawable) -> Figure:
-    if not drawable.servers:
-        return Figure("servers", "", "")
     plot = _panel("GPU, or processor if there is no GPU (%)", WHOLE, height=260)
     lines = []
     for number in drawable.servers[:MAX_LINES]:

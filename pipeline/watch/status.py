@@ -27,11 +27,8 @@ Rows = list[list[str]]
 def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, float]) -> dict[str, Any]:
     """Return all that a page shows of a training beside its curves.
 
-    Args:
-        files: Its JSON files.
-        view: Its record.
-        is_over: Whether Airflow has ended the run.
-        silent_s: Seconds since the newest sample of each training server changed, by the index of the server.
+    `is_over` says whether Airflow has ended the run. `silent_s` has the seconds since the newest sample of each
+    training server changed, by the index of the server.
     """
     steps = view.batches.means["step"]
     step = int(steps.iloc[-1]) if len(steps) else 0
@@ -67,11 +64,7 @@ def progress(files: RunFiles, step: int) -> float | None:
 def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool) -> str:
     """Return one of trained, stopped, starting, silent, evaluating and training.
 
-    Args:
-        files: The JSON files of the training.
-        step: The last step; 0 before the first one.
-        silent_s: Seconds since the newest sample changed.
-        is_over: Whether Airflow has ended the run.
+    `step` is the last step, 0 before the first one. `silent_s` are the seconds since the newest sample changed.
     """
     if files.is_complete:
         return "trained"
@@ -123,7 +116,9 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
         wait, whole = _wait_and_step(files, batches)
         yield "data wait", percent(wait / whole) if whole else "-"
         yield "step time", f"{three_digits(whole)} ms"
-        speed = files.steps_judged.get("examples_per_s") or _examples_per_s(batches, whole)
+        speed = files.steps_judged.get("examples_per_s")
+        if not speed and whole:
+            speed = 1000 * _per_step(batches, "input/examples") / whole
         yield "examples per second", three_digits(speed) if speed else "-"
     yield from _busy_tile(files, view)
     if best := best_epoch(view.epochs):
@@ -133,10 +128,6 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
     left = _remaining_s(files, view, step)
     if left is not None:
         yield "remaining, about", duration(left)
-
-
-def _examples_per_s(batches: pandas.DataFrame, step_ms: float) -> float:
-    return 1000 * _per_step(batches, "input/examples") / step_ms if step_ms else 0.0
 
 
 def _busy_tile(files: RunFiles, view: View) -> Iterator[tuple[str, str]]:
@@ -254,16 +245,21 @@ def _machine_sentence(view: View) -> str:
 
 
 def _servers_sentence(view: View) -> str:
-    means = {
-        f"server {index}": float(busy_pct(lately(samples)).mean())
+    busy = _busy_by_server(view)
+    if not busy:
+        return ""
+    idlest = min(busy, key=lambda index: busy[index])
+    least_busy = f"server {idlest} was the least busy, with {busy[idlest]:.0f}%"
+    return f"In each step, all servers wait for the slowest one. In the last minute, {least_busy}."
+
+
+def _busy_by_server(view: View) -> dict[int, float]:
+    """Return how busy the GPUs of each training server were in the last minute (%), or its processor without a GPU."""
+    return {
+        index: float(busy_pct(lately(samples)).mean())
         for index, samples in view.servers.items()
         if "sys/cpu_pct" in samples.means and len(samples.means)
     }
-    if not means:
-        return ""
-    idlest = min(means, key=lambda name: means[name])
-    least_busy = f"{idlest} was the least busy, with {means[idlest]:.0f}%"
-    return f"In each step, all servers wait for the slowest one. In the last minute, {least_busy}."
 
 
 def _tables(files: RunFiles, view: View, silent_s: Mapping[int, float]) -> dict[str, dict[str, Any]]:
@@ -276,7 +272,9 @@ def _tables(files: RunFiles, view: View, silent_s: Mapping[int, float]) -> dict[
     if len(view.epochs):
         tables["learning"] = _learning_table(view.epochs)
     if len(view.servers) > 1:
-        tables["servers"] = _table(("", "busy", "last sample"), _server_rows(view, silent_s))
+        busy = _busy_by_server(view)
+        rows = [[f"server {index}", f"{busy[index]:.0f}%", f"{duration(silent_s[index])} ago"] for index in busy]
+        tables["servers"] = _table(("", "busy", "last sample"), rows)
     return tables
 
 
@@ -298,10 +296,7 @@ def _waiting_rows(files: RunFiles, view: View) -> Rows:
 def _spent_table(seconds: pandas.DataFrame) -> dict[str, Any]:
     head = ("epoch", *(f"{name} (s)" for name in seconds.columns))
     newest = seconds.tail(MAX_ROWS).iloc[::-1]
-    numbers = newest.to_numpy(dtype=float)
-    return _table(
-        head, [[f"{epoch}", *map(three_digits, row)] for epoch, row in zip(newest.index, numbers, strict=True)]
-    )
+    return _table(head, [[f"{epoch}", *map(three_digits, row)] for epoch, *row in newest.itertuples()])
 
 
 def _machine_rows(view: View) -> Rows:
@@ -326,14 +321,6 @@ def _learning_table(epochs: pandas.DataFrame) -> dict[str, Any]:
     return _table(("epoch", *shown), rows)
 
 
-def _server_rows(view: View, silent_s: Mapping[int, float]) -> Rows:
-    return [
-        [f"server {index}", f"{busy_pct(lately(samples)).mean():.0f}%", f"{duration(silent_s[index])} ago"]
-        for index, samples in view.servers.items()
-        if "sys/cpu_pct" in samples.means and len(samples.means)
-    ]
-
-
 def _facts(files: RunFiles) -> list[tuple[str, str]]:
     settings, host = files.settings, files.host
     facts = {
@@ -345,7 +332,7 @@ def _facts(files: RunFiles) -> list[tuple[str, str]]:
         "learning rate": settings.get("learning_rate"),
         "image size": None if settings.get("example_kind") == "table" else settings.get("image_size"),
         "training servers": settings.get("num_training_servers"),
-        "host": host.get("name") or host.get("hostname"),
+        "host": host.get("name"),
         "folder": files.result.get("run") or files.run.get("folder"),
     }
     return [(label, str(value)) for label, value in facts.items() if value not in (None, "")]

@@ -84,7 +84,8 @@ class Summaries:
         """Return a summary of each training; `UNANSWERED` if its bucket takes longer than `patience_s`."""
         futures = {each: self._start(each) for each in trainings if not isinstance(each.place, Path)}
         wait(futures.values(), patience_s)
-        return [_answer(futures[each]) if each in futures else summary(each, self._heartbeats) for each in trainings]
+        answers = {each: future.result() if future.done() else UNANSWERED for each, future in futures.items()}
+        return [answers.get(each) or summary(each, self._heartbeats) for each in trainings]
 
     def _start(self, training: Training) -> Future[Summary]:
         with self._lock:
@@ -95,17 +96,16 @@ class Summaries:
             return self._pending[training]
 
 
-def _answer(future: Future[Summary]) -> Summary:
-    return future.result() if future.done() else UNANSWERED
-
-
 def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary:
     """Return the summary of a training. If it cannot be read, the summary says why.
 
     `heartbeats` remembers earlier answers. Without it, this is the first look at the training.
     """
     try:
-        return _read(training, heartbeats or Heartbeats())
+        version = _version(training)
+        if version is None:
+            return _summary(training, heartbeats or Heartbeats())
+        return _of_version(training.place, version)
     except Exception as error:  # noqa: BLE001 - one damaged training must not hide all others
         _log.warning("%s cannot be listed: %r", training.place, error)
         return _unreadable(error)
@@ -115,34 +115,25 @@ def _unreadable(error: Exception) -> Summary:
     return Summary("unknown", _text(f"it cannot be read: {error}"))
 
 
-def _read(training: Training, heartbeats: Heartbeats) -> Summary:
-    try:
-        result = (training.place / RESULT).stat()
-    except FileNotFoundError:
-        version = _version(training.place) if training.is_over else None
-        return _summary(training, heartbeats) if version is None else _ended(training.place, version)
-    return _trained(training.place, result.st_mtime_ns)
+def _version(training: Training) -> str | None:
+    """Return a text that changes with the files of a training that has ended; None if it may be under way, or is gone.
 
-
-@lru_cache(maxsize=MAX_KEPT)
-def _trained(place: Place, _mtime_ns: int) -> Summary:
-    """Return the summary of a complete training, which is read once."""
-    return _summary(Training(place, is_over=True), Heartbeats())
-
-
-def _version(place: Place) -> int | None:
-    """Return a number that changes with the files of a training; None if its folder was removed.
-
-    Each change of a file changes the time of the folder. In a bucket, the number changes every ENDED_S.
+    Each change of a file changes the time of the folder. In a bucket, the text changes every ENDED_S.
     """
+    place = training.place
+    try:
+        return f"trained {(place / RESULT).stat().st_mtime_ns}"
+    except FileNotFoundError:
+        if not training.is_over:
+            return None
     if not isinstance(place, Path):
-        return int(time.monotonic() // ENDED_S)
-    return place.stat().st_mtime_ns if place.is_dir() else None
+        return f"ended {time.monotonic() // ENDED_S}"
+    return f"ended {place.stat().st_mtime_ns}" if place.is_dir() else None
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def _ended(place: Place, _version: int) -> Summary:
-    """Return the summary of a training that ended without a result, read once for each version."""
+def _of_version(place: Place, _version: str) -> Summary:
+    """Return the summary of a training that has ended, read once for each version."""
     return _summary(Training(place, is_over=True), Heartbeats())
 
 

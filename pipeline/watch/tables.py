@@ -57,23 +57,27 @@ class Intervals(NamedTuple):
     settled: float = 0.0
     """Rows up to this time (Unix s) stay as they are. Later rows are computed again at each request."""
 
+    def where(self, chosen: "pandas.Series[bool]") -> "Intervals":
+        """Return the chosen intervals."""
+        return Intervals(self.means[chosen], self.highest[chosen])
+
 
 def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
     """Return the intervals of a record in the folder of a training server, narrower within `span`.
 
     The means of `kind` batches have a column `steps`: the number of steps in each interval.
     """
-    overview = _overview(folder / OVERVIEW, kind)
-    since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
-    evened = _evened(overview, kind)
-    latest = Intervals(*aggregate_table(_latest(folder / "record", kind, since), TAIL_S))
+    overview = _joined(segments(folder / OVERVIEW, kind), kind)
+    evened, latest = _evened(overview, kind), _latest(folder, kind, overview)
     parts = [evened, latest]
     if span:
         if span.is_close:
-            closer = [_closely(folder / "record", kind, span)]
+            closer = [_closely(folder, kind, span)]
         else:
-            closer = [_within(part, span) for part in (Intervals(*split_maxima(overview)), latest)]
-        parts = [_cut(part, span, after=False) for part in parts] + closer + [_cut(p, span, after=True) for p in parts]
+            stored = Intervals(*split_maxima(overview))
+            closer = [part.where(part.means["time"].between(span.start, span.end)) for part in (stored, latest)]
+        before = [part.where(part.means["time"] < span.start) for part in parts]
+        parts = [*before, *closer, *(part.where(part.means["time"] > span.end) for part in parts)]
     means = pandas.concat([part.means for part in parts], ignore_index=True)
     if kind == "batches":
         means["steps"] = _steps(means)
@@ -82,23 +86,22 @@ def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
 
 def step_intervals(folder: Path) -> pandas.DataFrame:
     """Return the means of all intervals of batches, as narrow as they are stored, and the `steps` of each."""
-    overview = _overview(folder / OVERVIEW, "batches")
-    since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
-    latest = Intervals(*aggregate_table(_latest(folder / "record", "batches", since), TAIL_S))
+    overview = _joined(segments(folder / OVERVIEW, "batches"), "batches")
+    latest = _latest(folder, "batches", overview)
     means = pandas.concat([split_maxima(overview)[0], latest.means], ignore_index=True)
     return means.assign(steps=_steps(means))
 
 
 def epochs(folder: Path) -> pandas.DataFrame:
     """Return the completed epochs, as `read` does."""
-    return _overview(folder / OVERVIEW, "epochs")
+    return _joined(segments(folder / OVERVIEW, "epochs"), "epochs")
 
 
-def _overview(folder: Path, kind: str) -> pandas.DataFrame:
-    tables = [_parsed(path) for path in segments(folder, kind)]
-    if not tables:
+def _joined(paths: Sequence[Path], kind: str) -> pandas.DataFrame:
+    """Return the rows of segments, without the steps that a retry has taken again."""
+    if not paths:
         return pandas.DataFrame({"time": np.empty(0), "step": np.empty(0, dtype=np.int64)})
-    table = pandas.concat(tables, ignore_index=True)
+    table = pandas.concat([_parsed(path) for path in paths], ignore_index=True)
     return table if kind == "samples" else surviving_rows(table)
 
 
@@ -150,37 +153,25 @@ def even_width(seconds: float) -> float:
 
 
 def _closely(folder: Path, kind: str, span: Span) -> Intervals:
-    """Return the rows of a span, or narrow intervals if it has many. Only segments that have some of them are read."""
-    paths = segments_of_span(segments(folder, kind), span, first_time)
-    rows = _joined([_parsed(path) for path in paths], kind, span)
+    """Return the rows of a span, or narrow intervals if it has many."""
+    rows = _rows_of_span(folder, kind, span)
     if len(rows) <= MAX_ROWS:
         # Each row is its own mean and maximum.
         return Intervals(rows, rows)
     return Intervals(*aggregate_table(rows, (span.end - span.start) / MAX_ROWS))
 
 
-def _cut(part: Intervals, span: Span, after: bool) -> Intervals:
-    """Return the intervals before a span, or `after` it."""
-    time = part.means["time"]
-    is_outside = time > span.end if after else time < span.start
-    return Intervals(part.means[is_outside], part.highest[is_outside])
-
-
-def _within(part: Intervals, span: Span) -> Intervals:
-    is_inside = part.means["time"].between(span.start, span.end)
-    return Intervals(part.means[is_inside], part.highest[is_inside])
-
-
-def _latest(folder: Path, kind: str, since: float) -> pandas.DataFrame:
-    """Return the rows after a time, in Unix seconds."""
-    tables: list[pandas.DataFrame] = []
-    # From the newest segment back, because the overview is only seconds behind.
-    for path in reversed(segments(folder, kind)):
-        tables.insert(0, _parsed(path))
-        if len(tables[0]) and tables[0]["time"].iloc[0] <= since:
-            break
+def _latest(folder: Path, kind: str, overview: pandas.DataFrame) -> Intervals:
+    """Return intervals of the rows that the overview does not have yet."""
     # The overview ends with the row at `since`, so the rows begin just after it.
-    return _joined(tables, kind, Span(np.nextafter(since, np.inf), np.inf))
+    since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
+    return Intervals(*aggregate_table(_rows_of_span(folder, kind, Span(np.nextafter(since, np.inf), np.inf)), TAIL_S))
+
+
+def _rows_of_span(folder: Path, kind: str, span: Span) -> pandas.DataFrame:
+    """Return the rows of a span from the record. Only segments that have some of them are read."""
+    table = _joined(segments_of_span(segments(folder / "record", kind), span, first_time), kind)
+    return table[table["time"].between(span.start, span.end)]
 
 
 def segments_of_span(paths: Sequence[P], span: Span, first_time: Callable[[P], float | None]) -> Sequence[P]:
@@ -194,19 +185,11 @@ def segments_of_span(paths: Sequence[P], span: Span, first_time: Callable[[P], f
     return paths[max(0, first) : bisect_right(paths, span.end, key=begin)]
 
 
-def _joined(tables: list[pandas.DataFrame], kind: str, span: Span) -> pandas.DataFrame:
-    if not tables:
-        return pandas.DataFrame({"time": np.empty(0), "step": np.empty(0, dtype=np.int64)})
-    table = pandas.concat(tables, ignore_index=True)
-    table = table if kind == "samples" else surviving_rows(table)
-    return table[(table["time"] >= span.start) & (table["time"] <= span.end)]
-
-
-def gaps(times: Array, widest: float = 5.0) -> list[int]:
+def gaps(times: Array) -> list[int]:
     """Return the rows after which nothing was measured for a while, as between two attempts of a training.
 
     Intervals grow wider with time. One that is four times as wide as the one before it is a gap.
     """
     steps = np.diff(times)
     usual = np.append(steps[:1], steps[:-1])
-    return [int(row) for row in np.flatnonzero(steps > np.maximum(widest, 4 * usual))]
+    return [int(row) for row in np.flatnonzero(steps > np.maximum(5.0, 4 * usual))]

@@ -41,8 +41,6 @@ class Drawable(NamedTuple):
 LEARNING = ("loss", "val_loss", *(key for each in EPOCH_METRICS for key in (each.key, each.validation_key)))
 MAX_ENDS = 60
 """Maximum number of epochs whose ends are marked in curves over time. More marks would hide the curves."""
-_DIGITS = 5
-"""Values are sent with this many digits, more than a screen can show. Times need more."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +178,9 @@ def _batches(view: View) -> Columns:
 
 
 def _busy(view: View, samples: Intervals) -> Columns:
-    means = samples.means.assign(busy=busy_pct(samples.means)) if "sys/cpu_pct" in samples.means else samples.means
-    if "busy" not in means:
+    if "sys/cpu_pct" not in samples.means:
         return {"time": [], "busy": []}
+    means = samples.means.assign(busy=busy_pct(samples.means))
     curves = _curves(view, Intervals(means, means), {"busy": 1.0})
     return {name: curves[name] for name in ("time", "busy")}
 
@@ -201,8 +199,8 @@ def _by_epoch(last_steps: Array, steps_per_epoch: int) -> pandas.DataFrame:
     )
 
 
-def _listed(values: Array, digits: int = _DIGITS) -> list[float | None]:
-    """Return numbers with few digits, for JSON; None for an unknown number."""
+def _listed(values: Array, digits: int = 5) -> list[float | None]:
+    """Return numbers for JSON, with more digits than a screen can show; None for an unknown number."""
     known = np.isfinite(values) & (values != 0)
     places = digits - 1 - np.floor(np.log10(np.abs(values, where=known, out=np.ones_like(values))))
     rounded = np.round(values * 10**places) / 10**places

@@ -24,9 +24,8 @@ from pipeline.errors import StorageError, TenfoldError
 from pipeline.storage import Place
 from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
-from plugins.training_monitor.links import Link, log_link
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, list_trainings, zone_of
-from plugins.training_monitor.runs import AirflowRun, Trainings, find_run
+from plugins.training_monitor.runs import AirflowRun, Link, Trainings, find_run
 
 if TYPE_CHECKING:
     from pipeline.watch.copies import Copies
@@ -55,7 +54,7 @@ PAGES = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-DOCUMENTS = {
+DOCUMENT_HEADERS = {
     **PAGES,
     # Tasks write the documents into a workspace that others may write to. Without allow-same-origin a document has an
     # origin of its own, so that a script in it acts without the reader's log-in.
@@ -64,6 +63,8 @@ DOCUMENTS = {
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     ),
 }
+DOCUMENTS = {"report": "Report", "card": "Dataset card", "inputs": "Comparison of inputs"}
+"""Titles of the documents of a run, by their address."""
 _read_runs = requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN)
 
 
@@ -121,9 +122,8 @@ def build() -> FastAPI:
     app.get("/trainings.json", dependencies=_OF_THE_RUN)(bounded(trainings))
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
     app.get("/data", dependencies=_OF_THE_RUN)(bounded(data))
-    app.get("/report", dependencies=_OF_THE_RUN)(bounded(report))
-    app.get("/card", dependencies=_OF_THE_RUN)(bounded(card))
-    app.get("/inputs", dependencies=_OF_THE_RUN)(bounded(inputs))
+    for address in DOCUMENTS:
+        app.get(f"/{address}", dependencies=_OF_THE_RUN)(bounded(partial(document, address)))
     return app
 
 
@@ -214,22 +214,16 @@ def data(
 ) -> Response:
     """Return the status of a run and its curves, with its figures unless the page has shown those.
 
-    Args:
-        request: The request.
-        dag_id: Id of the DAG.
-        run_id: Id of the run.
-        may_read_log: Whether the user may read the logs of a DAG.
-        after: If given, only rows after this time are returned (ms since the start).
-        start: Start of an interval (ms since the start) whose rows are returned in full resolution.
-        end: End of that interval.
-        shown: Name of the figures that the page has, from an earlier answer.
+    Times are in ms since the start. With `after`, only rows after this time are returned. Rows from `start` to `end`
+    are returned in full resolution. `shown` is the name of the figures that the page has, from an earlier answer.
     """
     run = find_run(dag_id, run_id)
     if run and not may_read_log(dag_id):
         run = run.without_error_message()
     if run is None or run.training is None:
-        links = [*_links_of_run(request.app.state.questions, run)] if run else []
-        return JSONResponse({"status": {**_status_without_training(run), "links": links}})
+        without_training = _status_without_training(run)
+        links = [*_links(request.app.state.questions, run, without_training)] if run else []
+        return JSONResponse({"status": {**without_training, "links": links}})
     closer = None if start is None or end is None else (start, end)
     try:
         return JSONResponse(_content(request.app.state, run, run.training, after, closer, shown))
@@ -243,12 +237,7 @@ def data(
 
 
 def _content(
-    state: Any,
-    run: AirflowRun,
-    training: Place,
-    after: float | None,
-    closer: tuple[float, float] | None,
-    shown: str,
+    state: Any, run: AirflowRun, training: Place, after: float | None, closer: tuple[float, float] | None, shown: str
 ) -> dict[str, Any]:
     from pipeline.watch.page_data import page_data, span_of
 
@@ -273,26 +262,34 @@ def _add_airflow_state(run: AirflowRun, status: dict[str, Any]) -> None:
 
 def _links(questions: "Questions", run: AirflowRun, status: Mapping[str, Any]) -> Iterator[Link]:
     """Yield the links to the other pages of a run."""
-    from pipeline.report import REPORT
+    query, documents = urlencode({"dag_id": run.dag_id, "run_id": run.run_id}), _documents(run)
 
-    query = _query(run)
+    def links_to(*addresses: str) -> Iterator[Link]:
+        for address in addresses:
+            if address in documents and _exists(questions, documents[address]):
+                yield DOCUMENTS[address], f"{address}?{query}"
+
     # An old report may be all that this version can show of a training.
-    if run.training and status["state"] in ("trained", "unknown") and _exists(questions, run.training / REPORT):
-        yield "Report", f"report?{query}"
-    yield from _links_of_run(questions, run)
+    if status["state"] in ("trained", "unknown"):
+        yield from links_to("report")
+    if run.log:
+        yield run.log
+    yield from links_to("card", "inputs")
     if str(status.get("comet")).startswith("https://"):
         yield "Comet", str(status["comet"])
 
 
-def _links_of_run(questions: "Questions", run: AirflowRun) -> Iterator[Link]:
+def _documents(run: AirflowRun) -> dict[str, Place]:
+    """Return where the documents of a run are, or will be, by their address."""
     from pipeline.dataset.manifest import CARD
+    from pipeline.report import REPORT
 
-    if link := log_link(run):
-        yield link
-    if run.dataset and _exists(questions, run.dataset / CARD):
-        yield "Dataset card", f"card?{_query(run)}"
-    if run.comparison and _exists(questions, run.comparison / INPUTS_PAGE):
-        yield "Comparison of inputs", f"inputs?{_query(run)}"
+    places = {
+        "report": run.training and run.training / REPORT,
+        "card": run.dataset and run.dataset / CARD,
+        "inputs": run.comparison and run.comparison / INPUTS_PAGE,
+    }
+    return {address: place for address, place in places.items() if place}
 
 
 def _exists(questions: "Questions", place: Place) -> bool:
@@ -303,10 +300,6 @@ def _exists(questions: "Questions", place: Place) -> bool:
         return questions.ask(place.bucket, ("exists", place), place.exists)
     except (TenfoldError, OSError):
         return False
-
-
-def _query(run: AirflowRun) -> str:
-    return urlencode({"dag_id": run.dag_id, "run_id": run.run_id})
 
 
 def _status_without_training(run: AirflowRun | None) -> dict[str, str]:
@@ -325,29 +318,6 @@ def _status_without_training(run: AirflowRun | None) -> dict[str, str]:
     return {"state": "waiting", "words": f"The training has not started: {reason}"}
 
 
-def report(request: Request, dag_id: str, run_id: str) -> Response:
-    """Return the report of a run's training. Raises 404 if there is none yet, 503 if its bucket does not answer."""
-    from pipeline.report import REPORT
-
-    run = find_run(dag_id, run_id)
-    return _document(request.app.state.questions, run and run.training and run.training / REPORT, "report")
-
-
-def card(request: Request, dag_id: str, run_id: str) -> Response:
-    """Return the card of a run's dataset. Raises 404 if there is none yet, 503 if its bucket does not answer."""
-    from pipeline.dataset.manifest import CARD
-
-    run = find_run(dag_id, run_id)
-    return _document(request.app.state.questions, run and run.dataset and run.dataset / CARD, "dataset card")
-
-
-def inputs(request: Request, dag_id: str, run_id: str) -> Response:
-    """Return the page of a run's comparison of inputs. Raises 404 if there is none yet."""
-    run = find_run(dag_id, run_id)
-    place = run and run.comparison and run.comparison / INPUTS_PAGE
-    return _document(request.app.state.questions, place, "comparison of inputs")
-
-
 def _comparison_words(folder: Path) -> str:
     from pipeline.tuning.measurement import describe_progress
 
@@ -359,16 +329,19 @@ def _comparison_words(folder: Path) -> str:
         return "This run compares inputs, but its files cannot be read."
 
 
-def _document(questions: "Questions", place: Place | None, what: str) -> Response:
+def document(address: str, request: Request, dag_id: str, run_id: str) -> Response:
+    """Return one of DOCUMENTS of a run. Raises 404 if there is none yet, 503 if its bucket does not answer."""
+    run = find_run(dag_id, run_id)
+    place = _documents(run).get(address) if run else None
     try:
-        content = _read_document(questions, place) if place else None
+        content = _read_document(request.app.state.questions, place) if place else None
     except StorageError as error:
         raise HTTPException(503, str(error)) from error
     except (TenfoldError, OSError):
         content = None
     if content is None:
-        raise HTTPException(404, f"this run has no {what} yet, or never had one")
-    return HTMLResponse(content, headers=DOCUMENTS)
+        raise HTTPException(404, f"this run has no {DOCUMENTS[address].lower()} yet, or never had one")
+    return HTMLResponse(content, headers=DOCUMENT_HEADERS)
 
 
 def _read_document(questions: "Questions", place: Place) -> bytes:

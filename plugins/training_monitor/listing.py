@@ -9,8 +9,9 @@ from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from airflow.utils.state import DagRunState
+
 from pipeline.watch.states import STATE_NAMES
-from plugins.training_monitor.links import log_link
 from plugins.training_monitor.runs import AirflowRun, Trainings
 
 if TYPE_CHECKING:
@@ -73,10 +74,13 @@ def list_trainings(
         rows = read(query.limit, query.offset)
         counts = {"found": total, "searched": total, "unread": 0}
     else:
+        from pipeline.watch.summary import UNANSWERED
+
         searched = read(MAX_SEARCHED)
+        unread = sum(row["words"] == UNANSWERED.words for row in searched)
         matching = _sorted([row for row in searched if _matches(row, query.search)], query.sort, query.ascending)
         rows = matching[query.offset : query.offset + query.limit]
-        counts = {"found": len(matching), "searched": len(searched), "unread": sum(map(_is_unread, searched))}
+        counts = {"found": len(matching), "searched": len(searched), "unread": unread}
     return {"rows": rows, "more": query.offset + len(rows) < counts["found"], "total": total, **counts}
 
 
@@ -91,7 +95,7 @@ def _with_failure(run: AirflowRun, summary: "Summary | None") -> "Summary":
     """Return the summary of a run: that of its training, or the failure of the task that ended the run."""
     from pipeline.watch.summary import GONE, Summary
 
-    if run.is_failed and summary is None:
+    if run.state == DagRunState.FAILED and summary is None:
         return Summary("failed", run.failure.sentence if run.failure else "The run ended before its training began.")
     if run.failure and summary and summary.state == "stopped":
         return replace(summary, state="failed", words=run.failure.sentence)
@@ -112,7 +116,7 @@ def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
         "start": run.start and run.start.isoformat(),
         **asdict(summary),
         "name": STATE_NAMES[summary.state],
-        "log": log_link(run),
+        "log": run.log,
         "cells": {
             "run": run.run_id,
             "dag": run.dag_id,
@@ -135,22 +139,14 @@ def _matches(row: Row, search: str) -> bool:
 
 def _sorted(rows: Iterable[Row], column: Column, ascending: bool) -> list[Row]:
     """Return the rows, sorted by a column and then by their number. Rows without a value come last."""
-    known: list[Row] = []
-    unknown: list[Row] = []
-    for row in sorted(rows, key=lambda row: row["number"], reverse=True):
-        # The mean absolute errors of regressions cannot be sorted among accuracies.
-        is_known = row[column] is not None if column in NUMBERS else row["cells"][column]
-        (known if is_known else unknown).append(row)
 
     def value(row: Row) -> Any:
         if column == "started":
             return row["start"]
+        # The mean absolute errors of regressions cannot be sorted among accuracies.
         return row[column] if column in NUMBERS else row["cells"][column].casefold()
 
+    by_number = sorted(rows, key=lambda row: row["number"], reverse=True)
+    known = [row for row in by_number if value(row) not in (None, "")]
+    unknown = [row for row in by_number if value(row) in (None, "")]
     return [*sorted(known, key=value, reverse=not ascending), *unknown]
-
-
-def _is_unread(row: Row) -> bool:
-    from pipeline.watch.summary import UNANSWERED
-
-    return bool(row["words"] == UNANSWERED.words)

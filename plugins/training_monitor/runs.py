@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from airflow.models.dagrun import DagRun
 from airflow.models.pool import Pool
@@ -17,6 +18,8 @@ from dags.gpu_pool import GPU_POOL, pool_command
 from dags.xcom_keys import COMPARISON_PLACE, DATASET_PLACE, FAILURE, TRAINING_PLACE
 from pipeline.storage import Place, place_of
 
+Link = tuple[str, str]
+"""Text and address of a link."""
 MAX_MESSAGE = 2000
 """Maximum length of an error message on a page, in characters."""
 _PENDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
@@ -66,14 +69,19 @@ class AirflowRun(NamedTuple):
         """Whether no task of it will run any more."""
         return self.state in State.finished_dr_states
 
+    @property
+    def log(self) -> Link | None:
+        """The link to the log of the task that failed first; None if none failed."""
+        if self.failure is None:
+            return None
+        dag_id, run_id, task_id = (quote(each, safe="") for each in (self.dag_id, self.run_id, self.failure.task_id))
+        mapped = "" if self.failure.map_index < 0 else f"/mapped/{self.failure.map_index}"
+        # Relative, because Airflow may be served below any path.
+        return f"Log of {self.failure.task_id}", f"../dags/{dag_id}/runs/{run_id}/tasks/{task_id}{mapped}"
+
     def without_error_message(self) -> "AirflowRun":
         """Return the same run without its error message, which says as much as a log does."""
         return self._replace(failure=self.failure and self.failure._replace(message=""))
-
-    @property
-    def is_failed(self) -> bool:
-        """Whether the run failed."""
-        return bool(self.state == DagRunState.FAILED)
 
 
 def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
@@ -85,17 +93,13 @@ def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
         run = next(_load_runs(session, runs), None)
         if run is None:
             return None
-        tasks = _training_tasks(session, run)
+        of_run = and_(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
+        tasks = session.scalars(select(TaskInstance).where(of_run, TaskInstance.pool == GPU_POOL)).all()
         return run._replace(waiting_for=_waiting_for(session, tasks), has_training_task=bool(tasks))
 
 
 class Trainings:
-    """Runs of some DAGs that have or had a training, or that failed before it.
-
-    Args:
-        dag_ids: Ids of the DAGs.
-        before: Number of a run. Only earlier runs are included.
-    """
+    """Runs of some DAGs that have or had a training, or that failed before it. If given, only those `before` a run."""
 
     def __init__(self, dag_ids: Collection[str], before: int | None = None) -> None:
         trained = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)
@@ -152,11 +156,6 @@ def _place(value: Any) -> Place | None:
         return None
 
 
-def _training_tasks(session: Session, run: AirflowRun) -> Sequence[TaskInstance]:
-    of_run = and_(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
-    return session.scalars(select(TaskInstance).where(of_run, TaskInstance.pool == GPU_POOL)).all()
-
-
 def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
     """Return the task that failed first in each of the runs."""
     of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
@@ -169,15 +168,11 @@ def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
     # The last row of a run wins, and that is the task that failed first.
     first = {number: (task_id, map_index) for number, task_id, map_index in session.execute(failed)}
     xcoms = select(XComModel).where(XComModel.dag_run_id.in_(first), XComModel.key == FAILURE)
-    messages = {(each.dag_run_id, each.task_id, each.map_index): each for each in session.scalars(xcoms)}
-    return {
-        number: Failure(task_id, map_index, _message(messages.get((number, task_id, map_index))))
-        for number, (task_id, map_index) in first.items()
+    messages = {
+        (each.dag_run_id, each.task_id, each.map_index): str(XComModel.deserialize_value(each))[:MAX_MESSAGE]
+        for each in session.scalars(xcoms)
     }
-
-
-def _message(xcom: XComModel | None) -> str:
-    return "" if xcom is None else str(XComModel.deserialize_value(xcom))[:MAX_MESSAGE]
+    return {number: Failure(*task, messages.get((number, *task), "")) for number, task in first.items()}
 
 
 def _waiting_for(session: Session, tasks: Sequence[TaskInstance]) -> str:

@@ -89,7 +89,7 @@ def test_events_served_by_another_run_are_ignored(
     events = [SimpleNamespace(extra={"dataset_name": name}, timestamp=NOON) for name in ("cars", "flowers")]
     for name in served:
         of_name = settings.model_copy(update={"dataset_name": name})
-        save_choice(of_name, f"retrain-{name}", Choice("first", NOON.timestamp() + 1, NOON.timestamp(), {}))
+        save_choice(of_name.workspace, f"retrain-{name}", Choice("first", NOON.timestamp() + 1, NOON.timestamp(), {}))
     use_context(monkeypatch, events, "second")
     with pytest.raises(AirflowSkipException, match="other runs") if expected == "skipped" else nullcontext():
         assert retrain._with_name(settings).dataset_name == expected
@@ -227,7 +227,7 @@ def test_a_run_whose_events_an_earlier_run_served_is_skipped(monkeypatch: pytest
     settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
     chosen_at = datetime(2026, 1, 1, 12, tzinfo=UTC)
     an_hour_before = chosen_at.timestamp() - 3600
-    save_choice(settings, "retrain-flowers", Choice("first", chosen_at.timestamp(), an_hour_before, {}))
+    save_choice(settings.workspace, "retrain-flowers", Choice("first", chosen_at.timestamp(), an_hour_before, {}))
 
     def skips(run_id: str, minutes: list[int]) -> bool:
         times = [chosen_at + timedelta(minutes=each) for each in minutes]
@@ -286,7 +286,7 @@ def test_events_of_chosen_versions_do_not_stop_a_run_for_another_dataset(
 
     settings = settings_from({"window": window, "workspace": str(tmp_path)})
     chosen, own = {DAYS[1]: "b", DAYS[2]: "c"}, settings.model_copy(update={"dataset_name": "flowers"})
-    save_choice(own, "retrain-flowers", Choice("first", NOON.timestamp() + 10, NOON.timestamp(), chosen))
+    save_choice(own.workspace, "retrain-flowers", Choice("first", NOON.timestamp() + 10, NOON.timestamp(), chosen))
     events = [
         SimpleNamespace(
             timestamp=NOON + timedelta(seconds=1 + number),

@@ -111,13 +111,13 @@ def test_the_newest_checkpoint_is_uploaded_first_and_a_removed_one_is_skipped(
     gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write(folder, dict.fromkeys((f"checkpoints/checkpoint-{number}.npz" for number in (1, 2)), "x"))
-    upload = mirror._upload
+    upload = mirror._copy
 
     def upload_slowly(path: Path, place: BucketPath) -> None:
         upload(path, place)
         (folder / "checkpoints/checkpoint-1.npz").unlink(missing_ok=True)
 
-    monkeypatch.setattr(mirror, "_upload", upload_slowly)
+    monkeypatch.setattr(mirror, "_copy", upload_slowly)
     Mirror(folder, PLACE).sync()
     assert list(there(gcs)) == ["checkpoints/checkpoint-2.npz"]
 
@@ -127,16 +127,16 @@ def test_no_checkpoint_is_uploaded_after_another_worker_took_over(
 ):
     names = [f"checkpoints/checkpoint-{number}.npz" for number in (1, 2)]
     write(folder, dict.fromkeys(names, "late"))
-    upload = mirror._upload
+    upload = mirror._copy
 
     def taken_over_meanwhile(path: Path, place: BucketPath) -> None:
-        monkeypatch.setattr(mirror, "_upload", upload)
+        monkeypatch.setattr(mirror, "_copy", upload)
         upload(path, place)
         claim(tmp_path / "other", PLACE)
         write(tmp_path / "other", dict.fromkeys(names, "theirs"))
         Mirror(tmp_path / "other", PLACE).sync()
 
-    monkeypatch.setattr(mirror, "_upload", taken_over_meanwhile)
+    monkeypatch.setattr(mirror, "_copy", taken_over_meanwhile)
     with pytest.raises(TrainingError, match="another worker"):
         Mirror(folder, PLACE).sync()
     assert there(gcs) == dict.fromkeys(names, b"theirs")
@@ -327,14 +327,15 @@ def test_a_segment_closed_during_a_fetch_is_fetched_compressed(
 ):
     ours, sink = Mirror(folder, PLACE), record_of(folder, range(3))
     ours.sync()
-    download = mirror._download
+    download = mirror._copy
 
     def download_late(place: BucketPath, path: Path) -> None:
+        monkeypatch.setattr(mirror, "_copy", download)
         sink.close()
         ours.sync()
         download(place, path)
 
-    monkeypatch.setattr(mirror, "_download", download_late)
+    monkeypatch.setattr(mirror, "_copy", download_late)
     fetch(tmp_path / "there", PLACE, ("record/",))
     assert read(tmp_path / "there/record", "samples")["step"].tolist() == [0, 1, 2]
 
@@ -348,7 +349,7 @@ def test_a_fetch_gives_up_on_objects_that_keep_disappearing(
     def gone(place: BucketPath, path: Path) -> None:
         raise FileNotFoundError(place)
 
-    monkeypatch.setattr(mirror, "_download", gone)
+    monkeypatch.setattr(mirror, "_copy", gone)
     with pytest.raises(FileNotFoundError):
         fetch(tmp_path / "there", PLACE, ("record/",))
 

@@ -13,7 +13,8 @@ from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.gate.notices import notices
-from pipeline.runs.launch import prepare_run, require_trainable
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.requirements import require_trainable
 from pipeline.stages.build import build
 from tests.conftest import MakeImages, jpeg
 from tests.images.drawn import encoded, scene

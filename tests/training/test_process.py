@@ -27,7 +27,8 @@ from pipeline.errors import (
 )
 from pipeline.monitor import last_row, read
 from pipeline.runs import run as runs
-from pipeline.runs.launch import TrainingProcess, load_trained_result, prepare_run, require_startable, train
+from pipeline.runs.launch import TrainingProcess, load_trained_result, prepare_run, train
+from pipeline.runs.requirements import require_startable
 from pipeline.runs.run import (
     EXIT_PREEMPTED,
     describe_progress,

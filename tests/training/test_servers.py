@@ -20,7 +20,8 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError, TrainingError
 from pipeline.monitor import read
 from pipeline.report import report_run
-from pipeline.runs.launch import TrainingProcess, prepare_run, require_shares, train
+from pipeline.runs.launch import TrainingProcess, prepare_run, train
+from pipeline.runs.requirements import require_shares
 from pipeline.runs.run import EXIT_PREEMPTED, load_result, take_failure
 from pipeline.tables.schema import Column
 from tests.made_tables import make_table
@@ -229,9 +230,8 @@ def test_stopping_one_server_stops_both_at_the_same_checkpoint(settings: Setting
     ],
 )
 def test_servers_without_equal_shares_are_refused(servers: int, batch_size: int, shards: int, message: str | None):
-    settings = settings_from({"num_training_servers": servers, "batch_size": batch_size})
     with pytest.raises(SettingsError, match=message) if message else nullcontext():
-        require_shares(settings, shards)
+        require_shares(servers, batch_size, shards)
 
 
 @pytest.mark.long

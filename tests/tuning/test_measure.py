@@ -11,7 +11,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import SourceError
 from pipeline.stages.build import build_input
 from pipeline.tuning.contenders import dataset_settings
-from pipeline.tuning.measure import comparison_of, start_another_comparison, start_comparison
+from pipeline.tuning.measure import comparison_of, start_comparison
 from pipeline.tuning.measurement import RESULT, Comparison, load_comparison
 from pipeline.tuning.options import ComparisonOptions
 from tests.conftest import MakeImages
@@ -60,15 +60,15 @@ def test_a_pod_continues_the_comparison_of_the_pod_before(comparison: Comparison
 
 
 def test_a_complete_comparison_is_measured_again_in_a_folder_beside_it(comparison: Comparison):
-    first = start_another_comparison(comparison, "manual")
+    first = start_comparison(comparison, "manual", again=True)
     assert first == start_comparison(comparison, "manual")
     (first / RESULT).touch()
-    second = start_another_comparison(comparison, "manual")
+    second = start_comparison(comparison, "manual", again=True)
     assert second.name == f"{first.name}-2"
-    assert start_another_comparison(comparison, "manual") == second  # A stopped one continues.
+    assert start_comparison(comparison, "manual", again=True) == second  # A stopped one continues.
     (second / RESULT).touch()
     assert start_comparison(comparison, "manual") == second  # The newest one is shown.
-    assert start_another_comparison(comparison, "manual").name == f"{first.name}-3"
+    assert start_comparison(comparison, "manual", again=True).name == f"{first.name}-3"
 
 
 def test_a_simulated_accelerator_sets_the_time_of_a_step(settings: Settings):

@@ -1,0 +1,84 @@
+"""What a training refuses before it starts: places, settings and models with which it could not succeed."""
+
+from pipeline.allowed import require_allowed
+from pipeline.config import Settings
+from pipeline.dataset.manifest import Dataset, load, require_shards
+from pipeline.dataset.shard_cache import GIGABYTE, require_room
+from pipeline.errors import SettingsError
+from pipeline.plan.example_kind import kind_of
+from pipeline.preflight import require_buckets, require_weights
+from pipeline.runs.champion import pointer_of
+from pipeline.runs.own_model import require_own_model
+from pipeline.runs.training_settings import fitting_settings, settings_of_training
+from pipeline.snapshot.snapshot import load_snapshot
+from pipeline.storage import BucketPath, Place, place_of
+from pipeline.system.proxies import require_proxies
+
+
+def require_startable(settings: Settings, dataset: Place) -> Dataset:
+    """Return the dataset if a training on it can start.
+
+    Raises:
+        DatasetError: If the dataset is missing or incomplete.
+        SettingsError: If a setting does not fit, the weights are missing, or the administrator does not allow a place.
+        PromotionError: If the file that names the champion is damaged.
+        FormatError: If another version of Tenfold wrote the dataset or that file.
+        StorageError: If a bucket does not answer.
+    """
+    content = load_usable(settings, dataset)
+    require_shards(dataset, content)
+    _require_fit(settings, content.records.multi_label, str(dataset))
+    settings_of_training(settings, content)
+    require_shares(settings.num_training_servers, settings.batch_size, len(content.splits["train"].shards))
+    # The gate would refuse a champion that it cannot read only after the training.
+    if settings.promote != "never":
+        pointer_of(place_of(settings.workspace), content.name)
+    if isinstance(dataset, BucketPath) and settings.read_shards == "cache":
+        require_room(content, int(settings.cache_gigabytes * GIGABYTE))
+    return content
+
+
+def load_usable(settings: Settings, dataset: Place) -> Dataset:
+    """Return a dataset if a training may use it, the weights and the workspace. Raises as `require_startable` does."""
+    require_allowed(settings.model_copy(update={"dataset": str(dataset)}))
+    require_proxies()  # Comet's client would log one that it cannot read
+    require_buckets({"dataset": dataset, "workspace": place_of(settings.workspace)})
+    require_weights(settings)
+    return load(dataset)
+
+
+def require_shares(servers: int, batch_size: int, shards: int) -> None:
+    """Raise SettingsError if some servers would get no shard, or no equal part of a batch."""
+    if servers > shards:
+        raise SettingsError(
+            f"num_training_servers must be at most {shards}, the number of training shards, got {servers}: train on "
+            "fewer servers, or build the dataset with more shards"
+        )
+    if batch_size % servers:
+        raise SettingsError(
+            f"batch_size must be a multiple of num_training_servers ({servers}), got {batch_size}: "
+            f"{-(-batch_size // servers) * servers} is the next one"
+        )
+
+
+def require_trainable(settings: Settings, snapshot: Place) -> None:
+    """Raise SettingsError if a setting does not fit the examples, or the model cannot be built. No shard is needed."""
+    content = load_snapshot(snapshot)
+    fitting_settings(settings, content.kind, content.table, content.source_uri)
+    _require_fit(settings, content.multi_label, content.source_uri)
+    require_own_model(settings, len(content.labels), can_build=kind_of(content).is_model_checked)
+
+
+def _require_fit(settings: Settings, multi_label: bool, place: str) -> None:
+    """Raise SettingsError for settings that make classes count equally, if an image may have several labels.
+
+    An image counts for all of its labels at once, so no weight of the image suits each of them.
+    """
+    if not multi_label:
+        return
+    for name, off in (("balanced", False), ("class_weights", "none")):
+        if (value := getattr(settings, name)) != off:
+            raise SettingsError(
+                f"{name} must be {str(off).lower()} for images with several labels, as in {place}, got "
+                f"{str(value).lower()}: such an image has no single class"
+            )
