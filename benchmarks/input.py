@@ -55,8 +55,8 @@ from benchmarks.harness.machine import (
     versions_in,
 )
 from benchmarks.harness.rounds import Contender, as_json, measure_whole, measure_work, rate_cells, sound, whole
-from pipeline.allowed import open_unless_set
-from pipeline.config import settings_from
+from pipeline.config.allowed import open_unless_set
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.stages.build import build
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.harness.machine import HOME, logs, machine_line, new_folder, say
 from benchmarks.harness.rounds import ENVIRONMENT, ROOT
-from pipeline.allowed import open_unless_set
+from pipeline.config.allowed import open_unless_set
 from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.commands import own_airflow

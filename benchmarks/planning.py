@@ -21,8 +21,9 @@ from pathlib import Path
 
 from benchmarks.harness.machine import machine_line, say
 from benchmarks.harness.rounds import ROOT
-from pipeline.allowed import open_unless_set
-from pipeline.config import Settings, settings_from
+from pipeline.config.allowed import open_unless_set
+from pipeline.config.settings import Settings, settings_from
+from pipeline.config.workspace import snapshots_folder
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.plan.merge import merged_lines, read_pieces
@@ -37,7 +38,6 @@ from pipeline.snapshot.raw_example import RawExample
 from pipeline.stages.shard import plan_shards
 from pipeline.storage import place_of
 from pipeline.system.progress import log_to_stderr
-from pipeline.workspace import snapshots_folder
 
 IMAGES = (5_000_000, 10_000_000, 20_000_000)
 CLASSES = 1000

@@ -32,7 +32,7 @@ from benchmarks.harness.growing import growing
 from benchmarks.harness.machine import machine_line, measure_sections, new_folder, say
 from benchmarks.harness.rounds import ROOT
 from dags.xcom_keys import TRAINING_PLACE
-from pipeline.allowed import open_unless_set
+from pipeline.config.allowed import open_unless_set
 from scripts.airflow.client import Login
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.embedded import Embedded

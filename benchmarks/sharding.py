@@ -38,8 +38,8 @@ from benchmarks.harness.machine import (
     versions_in,
 )
 from benchmarks.harness.rounds import ROOT, Contender, as_json, measure_whole, measure_work, rate_cells
-from pipeline.allowed import open_unless_set
-from pipeline.config import settings_from
+from pipeline.config.allowed import open_unless_set
+from pipeline.config.settings import settings_from
 from pipeline.plan.plan import load_plan
 from pipeline.plan.range_plan import load_range
 from pipeline.stages.extract import extract

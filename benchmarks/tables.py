@@ -34,8 +34,8 @@ from benchmarks.harness.machine import (
 )
 from benchmarks.harness.rounds import Contender, as_json, measure_whole, measure_work, whole
 from benchmarks.harness.tables import KEY, LABEL, feature_names, table_file
-from pipeline.allowed import open_unless_set
-from pipeline.config import settings_from
+from pipeline.config.allowed import open_unless_set
+from pipeline.config.settings import settings_from
 from pipeline.stages.build import build
 
 ROWS = 200_000

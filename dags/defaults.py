@@ -13,7 +13,7 @@ from dags.failure import store_failure
 from dags.form import form
 from dags.form_settings import FORM_SETTINGS
 from dags.notify import deadline, notifiers
-from pipeline.config import Settings, settings_of_command_line
+from pipeline.config.settings import Settings, settings_of_command_line
 
 RETRIES = 2
 """Attempts after the first one, for failures without a rule."""

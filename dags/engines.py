@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.allowed import ALL, allowlists
-from pipeline.config import settings_from
+from pipeline.config.allowed import ALL, allowlists
+from pipeline.config.settings import settings_from
 from pipeline.engines import SPARK_ON_LOOPBACK
 from pipeline.errors import ERROR_FILE, EngineError, SettingsError, error_from_json
 

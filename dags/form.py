@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import Param
 from pydantic import BaseModel
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 """The dialect of the schemas. The check by the latest dialect takes a third of the import time of a DAG."""

@@ -1,7 +1,7 @@
 """The settings in the form of each DAG. In a file without Airflow, because the documentation lists them, too."""
 
-from pipeline.config import UsedBy, settings_for, settings_used_by
-from pipeline.example_kinds import IMAGES, TABLE
+from pipeline.config.example_kinds import IMAGES, TABLE
+from pipeline.config.settings import UsedBy, settings_for, settings_used_by
 
 _OF_BUILD = settings_used_by(UsedBy.BUILD)
 _OF_ALL = settings_used_by(UsedBy.BUILD | UsedBy.TRAIN)

@@ -11,7 +11,7 @@ from dags.links import InputsLink
 from dags.tasks import or_sample_images, settings_of_run
 from dags.wiring import on_training_workers
 from dags.xcom_keys import COMPARISON_PLACE
-from pipeline.config import settings_from, validated
+from pipeline.config.settings import settings_from, validated
 from pipeline.tuning.options import ComparisonOptions
 
 FIRST = ("source_uri", "dataset_name", "model", "image_size", "epochs", "batch_size", "simulated_step_ms")

@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator
 from dags.links import CometLink, TrainingLink
 from dags.notify import notifiers
 from dags.xcom_keys import DATASET_PLACE, TRAINING_PLACE
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import GateError
 from pipeline.storage import place_of
 

@@ -15,7 +15,7 @@ from dags.document import document
 from dags.tasks import or_sample_images, settings_of_run
 from dags.under_way import forms_under_way
 from dags.wiring import train_and_report
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
 
 MAKERS = {"image_dataset": "images", "tabular_dataset": "table"}
@@ -72,7 +72,7 @@ def _with_name(settings: Settings) -> Settings:
     Skips the run if only datasets with other names are new, or if other runs serve all of them. A run that a person
     triggers has no events.
     """
-    from pipeline.workspace import with_dataset_name
+    from pipeline.config.workspace import with_dataset_name
 
     names = sorted({str(event.extra.get("dataset_name")) for event in _events()})
     if not names:
@@ -189,11 +189,11 @@ def _concern(maker: str, form: Mapping[str, Any] | None, settings: Settings) -> 
 
 def _newest(settings: Settings) -> dict[str, Any]:
     """Return what `train` needs. Skips the run if the same partitions were trained with the same settings before."""
+    from pipeline.config.workspace import allowed_name_folder
     from pipeline.dataset.partitions import newest_partitions
     from pipeline.runs.choices import Choice, save_choice
     from pipeline.runs.launch import load_trained_result
     from pipeline.stages.upload import dataset_of_partitions
-    from pipeline.workspace import allowed_name_folder
 
     # The time before the look: a dataset that is published during the look may be missed, so its event is not served.
     begin, training = time.time(), _training(settings)

@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import CronDataIntervalTimetable
 
 from dags.backfill_dates import BackfillDates
-from pipeline.data_date import utc_of
+from pipeline.config.data_date import utc_of
 
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 

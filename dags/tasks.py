@@ -10,7 +10,7 @@ from airflow.sdk import get_current_context, task
 
 from dags.gpu_pool import GPU_POOL, pool_command
 from dags.xcom_keys import DATASET_PLACE
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
 from pipeline.storage import place_of
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from dags.form_settings import FORM_SETTINGS
 from pipeline.commands.parser import command_line
-from pipeline.config import AllowedBy, Decides, OnlyFor, Settings, declared, settings_from
-from pipeline.example_kinds import KINDS
+from pipeline.config.example_kinds import KINDS
+from pipeline.config.settings import AllowedBy, Decides, OnlyFor, Settings, declared, settings_from
 from pipeline.gate.checks import CHECKS
 from pipeline.monitor.verdict import words_of
 from pipeline.tuning.advice import ADVICE, Change

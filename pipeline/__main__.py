@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.allowed import open_unless_set, open_warning
 from pipeline.commands.parser import overview, parse
+from pipeline.config.allowed import open_unless_set, open_warning
 from pipeline.errors import ERROR_FILE, Preempted, TenfoldError, error_to_json
 from pipeline.runs.run import EXIT_PREEMPTED
 from pipeline.system.os_errors import cause_of

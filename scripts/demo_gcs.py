@@ -13,7 +13,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import TenfoldError
 from pipeline.sources.samples import draw_samples
 from pipeline.storage import copy_new, objects, write_whole

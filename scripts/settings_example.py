@@ -7,7 +7,7 @@ import json
 import textwrap
 from collections.abc import Iterator
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 
 HEAD = """\
 # All settings of Tenfold with their defaults. Copy this file, remove the `# ` in front of a setting that you change,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from pipeline.allowed import open_unless_set
-from pipeline.config import Settings, settings_from
+from pipeline.config.allowed import open_unless_set
+from pipeline.config.settings import Settings, settings_from
 from standins.fake_gcs import FakeGcs
 from tests.distribution import ByGroup, group_of, rank
 from tests.failures_at_once import FailuresAtOnce

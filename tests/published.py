@@ -10,7 +10,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
+from pipeline.config.workspace import name_folder
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.gate.decide import Ask
@@ -23,7 +24,6 @@ from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.stages.shard import plan_shards
 from pipeline.stages.upload import commit_planned, dataset_of_partitions
 from pipeline.storage import Place, place_of
-from pipeline.workspace import name_folder
 from tests.conftest import jpeg
 from tests.snapshots import take_snapshot
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from pipeline.config import Settings
-from pipeline.preflight import preflight
+from pipeline.config.preflight import preflight
+from pipeline.config.settings import Settings
 from pipeline.snapshot.extract import join_listings, list_range, sweep
 from pipeline.snapshot.options import extract_options
 from pipeline.snapshot.part import PART_LIMITS, PartLimits

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.verify import verify
 from pipeline.monitor import read
 from pipeline.monitor.record import KINDS, RecordSink

@@ -23,12 +23,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from pipeline.__main__ import main
-from pipeline.config import Settings, settings_from
+from pipeline.config.preflight import preflight
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SourceError, StorageError
 from pipeline.plan.plan import load_plan
-from pipeline.preflight import preflight
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot import extract

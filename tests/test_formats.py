@@ -11,7 +11,8 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
+from pipeline.config.workspace import name_folder
 from pipeline.dataset.labels import proposed_labels
 from pipeline.dataset.manifest import last_version, load
 from pipeline.dataset.partitions import newest_partitions
@@ -27,7 +28,6 @@ from pipeline.stages.extract import divide, load_range_file
 from pipeline.training.state.checkpoint import Checkpoints, Position
 from pipeline.tuning.measurement import Comparison, load_comparison, save_comparison
 from pipeline.tuning.options import ComparisonOptions
-from pipeline.workspace import name_folder
 from tests.published import IN_FOLDERS, make_folders, planned, publish
 from tests.snapshots import take_snapshot
 

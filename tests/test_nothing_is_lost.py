@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline import storage
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
 from pipeline.gate.notices import notices

@@ -19,7 +19,7 @@ from google.auth._exponential_backoff import ExponentialBackoff
 from google.oauth2 import _client
 from google.oauth2.credentials import Credentials
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
 from pipeline.monitor import read

@@ -146,7 +146,7 @@ def _built(job: Job) -> tuple[Any, Any]:
     """Return the model and its optimizer, the same for all."""
     import keras
 
-    from pipeline.config import settings_from
+    from pipeline.config.settings import settings_from
     from pipeline.training.model.models import build_model, model_options
     from pipeline.training.step.optimizer import build_optimizer, optimizer_options
 

@@ -35,10 +35,10 @@ MANY = 1_000_000
 
 def table_build(job: Job) -> None:
     """Build the dataset of a table, up to the commit."""
-    from pipeline.allowed import open_unless_set
+    from pipeline.config.allowed import open_unless_set
 
     open_unless_set()
-    from pipeline.config import settings_from
+    from pipeline.config.settings import settings_from
     from pipeline.stages.build import build
 
     build(settings_from(job["settings"]))
@@ -47,10 +47,10 @@ def table_build(job: Job) -> None:
 def table_stages(job: Job) -> dict[str, float]:
     """Return the seconds of each stage of the same build. The schema is also a part of `extract`."""
     begin = time.perf_counter()
-    from pipeline.allowed import open_unless_set
+    from pipeline.config.allowed import open_unless_set
 
     open_unless_set()
-    from pipeline.config import settings_from
+    from pipeline.config.settings import settings_from
     from pipeline.stages.extract import extract
     from pipeline.stages.shard import plan_shards, write_planned
     from pipeline.stages.upload import publish
@@ -436,10 +436,10 @@ def table_task(job: Job) -> None:
     `extract` divides a large table, and lists a small one. `extract_range` lists the first range of a large table.
     `other_ranges` lists the others in several processes. `plan` makes the plan, and `write` writes the first shard.
     """
-    from pipeline.allowed import open_unless_set
+    from pipeline.config.allowed import open_unless_set
 
     open_unless_set()
-    from pipeline.config import settings_from
+    from pipeline.config.settings import settings_from
 
     settings, folder = settings_from(job["settings"]), Path(job["folder"])
     _TASKS[job["task"]](settings, folder)
@@ -462,7 +462,7 @@ def _extract_range(settings: Any, folder: Path) -> None:
 
 
 def _other_ranges(settings: Any, folder: Path) -> None:
-    from pipeline.allowed import allowlists
+    from pipeline.config.allowed import allowlists
     from pipeline.engines import engine_named
     from pipeline.engines.task import Task
     from pipeline.stages.extract import join, list_range_file

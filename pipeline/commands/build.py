@@ -68,10 +68,10 @@ def upload(options: argparse.Namespace) -> Result:
 @command("window", "--set dataset_name=flowers --set window=7")
 def window(options: argparse.Namespace) -> Result:
     """Combine the newest dates of a dataset name into one dataset (--set window=7), without copying shards."""
+    from pipeline.config.workspace import allowed_name_folder
     from pipeline.dataset.partitions import newest_partitions
     from pipeline.gate.decide import ask_terminal
     from pipeline.stages.upload import dataset_of_partitions
-    from pipeline.workspace import allowed_name_folder
 
     settings = published_settings(options)
     partitions = newest_partitions(allowed_name_folder(settings), settings.window)

@@ -24,8 +24,8 @@ _DATASET = argument("dataset", help="folder of the dataset version, local or gs:
 )
 def partition(options: argparse.Namespace) -> Result:
     """Use another version of the dataset for a date, until the source of that date changes and is listed again."""
+    from pipeline.config.workspace import allowed_name_folder, require_name
     from pipeline.dataset.partitions import move_partition
-    from pipeline.workspace import allowed_name_folder, require_name
 
     settings = published_settings(options)
     require_name(settings)
@@ -57,8 +57,8 @@ def labels(options: argparse.Namespace) -> Result:
 
     Each is permanent, or reserved by the build that is shown.
     """
+    from pipeline.config.workspace import allowed_name_folder, require_name
     from pipeline.dataset.labels import label_uses, release_labels
-    from pipeline.workspace import allowed_name_folder, require_name
 
     settings = published_settings(options)
     require_name(settings)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.commands.command import Result, argument, command, format_result
 from pipeline.commands.options import published_settings, reachable
-from pipeline.preflight import require_buckets
+from pipeline.config.preflight import require_buckets
 from pipeline.storage import place_of
 from pipeline.training.tensorflow_start import tensorflow_on_the_cpu
 

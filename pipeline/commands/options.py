@@ -2,11 +2,11 @@
 
 import argparse
 
-from pipeline.config import Settings, settings_of_command_line
+from pipeline.config.preflight import require_buckets
+from pipeline.config.settings import Settings, settings_of_command_line
+from pipeline.config.workspace import with_dataset_name
 from pipeline.errors import SettingsError
-from pipeline.preflight import require_buckets
 from pipeline.storage import Place, place_of
-from pipeline.workspace import with_dataset_name
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.commands.command import RUN_ID, Result, argument, command
 from pipeline.commands.options import reachable, settings_of
-from pipeline.config import validated
+from pipeline.config.settings import validated
 from pipeline.errors import SettingsError
 from pipeline.storage import Place, is_bucket
 from pipeline.tuning.options import ComparisonOptions

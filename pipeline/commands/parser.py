@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pipeline import __version__
 from pipeline.commands import build, datasets, models, pages, training
 from pipeline.commands.command import program
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 
 COMMANDS = (
     training.run,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.commands.command import RUN_ID, Result, argument, command, program
 from pipeline.commands.options import settings_of
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError
 from pipeline.storage import Place, is_bucket, place_of
 from pipeline.storage.local import FULL

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import google_crc32c
 
 from pipeline import storage
+from pipeline.config.dataset_name import PATTERN
+from pipeline.config.example_kinds import IMAGES, KINDS, TABLE, data_of
 from pipeline.dataset.index_files import records_at
 from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, read_shard_lists, shard_to_json, write_shard_lists
-from pipeline.dataset_name import PATTERN
 from pipeline.errors import BadInput, ConflictError, DatasetError, require_format
-from pipeline.example_kinds import IMAGES, KINDS, TABLE, data_of
 from pipeline.records import tfrecord
 from pipeline.records.format import RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place

@@ -8,8 +8,8 @@ import json
 import re
 from typing import Any
 
+from pipeline.config.example_kinds import IMAGES
 from pipeline.dataset.manifest import Dataset
-from pipeline.example_kinds import IMAGES
 
 _FEATURES = "tensorflow_datasets.core.features"
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pipeline import storage
+from pipeline.config.example_kinds import data_of
 from pipeline.dataset.index_files import problem_of_index
 from pipeline.dataset.manifest import Dataset, Split, load
 from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError
-from pipeline.example_kinds import data_of
 from pipeline.records import tfrecord
 from pipeline.storage import Place
 from pipeline.system.progress import progress

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline import storage
+from pipeline.config.example_kinds import TABLE
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import INTERVAL_PERCENT, Estimate, bootstrapped
@@ -23,7 +24,6 @@ from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.evaluation.one_label import Predictions
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.table_classes import ClassPredictions
-from pipeline.example_kinds import TABLE
 from pipeline.storage import Place
 
 EVALUATION, PREDICTIONS = "evaluation.json", "predictions.npz"

@@ -1,14 +1,14 @@
 """The checks of the data gate: each is a sentence about the examples that exceed a threshold.
 
-To add a check, declare its two settings in `pipeline/config.py`, and add its sentence and its row of `CHECKS` to this
-file. The findings, the questions to a person, the form and the documentation follow.
+To add a check, declare its two settings in `pipeline/config/settings.py`, and add its sentence and its row of
+`CHECKS` to this file. The findings, the questions to a person, the form and the documentation follow.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config import Action, Settings
+from pipeline.config.settings import Action, Settings
 from pipeline.gate.wording import MAX_EXAMPLES, counted, share, such_as
 
 MAX_SHOWN = 10

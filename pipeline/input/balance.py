@@ -4,9 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from pipeline.config.example_kinds import TABLE
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
-from pipeline.example_kinds import TABLE
 from pipeline.input.decode import parse_label
 
 

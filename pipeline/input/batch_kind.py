@@ -5,8 +5,8 @@ from typing import Protocol, cast
 
 import tensorflow as tf
 
+from pipeline.config.example_kinds import tensors_of
 from pipeline.dataset.manifest import Dataset
-from pipeline.example_kinds import tensors_of
 from pipeline.input.order import ServerSplit
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 
 CropMode = Literal["random", "random_resized", "whole"]
 CENTER = 7 / 8

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import Settings
+from pipeline.config.example_kinds import IMAGES
+from pipeline.config.settings import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.errors import DatasetError, SettingsError
-from pipeline.example_kinds import IMAGES
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.order import order_of_training
 from pipeline.input.shard_pieces import buffered_bytes, shuffle_elements

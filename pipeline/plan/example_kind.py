@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
+from pipeline.config.example_kinds import data_of
 from pipeline.dataset.manifest import Dataset
-from pipeline.example_kinds import data_of
 from pipeline.images.examine import Rules
 from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
@@ -16,7 +16,7 @@ from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
 
 if TYPE_CHECKING:  # They import NumPy and Pydantic.
-    from pipeline.config import Settings
+    from pipeline.config.settings import Settings
     from pipeline.dataset.verify import Check
     from pipeline.plan.order import Order
     from pipeline.snapshot.listing import Listing

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.config import Settings, settings_in_fingerprint
+from pipeline.config.settings import Settings, settings_in_fingerprint
+from pipeline.config.workspace import BuildFolders, build_folders
 from pipeline.dataset.partitions import LATEST
 from pipeline.images.examine import Rules
 from pipeline.plan.sort import SplitRule
-from pipeline.workspace import BuildFolders, build_folders
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Any
 from bokeh.resources import INLINE
 from PIL import ImageOps
 
-from pipeline.config import settings_for, settings_from
+from pipeline.config.example_kinds import IMAGES
+from pipeline.config.settings import settings_for, settings_from
 from pipeline.errors import SettingsError
 from pipeline.evaluation.best_epoch import best_epoch
-from pipeline.example_kinds import IMAGES
 from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
 from pipeline.report import card, figures, utilization

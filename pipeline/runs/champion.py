@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from pipeline import storage
+from pipeline.config.workspace import champion_folder
 from pipeline.errors import PromotionError, require_format
 from pipeline.runs.run import ABOUT, find_exported_model
 from pipeline.storage import Place, place_of
-from pipeline.workspace import champion_folder
 
 POINTER = "champion.json"
 POINTER_FORMAT = 1

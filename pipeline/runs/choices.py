@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from pipeline import storage
+from pipeline.config.workspace import run_folder
 from pipeline.storage import Place
-from pipeline.workspace import run_folder
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import (
     CacheDamaged,
     FileSystemError,

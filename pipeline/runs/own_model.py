@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import OwnCodeError, SettingsError, error_from_json
 from pipeline.system.process import environment_of_tensorflow
 

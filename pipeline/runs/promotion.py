@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline import storage
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
+from pipeline.config.workspace import workspace_of
 from pipeline.errors import ConflictError, PromotionError, SourceError, TrainingError
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import Estimate
@@ -33,7 +34,6 @@ from pipeline.runs.files import PROMOTION, RUN, read_required, require_run_forma
 from pipeline.runs.run import find_exported_model, load_about, load_result, take_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import run_module
-from pipeline.workspace import workspace_of
 
 _log = logging.getLogger(__name__)
 

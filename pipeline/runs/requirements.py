@@ -1,12 +1,12 @@
 """What a training refuses before it starts: places, settings and models with which it could not succeed."""
 
-from pipeline.allowed import require_allowed
-from pipeline.config import Settings
+from pipeline.config.allowed import require_allowed
+from pipeline.config.preflight import require_buckets, require_weights
+from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset, load, require_shards
 from pipeline.dataset.shard_cache import GIGABYTE, require_room
 from pipeline.errors import SettingsError
 from pipeline.plan.example_kind import kind_of
-from pipeline.preflight import require_buckets, require_weights
 from pipeline.runs.champion import pointer_of
 from pipeline.runs.own_model import require_own_model
 from pipeline.runs.training_settings import fitting_settings, settings_of_training

@@ -36,7 +36,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import storage
-from pipeline.config import Decides, Settings, settings_from, settings_that_decide
+from pipeline.config.settings import Decides, Settings, settings_from, settings_that_decide
+from pipeline.config.workspace import place_hash, run_folder
 from pipeline.errors import (
     DatasetError,
     Preempted,
@@ -65,7 +66,6 @@ from pipeline.runs.files import (
     require_run_format,
 )
 from pipeline.storage import Place, crc32c_of
-from pipeline.workspace import place_hash, run_folder
 
 EXIT_PREEMPTED = 75
 """Exit code of a training that was stopped after a checkpoint: EX_TEMPFAIL of sysexits.h."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.config import Settings
+from pipeline.config.example_kinds import IMAGES, KINDS
+from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SettingsError
-from pipeline.example_kinds import IMAGES, KINDS
 from pipeline.plan.example_kind import kind_named
 
 

@@ -6,6 +6,7 @@ from importlib.metadata import version as installed_version
 from typing import Any
 
 from pipeline import storage
+from pipeline.config.workspace import BuildFolders
 from pipeline.dataset.content_hashes import HASHES
 from pipeline.dataset.labels import claim_labels
 from pipeline.dataset.lists import JsonLines, ListWriter, file_facts, new_list
@@ -31,7 +32,6 @@ from pipeline.sharding.finished_shards import facts_of, hashes_of, totals_of
 from pipeline.sharding.publish import remove_copied
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.storage import Place, place_of
-from pipeline.workspace import BuildFolders
 
 _log = logging.getLogger(__name__)
 

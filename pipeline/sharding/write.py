@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pipeline import storage
-from pipeline.allowed import require_output, require_source
+from pipeline.config.allowed import require_output, require_source
 from pipeline.dataset.index_files import crc32c_text, has_index, index_name, write_index
 from pipeline.errors import SettingsError
 from pipeline.plan.example_kind import kind_of

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline import storage
-from pipeline.example_kinds import IMAGES
+from pipeline.config.example_kinds import IMAGES
 from pipeline.snapshot.checksums import rows_with_checksums
 from pipeline.snapshot.groups import with_groups
 from pipeline.snapshot.listing import Listing, changed_source, merged, require_images, snapshot_of

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
+from pipeline.config.workspace import place_hash, snapshots_folder
 from pipeline.snapshot.raw_example import Origin
 from pipeline.sources import SourceOptions
 from pipeline.sources.detection import root_of
 from pipeline.storage import Place, place_of
-from pipeline.workspace import place_hash, snapshots_folder
 
 
 @dataclass(frozen=True)

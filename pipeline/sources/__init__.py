@@ -40,7 +40,7 @@ For a kind that comes with Tenfold:
   first. The records of ImageNet have two more properties, which `record_format` in `pipeline/plan/version.py`
   decides.
 - Add an example to `EXAMPLES` in `tests/sources/examples.py`, and a row to the table in docs/reference/sources.md.
-- A file in this folder that is not a kind must be in `OTHER_FILES_OF_SOURCES` in `pipeline/config.py`.
+- A file in this folder that is not a kind must be in `OTHER_FILES_OF_SOURCES` in `pipeline/config/settings.py`.
 """
 
 import stat
@@ -48,7 +48,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.allowed import require_source
+from pipeline.config.allowed import require_source
 from pipeline.errors import SourceError
 from pipeline.storage import ObjectStat, Place
 from pipeline.system.os_errors import cause_of, retried

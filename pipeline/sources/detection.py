@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
-from pipeline.config import source_kinds
+from pipeline.config.settings import source_kinds
 from pipeline.errors import SourceError
 from pipeline.sources import Found, Listed, SourceOptions
 from pipeline.sources.key_range import EVERYTHING, KeyRange, bytes_of, ranges_between

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline import storage
-from pipeline.allowed import SOURCES, may_read
+from pipeline.config.allowed import SOURCES, may_read
 from pipeline.errors import FileSystemError, SourceError, TenfoldError
 from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure_object
 from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from pipeline.allowed import may_read
+from pipeline.config.allowed import may_read
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions, is_source_file, measure
 from pipeline.sources.folder import SPLITS, boundaries_below, walk, why_no_image

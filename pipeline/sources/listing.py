@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from pipeline import storage
-from pipeline.dataset_name import LIST_SUFFIXES
+from pipeline.config.dataset_name import LIST_SUFFIXES
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.sources import Box, Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.csv_quotes import require_quotes

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import Settings
+from pipeline.config.preflight import preflight_without_source
+from pipeline.config.settings import Settings
 from pipeline.engines import engine_named
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import ask_terminal
-from pipeline.preflight import preflight_without_source
 from pipeline.runs.requirements import require_shares, require_trainable
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract

@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline import storage
-from pipeline.allowed import allowlists, require_allowed, require_output
-from pipeline.config import Settings, settings_from
+from pipeline.config.allowed import allowlists, require_allowed, require_output
+from pipeline.config.preflight import preflight
+from pipeline.config.settings import Settings, settings_from
+from pipeline.config.workspace import place_hash, snapshots_folder
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError, require_format
 from pipeline.plan.example_kind import kind_named
 from pipeline.plan.sort import SplitRule, sorted_part
-from pipeline.preflight import preflight
 from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Show, no_progress, progress
-from pipeline.workspace import place_hash, snapshots_folder
 
 MAX_RANGES = 1000
 """At most this many tasks list a source. Airflow maps a task at most 1,024 times."""

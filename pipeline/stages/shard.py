@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from pipeline.allowed import allowlists
-from pipeline.config import Settings
+from pipeline.config.allowed import allowlists
+from pipeline.config.settings import Settings
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.gate.checks import gate_options

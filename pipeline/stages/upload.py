@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
+from pipeline.config.workspace import build_folders, name_folder
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.partitions import LATEST
 from pipeline.gate.checks import gate_options
@@ -17,7 +18,6 @@ from pipeline.sharding.window import dataset_of
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
-from pipeline.workspace import build_folders, name_folder
 
 
 def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pipeline import storage
-from pipeline.allowed import allowlists, require_output
-from pipeline.config import Settings
+from pipeline.config.allowed import allowlists, require_output
+from pipeline.config.settings import Settings
 from pipeline.engines.task import default_environment, error_of_cluster, reported
 from pipeline.errors import SourceError, TenfoldError
 from pipeline.snapshot.listing import listing_from

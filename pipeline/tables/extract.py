@@ -7,8 +7,9 @@ from contextlib import closing
 from typing import NamedTuple
 
 from pipeline import storage
+from pipeline.config.example_kinds import TABLE
+from pipeline.config.workspace import place_hash
 from pipeline.errors import SourceError
-from pipeline.example_kinds import TABLE
 from pipeline.snapshot.listing import Listing, snapshot_of
 from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
 from pipeline.snapshot.raw_example import Origin
@@ -21,7 +22,6 @@ from pipeline.tables.row_values import ValueWriter
 from pipeline.tables.rows import rows_of_batch
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import BATCHES_AHEAD, RawBatch, RejectedRow
-from pipeline.workspace import place_hash
 
 MAX_VALUES = 32_000_000
 """A part has at most this many values, of 4 bytes each."""

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
+from pipeline.config.workspace import snapshots_folder
 from pipeline.storage import Place
 from pipeline.tables.infer import Columns
-from pipeline.workspace import snapshots_folder
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from itertools import chain, groupby
 from typing import Any
 
 from pipeline import storage
-from pipeline.allowed import require_output
-from pipeline.config import Settings
+from pipeline.config.allowed import require_output
+from pipeline.config.settings import Settings
 from pipeline.errors import SourceError
 from pipeline.snapshot.listing import Listing
 from pipeline.storage import Place, place_of

@@ -21,7 +21,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from pipeline import storage
-from pipeline.allowed import require_source
+from pipeline.config.allowed import require_source
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.sources import Listed, Skipped
 from pipeline.sources.csv_quotes import require_quotes_of_lines

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_cache import GIGABYTE, READ_AT_ONCE, ShardCache, divided_room, needed_room, remote_shards
 from pipeline.dataset.shard_reader import ShardReader

@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image, ImageDraw, ImageFont
 
 from pipeline import storage
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.keys import FoundImage
 from pipeline.dataset.manifest import Dataset

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipeline.config import Settings
+from pipeline.config.example_kinds import IMAGES
+from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError
-from pipeline.example_kinds import IMAGES
 
 PREPARED_PER_CROP = 8 / 7
 """Ratio of the side of a prepared image to the side of the crop that training takes from it (pipeline/input)."""

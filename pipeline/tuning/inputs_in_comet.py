@@ -3,7 +3,6 @@
 from functools import partial
 from pathlib import Path
 
-from pipeline.config import settings_from
 from pipeline.monitor.comet import CometOptions, Session, finish_within
 from pipeline.storage import write_json
 from pipeline.tuning.measurement import Comparison
@@ -43,7 +42,7 @@ def table(result: Result) -> list[list[object]]:
 
 
 def _log(folder: Path, comparison: Comparison, result: Result) -> None:
-    settings = settings_from(dict(comparison.settings))
+    settings = comparison.training_settings()
     options = CometOptions(
         project=settings.comet_project,
         identity=f"inputs/{folder}/{comparison.created}",

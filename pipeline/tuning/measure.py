@@ -15,11 +15,12 @@ from typing import Any
 import psutil
 
 from pipeline import __version__
-from pipeline.allowed import require_allowed
-from pipeline.config import Settings
+from pipeline.config.allowed import require_allowed
+from pipeline.config.preflight import require_weights
+from pipeline.config.settings import Settings
+from pipeline.config.workspace import run_folder
 from pipeline.dataset.manifest import load
 from pipeline.errors import Preempted, SettingsError, SourceError, TrainingError
-from pipeline.preflight import require_weights
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
 from pipeline.system.cores import usable_cores
@@ -27,7 +28,6 @@ from pipeline.system.process import run_module
 from pipeline.tuning.contenders import ACCELERATORS, require_comparable
 from pipeline.tuning.measurement import COMPARISON, RESULT, Comparison, save_comparison
 from pipeline.tuning.options import ComparisonOptions
-from pipeline.workspace import run_folder
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 """The driver of NVIDIA lists the GPUs of the machine here."""

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import require_format
 from pipeline.storage import read_json, write_json
 from pipeline.tuning.options import ComparisonOptions
@@ -37,6 +38,10 @@ class Comparison:
     """Facts about this machine and its software: name, cores, system, versions."""
     created: float
     """Unix time in seconds."""
+
+    def training_settings(self) -> Settings:
+        """Return the settings of the trainings. Raises SettingsError if they are not valid."""
+        return settings_from(dict(self.settings))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from pipeline.config import Text
+from pipeline.config.settings import Text
 from pipeline.tuning.contenders import CONTENDERS
 
 

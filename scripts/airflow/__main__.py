@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import httpx
 
-from pipeline.allowed import open_unless_set
+from pipeline.config.allowed import open_unless_set
 from scripts.airflow import commands
 from scripts.airflow.backfill import MAKER, TABULAR_MAKER, TRAINER
 from scripts.airflow.checks import check_schedule

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from croniter import CroniterError, croniter
 
-from pipeline.allowed import OF_PLACES, allowed_places
-from pipeline.config import Settings, settings_of_command_line
-from pipeline.data_date import utc_of
+from pipeline.config.allowed import OF_PLACES, allowed_places
+from pipeline.config.data_date import utc_of
+from pipeline.config.settings import Settings, settings_of_command_line
 from pipeline.errors import SettingsError
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
-from pipeline.allowed import open_warning
+from pipeline.config.allowed import open_warning
 from scripts.airflow.backfill import BackfillRuns, RetrainRuns, report_of_dates, trainer_of, training_report
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.embedded import Embedded, prepare, recorded_airflow, sweep, usable_airflow

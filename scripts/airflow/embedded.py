@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.allowed import ALL
+from pipeline.config.allowed import ALL
 from scripts.airflow.database import is_migrated, note_migration
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private

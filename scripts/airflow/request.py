@@ -10,10 +10,10 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import Settings, settings_from
-from pipeline.data_date import PLACEHOLDERS, before_placeholder, is_dated, unknown_placeholder
+from pipeline.config.data_date import PLACEHOLDERS, before_placeholder, is_dated, unknown_placeholder
+from pipeline.config.preflight import preflight
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import TenfoldError
-from pipeline.preflight import preflight
 from pipeline.sources.listing import recognises
 from scripts.airflow.checks import default_settings
 from scripts.airflow.errors import Refused

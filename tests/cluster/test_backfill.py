@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.storage import Place
 from scripts.airflow.client import ACTIVE, Client

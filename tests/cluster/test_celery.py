@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.verify import verify
 from pipeline.monitor import read
 from pipeline.plan.plan import load_plan

@@ -12,7 +12,7 @@ from pipeline import __version__
 from pipeline.__main__ import main
 from pipeline.commands.command import PACKAGES, Command
 from pipeline.commands.parser import COMMANDS, command_line, parse
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 
 
 def test_the_command_line_without_arguments_lists_commands_but_no_settings(capsys: pytest.CaptureFixture[str]):

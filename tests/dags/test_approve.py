@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dags.operators import ApproveOperator
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import GateError
 from pipeline.sharding.approval import answers
 from pipeline.stages.upload import questions_about

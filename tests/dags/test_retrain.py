@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import SettingsError
 from pipeline.runs.choices import Choice, save_choice

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from tests.conftest import MakeImages
 from tests.published import publish
 

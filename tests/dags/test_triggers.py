@@ -10,7 +10,7 @@ import pytest
 with warnings.catch_warnings(action="ignore"):  # It recommends another HTTP client.
     from starlette.testclient import TestClient
 
-from pipeline.allowed import ALL, SOURCES
+from pipeline.config.allowed import ALL, SOURCES
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
 

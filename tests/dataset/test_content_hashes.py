@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.content_hashes import load_hashes
 from pipeline.dataset.manifest import load, require_shards
 from pipeline.dataset.verify import verify

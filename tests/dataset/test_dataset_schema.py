@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.stages.build import build
 from pipeline.tables.samples import write_sample_table
 from tests.conftest import jpeg

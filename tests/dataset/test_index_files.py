@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import index_files
 from pipeline.dataset.index_files import index_name, write_index
 from pipeline.dataset.manifest import Dataset, images_at, load, rows_at

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
+from pipeline.config.workspace import build_folders, name_folder
 from pipeline.dataset import labels as label_maps
 from pipeline.dataset.labels import (
     claim_labels,
@@ -25,7 +26,6 @@ from pipeline.plan.plan import load_plan
 from pipeline.sharding import commit as committing
 from pipeline.stages.shard import plan_shards, write_shards
 from pipeline.stages.upload import publish
-from pipeline.workspace import build_folders, name_folder
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages
 from tests.snapshots import take_snapshot

@@ -11,7 +11,8 @@ import pytest
 
 from pipeline import storage
 from pipeline.__main__ import main
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
+from pipeline.config.workspace import name_folder
 from pipeline.dataset.partitions import Partition, last_listed, newest_partitions, save_listed, save_partition
 from pipeline.errors import DatasetError, GateError
 from pipeline.plan.plan import load_plan
@@ -19,7 +20,6 @@ from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.stages.shard import plan_shards
 from pipeline.storage import Place
-from pipeline.workspace import name_folder
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, publish
 from tests.snapshots import take_snapshot

@@ -3,7 +3,7 @@
 import pytest
 
 from docs.generate import REFERENCE, generated_pages
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict

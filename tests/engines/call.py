@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline.allowed import SOURCES
+from pipeline.config.allowed import SOURCES
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import TenfoldError

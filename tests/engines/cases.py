@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from pipeline.allowed import SOURCES
+from pipeline.config.allowed import SOURCES
 from pipeline.errors import SourceError, StorageError
 from tests.waiting import simulated_work
 

@@ -6,8 +6,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from pipeline.allowed import open_unless_set
-from pipeline.config import settings_from
+from pipeline.config.allowed import open_unless_set
+from pipeline.config.settings import settings_from
 from pipeline.engines import SPARK_ON_LOOPBACK
 from pipeline.stages.build import build_dataframe
 

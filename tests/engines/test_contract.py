@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.engines import ENGINES, engine_named
 from pipeline.engines.task import MAX_RETRIES
 from pipeline.errors import SettingsError
@@ -108,5 +108,5 @@ def test_an_engine_without_its_package_names_it(engine: str, package: str, monke
 
 
 def test_the_setting_has_the_names_of_all_engines():
-    """`pipeline/config.py` cannot import the engines, so it lists their names again."""
+    """`pipeline/config/settings.py` cannot import the engines, so it lists their names again."""
     assert set(get_args(Settings.model_fields["engine"].annotation)) == set(ENGINES)

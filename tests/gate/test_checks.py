@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Action, Decides, OnlyFor, Settings, UsedBy, declared, settings_from
+from pipeline.config.settings import Action, Decides, OnlyFor, Settings, UsedBy, declared, settings_from
 from pipeline.gate.checks import CHECKS, Check, GateOptions, findings, gate_options
 
 CONTRADICTIONS = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline import storage
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import DatasetError
 from pipeline.gate.statistics import Statistics
 from pipeline.gate.totals import Totals

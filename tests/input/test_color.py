@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
 from pipeline.dataset.shard_reader import ShardReader

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.input import BatchOptions, Server, damage_named, steps_per_epoch, training_batches, validation_batches

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
 from pipeline.dataset.shard_reader import ShardReader

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.input import BatchOptions, training_batches

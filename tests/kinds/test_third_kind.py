@@ -12,12 +12,12 @@ RUN = """
 import json, sys
 from pathlib import Path
 
-from pipeline.example_kinds import KINDS, KindEntry
+from pipeline.config.example_kinds import KINDS, KindEntry
 
 # Before the settings, which list the kinds, are imported.
 KINDS["lines"] = KindEntry("tests.kinds.lines", ("letters",))
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.verify import verify
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result

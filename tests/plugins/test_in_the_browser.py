@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Frame, Page
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.report import write_report
 from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import FINISHED

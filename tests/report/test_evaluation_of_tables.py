@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load, rows_at
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import evaluation_of, save

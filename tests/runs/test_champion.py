@@ -12,7 +12,7 @@ import pytest
 
 from pipeline import storage
 from pipeline.__main__ import main
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError
 from pipeline.evaluation.metrics import save_predictions
 from pipeline.evaluation.one_label import Predictions

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline import storage
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import save_predictions
 from pipeline.evaluation.regression import RegressionPredictions

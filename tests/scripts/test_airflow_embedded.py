@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.allowed import ALL
+from pipeline.config.allowed import ALL
 from scripts.airflow.processes import alive, find
 from scripts.airflow.record import read_record
 from tests.listening import addresses

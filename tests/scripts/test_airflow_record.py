@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.allowed import ALL
+from pipeline.config.allowed import ALL
 from scripts.airflow.embedded import components, recorded_airflow, settings_in, usable_airflow
 from scripts.airflow.errors import Refused
 from scripts.airflow.keys import load_keys

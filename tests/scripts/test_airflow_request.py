@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from scripts.airflow.__main__ import backfill_of, command_parser
 from scripts.airflow.checks import check_schedule
 from scripts.airflow.errors import Refused

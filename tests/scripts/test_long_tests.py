@@ -80,7 +80,7 @@ def test_the_files_of_each_group_exist():
         ("docs/tutorials/tables.md", {"tutorials"}),
         ("docs/figures/input.json", set()),
         ("docs/how-to/read-shards.md", {"data", "tutorials"}),
-        ("pipeline/config.py", set(GROUPS)),
+        ("pipeline/config/settings.py", set(GROUPS)),
         ("requirements.txt", set(GROUPS)),
     ],
 )

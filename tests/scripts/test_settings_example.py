@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from scripts.settings_example import WITHOUT_DEFAULT, example
 
 FILE = Path(__file__).parents[2] / "settings.example.toml"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import GateError
 from pipeline.gate.decide import ask_later
 from pipeline.plan.plan import load_plan

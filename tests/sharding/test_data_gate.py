@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError

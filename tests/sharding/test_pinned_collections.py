@@ -18,8 +18,8 @@ from unittest import mock
 
 import pytest
 
-from pipeline.allowed import open_unless_set
-from pipeline.config import settings_from
+from pipeline.config.allowed import open_unless_set
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.kinds.images import data as image_kind
 from pipeline.snapshot.part import PART_LIMITS, PartLimits

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.dataset.labels import proposed_labels
 from pipeline.errors import SettingsError
 from pipeline.plan.plan import Plan, load_plan
@@ -26,7 +26,7 @@ IMAGES = (20_000, 200_000)
 PLAN = """
 import sys
 from pathlib import Path
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.plan.plan import load_plan
 from pipeline.stages.shard import plan_shards
 from pipeline.snapshot.part import PartLimits, blocks_of, write_parts

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError

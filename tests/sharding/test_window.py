@@ -16,7 +16,8 @@ import tensorflow as tf
 from PIL import Image
 
 from pipeline.__main__ import main
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
+from pipeline.config.workspace import name_folder
 from pipeline.dataset.index_files import index_name
 from pipeline.dataset.manifest import Dataset, images_at, last_version, list_shards, load, require_shards, save
 from pipeline.dataset.partitions import Partition, newest_partitions, save_partition
@@ -30,7 +31,6 @@ from pipeline.sharding import window as windows
 from pipeline.sharding.window import _difference
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.training.inputs import ServerData
-from pipeline.workspace import name_folder
 from standins.fake_gcs import FakeGcs
 from tests.dataset.test_dataset_schema import problems
 from tests.published import changed, newest_dataset, publish, set_options

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot import checksums
 from pipeline.snapshot.raw_example import from_lines

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import sources
-from pipeline.config import source_kinds
+from pipeline.config.settings import source_kinds
 from pipeline.errors import SourceError
 from pipeline.sources import MISSING, Classes, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.detection import find_source, images_of

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import SourceError
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from pipeline.sources import Listed, SourceOptions

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from pipeline.__main__ import main
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import checksum, load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
@@ -673,5 +673,5 @@ def _peak_mb(statement: str) -> float:
 
 def test_a_shard_task_imports_no_heavy_library_and_needs_little_memory():
     """Otherwise a task of a few shards would spend most of its time on imports."""
-    heavy = ("tensorflow", "numpy", "pydantic", "pyarrow", "scipy", "pipeline.config")
+    heavy = ("tensorflow", "numpy", "pydantic", "pyarrow", "scipy", "pipeline.config.settings")
     assert _peak_mb(f"import sys; assert not set({heavy}) & set(sys.modules)") < 60

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline import storage
 from pipeline.__main__ import main
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import last_version, load
 from pipeline.dataset.verify import verify
 from pipeline.errors import SourceError

@@ -11,7 +11,7 @@ import google_crc32c
 import psutil
 import pytest
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.snapshot import checksums

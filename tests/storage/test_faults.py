@@ -13,7 +13,7 @@ import google_crc32c
 import pytest
 
 from pipeline import storage
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import AccessError, ConflictError, StorageError, TenfoldError
 from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.raw_reader import RawReader

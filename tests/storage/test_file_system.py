@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from pipeline import storage
-from pipeline.config import Settings
+from pipeline.config.preflight import preflight
+from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError
-from pipeline.preflight import preflight
 from pipeline.storage.file_system import why_unsafe
 
 MOUNTS = """\

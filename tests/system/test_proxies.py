@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError
 from pipeline.runs.launch import prepare_run
 from pipeline.storage.gcs import Gcs, _credentials

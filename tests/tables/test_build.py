@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import load_snapshot

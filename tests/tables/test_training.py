@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.records.tfrecord import read_records
 from pipeline.report import report_run

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.rendezvous.servers import Server
 from pipeline.training.model.losses import cross_entropy
 from pipeline.training.step.optimizer import build_optimizer, optimizer_options

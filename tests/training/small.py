@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.records.format import RecordFormat
 from pipeline.training.state.checkpoint import Checkpoints, Position

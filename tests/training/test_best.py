@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.runs.run import Best, Run, find_best_model, load_best, rewind_best_epochs, save_best
 from pipeline.storage import crc32c_of
 

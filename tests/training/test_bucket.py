@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import shard_cache
 from pipeline.dataset.manifest import load
 from pipeline.dataset.shard_cache import needed_room

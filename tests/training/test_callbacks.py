@@ -13,7 +13,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import Preempted, SettingsError, TrainingError
 from pipeline.monitor import last_row, read
 from pipeline.monitor.record import RecordSink

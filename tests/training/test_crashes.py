@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline import storage
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.monitor import read
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, load_result, result_of

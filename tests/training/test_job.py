@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline import storage
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import BadInput, CacheDamaged, DatasetError, Preempted, TrainingError
 from pipeline.monitor import read

@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from pipeline import storage
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.evaluation.metrics import load_predictions
 from pipeline.monitor import read

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
 from pipeline.runs.own_model import require_own_model
 from tests.conftest import MakeImages

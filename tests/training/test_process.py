@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
+from pipeline.config.workspace import champion_folder
 from pipeline.dataset.manifest import load
 from pipeline.errors import (
     BadInput,
@@ -40,7 +41,6 @@ from pipeline.runs.run import (
 )
 from pipeline.stages.build import build
 from pipeline.training import __main__ as process
-from pipeline.workspace import champion_folder
 from scripts.airflow.processes import alive
 from tests.conftest import MakeImages
 from tests.waiting import until
@@ -104,9 +104,8 @@ def test_a_stopped_train_command_waits_for_its_training_process(settings: Settin
 
 @pytest.mark.long
 def test_a_training_process_stops_when_its_parent_is_killed(settings: Settings, dataset: Path):
-    script = (
-        "from pathlib import Path; from pipeline.config import settings_from; from pipeline.runs.launch import train\n"
-    )
+    script = "from pathlib import Path\nfrom pipeline.config.settings import settings_from\n"
+    script += "from pipeline.runs.launch import train\n"
     script += f"train(settings_from({settings.model_dump()!r}), Path({str(dataset)!r}), 'run')"
     parent = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     folder = training_folder(settings, "run", dataset.name)
@@ -290,7 +289,7 @@ STALLED = """
 import sys, threading, time
 from pathlib import Path
 from pipeline.training import __main__ as process
-from pipeline.workspace import champion_folder
+from pipeline.config.workspace import champion_folder
 
 def failing(*_):
     threading.Thread(target=time.sleep, args=(600,)).start()  # like a thread that reads from a stalled bucket

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError, TrainingError
 from pipeline.monitor import read
 from pipeline.report import report_run

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageFont
 
 from pipeline.__main__ import main
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import DatasetError
 from pipeline.input import training_batches, validation_batches
 from pipeline.input.color import jittered, seed_of_batch

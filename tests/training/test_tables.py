@@ -18,7 +18,7 @@ import tensorflow as tf
 from pyarrow import parquet
 
 from pipeline import storage
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, Preempted, SettingsError, SourceError
 from pipeline.evaluation.metrics import load_predictions

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.tuning.contenders import CONTENDERS

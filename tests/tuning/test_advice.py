@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
-from pipeline.config import Settings, settings_for, settings_from
-from pipeline.example_kinds import TABLE
+from pipeline.config.example_kinds import TABLE
+from pipeline.config.settings import Settings, settings_for, settings_from
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict

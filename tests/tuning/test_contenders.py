@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, dataset_settings, require_comparable
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SourceError
 from pipeline.stages.build import build_input
 from pipeline.tuning.contenders import dataset_settings

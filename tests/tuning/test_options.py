@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.config import validated
+from pipeline.config.settings import validated
 from pipeline.errors import SettingsError
 from pipeline.tuning.contenders import CONTENDERS
 from pipeline.tuning.options import ComparisonOptions

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.snapshot import extract
 from pipeline.snapshot.listing import Listing
 from pipeline.snapshot.options import extract_options

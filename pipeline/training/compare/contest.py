@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config import settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.input import steps_per_epoch
 from pipeline.input.options import batch_options
@@ -43,7 +42,7 @@ class Contest:
 
     def __init__(self, comparison: Comparison, should_stop: Callable[[], bool]) -> None:
         self._comparison, self._should_stop = comparison, should_stop
-        self._settings = settings = settings_from(dict(comparison.settings))
+        self._settings = settings = comparison.training_settings()
         self._strategy = open_strategy(None)
         self.inputs = ContenderInputs(comparison, batch_options(settings), self._strategy)
         dataset = datasets.load(Path(next(iter(comparison.datasets.values()))))

@@ -16,7 +16,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import BadInput, Preempted, SourceError, TenfoldError
@@ -107,7 +106,7 @@ def why_not(name: str, comparison: Comparison) -> str:
     from pipeline.input.cache import cached_bytes, usable_memory
     from pipeline.input.options import batch_options
 
-    settings, contender = settings_from(dict(comparison.settings)), CONTENDERS[name]
+    settings, contender = comparison.training_settings(), CONTENDERS[name]
     dataset = load(Path(comparison.datasets[contender.prepare]))
     if contender.reads_files and dataset.records.multi_label:
         return "the images have several labels, and this comparison reads raw files with one label only"

@@ -1,6 +1,6 @@
 """How many examples a device takes at once, and what follows if its memory is too small for them."""
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import BadInput, OutOfMemory, TenfoldError
 from pipeline.runs.run import Run, load_micro_batch_limit, save_micro_batch_limit
 

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError, error_to_json
 from pipeline.training.model.models import build_model, model_options
 

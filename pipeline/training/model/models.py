@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.errors import OwnCodeError, SettingsError
 from pipeline.training.model.own_functions import explain_errors, import_function, require_arguments
 from pipeline.training.model.task import ONE_LABEL, Task

@@ -7,11 +7,11 @@ from zipfile import BadZipFile
 
 import keras
 
-from pipeline.config import Settings
+from pipeline.config.example_kinds import tensors_of
+from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import BadInput
 from pipeline.evaluation.answers import Answers
-from pipeline.example_kinds import tensors_of
 from pipeline.input.batch_kind import BatchKind
 from pipeline.input.options import BatchOptions
 from pipeline.runs.training_settings import require_model

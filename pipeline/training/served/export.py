@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.input.exhaustion import is_out_of_files, out_of_files_error
 from pipeline.input.options import batch_options

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.training.step.keras_internals import AdamOfSums
 
 _BETA_1, _BETA_2 = 0.9, 0.999

@@ -5,7 +5,7 @@ import logging
 import keras
 import tensorflow as tf
 
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.training.model.models import base_of
 from pipeline.training.model.tensor_kind import task_of, tensor_kind_of

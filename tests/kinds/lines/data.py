@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline import storage
-from pipeline.config import Settings
+from pipeline.config.settings import Settings
+from pipeline.config.workspace import snapshots_folder
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.verify import Check
 from pipeline.kinds.table.examples import RowExamples
@@ -22,7 +23,6 @@ from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.snapshot import save_snapshot, skipped_path
 from pipeline.storage import Place
 from pipeline.system.progress import Show
-from pipeline.workspace import snapshots_folder
 
 
 class Lister:

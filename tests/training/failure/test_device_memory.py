@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipeline.config import Settings, settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import BadInput, CacheDamaged, FileSystemError, OutOfMemory
 from pipeline.input.exhaustion import is_out_of_memory
 from pipeline.monitor import read

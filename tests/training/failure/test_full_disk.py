@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.commands.training import report_of
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import TrainingError
 from pipeline.monitor import Row, closing_sink

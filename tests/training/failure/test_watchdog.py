@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import TenfoldError, TrainingError
 from pipeline.runs.launch import train
 from pipeline.stages.build import build

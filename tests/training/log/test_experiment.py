@@ -12,7 +12,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load, sample_images
 from pipeline.evaluation.metrics import evaluation_of, save
 from pipeline.monitor.archives import archives

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import Preempted
 from pipeline.monitor.record import RecordSink, rows
 from pipeline.monitor.row import Row

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.example_kinds import APPLICATIONS, IMAGES, KINDS
+from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
-from pipeline.example_kinds import APPLICATIONS, IMAGES, KINDS
 from pipeline.training.model.models import ModelOptions, base_of, build_model, model_options, with_probabilities
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.runs.run import Run, load_best

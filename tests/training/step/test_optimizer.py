@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.training.step.optimizer import LearningRate, build_optimizer, optimizer_options
 
 STEPS_PER_EPOCH = 4

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.monitor import read
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result, training_folder

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.config import settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import TrainingError
 from pipeline.training.model.losses import Loss, cross_entropy
 from pipeline.training.step.loop import EpochLoop, NumberedBatch

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import workspace
-from pipeline.config import settings_from
+from pipeline.config import workspace
+from pipeline.config.settings import settings_from
 
 RUN_IDS = [
     "manual__2026-01-01T00:00:00+00:00",

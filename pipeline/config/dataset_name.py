@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from pipeline.data_date import without_placeholders
+from pipeline.config.data_date import without_placeholders
 
 LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 """Suffixes of lists of images, in lower case."""

@@ -17,7 +17,7 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import BucketPath, Place, is_bucket, is_inside, place_of
 
 if TYPE_CHECKING:
-    from pipeline.config import Settings
+    from pipeline.config.settings import Settings
 
 SOURCES = "TENFOLD_ALLOWED_SOURCES"
 WORKSPACES = "TENFOLD_ALLOWED_WORKSPACES"
@@ -100,7 +100,7 @@ def require_allowed(settings: "Settings") -> None:
 def _variables_by_field() -> dict[str, list[str]]:
     """Return the variables that permit the value of each field. Sources come first, functions last."""
     # Imported here, because the tasks that write shards import this file and need no settings: 12 MB and 0.1 s less.
-    from pipeline.config import AllowedBy, declared
+    from pipeline.config.settings import AllowedBy, declared
 
     by_field = {
         field: [f"TENFOLD_ALLOWED_{each.name}" for each in permissions]

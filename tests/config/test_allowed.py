@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from pipeline.allowed import MODELS, PUBLISH, SOURCES, WORKSPACES, require_allowed
-from pipeline.config import Settings, settings_from
+from pipeline.config.allowed import MODELS, PUBLISH, SOURCES, WORKSPACES, require_allowed
+from pipeline.config.preflight import preflight
+from pipeline.config.settings import Settings, settings_from
+from pipeline.config.workspace import allowed_name_folder
 from pipeline.dataset.partitions import move_partition, newest_partitions
 from pipeline.errors import SettingsError, SourceError
-from pipeline.preflight import preflight
 from pipeline.runs.launch import load_trained_result, prepare_run
 from pipeline.sources import Found, Listed, Skipped, SourceOptions
 from pipeline.sources.detection import images_of
 from pipeline.sources.folder import LEADS_OUTSIDE
 from pipeline.storage import place_of
-from pipeline.workspace import allowed_name_folder
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages, jpeg
 from tests.snapshots import take_snapshot

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from pipeline import storage
-from pipeline.allowed import require_allowed
-from pipeline.config import Settings
+from pipeline.config.allowed import require_allowed
+from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import Place, is_inside, place_of
 

@@ -6,7 +6,7 @@ import pytest
 from annotated_types import MaxLen
 
 from pipeline.__main__ import main
-from pipeline.config import (
+from pipeline.config.settings import (
     MODELS,
     AllowedBy,
     Decides,

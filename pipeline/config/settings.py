@@ -32,10 +32,10 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline import data_date as dates
-from pipeline.dataset_name import PATTERN, name_of_source, name_of_table
+from pipeline.config import data_date as dates
+from pipeline.config.dataset_name import PATTERN, name_of_source, name_of_table
+from pipeline.config.example_kinds import APPLICATIONS, IMAGES, KINDS, TABLE
 from pipeline.errors import SettingsError
-from pipeline.example_kinds import APPLICATIONS, IMAGES, KINDS, TABLE
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
@@ -122,7 +122,7 @@ class InFingerprint:
 
 
 class AllowedBy(Flag):
-    """The lists of the administrator that permit the value of a setting (pipeline/allowed.py). One of them is enough.
+    """The lists of the administrator that permit the value of a setting: see `allowed.py`. One of them is enough.
 
     Each is an environment variable: TENFOLD_ALLOWED_SOURCES and so on.
     """

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import settings_from
+from pipeline.config.dataset_name import PATTERN, name_of_source
+from pipeline.config.settings import settings_from
+from pipeline.config.workspace import build_folders, name_folder, with_dataset_name
 from pipeline.dataset.manifest import load
-from pipeline.dataset_name import PATTERN, name_of_source
 from pipeline.errors import SettingsError
-from pipeline.workspace import build_folders, name_folder, with_dataset_name
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages
 from tests.published import publish

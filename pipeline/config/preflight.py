@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.allowed import require_allowed
-from pipeline.config import Settings
+from pipeline.config.allowed import require_allowed
+from pipeline.config.example_kinds import data_of
+from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError, TenfoldError
-from pipeline.example_kinds import data_of
 from pipeline.storage import BucketPath, Place, is_inside, nearest, place_of
 from pipeline.storage.file_system import why_unsafe
 from pipeline.system.os_errors import retried
