@@ -57,28 +57,33 @@ def main(folder: Path, parent: int, attempt: str = "") -> int:
     stop = _stop_of(signal.SIGTERM)
     # After the handler is set: if the parent has died already, this sends SIGTERM at once.
     end_with_parent(parent, signal.SIGTERM)
-    with explain_full_disk():
-        try:
-            # The trainer of a killed task may still be writing its checkpoint into this folder.
-            with run_lock(folder, stop.is_set):
-                _train(folder, stop, partial(_leave, folder, attempt))
-            return 0
-        except Preempted as reason:
-            _log.warning("%s: run again to continue from the last checkpoint", reason)
-            return EXIT_PREEMPTED
-        except (TenfoldError, OSError) as error:
-            failure = _in_words(error)
-            # A full disk needs no traceback. For any other OSError, it shows which call failed.
-            _log.error("%s", failure, exc_info=isinstance(error, OSError) and error.errno not in FULL)
-            _save_failure(folder, failure, attempt)
-            return 1
-        except Exception as error:  # noqa: BLE001 - raised further, it would end in an exit that waits for all threads
-            _log.exception("the training failed unexpectedly")
-            _save_failure(folder, _in_words(error), attempt)
-            return 1
-        finally:
-            # Also after a failure: an offline archive can be uploaded in any case.
-            log_upload_command(folder / "comet")
+    try:
+        with explain_full_disk():
+            return _ended(folder, stop, attempt)
+    finally:
+        # Also after a failure: an offline archive can be uploaded in any case.
+        log_upload_command(folder / "comet")
+
+
+def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:
+    try:
+        # The trainer of a killed task may still be writing its checkpoint into this folder.
+        with run_lock(folder, stop.is_set):
+            _train(folder, stop, partial(_leave, folder, attempt))
+    except Preempted as reason:
+        _log.warning("%s: run again to continue from the last checkpoint", reason)
+        return EXIT_PREEMPTED
+    except (TenfoldError, OSError) as error:
+        failure = _in_words(error)
+        # A full disk needs no traceback. For any other OSError, it shows which call failed.
+        _log.error("%s", failure, exc_info=isinstance(error, OSError) and error.errno not in FULL)
+        _save_failure(folder, failure, attempt)
+        return 1
+    except Exception as error:  # noqa: BLE001 - raised further, it would end in an exit that waits for all threads
+        _log.exception("the training failed unexpectedly")
+        _save_failure(folder, _in_words(error), attempt)
+        return 1
+    return 0
 
 
 def _in_words(error: Exception) -> TenfoldError:
