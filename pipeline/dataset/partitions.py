@@ -48,8 +48,7 @@ def save_listed(work: Place, partition: str, listed_ns: int) -> None:
     """Store when the source of a partition was last found to hold the version with the folder `work`."""
     # An old snapshot can be planned again. It must not hide a newer listing that found the same version.
     newest = max(listed_ns, last_listed(work, partition))
-    with storage.write_whole(_listed(work, partition), synced=True) as file:
-        file.write(json.dumps({"listed_ns": newest}).encode())
+    storage.write_json(_listed(work, partition), {"listed_ns": newest}, synced=True)
 
 
 def last_listed(work: Place, partition: str) -> int:

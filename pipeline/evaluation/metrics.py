@@ -7,7 +7,6 @@ Each task has a module with its predictions and metrics: one_label.py and multil
 and regression.py for tables. A metric is declared there, and nowhere else.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -97,8 +96,7 @@ def evaluation_of(predictions: Answers, names: Sequence[str], seed: int) -> dict
 def save(folder: Path, predictions: Answers, evaluation: dict[str, Any]) -> None:
     """Write `predictions.npz`, then `evaluation.json`, each whole."""
     save_predictions(folder, predictions)
-    with storage.write_whole(folder / EVALUATION, synced=True) as file:
-        file.write(json.dumps(evaluation).encode())
+    storage.write_json(folder / EVALUATION, evaluation, synced=True)
 
 
 def save_predictions(folder: Path, predictions: Answers) -> None:

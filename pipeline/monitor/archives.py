@@ -24,6 +24,7 @@ from typing import Any
 
 from pipeline.errors import DatasetError
 from pipeline.monitor.comet_internals import DESCRIPTION, MESSAGES, description, is_whole_message, stopped
+from pipeline.storage import write_json
 from pipeline.storage.local import sync_folder, write_whole
 
 _OPEN, _LOCK = ".open", "lock"
@@ -47,8 +48,7 @@ class Attempt:
         self._lock = (self.open / _LOCK).open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         # After the lock: `recover` takes a folder with a description and without a lock for that of a killed attempt.
-        with write_whole(self.open / DESCRIPTION, synced=True) as file:
-            file.write(json.dumps(description(key, project, workspace)).encode())
+        write_json(self.open / DESCRIPTION, description(key, project, workspace), synced=True)
         sync_folder(self.open)
 
     def close(self) -> Path | None:

@@ -1,6 +1,5 @@
 """The verdict on the last minute of a training that is under way, for the log and the live pages."""
 
-import json
 import logging
 import os
 from collections import deque
@@ -14,7 +13,7 @@ from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.row import KINDS, Row
 from pipeline.monitor.verdict import Verdict, diagnose, numbers
-from pipeline.storage import write_whole
+from pipeline.storage import write_json
 
 MAX_ROWS = 20_000
 """Limit for the rows of each kind. Without it, steps of a millisecond would fill the memory for one sentence."""
@@ -93,8 +92,7 @@ class LiveVerdict:
             **numbers(verdict),
             "sentence": sentence,
         }
-        with write_whole(self._file) as file:
-            file.write(json.dumps(content).encode())
+        write_json(self._file, content)
 
 
 def table(rows: Collection[Row]) -> Columns:

@@ -1,6 +1,5 @@
 """The plan of a version: what all plan files have in common."""
 
-import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -45,8 +44,7 @@ class Plan:
 def save_plan(plan: Plan, folder: Place) -> Place:
     """Write a plan into a folder, and return its file."""
     path = folder / "plan.json"
-    with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps({"format": PLAN_FORMAT, **asdict(plan)}, indent=1).encode())
+    storage.write_json(path, {"format": PLAN_FORMAT, **asdict(plan)}, indent=1, synced=True)
     storage.sync_folder(folder)
     return path
 

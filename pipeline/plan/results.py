@@ -4,7 +4,6 @@ The content hashes of a shard are in a separate file beside the result, with 16 
 result, they would take twice the space, and every reader of the result would read them.
 """
 
-import json
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,8 +72,7 @@ def save_result(plan_path: Place, result: ShardResult, hashes: bytes) -> None:
     # written again.
     with storage.write_whole(hashes_path(plan_path, result.name)) as file:
         file.write(hashes)
-    with storage.write_whole(_result_path(plan_path, result.name)) as file:
-        file.write(json.dumps(vars(result)).encode())
+    storage.write_json(_result_path(plan_path, result.name), vars(result))
 
 
 def remove_torn(path: Place, result: ShardResult) -> bool:

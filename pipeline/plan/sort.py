@@ -11,7 +11,6 @@ examples of all parts can be found one range after another. The description is w
 """
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
@@ -147,8 +146,7 @@ def _sort(part: Part, rule: SplitRule) -> SortedPart:
     described = SortedPart(_sections(part, columns["label"], kinds), lowest, compared)
     # After a power loss, the description must not exist without the other files.
     storage.sync_folder(path.parent)
-    with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps(asdict(described)).encode())
+    storage.write_json(path, asdict(described), synced=True)
     return described
 
 

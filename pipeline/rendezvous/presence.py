@@ -83,8 +83,7 @@ class Presence:
         """Write the file, with the next count and all that was reported."""
         with self._lock:
             member = self._member = replace(self._member, count=self._member.count + 1)
-        with storage.write_whole(self.folder / f"{self.nonce}.json") as file:
-            file.write(json.dumps(asdict(member)).encode())
+        storage.write_json(self.folder / f"{self.nonce}.json", asdict(member))
 
 
 def heartbeat_s(folder: Place) -> float:

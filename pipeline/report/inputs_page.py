@@ -1,6 +1,5 @@
 """The page of a comparison of inputs: one HTML file, with the article's figures for each contender."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from pipeline.report.components import Table, fact_tables, spread_cells
 from pipeline.report.drawing import BLUE, GRAY, GREEN, ORANGE, PURPLE, VERMILION, Figure, new_plot, outlines
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_panel
-from pipeline.storage import write_whole
+from pipeline.storage import write_json, write_whole
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
 from pipeline.tuning.inputs_in_comet import log_inputs
 from pipeline.tuning.measurement import (
@@ -47,8 +46,7 @@ def write(folder: Path) -> dict[str, Any]:
     comparison = load_comparison(folder)
     result = load_result(folder, comparison)
     content = {**result.as_json(), "comparison": str(folder), "page": str(folder / PAGE)}
-    with write_whole(folder / RESULT) as file:
-        file.write(json.dumps(content, indent=1).encode())
+    write_json(folder / RESULT, content, indent=1)
     with write_whole(folder / PAGE) as file:
         file.write(render(folder, comparison, result).encode("utf-8", "backslashreplace"))
     log_inputs(folder, comparison, result)

@@ -1,6 +1,5 @@
 """Questions of the data gate and the answers of a person, if the stages run as tasks without a terminal."""
 
-import json
 from collections.abc import Iterable
 
 from pipeline import storage
@@ -33,8 +32,8 @@ def questions(plan_path: Place, gate: GateOptions) -> list[str]:
 
 def approve(plan_path: Place, sentences: Iterable[str]) -> None:
     """Save what a person approved, so that neither a cleared task nor a later run of the same examples asks again."""
-    with storage.write_whole(plan_path.parent / _APPROVED, synced=True) as file:
-        file.write(json.dumps(sorted(_approved(plan_path).union(sentences)), indent=1).encode())
+    approved = sorted(_approved(plan_path).union(sentences))
+    storage.write_json(plan_path.parent / _APPROVED, approved, indent=1, synced=True)
     storage.sync_folder(plan_path.parent)
 
 

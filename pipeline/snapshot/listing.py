@@ -1,6 +1,5 @@
 """A listing: what was found in a range of the keys of a source. Listings add up without reading a row again."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -187,8 +186,7 @@ def snapshot_of(
 
 def save_listing(listing: Listing, path: Place) -> None:
     """Write a listing into a file, whole."""
-    with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps({"format": SNAPSHOT_FORMAT, **asdict(listing)}).encode())
+    storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(listing)}, synced=True)
 
 
 def listings_of(folder: Place, place: str) -> Iterator[tuple[int, list[Listing]]]:

@@ -8,7 +8,6 @@ changes.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -271,8 +270,7 @@ class _PartWriter:
         self._columns.close()
         # The names contain the hash, which is known only after the last row.
         place = self._folder / f"{self._digest.hexdigest()}.jsonl"
-        with storage.write_whole(place.with_suffix(".labels"), synced=True) as file:
-            file.write(json.dumps(list(self._labels)).encode())
+        storage.write_json(place.with_suffix(".labels"), list(self._labels), synced=True)
         storage.move_whole(Path(self._columns.name), place.with_suffix(".columns"))
         storage.move_whole(Path(self._rows.name), place)
         fingerprint = self._fingerprint

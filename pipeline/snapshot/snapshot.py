@@ -1,6 +1,5 @@
 """The snapshot: the content of a source at one time, as parts and a description with sums over all rows."""
 
-import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -53,8 +52,7 @@ class Snapshot:
 
 def save_snapshot(snapshot: Snapshot, path: Place) -> Place:
     """Write the description of a snapshot. Returns `path`."""
-    with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps({"format": SNAPSHOT_FORMAT, **asdict(snapshot)}, indent=1).encode())
+    storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(snapshot)}, indent=1, synced=True)
     storage.sync_folder(path.parent)  # Later tasks may run on other machines, which did not lose their power.
     return path
 

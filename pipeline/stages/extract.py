@@ -4,7 +4,6 @@
 `join` makes the snapshot from all listings. Without Airflow, `extract` does all of it, with the engine of the settings.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -76,8 +75,7 @@ def divide(settings: Settings) -> list[str]:
     paths = [folder / f"{number:04d}.json" for number in range(1, len(ranges) + 1)]
     for number, (path, content) in enumerate(zip(paths, ranges, strict=True), 1):
         range_file = RangeFile(settings.model_dump(), content, number, len(ranges), started_ns)
-        with storage.write_whole(path, synced=True) as file:
-            file.write(json.dumps({"format": SNAPSHOT_FORMAT, **asdict(range_file)}).encode())
+        storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(range_file)}, synced=True)
     for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
         storage.sync_folder(changed)
     return [str(path) for path in paths]

@@ -4,7 +4,6 @@ The table is read twice, because what a column holds is known only after its las
 large table, `divide` reads it for its schema. Then several tasks read the ranges again, and list their rows.
 """
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -126,8 +125,7 @@ def divide(settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
     require_classes(schema, options.source_uri)
     _require_state(table_files(options.source), state, options)
     schema_path = folder / "schema.json"
-    with storage.write_whole(schema_path, synced=True) as file:
-        file.write(json.dumps(schema.to_json()).encode())
+    storage.write_json(schema_path, schema.to_json(), synced=True)
     return list(map(asdict, _ranges(grouped(pieces, group_bytes), state, str(schema_path))))
 
 

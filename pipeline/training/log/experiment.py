@@ -1,7 +1,6 @@
 """A training as an experiment of Comet: its identity, and the results that are logged once it is complete."""
 
 import io
-import json
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -67,8 +66,7 @@ def _log_results(run: Run) -> None:
         except Exception as error:  # noqa: BLE001 - the other results may be there
             _log.warning("some results could not be logged to Comet: %s", error_text(error))
     content = {"comet": session.end()}
-    with storage.write_whole(run.folder / LOGGED) as file:
-        file.write(json.dumps(content).encode())
+    storage.write_json(run.folder / LOGGED, content)
 
 
 def _log_summary(experiment: Any, run: Run) -> None:

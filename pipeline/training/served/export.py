@@ -10,7 +10,6 @@ If an image may have several labels, answer["labels"] has those of each image. T
 tensor for each column, and that of a regression returns the "value". The file about.json beside the model describes it.
 """
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.input.exhaustion import is_out_of_files, out_of_files_error
 from pipeline.input.options import batch_options
 from pipeline.runs.run import ABOUT, EXPORT_FORMAT
-from pipeline.storage import write_whole
+from pipeline.storage import write_json
 from pipeline.storage.local import sync_tree
 from pipeline.training.model.models import with_probabilities
 from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
@@ -73,5 +72,4 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
         **kind.about(options, dataset),
         "learned_with": {name: getattr(settings, name) for name in ("epochs", "batch_size", "learning_rate", "seed")},
     }
-    with write_whole(folder / ABOUT, synced=True) as file:
-        file.write(json.dumps(about, indent=1).encode())
+    write_json(folder / ABOUT, about, indent=1, synced=True)
