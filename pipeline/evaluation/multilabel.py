@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import (
@@ -95,8 +96,8 @@ class MultiLabelPredictions(Answers):
         return answers
 
     @property
+    @override
     def resamples(self) -> int:
-        """Number of resamples for an interval."""
         return affordable_resamples(self.label.size)
 
     def difference(self, champion: Self, seed: int) -> Estimate:
@@ -104,8 +105,8 @@ class MultiLabelPredictions(Answers):
         both = difference_of(_mean_average_precision(self), _mean_average_precision(champion))
         return MEAN_AVERAGE_PRECISION.rounded(*bootstrapped([both], len(self.label), self.resamples, seed))
 
+    @override
     def details(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the content of `evaluation.json` beside the figures."""
         return {
             "classes": per_class(self, names),
             "reliability": reliability_of(self.label_probability.ravel(), self.label.ravel()),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import (
@@ -86,8 +87,8 @@ class Predictions(Answers):
         return correct
 
     @property
+    @override
     def resamples(self) -> int:
-        """Number of resamples for an interval."""
         return RESAMPLES
 
     def difference(self, champion: Self, seed: int) -> Estimate:
@@ -102,8 +103,8 @@ class Predictions(Answers):
         resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES) @ values / n
         return Estimate(*(round(float(value), 6) for value in (differences.mean(), *interval(resampled))))
 
+    @override
     def details(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the content of `evaluation.json` beside the figures."""
         return {
             "classes": per_class(self, names),
             "confusions": confusions(self, len(names)),

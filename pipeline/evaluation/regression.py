@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Estimate, Statistic, bootstrapped, mean_of, rows
@@ -74,8 +75,8 @@ class RegressionPredictions(Answers):
         errors = mean_of(np.abs(self.residual) - np.abs(champion.residual))
         return MAE.rounded(*bootstrapped([errors], len(self.label), self.resamples, seed))
 
+    @override
     def details(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the content of `evaluation.json` beside the figures."""
         return {
             "task": "regression",
             "values": value_histogram(self),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.estimates import (
@@ -118,8 +119,8 @@ class ClassPredictions(Predictions):
         return bool(self.ranked.shape[1] == 1)
 
     @property
+    @override
     def resamples(self) -> int:
-        """Number of resamples for an interval."""
         return affordable_resamples(self.ranked.size)
 
     def difference(self, champion: Self, seed: int) -> Estimate:
@@ -128,8 +129,8 @@ class ClassPredictions(Predictions):
         resamples = affordable_resamples(len(self.label))
         return LOG_LOSS.rounded(*bootstrapped([losses], len(self.label), resamples, seed))
 
+    @override
     def details(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the content of `evaluation.json` beside the figures."""
         return {
             "task": "classes",
             **super().details(names),

@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from pipeline.gate.duplicates import MAX_NAMES, READERS, Group, GroupFacts, candidates, confirm
 from pipeline.plan.order import Order
@@ -166,8 +167,8 @@ class _Facts(GroupFacts):
         of = sum(examples.values())
         self.contradictions: dict[str, Any] = {"images": 0, "groups": 0, "of": of, "pairs": []}
 
+    @override
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add one group by its row of `duplicates.jsonl`."""
         super().add(row)
         images = row["images"]
         # The order of the labels does not matter.

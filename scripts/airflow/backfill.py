@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 import httpx
+from typing_extensions import override
 
 from scripts.airflow.client import ACTIVE, Client, Json
 from scripts.airflow.errors import Refused
@@ -132,8 +133,8 @@ class RetrainRuns(Job):
         """Return whether a dataset was updated that no run has seen."""
         return self.client.has_events()
 
+    @override
     def runs(self) -> list[Json]:
-        """Return the runs so far."""
         return self.client.runs({"run_after_gte": self._since.isoformat()})
 
     def stages(self, runs: Sequence[Json]) -> list[Stage]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import quote
 
 import httpx
+from typing_extensions import override
 
 from scripts.airflow.client import ACTIVE, FINISHED, Client, Json
 from scripts.airflow.errors import Failed, Interrupted
@@ -74,12 +75,12 @@ class SingleRun(Job):
         """Trigger it."""
         self.client.trigger(self._conf, self.run_id)
 
+    @override
     def runs(self) -> list[Json]:
-        """Return the run."""
         return [self.client.run(self.run_id)]
 
+    @override
     def stages(self, runs: Sequence[Json]) -> list[Stage]:
-        """Return its tasks."""
         return stages_of_run(self.client, self.run_id, self._places, self.run_id)
 
     def cancel(self) -> None:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers
@@ -31,28 +32,28 @@ class ImageTensors(TensorKind):
     keeps_decoded = True
     is_augmented = True
 
+    @override
     def training(self, split: ServerSplit) -> TrainingExamples:
-        """Return the training images."""
         return training_images(split)
 
+    @override
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
-        """Return batches of the validation images."""
         return validation_images(split, records)
 
     def task(self, dataset: Dataset) -> Task:
         """Return the task of one label, or of several."""
         return SeveralLabels() if dataset.records.multi_label else ONE_LABEL
 
+    @override
     def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
-        """Build a model of images."""
         return build_model(options, len(dataset.labels))
 
     def signature(self, dataset: Dataset) -> Any:
         """Return the spec of `images`, JPEG or PNG files."""
         return tf.TensorSpec([None], tf.string, "images")
 
+    @override
     def features(self, options: BatchOptions, dataset: Dataset, served: tf.Tensor) -> tf.Tensor:
-        """Return the decoded images."""
         shape = (options.image_size, options.image_size, 3)
 
         def image(content: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from typing_extensions import override
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
@@ -30,12 +31,12 @@ class RowTensors(TensorKind):
 
     keeps_decoded = False
 
+    @override
     def training(self, split: ServerSplit) -> TrainingExamples:
-        """Return the training rows."""
         return Rows(split)
 
+    @override
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
-        """Return batches of the validation rows."""
         return Rows(split).batches(records, start=0, numbered=False)
 
     def task(self, dataset: Dataset) -> Task:
@@ -47,8 +48,8 @@ class RowTensors(TensorKind):
         # If all labels are equal, any deviation will do but 0.
         return Regression(facts["mean"], facts["deviation"] or 1.0)
 
+    @override
     def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
-        """Build a model of a table."""
         return build_table_model(options, dataset)
 
     def can_use_xla(self, dataset: Dataset) -> bool:
