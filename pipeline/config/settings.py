@@ -90,7 +90,7 @@ else:
 
 
 class Decides(Flag):
-    """What another value of a setting leads to."""
+    """What another value of a setting leads to. `InFingerprint` says how it decides the version of a dataset."""
 
     NOTHING = 0
     """It leads to the same dataset and the same training."""

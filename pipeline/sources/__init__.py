@@ -1,8 +1,8 @@
-"""The kinds of sources, one file for each. The file has the name that `source_kind` uses.
+r"""The kinds of sources, one file for each. The file has the name that `source_kind` uses.
 
 A source of your own is a file in this folder with two functions, and nothing else:
 
-    '''A folder with an index.txt: a path and a label a line.'''
+    '''A folder with an index.txt: in each line a path, a tab and a label.'''
 
     from collections.abc import Iterator
     from pipeline.sources import Found, Listed, SourceOptions, measure
@@ -12,8 +12,8 @@ A source of your own is a file in this folder with two functions, and nothing el
         return (place / "index.txt").is_file()
 
     def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
-        for line in sorted((place / "index.txt").read_text().splitlines()):
-            key, label = line.rsplit(maxsplit=1)
+        lines = (place / "index.txt").read_text().splitlines()
+        for key, label in sorted(line.split("\t") for line in lines):
             yield Listed(key, (label,), "", *measure(place / key))
 
 `list_images` yields the content of the source, with images in the order of the bytes of their keys. A key is the path
@@ -40,6 +40,7 @@ For a kind that comes with Tenfold:
   first. The records of ImageNet have two more properties, which `record_format` in `pipeline/plan/version.py`
   decides.
 - Add an example to `EXAMPLES` in `tests/sources/examples.py`, and a row to the table in docs/reference/sources.md.
+  `python -m docs.generate` adds the value of `source_kind` to docs/reference/settings.md.
 - A file in this folder that is not a kind must be in `OTHER_FILES_OF_SOURCES` in `pipeline/config/settings.py`.
 """
 

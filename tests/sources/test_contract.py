@@ -138,11 +138,11 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
     own_kind(example_of_the_documentation())
     place = tmp_path / "place"
     EXAMPLES["folder"](place)
-    (place / "index.txt").write_text("val/cats/d.jpg cat\ntrain/cats/b.jpg dog\n")
+    (place / "index.txt").write_text("val/cats/d.jpg\tcat\ntrain/cats/b.jpg\tsmall dog\n")
     assert "mine" in source_kinds()
     entries = entries_of(place)
     assert [(item.key, item.labels) for item in entries] == [
-        ("train/cats/b.jpg", ("dog",)),
+        ("train/cats/b.jpg", ("small dog",)),
         ("val/cats/d.jpg", ("cat",)),
     ]
     assert [item.size for item in entries] == [(place / item.key).stat().st_size for item in entries]
