@@ -7,7 +7,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 
 def document(dag: Any) -> None:
-    """Remove the indentation of docstrings, which Airflow's Markdown would show as code."""
+    """Give a DAG and its tasks their docstrings, without indentation, which Airflow's Markdown would show as code."""
     dag.doc_md = cleandoc(dag.doc_md)
     for task in dag.tasks:
         # Airflow itself copies the docstring of a function only if the task is not mapped.

@@ -1,4 +1,4 @@
-"""The settings in the form of each DAG. In a file without Airflow, because the documentation lists them, too."""
+"""The settings in the form of each DAG. This file does not import Airflow, because the documentation imports it."""
 
 from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.config.settings import UsedBy, settings_for, settings_used_by

@@ -78,10 +78,10 @@ def read_tenfold_cached(job: Job) -> Batches:
 
 
 def read_raw_files(job: Job) -> Batches:
-    """Return raw files as the Heartbeat article reads them, which is slower than need be.
+    """Return raw files as the Heartbeat article reads them, which is slower than necessary.
 
-    The label comes from Python, one image at a time under its lock, and float32 takes four times as many bytes as uint8
-    on their way to the accelerator.
+    Python finds the label of one image at a time, under its lock. On the way to the accelerator, float32 takes four
+    times as many bytes as uint8.
     """
     import tensorflow as tf
 

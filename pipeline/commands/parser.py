@@ -39,7 +39,7 @@ COMMANDS = (
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of one command, which is their `command`."""
-    # A command of two words, such as `report compare` beside the command `report`, which takes an argument.
+    # Otherwise, argparse would take `compare` of the command `report compare` as the argument of `report`.
     if (name := " ".join(arguments[:2])) in [command.name for command in COMMANDS]:
         arguments = [name, *arguments[2:]]
     parser = command_line()

@@ -117,8 +117,8 @@ def move_partition(folder: Place, name: str, version: str) -> Place:
 def newest_partitions(folder: Place, count: int) -> dict[str, str]:
     """Return the versions of the newest `count` partitions by their names, the newest first: dates, or else "latest".
 
-    `folder` is the folder of the dataset name. Empty if nothing was published. Raises DatasetError if the file of a
-    partition is damaged.
+    The result is empty if nothing was published. `folder` is the folder of the dataset name. Raises DatasetError if the
+    file of a partition is damaged.
     """
     names = _dated(folder)[:count] or [LATEST]
     paths = [_path(folder, name) for name in names]

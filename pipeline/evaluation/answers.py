@@ -71,7 +71,7 @@ class Answers(ABC):
 
     @staticmethod
     def of_ids(ids: Sequence[tuple[Any, ...]], classes: int) -> Array:
-        """Return the labels of a batch, as training has them, by the ids (or the value) that each example has."""
+        """Return the labels of a batch in the form of training, from the ids (or the value) of each example."""
         return np.array([first for first, *_ in ids])
 
     @abstractmethod

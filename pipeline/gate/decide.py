@@ -29,16 +29,16 @@ class Gate:
     """None if nobody can be asked."""
 
     def report(self, quality: Mapping[str, Any], planned: Mapping[str, Any] | None = None) -> None:
-        """Log the notices, without those that the plan already reported about the facts `planned`."""
+        """Log the notices, except those that the plan already reported about the facts `planned`."""
         reported = notices(planned) if planned else []
         for notice in notices(quality):
             if notice not in reported:
                 _log.warning(notice)
 
     def decide(self, quality: Mapping[str, Any], planned: Mapping[str, Any] | None = None) -> list[str]:
-        """Decide about all findings, and return their sentences.
+        """Decide about the findings, and return the sentences of all.
 
-        A finding about the facts `planned`, which the plan already reported, only counts if it stops the run.
+        A finding that the plan already reported about the facts `planned` is decided again only if it stops the run.
         """
         found, reported = findings(quality, self.options), findings(planned or {}, self.options)
         decide([each for each in found if each.action == "fail" or each not in reported], self.ask)

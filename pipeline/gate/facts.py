@@ -37,7 +37,7 @@ def planned_facts(
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
         **equal_examples(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
-        # Of an example with several labels, a sorted part counts only the first one.
+        # A sorted part counts only the first label of an example, so its counts say nothing if there are several.
         **_class_facts([] if snapshot.multi_label else list(snapshot.classes), order.classes),
     }
     # What changed since the last version of the dataset name.

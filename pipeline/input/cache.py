@@ -109,8 +109,8 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
                     f"another training keeps the same decoded images in {own}: set cache=off for one of the two "
                     "trainings"
                 )
-            # Nothing else removes the folders of earlier trainings with another key. Before the free room is measured:
-            # their files would count as used.
+            # Nothing else removes the folders of earlier trainings with another key. This comes before the free space
+            # is measured, because their files would count as used.
             for other in folder.iterdir():
                 if other != own and other.is_dir():
                     with _locked(other) as alone:

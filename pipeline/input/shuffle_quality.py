@@ -196,7 +196,7 @@ def _label_of(dataset: Dataset) -> Callable[[bytes], int]:
     schema = schema_of(dataset)
     # A record holds the value of the label, not its id.
     values = [value_of_text(schema.label, label) for label in dataset.labels]
-    # Floats have 32 bits there.
+    # A record stores a float in 32 bits.
     ids = {float(np.float32(each)) if isinstance(each, float) else each: id_ for id_, each in enumerate(values)}
 
     def label_of_row(record: bytes) -> int:
@@ -218,7 +218,7 @@ def _qualities(
     # The table and the search for the smallest buffer measure some sizes twice.
     @cache
     def quality(elements: int) -> dict[str, Any]:
-        """Return what is measured over two epochs with a buffer of this number of examples."""
+        """Return the measurements of two epochs with a buffer of `elements` examples."""
         size = elements * buffered_bytes(dataset)
         numbers = order_of_training(folder, dataset, replace(options, shuffle_bytes=size), epochs=2)
         # One array for each epoch: single numbers take ten times as long to come over from TensorFlow.

@@ -135,8 +135,8 @@ class CometSink:
 def finish_within(seconds: float, what: str, work: Callable[[], object]) -> bool:
     """Run `work`, and return whether it ended within this time. Warnings call it `what`.
 
-    An error that it raises becomes a warning. If it does not end in time, this is a warning too, and it goes on in a
-    thread that keeps no process alive.
+    An error of `work` becomes a warning. If `work` does not end in time, a warning says so, and it goes on in a thread
+    that keeps no process alive.
     """
 
     def run() -> None:

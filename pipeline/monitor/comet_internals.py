@@ -100,7 +100,7 @@ def temporary_folders_in(folder: Path) -> Iterator[None]:
     originals = [vars(module)["tempfile"] for module in modules]
     try:
         for module in modules:
-            # All that these modules use of `tempfile`.
+            # These modules use nothing else of `tempfile`.
             vars(module)["tempfile"] = SimpleNamespace(mkdtemp=partial(tempfile.mkdtemp, dir=folder))
         yield
     finally:

@@ -31,9 +31,9 @@ def join_cluster(
 ) -> Iterator[Cluster]:
     """Meet the other servers in `folder`, and be one of them until the block ends. Report to them how it ends.
 
-    It waits `wait_s` seconds for the others. If a server is gone and the block does not end by itself soon after,
-    `leave` is called in a thread with the reason: a process that waits for a dead one within TensorFlow notices nothing
-    else.
+    Waits at most `wait_s` seconds for the others. If a server is gone and the block does not end by itself soon after,
+    a thread calls `leave` with the reason, because a process that waits for a dead one within TensorFlow does not
+    notice it.
 
     Raises:
         TrainingError: If not all servers have come. It names the missing ones.

@@ -29,7 +29,7 @@ Increase it also if a setting is removed or renamed: `run.json` holds the settin
 
 
 def require_run_format(run_json: Mapping[str, Any], folder: Place) -> None:
-    """Raise FormatError if another version of Tenfold wrote a run, by the content of its `run.json`."""
+    """Raise FormatError if the content of `run.json` says that another version of Tenfold wrote the run."""
     require_format(run_json.get("format"), RUN_FORMAT, folder / RUN, "train again")
 
 

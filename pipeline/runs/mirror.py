@@ -58,7 +58,7 @@ class Mirror:
         self._folder, self._place = folder, place
         self._owner = _owner(folder)
         self._there: dict[str, _Version | None] | None = None
-        """The version of each file that the bucket has, None if it is another one. None until the bucket is listed."""
+        """For each file in the bucket, its local version; None if the two differ. None until the bucket is listed."""
 
     def sync(self) -> None:
         """Upload all files that are new or have changed, and remove those that were replaced.

@@ -41,7 +41,7 @@ def require_startable(settings: Settings, dataset: Place) -> Dataset:
 def load_usable(settings: Settings, dataset: Place) -> Dataset:
     """Return a dataset if a training may use it, the weights and the workspace. Raises as `require_startable` does."""
     require_allowed(settings.model_copy(update={"dataset": str(dataset)}))
-    require_proxies()  # Comet's client would log one that it cannot read
+    require_proxies()  # Comet's client would log a proxy that it cannot read, with its password.
     require_buckets({"dataset": dataset, "workspace": place_of(settings.workspace)})
     require_weights(settings)
     return load(dataset)

@@ -44,7 +44,7 @@ def rows_with_checksums(
 ) -> Iterator[list[RawExample]]:
     """Yield the images in a range as rows with checksums, several at a time and in order.
 
-    Threads read the files whose checksums are not known. `listing` counts the others of a disk.
+    Threads read the files whose checksums are not known. `listing.known` counts the other files of a disk.
 
     Raises SourceError if an image cannot be read, or changes meanwhile.
     """

@@ -86,7 +86,7 @@ class Listing:
         if (self.stated_labels, self.texts) != (other.stated_labels, other.texts):
             raise changed_source(f"{len(self.stated_labels)} labels", f"{len(other.stated_labels)} or other ones")
         if self.parts and other.parts and bytes_of(self.parts[-1].last) >= bytes_of(other.parts[0].first):
-            # Only a bug in a kind of source can cause this. An example could be in two records.
+            # Only a bug in a kind of source can cause this. Without this error, an example could be in two records.
             raise SourceError(
                 f"two ranges of the source have the key {other.parts[0].first!r}: `boundaries` of its kind must return "
                 "keys in ascending order, and `list_range` only keys of its range"

@@ -60,9 +60,9 @@ MISSING = -1
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What the settings say about a source, apart from its place. The fields are explained at the settings.
+    """The settings of a source, apart from its place. `Settings` explains them.
 
-    Most kinds need none of them: a folder says everything itself.
+    Most kinds need none of them, because the layout of a folder says everything.
     """
 
     kind: str = "auto"

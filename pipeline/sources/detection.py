@@ -127,7 +127,7 @@ def root_of(place: Place) -> Place:
 
 
 def _read(work: Callable[[], Result], place: Place) -> Result:
-    """Return the result of `work`, which reads a source. Raises SourceError if the file system does not allow it."""
+    """Return the result of `work`, which reads a source. Raises SourceError if it cannot be read."""
     try:
         return retried(work, place)
     except OSError as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def build(settings: Settings, for_training: bool = False) -> dict[str, Any]:
     """Build the dataset of the settings, unless it is complete. Return the result that `build --json` prints.
 
-    With `for_training`, what a training with these settings would refuse is refused before hours of sharding.
+    With `for_training`, settings that a training would refuse raise its errors here, before hours of sharding.
     """
     engine_named(settings.engine)  # A missing package is reported before hours of listing.
     if for_training:

@@ -34,7 +34,7 @@ def environment_of_tensorflow() -> Mapping[str, str]:
 
 
 def start_module(module: str, *arguments: str, output: int) -> "subprocess.Popen[bytes]":
-    """Start `python -m module` with TensorFlow. `output` is the file descriptor that gets its output."""
+    """Start `python -m module` in `environment_of_tensorflow`. The file descriptor `output` gets its output."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         stdin=subprocess.DEVNULL,
@@ -58,7 +58,7 @@ def stop_process(process: "subprocess.Popen[bytes]") -> None:
 
 
 def run_module(module: str, *arguments: str, output: int) -> int:
-    """Run `python -m module` as `start_module` does, and return its exit code. An early end of the wait stops it."""
+    """Run `python -m module` as `start_module` does, and return its exit code. An exception stops the process."""
     process = start_module(module, *arguments, output=output)
     try:
         return process.wait()

@@ -25,7 +25,7 @@ from pipeline.training.step.strategy import on_devices, open_strategy, share_of_
 class Training:
     """One training, restored from its last checkpoint and ready to go on. All servers must make it together.
 
-    `heartbeat` is called with each step as a sign of life. Readers ask `should_stop` also while the steps are stuck.
+    `heartbeat` is called with each step as a sign of life. Readers call `should_stop` even while the steps are stuck.
 
     Raises:
         BadInput: If the settings do not fit the dataset, the model or the devices.
@@ -41,7 +41,7 @@ class Training:
         self.dataset_folder = place_of(run.dataset)
         self.dataset = dataset = load(self.dataset_folder)
         self.task = task_of(dataset)
-        # Checked before: `require_shares` refuses a batch that the servers cannot divide.
+        # This leaves no remainder: `require_shares` refuses a batch that the servers cannot divide.
         self.batch_size = settings.batch_size // run.server.count
         """Examples in a batch of this server."""
         self.steps_per_epoch = steps = steps_per_epoch(dataset, self.batch_size, run.server.count)

@@ -133,7 +133,7 @@ class Callbacks:
 
     def _replay(self, start: Position) -> None:
         """Replay the epochs that are done, and the begin of the epoch in which the training goes on."""
-        # The stand-in ignores saving and loading, and has the first learning rate of the training.
+        # The stand-in ignores saving and loading. Its learning rate is the one before any callback changes it.
         ignored = dict.fromkeys(("save", "save_weights", "load_weights", "set_weights"), lambda *_, **__: None)
         optimizer = _StandIn(self._optimizer, {"learning_rate": self._options.highest_rate})
         stand_in: Any = _StandIn(self._model, {"optimizer": optimizer, "stop_training": False, **ignored})

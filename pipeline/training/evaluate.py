@@ -61,7 +61,7 @@ def predicted(
     predictions: type[Answers],
     micro_batches: int = 1,
 ) -> Iterator[Answers]:
-    """Yield the predictions for each batch, in order and without its padding; `model` gives probabilities."""
+    """Yield the predictions for each batch, in order and without padding. `model` gives predictions, not logits."""
 
     def of_replica(features: Features) -> tf.Tensor:
         return concatenated(lambda part: model(part, training=False), features, micro_batches, model.outputs[0].dtype)

@@ -108,7 +108,7 @@ class ServerData:
 
     @contextmanager
     def open_validation(self) -> Iterator[tuple[tf.data.Dataset, Readers]]:
-        """Open the validation batches of all servers for this one alone, in batches as large as those of its share."""
+        """Open the validation examples of all servers for this one alone, in batches as large as those of its share."""
         with self._readers({"validation": iter(self._validation_order(Server()))}) as readers:
             yield validation_batches(self.folder, self._options, reader=readers.validation), readers
 

@@ -28,8 +28,8 @@ def run_job(
 ) -> None:
     """Train what `run` describes, together with the other servers. Server 0 writes the result.
 
-    `should_stop` is called between steps, and `heartbeat` with each step as a sign of life, with those of the
-    validation and the evaluation too.
+    `should_stop` is called between steps. `heartbeat` is called with each step, also of the validation and of the
+    evaluation.
 
     Raises:
         Preempted: If a stop was requested. A checkpoint is written before.

@@ -43,7 +43,7 @@ def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> 
     If the verdict names several limits, the advice is about each of them. `dataset` has the settings in the
     `dataset.json` that the training reads.
     """
-    # A training may have another value than its dataset was made with.
+    # The value of the dataset counts. The training may have another one.
     effective = settings.model_copy(update={"prepare": dataset.get("prepare", settings.prepare)})
     changes = (
         next(each for each in ADVICE[limit] if all(one.holds(verdict, effective) for one in each.conditions))

@@ -330,7 +330,7 @@ def _comparison_words(folder: Path) -> str:
 
 
 def document(address: str, request: Request, dag_id: str, run_id: str) -> Response:
-    """Return one of DOCUMENTS of a run. Raises 404 if there is none yet, 503 if its bucket does not answer."""
+    """Return one of the DOCUMENTS of a run. Raises 404 if it does not exist, 503 if its bucket does not answer."""
     run = find_run(dag_id, run_id)
     place = _documents(run).get(address) if run else None
     try:

@@ -143,7 +143,7 @@ def _sorted(rows: Iterable[Row], column: Column, ascending: bool) -> list[Row]:
     def value(row: Row) -> Any:
         if column == "started":
             return row["start"]
-        # The mean absolute errors of regressions cannot be sorted among accuracies.
+        # A regression has no accuracy. Its cell has a mean absolute error, which cannot be sorted among accuracies.
         return row[column] if column in NUMBERS else row["cells"][column].casefold()
 
     by_number = sorted(rows, key=lambda row: row["number"], reverse=True)

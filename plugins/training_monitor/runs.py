@@ -99,7 +99,7 @@ def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
 
 
 class Trainings:
-    """Runs of some DAGs that have or had a training, or that failed before it. If given, only those `before` a run."""
+    """Runs of some DAGs that have or had a training, or that failed before it. With `before`, only earlier ones."""
 
     def __init__(self, dag_ids: Collection[str], before: int | None = None) -> None:
         trained = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)

@@ -93,7 +93,7 @@ def check_settings(conf: Conf, kind: str = "images") -> Conf:
 
 
 def needs_sample_images(dag_id: str, conf: Conf) -> bool:
-    """Return whether a run has no source: `retrain` needs none, and the file of TENFOLD_SETTINGS may name one."""
+    """Return whether a run lacks a source. `retrain` needs none, and the file of TENFOLD_SETTINGS may name one."""
     return dag_id != "retrain" and not (conf.get("source_uri") or _default_settings().source_uri)
 
 

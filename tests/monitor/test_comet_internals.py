@@ -80,7 +80,7 @@ def test_the_installed_version_is_the_reviewed_one() -> None:
 
 @pytest.mark.parametrize("module", comet_internals.MODULES_WITH_FOLDERS)
 def test_comet_uses_tempfile_only_to_create_a_folder(module: str) -> None:
-    """`temporary_folders_in` replaces only this function. The source is parsed, so comet_ml need not be imported."""
+    """`temporary_folders_in` replaces only `mkdtemp`. The source is parsed, so comet_ml need not be imported."""
     spec = find_spec("comet_ml")
     assert spec
     assert spec.submodule_search_locations

@@ -27,7 +27,7 @@ server:/odd /mnt/a\x85b nfs4 rw,local_lock=flock 0 0
 
 
 def mount(monkeypatch: pytest.MonkeyPatch, folder: Path, mounts: str) -> None:
-    """Let the kernel seem to report these mounts, with `folder` in the place of /mnt."""
+    """Let psutil report these mounts, with `folder` in place of /mnt."""
     (folder / "proc/self").mkdir(parents=True)
     (folder / "proc/self/mounts").write_text(mounts.replace("/mnt/", f"{folder}/"))
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(folder / "proc"))

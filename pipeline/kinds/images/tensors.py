@@ -87,7 +87,7 @@ class ImageTensors(TensorKind):
 
 
 def with_all_classes(probabilities: NDArray[Any], classes: int) -> NDArray[Any]:
-    """Return the probabilities, (n, at least `classes`), with 0 for labels newer than the model: ids never change."""
+    """Return (n, at least `classes`) probabilities: 0 for labels that are newer than the model. Ids never change."""
     return np.pad(probabilities, ((0, 0), (0, max(classes - probabilities.shape[1], 0))))
 
 

@@ -69,10 +69,10 @@ class ContenderInputs:
             else:
                 all_epochs = numbered_batches(folder, options, epochs=epochs)
             if not contender.parallel and self._strategy.num_replicas_in_sync == 1:
-                # The step itself sends them to its device, so none is on its way ahead.
+                # The step itself sends each batch to its device, so no batch is sent ahead.
                 return (batch for batch in all_epochs)
-            # As in a training: batches are sent to the devices, and a thread takes the next one. Several GPUs get
-            # batches that are made in turn in this way, too, because their strategy divides them ahead.
+            # As in a training: batches are sent to the devices, and a thread takes the next one. With several GPUs,
+            # contenders that are not parallel work in this way, too, because the strategy divides batches ahead.
             return taken_ahead(all_epochs, options.batch_size, self._strategy)
 
         steps = steps_per_epoch(dataset, options.batch_size, 1)

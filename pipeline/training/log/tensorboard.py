@@ -24,8 +24,8 @@ class TensorBoardSink:
     """Writes each epoch into `folder`, and aggregates of samples and batches into `folder/windows`, as scalars.
 
     The step of an epoch is its number (from 1), and that of an aggregate is the training step. A training that goes on
-    adds another file of aggregates, but writes its epochs again, beginning with the rows `done` of those before its
-    checkpoint: those after its checkpoint are done again, and would be there twice.
+    adds another file of aggregates, but writes its epochs again, beginning with `done`, the rows of those before its
+    checkpoint. The epochs after its checkpoint are trained again, and would otherwise appear twice.
 
     Raises:
         OSError: If the folder cannot be written.

@@ -25,11 +25,11 @@ class ModelOptions:
     weights: str = ""
     """A local file of weights; empty: random ones."""
     precision: str = "float32"
-    """What it computes in. Its weights and logits are always float32."""
+    """Numeric precision of its layers. Its weights and logits are always float32."""
 
 
 def model_options(settings: Settings) -> ModelOptions:
-    """Return what the settings ask for."""
+    """Return the options of some settings."""
     return ModelOptions(settings.model, settings.image_size, settings.weights, settings.precision)
 
 

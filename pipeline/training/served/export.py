@@ -43,7 +43,7 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
     (n,)).
 
     Raises:
-        FileSystemError: If a disk is full.
+        FileSystemError: If a disk is full, or too many files are open.
     """
     shutil.rmtree(folder, ignore_errors=True)  # An attempt that was killed may have left a part of it.
     task, kind, options = task_of(dataset), tensor_kind_of(dataset), batch_options(settings)

@@ -51,7 +51,7 @@ class OptimizerOptions:
 
 
 def optimizer_options(settings: Settings, steps_per_epoch: int) -> OptimizerOptions:
-    """Return what the settings ask for."""
+    """Return the options of some settings."""
     power = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[settings.learning_rate_scaling]
     # If it is scaled, the learning rate is meant for a batch of 256 examples.
     highest_rate = float(settings.learning_rate * (settings.batch_size / 256) ** power)

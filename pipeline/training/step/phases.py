@@ -45,7 +45,7 @@ class TwoPhases:
 
 
 def step_options(settings: Settings, dataset: Dataset, steps_per_epoch: int, micro_batches: int) -> StepOptions:
-    """Return what the settings ask for, for a training of `dataset`."""
+    """Return the options of a training on `dataset` with some settings."""
     if settings.simulated_step_ms:
         _log.warning(
             "simulated_step_ms=%g: no step computes anything, and the model learns nothing", settings.simulated_step_ms
