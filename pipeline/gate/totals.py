@@ -13,6 +13,7 @@ from pipeline.dataset.manifest import Split
 from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError, SourceError
 from pipeline.gate.statistics import Statistics
+from pipeline.plan.example_kind import kind_of
 from pipeline.plan.results import ShardResult
 from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
 from pipeline.snapshot.snapshot import Snapshot
@@ -78,7 +79,8 @@ def require_all(snapshot: Snapshot, totals: Totals) -> None:
     """Raise DatasetError unless every listed example is in one record, or is rejected with a reason."""
     if totals.examples + totals.rejected != snapshot.listed:
         raise DatasetError(
-            f"{snapshot.listed} images were listed, but {totals.examples} were written and {totals.rejected} rejected"
+            f"{snapshot.listed} examples were listed, but {totals.examples} were written and {totals.rejected} "
+            "rejected: run the shard stage again"
         )
 
 
@@ -87,10 +89,11 @@ def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapp
     for split in (TRAIN, VALIDATION):
         if not totals.splits[split].examples:
             are_all_rejected = totals.rejected == snapshot.listed
-            advice = "repair or replace them" if are_all_rejected else "add images or set validation_fraction"
+            kind = kind_of(snapshot)
+            advice = "repair or replace them" if are_all_rejected else f"add {kind.nouns} or set validation_fraction"
             frequent = Counter(row["reason"] for row in rejected).most_common(1)
             of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
             raise SourceError(
-                f"no usable {split} image in {snapshot.source_uri!r}: {totals.rejected} of {snapshot.listed} images "
-                f"were rejected{of_reason}; {advice}"
+                f"no usable {split} {kind.noun} in {snapshot.source_uri!r}: {totals.rejected} of {snapshot.listed} "
+                f"{kind.nouns} were rejected{of_reason}; {advice}"
             )

@@ -30,7 +30,7 @@ WORTH_NAMING = 0.1
 """Other programs are named if they use more than this share of the cores. Every machine runs a few small ones."""
 _NAMES = {
     Limit.ONE_CORE: "one core",
-    Limit.BUFFER: "a too small buffer",
+    Limit.BUFFER: "too small a buffer",
     Limit.OTHER_PROGRAMS: "starved by other programs",
     Limit.CPU_QUOTA: "the CPU quota",
     Limit.MEMORY: "too little memory",

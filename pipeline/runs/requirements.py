@@ -56,8 +56,8 @@ def require_shares(servers: int, batch_size: int, shards: int) -> None:
         )
     if batch_size % servers:
         raise SettingsError(
-            f"batch_size must be a multiple of num_training_servers ({servers}), got {batch_size}: "
-            f"{-(-batch_size // servers) * servers} is the next one"
+            f"batch_size must be a multiple of num_training_servers ({servers}), got {batch_size}: set "
+            f"batch_size={-(-batch_size // servers) * servers}"
         )
 
 

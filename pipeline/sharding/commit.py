@@ -71,7 +71,7 @@ def _commit(plan: Plan, plan_path: Place, gate: Gate, write_card: WriteCard) -> 
         rejected = ListWriter(file)
         totals = totals_of(plan, rejected.write_row)
     if totals.rejected:
-        _log.warning("rejected images: %d, %s says why", totals.rejected, rejected_path)
+        _log.warning("rejected examples: %d, %s says why", totals.rejected, rejected_path)
     snapshot = load_snapshot(place_of(plan.snapshot))
     require_all(snapshot, totals)
     require_examples(snapshot, totals, JsonLines(rejected_path))

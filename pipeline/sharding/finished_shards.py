@@ -33,8 +33,8 @@ def finished_shard(planned: tuple[Place, ShardSpec]) -> ShardResult:
         raise DatasetError(f"{spec.name} was not written: run the shard stage of {plan_path} again")
     if result.examples + len(result.rejected) != spec.examples:
         raise DatasetError(
-            f"{spec.name} has {result.examples} examples and {len(result.rejected)} rejected images, but "
-            f"{spec.examples} images were planned"
+            f"{spec.name} has {result.examples} examples and {len(result.rejected)} rejected examples, but "
+            f"{spec.examples} were planned"
         )
     return result
 

@@ -141,7 +141,7 @@ def require_images(listing: Listing, source_uri: str, root: str) -> None:
     if listing.missing == listing.listed:
         raise SourceError(
             f"none of the {listing.listed} files that {source_uri!r} lists exists under {root}; the first is "
-            f"{listing.first!r}: check the paths: they are relative to the folder of the list"
+            f"{listing.first!r}: check the paths, which are relative to the folder of the list"
         )
     if len(listing.classes) < 2:
         raise SourceError(

@@ -8,7 +8,7 @@ A source of your own is a file in this folder with two functions, and nothing el
     from pipeline.sources import Found, Listed, SourceOptions, measure
     from pipeline.storage import Place
 
-    def recognises(place: Place) -> bool:
+    def recognizes(place: Place) -> bool:
         return (place / "index.txt").is_file()
 
     def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
@@ -20,7 +20,7 @@ A source of your own is a file in this folder with two functions, and nothing el
 of an image relative to `place`, or relative to its folder if `place` is a file. A place is a `pathlib.Path` or a path
 in a bucket, which have the same methods. `measure` returns the size of a file and what else is known without reading
 it. It refuses what the administrator does not allow, as does `is_source_file` for other files of the source.
-`recognises` lets `source_kind: auto` find this kind. The kinds are asked in the order of their names, `folder` last.
+`recognizes` lets `source_kind: auto` find this kind. The kinds are asked in the order of their names, `folder` last.
 The first line of the file's docstring says what the kind looks for. An error repeats it if a source does not fit.
 
 Several tasks can list a huge source, each a range of its keys, if the file has two more functions:

@@ -23,7 +23,7 @@ class Source(Protocol):
     __name__: str
     __doc__: str | None
 
-    def recognises(self, place: Place) -> bool:
+    def recognizes(self, place: Place) -> bool:
         """Whether `place` has the layout of this kind. Looks only at a few names."""
 
     def list_images(self, place: Place, options: SourceOptions) -> Iterator[Found]:
@@ -111,7 +111,7 @@ def find_source(place: Place, kind: str) -> Source:
         # A folder that does not exist must be reported as such, and not as one that no kind recognizes.
         _read(place.stat, place)
     for source in sources:
-        if _read(partial(source.recognises, place), place):
+        if _read(partial(source.recognizes, place), place):
             return source
     first_lines = [(source.__doc__ or "the module has no docstring").strip().partition("\n")[0] for source in sources]
     looked_for = "; ".join(f"{name}: {line.rstrip('.')}" for name, line in zip(kinds, first_lines, strict=True))

@@ -40,7 +40,7 @@ SPLITS = {
 LEADS_OUTSIDE = f"link to outside of what {SOURCES} allows"
 
 
-def recognises(place: Place) -> bool:
+def recognizes(place: Place) -> bool:
     """Whether `place` is a folder. Any folder may contain classes."""
     return place.is_dir()
 

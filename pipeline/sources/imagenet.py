@@ -48,7 +48,7 @@ class Lists(NamedTuple):
     solutions: Mapping[str, str]
 
 
-def recognises(place: Place) -> bool:
+def recognizes(place: Place) -> bool:
     """Whether train/ has folders, and each has the name of a synset."""
     train = place / _prefix(place) / "train"
     if not (may_read(train) and train.is_dir()):

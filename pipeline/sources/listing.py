@@ -63,7 +63,7 @@ _ADVICE = {
 """Advice if two rows of one path disagree, by the field of Listed."""
 
 
-def recognises(place: Place) -> bool:
+def recognizes(place: Place) -> bool:
     """Whether `place` is a file with the suffix of a list."""
     return place.suffix.lower() in LIST_SUFFIXES and place.is_file()
 

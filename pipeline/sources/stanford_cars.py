@@ -29,7 +29,7 @@ class Annotation(NamedTuple):
     box: Box
 
 
-def recognises(place: Place) -> bool:
+def recognizes(place: Place) -> bool:
     """Whether the training images and the two files with their classes exist."""
     return (place / "cars_train").is_dir() and all(_annotations_file(place, name) for name in (META, TRAIN_LABELS))
 

@@ -43,8 +43,10 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
     """
     options = table_options(settings)
     names = frame.columns
-    if twice := next((name for name in names if names.count(name) > 1 or not name.strip()), None):
-        raise SourceError(f"the DataFrame has two columns {twice!r}, or one without a name: rename one")
+    if not all(name.strip() for name in names):
+        raise SourceError("the DataFrame has a column without a name: name it")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SourceError(f"the DataFrame has two columns {twice!r}: rename one")
     require_columns(options.columns, names)
     started_ns = time.time_ns()
     storage.sweep(options.snapshots)

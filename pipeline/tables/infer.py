@@ -140,8 +140,8 @@ def require_classes(schema: Schema, source_uri: str) -> None:
     """Raise SourceError if a label of classes has fewer than two values. `source_uri` names the table."""
     if schema.task == "classification" and len(schema.label.values) < 2:
         raise SourceError(
-            f"column {schema.label.name!r} of {source_uri} has only the values {list(schema.label.values)}: a class "
-            "needs at least two. Choose another label_column"
+            f"column {schema.label.name!r} of {source_uri} has only the values {list(schema.label.values)}: "
+            "choose another label_column, because a class needs at least two values"
         )
 
 

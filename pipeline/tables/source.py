@@ -245,7 +245,7 @@ class TableReader:
         if names == self._columns:
             return
         expected, found = set(self._columns), set(names)
-        advice = "all files of a table must have the same columns: correct the file, or remove it"
+        advice = "correct the file, or remove it, because all files of a table must have the same columns"
         if missing := [name for name in self._columns if name not in found]:
             raise SourceError(f"{place} has no column {missing[0]!r}, but {self._first} has one: {advice}")
         if additional := [name for name in names if name not in expected]:

@@ -14,7 +14,7 @@ from pipeline.config.data_date import PLACEHOLDERS, before_placeholder, is_dated
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import TenfoldError
-from pipeline.sources.listing import recognises
+from pipeline.sources.listing import recognizes
 from scripts.airflow.checks import default_settings
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
@@ -72,7 +72,7 @@ def _read_place(name: str, text: str) -> str:
     path = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - resolve() would replace the person's own links
     # The data date is not known yet, so only the folder above the placeholder can be checked.
     known = Path(before_placeholder(path) + "x").parent if is_dated(path) else Path(path)
-    if not known.exists() or (name == "SOURCE" and not known.is_dir() and not recognises(known)):
+    if not known.exists() or (name == "SOURCE" and not known.is_dir() and not recognizes(known)):
         problem = "is neither" if known.exists() else "does not exist"
         raise Refused(f"{name} must be a {_PLACES[name]}, got {text!r}: {known} {problem}")
     return path

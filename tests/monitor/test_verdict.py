@@ -274,7 +274,7 @@ def test_the_sentence_mentions_a_long_start() -> None:
         (
             ready(batches(BURSTS, 120), [100, 100, 100, 100, 0]),
             IDLE,
-            "Input-bound (a too small buffer): 40% of the step time is waiting for data (80 of 200 ms a step, 200 "
+            "Input-bound (too small a buffer): 40% of the step time is waiting for data (80 of 200 ms a step, 200 "
             "steps); this training kept 1.5 of 16 cores busy; most steps find their batch ready, but the other steps "
             "wait long; without waiting, steps would be at most 1.67 times as fast.",
         ),

@@ -151,7 +151,7 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
 @pytest.mark.parametrize(
     ("code", "file"),
     [
-        ("from elsewhere import list_images, recognises\n", "mine.py"),
+        ("from elsewhere import list_images, recognizes\n", "mine.py"),
         ("# coding: latin-1\nNAME = 'é'\n".encode("latin-1"), "mine.py"),
         ("def list_images(place, options): ...\n", "mine/__init__.py"),
     ],
@@ -171,7 +171,7 @@ def test_backup_and_lock_files_of_an_editor_are_not_kinds(own_kind, tmp_path: Pa
 @pytest.mark.parametrize("keys", [("b", "a"), ("a", "a"), ("é", "z")])
 def test_a_kind_that_lists_out_of_order_is_named(keys: tuple[str, str], own_kind, tmp_path: Path):
     own_kind(
-        HEAD + "def recognises(place): return True\n"
+        HEAD + "def recognizes(place): return True\n"
         f"def list_images(place, options): yield from (Listed(key, ('x',), '', 1, 1) for key in {keys})\n"
     )
     with pytest.raises(

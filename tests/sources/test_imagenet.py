@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions
-from pipeline.sources.imagenet import NO_LABEL, list_images, recognises
+from pipeline.sources.imagenet import NO_LABEL, list_images, recognizes
 from tests.sources.examples import imagenet, write_images
 
 FISH, GOLD = "n01440764", "n01443537"
@@ -95,7 +95,7 @@ def kaggle(tmp_path: Path) -> Path:
 
 
 def test_the_layout_of_kaggle(kaggle: Path):
-    assert recognises(kaggle)
+    assert recognizes(kaggle)
     classes, *images = entries_of(kaggle)
     assert classes == Classes((FISH, GOLD), {FISH: "tench, Tinca tinca", GOLD: "goldfish"})
     data = "ILSVRC/Data/CLS-LOC"
@@ -140,7 +140,7 @@ def test_a_list_with_a_line_that_is_no_synset_is_refused(line: str, tmp_path: Pa
 )
 def test_recognized_layouts(names: list[str], recognized: bool, tmp_path: Path):
     write_images(tmp_path, *names)
-    assert recognises(tmp_path) == recognized
+    assert recognizes(tmp_path) == recognized
 
 
 def test_metadata_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(tmp_path: Path):

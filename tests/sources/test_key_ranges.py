@@ -306,7 +306,7 @@ def test_the_layout_changes_with_the_source(tmp_path: Path):
 
 OWN = """'A folder of a test.'
 from pipeline.sources import Listed
-def recognises(place): return True
+def recognizes(place): return True
 def list_images(place, options): yield from (Listed(key, ('x',), '', 1, 1) for key in 'abcd')
 """
 

@@ -5,7 +5,7 @@ from scipy.io import savemat
 
 from pipeline.errors import SourceError
 from pipeline.sources import MISSING, Box, Classes, Found, Listed, Skipped, SourceOptions
-from pipeline.sources.stanford_cars import list_images, recognises
+from pipeline.sources.stanford_cars import list_images, recognizes
 from tests.sources.examples import CARS, stanford_cars, write_annotations, write_images, write_meta
 
 HUMMER, RAM = CARS
@@ -75,7 +75,7 @@ def test_common_layouts_of_copies_are_recognized_and_listed(devkit: str, below: 
     write_images(tmp_path, f"cars_train/{below}00001.jpg")
     write_meta(tmp_path / devkit / "cars_meta.mat")
     write_annotations(tmp_path / devkit / "cars_train_annos.mat", [(1, 1, 24, 16, 2, "00001.jpg")])
-    assert recognises(tmp_path)
+    assert recognizes(tmp_path)
     assert listed(tmp_path) == [(f"cars_train/{below}00001.jpg", (RAM,), "")]
 
 
@@ -83,7 +83,7 @@ def test_common_layouts_of_copies_are_recognized_and_listed(devkit: str, below: 
 def test_an_incomplete_copy_is_not_recognized(lost: str, tmp_path: Path):
     stanford_cars(tmp_path)
     (tmp_path / lost).rename(tmp_path / "elsewhere")
-    assert not recognises(tmp_path)
+    assert not recognizes(tmp_path)
 
 
 @pytest.mark.parametrize("number", [0, 3])

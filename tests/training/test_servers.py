@@ -226,7 +226,7 @@ def test_stopping_one_server_stops_both_at_the_same_checkpoint(settings: Setting
         (1, 1, 1, None),
         (10, 30, 10, None),
         (11, 33, 10, "num_training_servers must be at most 10, the number of training shards, got 11"),
-        (3, 32, 10, r"batch_size must be a multiple of num_training_servers \(3\), got 32: 33 is the next one"),
+        (3, 32, 10, r"batch_size must be a multiple of num_training_servers \(3\), got 32: set batch_size=33"),
     ],
 )
 def test_servers_without_equal_shares_are_refused(servers: int, batch_size: int, shards: int, message: str | None):
