@@ -8,6 +8,7 @@ for its own pipeline alone.
 """
 
 import atexit
+import glob
 import hashlib
 import io
 import multiprocessing
@@ -94,8 +95,9 @@ def read_raw_files(job: Job) -> Batches:
         resized = tf.image.resize(image, [size, size])
         return tf.ensure_shape(resized, [size, size, 3]) / 255.0, tf.ensure_shape(label, [])
 
+    images = f"{glob.escape(str(folder))}/*/*"
     return _again(
-        tf.data.Dataset.list_files([f"{folder}/*/*.{suffix}" for suffix in ("jpg", "jpeg", "JPG", "JPEG")])
+        tf.data.Dataset.list_files([f"{images}.{suffix}" for suffix in ("jpg", "jpeg", "JPG", "JPEG")])
         .map(image_and_label)
         .batch(job["batch_size"])
         .prefetch(tf.data.AUTOTUNE)

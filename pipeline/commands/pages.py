@@ -77,7 +77,6 @@ def _format_inputs(result: Result) -> str:
 )
 def compare_inputs(options: argparse.Namespace) -> Result:
     """Train the same model from raw files and from shards in turn, and say what is worth changing on this host."""
-    from pipeline.report import inputs_page
     from pipeline.stages.build import build_input
     from pipeline.tuning.contenders import dataset_settings
     from pipeline.tuning.measure import (
@@ -95,4 +94,7 @@ def compare_inputs(options: argparse.Namespace) -> Result:
     comparison = comparison_of(settings, compared, built)
     folder = start_comparison(comparison, RUN_ID, options.again)
     measure(folder, sys.stderr.fileno())
+    # Not before: it draws, with packages whose memory the measured trainings would lack.
+    from pipeline.report import inputs_page
+
     return inputs_page.write(folder)

@@ -2,7 +2,7 @@
 
 A kind is a folder of `pipeline/kinds/`. Its `data.py` says how its examples are listed, planned, written and verified,
 as a `KIND` of the class `ExampleKind` (pipeline/plan/example_kind.py). Its `tensors.py` says how they become batches
-and answers of a model, as a `KIND` of the class `TensorKind` (pipeline/training/model/tensor_kind.py).
+and predictions of a model, as a `KIND` of the class `TensorKind` (pipeline/training/model/tensor_kind.py).
 
 Rooms below `pipeline/kinds/` find a kind here, by its name. The linter, which checks the layers, does not see this.
 """

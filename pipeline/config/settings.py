@@ -158,7 +158,7 @@ MONITORING = Field(json_schema_extra={"section": "Monitoring"})
 class Settings(BaseModel):
     """All settings of a run. Immutable; `settings_from` makes it and explains what is wrong.
 
-    The annotation of each field holds one `Decides`, one `UsedBy`, and a section of the form if it is in one.
+    The annotation of each field holds one `Decides`, one `UsedBy`, and the section of the form, if it is in one.
     """
 
     # Defaults are validated, too: they become absolute paths, and the name of the dataset follows from the source.

@@ -43,7 +43,7 @@ def with_dataset_name(settings: Settings) -> Settings:
 
 def require_name(settings: Settings) -> None:
     """Refuse a dataset name that was never built: it is most likely mistyped. Raises SettingsError."""
-    if not name_folder(settings).is_dir():
+    if not allowed_name_folder(settings).is_dir():  # No check may show what is outside of the allowed places.
         folder = settings.datasets_folder
         raise SettingsError(
             f"{folder} has no dataset {settings.dataset_name!r}. It has {_listed(_published_names(folder))}: set "

@@ -98,8 +98,9 @@ def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], 
 def move_partition(folder: Place, name: str, version: str) -> Place:
     """Point a partition to the version that a person chose, and return its file. A later listing moves it again.
 
-    `folder` is the folder of the dataset name. Raises SettingsError if there is no such partition, DatasetError if
-    there is no such version, and ConflictError if another process moved the partition at the same time.
+    `folder` is the folder of the dataset name, as `allowed_name_folder` returns it. Raises SettingsError if there is no
+    such partition, DatasetError if there is no such version, and ConflictError if another process moved the partition
+    at the same time.
     """
     known = [*_dated(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
     if name not in known:

@@ -41,22 +41,22 @@ class Gate:
         A finding that the plan already reported about the facts `planned` is decided again only if it stops the run.
         """
         found, reported = findings(quality, self.options), findings(planned or {}, self.options)
-        decide([each for each in found if each.action == "fail" or each not in reported], self.ask)
+        act_on([each for each in found if each.action == "fail" or each not in reported], self.ask)
         return [finding.sentence for finding in found]
 
 
-def decide(findings: Sequence[Finding], ask: Ask | None) -> None:
+def act_on(found: Sequence[Finding], ask: Ask | None) -> None:
     """Log each finding, and continue or stop as its action says. `ask` asks a person, and returns their answer.
 
     Raises GateError with all sentences that stop the run, and the settings that would let it continue.
     """
-    for finding in findings:
+    for finding in found:
         if finding.action == "continue":  # The others are in the error or in the question.
             _log.warning("%s", finding.sentence)
     # This comes before any question, because the run stops whatever the answer is.
-    if failing := [finding for finding in findings if finding.action == "fail"]:
+    if failing := [finding for finding in found if finding.action == "fail"]:
         raise GateError(_stopped(failing))
-    asking = [finding for finding in findings if finding.action == "ask"]
+    asking = [finding for finding in found if finding.action == "ask"]
     if asking and ask is None:
         raise GateError(f"{_stopped(asking)}, or run this in a terminal or in Airflow, where a person can be asked")
     for finding in asking:

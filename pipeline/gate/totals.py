@@ -7,7 +7,6 @@ and only the list of the shards grows with their number. With it, `commit` needs
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 
 from pipeline.dataset.manifest import Split
 from pipeline.dataset.shard_lists import Shard
@@ -17,8 +16,6 @@ from pipeline.plan.example_kind import kind_of
 from pipeline.plan.results import ShardResult
 from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
 from pipeline.snapshot.snapshot import Snapshot
-
-_SHARD_FIELDS = [field.name for field in fields(Shard)]
 
 
 class SplitTotals:
@@ -36,8 +33,17 @@ class SplitTotals:
         self.examples += result.examples
         self.bytes += result.bytes
         self.classes.update(result.classes)
-        # The fields of a shard have the same names in its result.
-        self.shards.append(Shard(**{name: getattr(result, name) for name in _SHARD_FIELDS}))
+        self.shards.append(
+            Shard(
+                name=result.name,
+                examples=result.examples,
+                bytes=result.bytes,
+                crc32c=result.crc32c,
+                ends=result.ends,
+                index_bytes=result.index_bytes,
+                index_crc32c=result.index_crc32c,
+            )
+        )
         self.hashes_crc32c.append(int(result.hashes_crc32c, 16))
 
     def as_split(self) -> Split:
@@ -85,7 +91,7 @@ def require_all(snapshot: Snapshot, totals: Totals) -> None:
 
 
 def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapping[str, str]]) -> None:
-    """Raise SourceError if all examples for training or validation were rejected. The error says why most were."""
+    """Raise SourceError if no example for training, or none for validation, was written. It says why most were not."""
     for split in (TRAIN, VALIDATION):
         if not totals.splits[split].examples:
             are_all_rejected = totals.rejected == snapshot.listed

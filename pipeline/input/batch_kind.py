@@ -13,9 +13,11 @@ from pipeline.input.order import ServerSplit
 class TrainingExamples(Protocol):
     """The training examples of a split."""
 
+    @abstractmethod
     def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
         """Return the examples of an epoch, then its padding."""
 
+    @abstractmethod
     def batches(self, examples: tf.data.Dataset, start: int, numbered: bool) -> tf.data.Dataset:
         """Return batches of the examples of all epochs, the first of which gets the number `start`.
 

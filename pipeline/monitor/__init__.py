@@ -8,6 +8,7 @@ training loop: batch, epoch ------/
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -136,8 +137,8 @@ def open_monitor(
     with ExitStack() as closing:  # Closes from last to first: sampler, queue, record, Comet.
         tracker = CometSink(run_folder / "comet", comet) if comet else None
         if tracker:
-            # `push` and not `callback`, to know whether the block failed: a stop may be followed by a kill.
-            closing.push(lambda kind, *_: tracker.close(HURRIED_S if kind else PATIENT_S))
+            # `push` and not `callback`, because `_close` must know whether the block failed.
+            closing.push(partial(_close, tracker))
         record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)
         closing.callback(reporter.close)
@@ -145,3 +146,8 @@ def open_monitor(
         closing.callback(monitor.sampler.close)
         monitor.sampler.start()
         yield monitor
+
+
+def _close(tracker: CometSink, kind: type[BaseException] | None, *_: object) -> None:
+    """Close Comet. After an exception, wait for it less long: a stop may be followed by a kill."""
+    tracker.close(HURRIED_S if kind else PATIENT_S)

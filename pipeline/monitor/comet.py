@@ -220,6 +220,9 @@ def _begin(options: CometOptions, opened: Path, online: bool) -> Any:
         log_git_metadata=False,
         log_git_patch=False,
         log_env_details=False,
+        # Comet derives these two from the one above only if its own configuration does not set them.
+        log_env_network=False,
+        log_env_disk=False,
         auto_output_logging=False,
         auto_param_logging=False,
         auto_metric_logging=False,

@@ -122,7 +122,8 @@ class Disks:
         rows: dict[str, list[bytes]] = {}
         for name, file in self._stats.items():
             with suppress(OSError):  # The disk was removed.
-                rows[name] = file.read().split()
+                if row := file.read().split():
+                    rows[name] = row
         if not rows:
             raise OSError("this machine shows no disks")
         # Milliseconds over ten, so that its growth in a second is in percent.

@@ -60,7 +60,8 @@ class Verdict:
     """What limits a training, with the numbers. What to change depends on the settings (tuning/advice.py)."""
 
     limits: tuple[Limit, ...]
-    """The strongest first. Several if several are reached, or if the record cannot tell them apart."""
+    """The strongest first. Several if several are reached, or if the record cannot tell them apart. Empty only for a
+    program whose steps are not known, if nothing on the machine is used up."""
     sentence: str
     load: Load
     wait_fraction: float = 0.0

@@ -74,7 +74,7 @@ class Presence:
         return self._member.nonce
 
     def report(self, **changes: Any) -> None:
-        """Change fields of the member. The other processes see them with the next count."""
+        """Change fields of the `Member`, by their names. The other processes see them with the next count."""
         # Without the lock, the main thread, the sampler and the thread that counts could undo each other's changes.
         with self._lock:
             self._member = replace(self._member, **changes)

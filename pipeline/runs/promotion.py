@@ -11,6 +11,7 @@ absolute error in a regression. An error can be of any size, so `max_worse` is t
 
 import logging
 import os
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,7 +34,7 @@ from pipeline.runs.champion import Entry, Pointer, pointer_of
 from pipeline.runs.files import PROMOTION, RUN, read_required, require_run_format
 from pipeline.runs.run import find_exported_model, load_about, load_result, take_failure
 from pipeline.storage import Place, place_of
-from pipeline.system.process import run_module
+from pipeline.system.process import command_of, environment_of_tensorflow
 
 _log = logging.getLogger(__name__)
 
@@ -285,8 +286,15 @@ def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
     _log.info("evaluating %s on the validation examples of %s", export, dataset)
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         folder = Path(name)
-        arguments = (str(export), str(dataset), name, str(os.getpid()))
-        code = run_module("pipeline.training.served.exported", *arguments, output=output)
+        # In the group of this process: a signal to all of a stopped task ends it too, and it has nothing to save.
+        code = subprocess.run(
+            command_of("pipeline.training.served.exported", str(export), str(dataset), name, str(os.getpid())),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment_of_tensorflow(),
+            check=False,
+        ).returncode
         if code:
             raise take_failure(folder) or TrainingError(
                 f"the evaluation of {export} ended with exit code {code}; its last lines are above"

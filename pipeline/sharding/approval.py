@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pipeline import storage
 from pipeline.errors import GateError
 from pipeline.gate.checks import GateOptions, findings
-from pipeline.gate.decide import Ask, decide
+from pipeline.gate.decide import Ask, act_on
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.finished_shards import quality_of
 from pipeline.storage import Place
@@ -14,16 +14,16 @@ _APPROVED = "approved.json"
 """This file beside the plan holds the sentences that a person approved."""
 
 
-def questions(plan_path: Place, gate: GateOptions) -> list[str]:
+def questions(plan_path: Place, options: GateOptions) -> list[str]:
     """Return what to ask a person before the dataset of a plan is published, without what was approved before.
 
     Raises GateError if the run must stop anyway, DatasetError if a shard was not written.
     """
-    if "ask" not in gate.actions.values():
+    if "ask" not in options.actions.values():
         return []
-    all_findings = findings(quality_of(load_plan(plan_path)), gate)
+    all_findings = findings(quality_of(load_plan(plan_path)), options)
     # A run that must stop anyway should not ask a person first.
-    decide([finding for finding in all_findings if finding.action == "fail"], None)
+    act_on([finding for finding in all_findings if finding.action == "fail"], None)
     approved = _approved(plan_path)
     return [
         finding.sentence for finding in all_findings if finding.action == "ask" and finding.sentence not in approved

@@ -103,7 +103,8 @@ def _commit(plan: Plan, plan_path: Place, gate: Gate, write_card: WriteCard) -> 
     # Like the card, this list may be replaced, because other files in the source are not part of a version.
     with storage.write_whole(folder / SKIPPED) as file:
         file.write(skipped_path(place_of(plan.snapshot)).read_bytes())
-    write_card(folder, dataset, *(JsonLines(folder / name) for name in (REJECTED, DUPLICATES, SKIPPED)))
+    lists = [JsonLines(folder / name) for name in (REJECTED, DUPLICATES, SKIPPED)]
+    write_card(folder, dataset, *lists)
     save(folder, dataset, metadata)
     _claim_labels(plan)  # Again, because this process may have been suspended for hours before it wrote `dataset.json`.
     storage.sweep(folder)

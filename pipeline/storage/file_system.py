@@ -5,11 +5,14 @@ lets two runs win. Sources for the mount options: nfs(5), mount.cifs(8), mount.l
 """
 
 import os
+import re
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.storage.local import NO_HARD_LINKS, WITHOUT_LINKS
 
+_MOUNTS = Path("/proc/self/mountinfo")
 _LOCAL_LOCKS = {
     "nfs": {"nolock", "local_lock=all", "local_lock=flock"},
     "nfs4": {"local_lock=all", "local_lock=flock"},
@@ -18,6 +21,16 @@ _LOCAL_LOCKS = {
     "lustre": {"localflock", "noflock"},
 }
 """With these mount options, a lock holds only on its own host. They depend on the type of the file system."""
+# The kernel writes spaces, tabs, newlines and backslashes of a path as octal numbers, such as \040.
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """A line of /proc/self/mountinfo."""
+
+    point: str
+    kind: str
+    options: frozenset[str]
 
 
 def why_unsafe(folder: Path) -> str:
@@ -25,17 +38,32 @@ def why_unsafe(folder: Path) -> str:
 
     Raises OSError if the file system fails otherwise.
     """
-    import psutil  # Only the check of a workspace loads it.
-
     if not _has_hard_links(folder):
         return NO_HARD_LINKS
-    place = folder.resolve()
-    holding = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
-    # The longest mount point holds the folder. If several mounts have the same point, the last one covers the others.
-    mount = max(reversed(holding), key=lambda each: len(each.mountpoint), default=None)
-    if mount and (local := _LOCAL_LOCKS.get(mount.fstype, set()).intersection(mount.opts.split(","))):
-        return f"file locks work on one host only ({mount.mountpoint} is mounted with {', '.join(sorted(local))})"
+    if _MOUNTS.exists():
+        mount = mount_of(str(folder.resolve()), _MOUNTS.read_text(errors="surrogateescape"))
+        if mount and (local := mount.options & _LOCAL_LOCKS.get(mount.kind, set())):
+            return f"file locks work on one host only ({mount.point} is mounted with {', '.join(sorted(local))})"
     return ""
+
+
+def mount_of(folder: str, mountinfo: str) -> Mount | None:
+    """Return the mount that holds a folder, from the content of /proc/self/mountinfo; None if no line matches."""
+    # Not `splitlines`: it also splits at characters that a path may contain, such as a form feed.
+    mounts = [_parse(line) for line in mountinfo.split("\n") if line]
+    holding = [mount for mount in mounts if f"{folder}/".startswith(f"{mount.point.rstrip('/')}/")]
+    # The longest mount point holds the folder. If several mounts have the same point, the last one covers the others.
+    return max(enumerate(holding), key=lambda item: (len(item[1].point), item[0]), default=(0, None))[1]
+
+
+def _parse(line: str) -> Mount:
+    before, _, after = line.partition(" - ")
+    # The fields are those of proc_pid_mountinfo(5). Optional fields of any number come before " - ", so that the type
+    # of the file system and its own options are counted from there.
+    point, options = before.split(" ")[4:6]
+    kind, _, of_file_system = after.split(" ", 2)
+    plain_point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), point)
+    return Mount(plain_point, kind, frozenset(f"{options},{of_file_system}".split(",")))
 
 
 def _has_hard_links(folder: Path) -> bool:

@@ -33,10 +33,19 @@ def environment_of_tensorflow() -> Mapping[str, str]:
     return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
+def command_of(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of this project."""
+    return [sys.executable, "-m", module, *arguments]
+
+
 def start_module(module: str, *arguments: str, output: int) -> "subprocess.Popen[bytes]":
-    """Start `python -m module` in `environment_of_tensorflow`. The file descriptor `output` gets its output."""
+    """Start a module of this project, which can save its work before it stops.
+
+    One of the `arguments` is the id of this process, with which the module calls `end_with_parent`. The file descriptor
+    `output` gets its output.
+    """
     return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
+        command_of(module, *arguments),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

@@ -365,7 +365,7 @@ class _TypedFacts:
                 f"{_LIMITS[kind.type]}): correct them, or leave the column out"
             )
         self._missing += fitted.values.null_count - misfits
-        self._extend(kind.type, _TypeFacts(fitted.values.drop_null(), _range_of(fitted.values)))
+        self._extend(kind.type, _TypeFacts(fitted.values, _range_of(fitted.values)))
 
     def merge(self, other: "_TypedFacts") -> None:
         """Add the facts of other rows."""
@@ -446,7 +446,7 @@ def _union(one: pa.Array | None, other: pa.Array | None) -> pa.Array | None:
     """Return the different values of two arrays; None if one of them has too many."""
     if one is None or other is None:
         return None
-    return pa.concat_arrays([one, other.unique()]).unique()
+    return pa.concat_arrays([one, other.drop_null().unique()]).unique()
 
 
 def _widened(values: pa.Array | None, kind: ColumnType, wider: ColumnType) -> pa.Array | None:

@@ -233,7 +233,7 @@ class TableReader:
         with _explained(place), storage.local_copy(place) as file:
             for raw in read(file, place, piece):
                 self._require_columns(raw.batch.schema.names, place)
-                if raw.rows:
+                if raw.rows:  # Not the batch of `_without_rows`, which only has the columns.
                     self._rows += raw.batch.num_rows
                     self._rejection = self._rejection or next(iter(raw.rejected), None)
                     yield RawBatch(raw.batch.select(self._columns), raw.rejected)

@@ -40,13 +40,13 @@ class Training:
         settings = run.settings
         self.dataset_folder = place_of(run.dataset)
         self.dataset = dataset = load(self.dataset_folder)
-        self.task = task_of(dataset)
         # This leaves no remainder: `require_shares` refuses a batch that the servers cannot divide.
         self.batch_size = settings.batch_size // run.server.count
         """Examples in a batch of this server."""
         self.steps_per_epoch = steps = steps_per_epoch(dataset, self.batch_size, run.server.count)
 
-        self.strategy = strategy = open_strategy(cluster)
+        self.strategy = strategy = open_strategy(cluster)  # Before any other work of TensorFlow.
+        self.task = task_of(dataset)
         self.device_batch_size = share_of_device(self.batch_size, strategy)
         """Examples that each device takes of such a batch."""
         self.micro_batches = micro_batches_of(run, self.device_batch_size)

@@ -34,7 +34,7 @@ def fit(training: Training, monitor: Monitor) -> None:
     """
     run, settings, start = training.run, training.run.settings, training.start
     data = ServerData(settings, training.dataset_folder, training.dataset, run.server, training.should_stop)
-    keeps = start.keeps
+    keeps = start.keeps  # None: not decided yet. A single server decides alone.
     if keeps is None and run.server.count > 1:
         keeps = data.agreed_to_keep(training.strategy)
     with data.open(start.step, keeps) as inputs:
@@ -60,8 +60,10 @@ def fit(training: Training, monitor: Monitor) -> None:
         _train(training, inputs, loop, keeper)
         if run.server.is_chief:
             # On one server, decoded images that are kept can be used again.
-            own = nullcontext((inputs.validation, inputs.readers)) if run.server.count == 1 else data.open_validation()
-            with own as (batches, readers), explain_batch_errors(training, readers):
+            validation = (
+                nullcontext((inputs.validation, inputs.readers)) if run.server.count == 1 else data.open_validation()
+            )
+            with validation as (batches, readers), explain_batch_errors(training, readers):
                 # After the last checkpoint is written, because the model now gets the weights of the best epoch.
                 evaluate(training, batches)
     if run.server.is_chief:

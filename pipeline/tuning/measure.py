@@ -83,13 +83,14 @@ def start_comparison(comparison: Comparison, run_id: str, again: bool = False) -
     """
     newest = None
     for folder in _equal_comparisons(comparison, run_id):
-        if not (folder / COMPARISON).exists():
-            break
-        newest = folder
-    if newest and not (again and (newest / RESULT).exists()):
-        return newest
-    save_comparison(folder, comparison)
-    return folder
+        if (folder / COMPARISON).exists():
+            newest = folder
+        elif newest and not (again and (newest / RESULT).exists()):
+            return newest
+        else:
+            save_comparison(folder, comparison)
+            return folder
+    raise AssertionError("there is always another folder")
 
 
 def _equal_comparisons(comparison: Comparison, run_id: str) -> Iterator[Path]:

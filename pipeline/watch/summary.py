@@ -102,10 +102,7 @@ def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary
     `heartbeats` remembers earlier answers. Without it, this is the first look at the training.
     """
     try:
-        version = _version(training)
-        if version is None:
-            return _summary(training, heartbeats or Heartbeats())
-        return _of_version(training.place, version)
+        return _read(training, heartbeats or Heartbeats())
     except Exception as error:  # noqa: BLE001 - one damaged training must not hide all others
         _log.warning("%s cannot be listed: %r", training.place, error)
         return _unreadable(error)
@@ -115,25 +112,34 @@ def _unreadable(error: Exception) -> Summary:
     return Summary("unknown", _text(f"it cannot be read: {error}"))
 
 
-def _version(training: Training) -> str | None:
-    """Return a text that changes with the files of a training that has ended; None if it may be under way, or is gone.
-
-    Each change of a file changes the time of the folder. In a bucket, the text changes every ENDED_S.
-    """
-    place = training.place
+def _read(training: Training, heartbeats: Heartbeats) -> Summary:
     try:
-        return f"trained {(place / RESULT).stat().st_mtime_ns}"
+        result = (training.place / RESULT).stat()
     except FileNotFoundError:
-        if not training.is_over:
-            return None
-    if not isinstance(place, Path):
-        return f"ended {time.monotonic() // ENDED_S}"
-    return f"ended {place.stat().st_mtime_ns}" if place.is_dir() else None
+        version = _version(training.place) if training.is_over else None
+        return _summary(training, heartbeats) if version is None else _ended(training.place, version)
+    return _trained(training.place, result.st_mtime_ns)
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def _of_version(place: Place, _version: str) -> Summary:
-    """Return the summary of a training that has ended, read once for each version."""
+def _trained(place: Place, _mtime_ns: int) -> Summary:
+    """Return the summary of a complete training, which is read once."""
+    return _summary(Training(place, is_over=True), Heartbeats())
+
+
+def _version(place: Place) -> int | None:
+    """Return a number that changes with the files of a training; None if its folder was removed.
+
+    Each change of a file changes the time of the folder. In a bucket, the number changes every ENDED_S.
+    """
+    if not isinstance(place, Path):
+        return int(time.monotonic() // ENDED_S)
+    return place.stat().st_mtime_ns if place.is_dir() else None
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _ended(place: Place, _version: int) -> Summary:
+    """Return the summary of a training that ended without a result, read once for each version."""
     return _summary(Training(place, is_over=True), Heartbeats())
 
 

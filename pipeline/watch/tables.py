@@ -153,8 +153,9 @@ def even_width(seconds: float) -> float:
 
 
 def _closely(folder: Path, kind: str, span: Span) -> Intervals:
-    """Return the rows of a span, or narrow intervals if it has many."""
-    rows = _rows_of_span(folder, kind, span)
+    """Return the rows of a span, or narrow intervals if it has many. Only segments that have some of them are read."""
+    table = _joined(segments_of_span(segments(folder / "record", kind), span, first_time), kind)
+    rows = table[table["time"].between(span.start, span.end)]
     if len(rows) <= MAX_ROWS:
         # Each row is its own mean and maximum.
         return Intervals(rows, rows)
@@ -163,15 +164,17 @@ def _closely(folder: Path, kind: str, span: Span) -> Intervals:
 
 def _latest(folder: Path, kind: str, overview: pandas.DataFrame) -> Intervals:
     """Return intervals of the rows that the overview does not have yet."""
-    # The overview ends with the row at `since`, so the rows begin just after it.
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
-    return Intervals(*aggregate_table(_rows_of_span(folder, kind, Span(np.nextafter(since, np.inf), np.inf)), TAIL_S))
-
-
-def _rows_of_span(folder: Path, kind: str, span: Span) -> pandas.DataFrame:
-    """Return the rows of a span from the record. Only segments that have some of them are read."""
-    table = _joined(segments_of_span(segments(folder / "record", kind), span, first_time), kind)
-    return table[table["time"].between(span.start, span.end)]
+    newest: list[Path] = []
+    # From the newest segment back, because the overview is only seconds behind. Not by bisection: it would open more
+    # segments, and a clock that was set back between two attempts would mislead it.
+    for path in reversed(segments(folder / "record", kind)):
+        newest.insert(0, path)
+        begin = first_time(path)
+        if begin is not None and begin <= since:
+            break
+    table = _joined(newest, kind)
+    return Intervals(*aggregate_table(table[table["time"] > since], TAIL_S))
 
 
 def segments_of_span(paths: Sequence[P], span: Span, first_time: Callable[[P], float | None]) -> Sequence[P]:

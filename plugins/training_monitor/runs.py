@@ -99,7 +99,10 @@ def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
 
 
 class Trainings:
-    """Runs of some DAGs that have or had a training, or that failed before it. With `before`, only earlier ones."""
+    """Runs of some DAGs that have or had a training, or that failed before it.
+
+    If `before` is given, Airflow's number of a run, only earlier runs are included.
+    """
 
     def __init__(self, dag_ids: Collection[str], before: int | None = None) -> None:
         trained = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)
@@ -168,11 +171,13 @@ def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
     # The last row of a run wins, and that is the task that failed first.
     first = {number: (task_id, map_index) for number, task_id, map_index in session.execute(failed)}
     xcoms = select(XComModel).where(XComModel.dag_run_id.in_(first), XComModel.key == FAILURE)
-    messages = {
-        (each.dag_run_id, each.task_id, each.map_index): str(XComModel.deserialize_value(each))[:MAX_MESSAGE]
-        for each in session.scalars(xcoms)
-    }
-    return {number: Failure(*task, messages.get((number, *task), "")) for number, task in first.items()}
+    # Only those of the first tasks are decoded: a run may have hundreds.
+    failures = {(each.dag_run_id, each.task_id, each.map_index): each for each in session.scalars(xcoms)}
+    return {number: Failure(*task, _message(failures.get((number, *task)))) for number, task in first.items()}
+
+
+def _message(xcom: XComModel | None) -> str:
+    return "" if xcom is None else str(XComModel.deserialize_value(xcom))[:MAX_MESSAGE]
 
 
 def _waiting_for(session: Session, tasks: Sequence[TaskInstance]) -> str:

@@ -47,7 +47,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scripts.airflow", description=__doc__)
     parser.add_argument("command", choices=["run", "backfill", "up", "down", "status", "check"])
     for name, text in {
-        "source": "folder of images with one sub-folder for each class (default: sample images)",
+        "source": "folder of images, with one sub-folder for each class (default: by the settings file, or samples)",
         "table": "instead of images: a table (CSV, Parquet, TFRecord), or a folder",
         "label": "the column of the table that the model learns",
         "params": "other settings of the run, as a JSON object",

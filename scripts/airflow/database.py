@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -53,8 +53,14 @@ def is_migrated(database: Path) -> bool:
         return False
 
 
+def forget_migration(database: Path) -> None:
+    """Remove the note, so that a migration that is killed leaves none. Of a damaged file, Airflow says more."""
+    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA user_version = 0")
+
+
 def note_migration(database: Path) -> None:
-    """Note in a database that the installed Airflow has migrated it.
+    """Note in a database that the installed Airflow has migrated it. Call `forget_migration` before it does.
 
     The note is a number that SQLite keeps for applications. It is part of the database, also of a backup.
     """

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.config.allowed import ALL
-from scripts.airflow.database import is_migrated, note_migration
+from scripts.airflow.database import forget_migration, is_migrated, note_migration
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
 from scripts.airflow.processes import Identity, cpu_seconds_of, end, find, identify, spawn
@@ -65,6 +65,8 @@ class Embedded(Airflow):
         is_of_home = DATABASE not in self._settings
         if is_of_home and is_migrated(self.layout.database):
             return
+        if is_of_home:
+            forget_migration(self.layout.database)
         self.add(MIGRATION, ["db", "migrate"])
         migration = self._children[-1]
         stalls = Stalls(self)

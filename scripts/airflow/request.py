@@ -30,7 +30,7 @@ _PLACES = {
 
 
 def read_request(source: str, table: str, label: str, params: str, kind: str) -> Conf:
-    """Return the settings of SOURCE, TABLE, LABEL and PARAMS. Without `source_uri`, they mean the sample images.
+    """Return the settings of SOURCE, TABLE, LABEL and PARAMS. Without `source_uri`, see `needs_sample_images`.
 
     `kind` is the kind of examples; empty for a DAG whose settings only its first task can check.
     """
@@ -103,7 +103,7 @@ def with_sample_images(conf: Conf, samples: Path) -> Conf:
     They have a dataset name of their own. Otherwise, their classes would stay in the label map of the user's dataset.
     """
     draw_samples_once(samples)
-    return {"source_uri": str(samples), "dataset_name": "samples", **conf}
+    return {"dataset_name": "samples", **conf, "source_uri": str(samples)}
 
 
 def draw_samples_once(samples: Path) -> None:

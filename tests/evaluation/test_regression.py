@@ -91,7 +91,6 @@ def test_predictions_have_double_precision():
     outputs = RegressionPredictions.of_batch(np.array([1, 2], np.float32), np.array([[1.5], [2.5]], np.float32))
     assert [(column.dtype, column.shape) for column in outputs.columns.values()] == [(np.float64, (2,))] * 2
     assert outputs.residual.tolist() == [0.5, 0.5]
-    assert RegressionPredictions.of_ids([(1.5,), (2,)], 0).tolist() == [1.5, 2.0]
 
 
 def test_the_largest_errors_come_first():

@@ -8,12 +8,12 @@ import pytest
 
 from pipeline.errors import BadInput, GateError
 from pipeline.gate.checks import Finding
-from pipeline.gate.decide import ask_terminal, decide
+from pipeline.gate.decide import act_on, ask_terminal
 
 
 def test_a_finding_with_continue_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
-        decide([Finding("on_drift", "brighter by 100%", "continue")], None)
+        act_on([Finding("on_drift", "brighter by 100%", "continue")], None)
     assert caplog.messages == ["brighter by 100%"]
 
 
@@ -24,7 +24,7 @@ def test_failing_findings_raise_one_error_that_names_their_settings():
         Finding("on_rejected", "three.", "fail"),
     ]
     with pytest.raises(GateError) as caught:
-        decide(found, refuse_question)
+        act_on(found, refuse_question)
     assert str(caught.value) == "one.; three.. To continue, set on_leak=continue on_rejected=continue"
     assert isinstance(caught.value, BadInput)  # A retry does not help.
 
@@ -53,7 +53,7 @@ ASKING = [
 
 def test_the_run_continues_if_each_answer_is_yes():
     sentences, ask = answers(True, True)
-    decide(ASKING, ask)
+    act_on(ASKING, ask)
     assert sentences == ["one", "three"]
 
 
@@ -67,14 +67,14 @@ def test_the_run_continues_if_each_answer_is_yes():
 def test_the_answer_no_stops_the_run_and_further_questions(given: tuple[bool, ...], put: int, sentence: str):
     sentences, ask = answers(*given)
     with pytest.raises(GateError, match=sentence):
-        decide(ASKING, ask)
+        act_on(ASKING, ask)
     assert len(sentences) == put
 
 
 def test_the_run_stops_if_there_is_no_terminal():
     with pytest.raises(GateError, match=r"one; three. To continue, set on_leak=continue .*, or run this in a terminal"):
-        decide(ASKING, None)
-    decide(ASKING[1:2], None)
+        act_on(ASKING, None)
+    act_on(ASKING[1:2], None)
 
 
 @pytest.mark.parametrize(

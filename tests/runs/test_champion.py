@@ -1,6 +1,7 @@
 """Promotion of models: by comparison, manually, by rollback and concurrently, with the files of trainings."""
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,9 +14,10 @@ import pytest
 from pipeline import storage
 from pipeline.__main__ import main
 from pipeline.config.settings import settings_from
-from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError
+from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError, TrainingError
 from pipeline.evaluation.metrics import save_predictions
 from pipeline.evaluation.one_label import Predictions
+from pipeline.runs import promotion as promotion_module
 from pipeline.runs.champion import Entry, effective_promotions, find_promoted_model, pointer_of, roll_back
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import compare_answers, gate, promote_by_hand
@@ -175,6 +177,16 @@ def test_a_model_with_other_label_ids_is_not_promoted(make_training: MakeTrainin
 def test_an_error_in_the_evaluation_of_the_champion_is_raised(make_training: MakeTraining):
     judged(make_training("one", 150))
     with pytest.raises(DatasetError, match="dataset is not a folder: name the folder of a version"):
+        judged(make_training("other", 150, version="2"))
+
+
+def test_a_signal_to_the_group_of_a_task_reaches_the_evaluation_of_the_champion(
+    make_training: MakeTraining, monkeypatch: pytest.MonkeyPatch
+):
+    script = "import os, sys; sys.exit(40 + (os.getpgid(0) == os.getpgid(os.getppid())))"
+    monkeypatch.setattr(promotion_module, "command_of", lambda *_: [sys.executable, "-c", script])
+    judged(make_training("one", 150))
+    with pytest.raises(TrainingError, match="ended with exit code 41"):
         judged(make_training("other", 150, version="2"))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.airflow import database as database_module
-from scripts.airflow.database import CONNECT_ARGS, is_migrated, note_migration
+from scripts.airflow.database import CONNECT_ARGS, forget_migration, is_migrated, note_migration
 from scripts.airflow.embedded import MIGRATION, prepare
 from scripts.airflow.errors import Interrupted
 from scripts.airflow.settings import DATABASE, Layout
@@ -111,6 +111,14 @@ def move_back(database: Path) -> None:
 @pytest.mark.parametrize("change", [replace, empty, move, damage, move_back])
 def test_another_database_is_migrated(layout: Layout, change: Callable[[Path], None]):
     change(layout.database)
+    assert not is_migrated(layout.database)
+
+
+def test_a_killed_migration_leaves_no_note_and_a_damaged_database_is_left_to_the_migration(layout: Layout):
+    forget_migration(layout.database)
+    assert not is_migrated(layout.database)
+    damage(layout.database)
+    forget_migration(layout.database)
     assert not is_migrated(layout.database)
 
 

@@ -4,61 +4,60 @@ import errno
 import os
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pipeline import storage
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError
-from pipeline.storage.file_system import why_unsafe
+from pipeline.storage import file_system
+from pipeline.storage.file_system import mount_of, why_unsafe
 
 MOUNTS = """\
-/dev/sda1 / ext4 rw,relatime,errors=remount-ro 0 0
-server:/export /mnt/shared\\040disk nfs4 rw,noatime,vers=4.2,local_lock=none 0 0
-server:/old /mnt/old nfs rw,vers=3,nolock,local_lock=all,addr=10.0.0.1 0 0
-//server/share /mnt/windows cifs rw,vers=3.1.1,nobrl 0 0
-server@tcp:/fs /mnt/lustre lustre rw,flock,lazystatfs 0 0
-server@tcp:/fs /mnt/lustre-local lustre rw,localflock 0 0
-/dev/sdb1 /mnt/twice ext4 rw 0 0
-server:/new /mnt/twice nfs rw,nolock 0 0
-server:/odd /mnt/a\x85b nfs4 rw,local_lock=flock 0 0
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
+30 22 0:40 / /mnt/shared\\040disk rw,noatime - nfs4 server:/export rw,vers=4.2,local_lock=none
+31 22 0:41 / /mnt/old rw - nfs server:/old rw,vers=3,nolock,local_lock=all,addr=10.0.0.1
+32 22 0:42 / /mnt/windows rw - cifs //server/share rw,vers=3.1.1,nobrl
+33 22 0:43 / /mnt/lustre rw - lustre server@tcp:/fs rw,flock,lazystatfs
+34 22 0:44 / /mnt/lustre-local rw - lustre server@tcp:/fs rw,localflock
+35 22 0:45 / /mnt/twice rw - ext4 /dev/sdb1 rw
+36 22 0:46 / /mnt/twice rw - nfs server:/new rw,nolock
 """
 
 
-def mount(monkeypatch: pytest.MonkeyPatch, folder: Path, mounts: str) -> None:
-    """Let psutil report these mounts, with `folder` in place of /mnt."""
-    (folder / "proc/self").mkdir(parents=True)
-    (folder / "proc/self/mounts").write_text(mounts.replace("/mnt/", f"{folder}/"))
-    monkeypatch.setattr(psutil, "PROCFS_PATH", str(folder / "proc"))
-
-
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("folder", "kind", "reason"),
     [
-        (".", ""),
-        ("shared disk/work", ""),
-        ("old", "old is mounted with local_lock=all, nolock"),
-        ("older", ""),
-        ("windows/a/b", "windows is mounted with nobrl"),
-        ("lustre/a", ""),
-        ("lustre-local/a", "lustre-local is mounted with localflock"),
-        ("twice/a", "twice is mounted with nolock"),
-        ("a\x85b", "a\x85b is mounted with local_lock=flock"),
+        ("/home/me", "ext4", ""),
+        ("/mnt/shared disk/work", "nfs4", ""),
+        ("/mnt/old", "nfs", "/mnt/old is mounted with local_lock=all, nolock"),
+        ("/mnt/older", "ext4", ""),
+        ("/mnt/windows/a/b", "cifs", "/mnt/windows is mounted with nobrl"),
+        ("/mnt/lustre/a", "lustre", ""),
+        ("/mnt/lustre-local/a", "lustre", "/mnt/lustre-local is mounted with localflock"),
+        ("/mnt/twice/a", "nfs", "/mnt/twice is mounted with nolock"),
     ],
 )
 def test_mount_options_reveal_locks_that_hold_for_one_host(
-    name: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: str, kind: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    mount(monkeypatch, tmp_path, MOUNTS)
-    (tmp_path / name).mkdir(parents=True, exist_ok=True)
-    expected = f"file locks work on one host only ({tmp_path}/{reason})" if reason else ""
-    assert why_unsafe(tmp_path / name) == expected
+    assert mount_of(folder, MOUNTS).kind == kind
+    mountinfo = MOUNTS.replace(mount_of(folder, MOUNTS).point.replace(" ", "\\040") + " ", f"{tmp_path} ")
+    (tmp_path / "mounts").write_text(mountinfo)
+    monkeypatch.setattr(file_system, "_MOUNTS", tmp_path / "mounts")
+    found = why_unsafe(tmp_path)
+    assert found.startswith("file locks work on one host only") if reason else found == ""
+    assert reason.partition(" is ")[2] in found
 
 
-@pytest.mark.parametrize("mounts", ["", "/dev/sda1 /other ext4 rw 0 0\n"])
-def test_a_folder_without_a_known_mount_is_safe(mounts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    mount(monkeypatch, tmp_path, mounts)
+def test_unusual_mount_lines_cause_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert mount_of("/data", "22 1 8:1 / /other rw - ext4 /dev/sda1 rw\n") is None
+    odd = "/mnt/a\x85b"  # for `splitlines`, the character in the middle ends a line
+    found = mount_of(odd, f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / {odd} rw - nfs4 server:/ rw\n")
+    assert found
+    assert found.kind == "nfs4"
+    (tmp_path / "mounts").write_text("")
+    monkeypatch.setattr(file_system, "_MOUNTS", tmp_path / "mounts")
     assert why_unsafe(tmp_path) == ""
 
 

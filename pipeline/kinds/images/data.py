@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import override
-
 from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
@@ -41,27 +39,27 @@ class ImageKind(ExampleKind):
         """Return a check of the labels, and of the size of stored pixels."""
         return partial(_problem_of_image, dataset)
 
-    @override
     def examples(self, range_plan: RangePlan) -> Examples:
+        """Return the images of a plan file."""
         from pipeline.kinds.images.examples import ImageExamples  # Imports the decoders. Only a writer needs them.
 
         return ImageExamples(range_plan)
 
-    @override
     def codecs(self, *, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
+        """Return the versions of the decoders and encoders of images."""
         return codec_versions(gzip=gzip, perceptual_hash=perceptual_hash)
 
-    @override
     def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
+        """Return the features of the format."""
         return records.features()
 
-    @override
     def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
+        """Return the key of an image."""
         [(key, _)] = images_at(folder, dataset, split, [position])
         return key
 
-    @override
     def rules(self, of_images: Rules) -> Rules:
+        """Return the rules for images."""
         return of_images
 
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import override
-
 from pipeline.dataset.manifest import Dataset, rows_at
 from pipeline.kinds.table.examples import RowExamples
 from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, Lister
@@ -71,8 +69,8 @@ class RowKind(ExampleKind):
             fitting |= {name: FittingValues("regression", (value,), why) for name, value in without.items()}
         return fitting
 
-    @override
     def examples(self, range_plan: RangePlan) -> Examples:
+        """Return the rows of a plan file."""
         return RowExamples(range_plan)
 
     def codecs(self, *, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
@@ -80,8 +78,8 @@ class RowKind(ExampleKind):
         zlib_version = {"zlib of python": zlib.ZLIB_RUNTIME_VERSION} if gzip else {}
         return {"row encoding": str(ENCODING), **zlib_version}
 
-    @override
     def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
+        """Return the type of each column in the records."""
         return feature_kinds(Schema.from_json(facts))
 
     def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
@@ -106,8 +104,8 @@ class RowKind(ExampleKind):
 
         return table_facts(Schema.from_json(snapshot.table), order)
 
-    @override
     def changes(self, facts: Mapping[str, Any], before: Dataset | None) -> dict[str, Any]:
+        """Return the changes of columns, values and means."""
         from pipeline.kinds.table.facts import table_changes
 
         return {"table_changes": table_changes(facts, before)}
@@ -118,8 +116,8 @@ class RowKind(ExampleKind):
 
         return find_conflict([Schema.from_json(each.table) for each in versions])
 
-    @override
     def union_of(self, versions: Sequence[Dataset], training_examples: int) -> dict[str, Any]:
+        """Return the union of the columns."""
         from pipeline.kinds.table.union import union_of
 
         return union_of([each.table for each in versions], training_examples)

@@ -97,7 +97,7 @@ def measured_alone(source: Input, measure_s: float, should_stop: Callable[[], bo
     Raises:
         Preempted: If a stop is requested.
     """
-    forgotten(source)
+    drop_from_page_cache(source)
     # More epochs than a measurement reads. It stops when it has seen enough.
     with closing(source.batches(1_000_000)) as batches:
 
@@ -116,7 +116,7 @@ def measured_alone(source: Input, measure_s: float, should_stop: Callable[[], bo
     return Alone(source.examples / cold_s, source.examples * len(warm_s) / sum(warm_s), kept)
 
 
-def forgotten(source: Input) -> float | None:
+def drop_from_page_cache(source: Input) -> float | None:
     """Empty the page cache of the files of an input, and return the share that the kernel kept, if it tells."""
     drop_page_cache(source.paths)
     return cached_fraction(source.paths)

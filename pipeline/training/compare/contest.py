@@ -17,7 +17,7 @@ from pipeline.input.options import batch_options
 from pipeline.monitor import open_monitor, read
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import load_of
-from pipeline.training.compare.contender_inputs import ContenderInputs, Input, forgotten, measured_alone
+from pipeline.training.compare.contender_inputs import ContenderInputs, Input, drop_from_page_cache, measured_alone
 from pipeline.training.failure.device_memory import require_divisible
 from pipeline.training.model.tensor_kind import build_model_of
 from pipeline.training.step.loop import EpochLoop
@@ -74,7 +74,7 @@ class Contest:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         step_alone_ms = self._step_alone(source)  # It also traces the step, so that no epoch contains the tracing.
-        cached = forgotten(source)
+        cached = drop_from_page_cache(source)
         epochs = self._train(source, folder)
         with open_monitor(folder / ALONE, self._settings.sample_hz):
             alone = measured_alone(source, self._comparison.options.measure_seconds, self._should_stop)

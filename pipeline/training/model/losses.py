@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import keras
 import tensorflow as tf
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -40,7 +39,9 @@ def sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float
 
     Labels are moved towards one half by `smoothing` (0 to 1).
     """
-    return keras.losses.binary_crossentropy(labels, logits, from_logits=True, label_smoothing=smoothing)
+    targets = tf.cast(labels, logits.dtype) * (1 - smoothing) + smoothing / 2
+    # Not Keras' own: if a model ends in a sigmoid, it takes the numbers before that for the logits.
+    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits), axis=-1)
 
 
 def balanced_weights(counts: Sequence[int]) -> list[float]:

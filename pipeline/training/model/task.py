@@ -1,5 +1,6 @@
 """The task of a model, which the dataset decides: one label, all labels of an image, or a number."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
@@ -23,20 +24,24 @@ class Task(Protocol):
     metric: str
     """Name of the mean of `measured` in the record, beside the loss; that of a validation begins with `val_`."""
 
+    @abstractmethod
     def training_loss(self, smoothing: float, class_counts: Sequence[int] | None) -> Loss:
         """Return the loss that is trained on.
 
         Args:
-            smoothing: Share of a label that is spread over other labels, 0 to 1.
+            smoothing: How far labels are smoothed, 0 to 1.
             class_counts: Training examples of each class, if all classes weigh the same; None if all examples do.
         """
 
+    @abstractmethod
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the plain loss of each example, (n,), which a validation reports."""
 
+    @abstractmethod
     def measured(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the metric of each example, float32 of (n,): which predictions are correct, or their errors."""
 
+    @abstractmethod
     def predictions(self) -> keras.Layer:
         """Return a layer from logits to predictions: probabilities, or values."""
 
@@ -48,12 +53,13 @@ class Task(Protocol):
         """
         return values["val_loss"] < best["val_loss"]
 
+    @abstractmethod
     def served(self, predictions: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return what an exported model returns for its predictions, (n, classes); `names` are of the classes."""
 
 
 class Classes(Task):
-    """Each row of a table has one class: the probabilities of all classes add up to 1."""
+    """Each example has one class: the probabilities of all classes add up to 1. This class serves rows of tables."""
 
     metric = ACCURACY.key
 

@@ -39,9 +39,9 @@ class StepOptions:
     xla: bool = False
     """Compile both steps with XLA. With several replicas, it is left off."""
     frozen_updates: int = 0
-    """Updates of the optimizer during which the base of the model does not learn."""
+    """Updates of the optimizer during which the base of the model does not learn. Only `build_steps` heeds it."""
     simulated_s: float = 0.0
-    """If not 0, each step takes this many seconds and computes nothing."""
+    """If not 0, each step takes this many seconds and computes nothing. Only `build_steps` heeds it."""
 
 
 PLAIN = StepOptions()

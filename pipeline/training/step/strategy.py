@@ -56,7 +56,7 @@ def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribut
 
 
 def taken_ahead(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribute.Strategy) -> Generator[Any]:
-    """Yield the batches of `on_devices`, each taken one step before it is needed. Closing it ends its thread."""
+    """Return a generator of the batches of `on_devices`, each taken one step ahead. Closing it ends its thread."""
     sent = iter(on_devices(batches, batch_size, strategy))
     # After the strategy has begun to distribute batches: TensorFlow then sets malloc to fetch each image from the
     # system.

@@ -34,6 +34,12 @@ def test_the_multilabel_loss_equals_binary_cross_entropy_of_keras(smoothing: flo
     assert float(sigmoid_cross_entropy(LABELS, LOGITS)[0]) == pytest.approx(by_hand)
 
 
+def test_the_output_of_a_model_that_ends_in_a_sigmoid_is_taken_as_logits_everywhere():
+    # Keras' own loss would take the numbers before the sigmoid, unlike the metric and the exported model.
+    output = keras.activations.sigmoid(LOGITS)
+    assert np.allclose(SEVERAL.loss(LABELS, output), SEVERAL.loss(LABELS, tf.constant(output.numpy())))
+
+
 def test_a_multilabel_prediction_is_correct_if_all_labels_match():
     assert SEVERAL.measured(LABELS, LOGITS).numpy().tolist() == [1, 0, 1]
 
