@@ -18,6 +18,7 @@ from pipeline.commands.parser import command_line
 from pipeline.config.example_kinds import KINDS
 from pipeline.config.settings import AllowedBy, Decides, OnlyFor, Settings, declared, settings_from
 from pipeline.gate.checks import CHECKS
+from pipeline.monitor.limits import Limit
 from pipeline.monitor.verdict import words_of
 from pipeline.tuning.advice import ADVICE, Change
 
@@ -51,8 +52,8 @@ ADVICE_PAGE = """\
 
 A [verdict](../explanation/verdict.md) ends with the next change to make. For each limit that it names, this is the
 first change in the table whose condition holds. The first column has the words of the verdict that name the limit, such
-as "Compute-bound", or "decoding" in "Input-bound (decoding)". Numbers follow from the settings of the training. Here,
-they are those of the default settings.
+as "Compute-bound", or "decoding" in "Input-bound (decoding)", and the value in `result.json`. Numbers follow from the
+settings of the training. Here, they are those of the default settings.
 
 | words of the verdict | if | next |
 |---|---|---|
@@ -248,13 +249,14 @@ def _type(schema: dict[str, Any]) -> str:
 
 def advice_page() -> str:
     """Return a table of the advice for each limit, in the order in which it is considered."""
-    rows = [_change(words_of(limit), change, changes) for limit, changes in ADVICE.items() for change in changes]
+    rows = [_change(limit, change, changes) for limit, changes in ADVICE.items() for change in changes]
     return ADVICE_PAGE + "".join(rows)
 
 
-def _change(words: str, change: Change, changes: Sequence[Change]) -> str:
+def _change(limit: Limit, change: Change, changes: Sequence[Change]) -> str:
     otherwise = "otherwise" if len(changes) > 1 else ""
     conditions = ", and ".join(each.words for each in change.conditions) or otherwise
+    words = f"{words_of(limit)} (`{limit.value}`)"
     return f"| {words} | {_coded(conditions)} | {_coded(change.described(settings_from({}))) or 'nothing'} |\n"
 
 

@@ -78,7 +78,7 @@ class Verdict:
 
 
 def words_of(limit: Limit) -> str:
-    """Return the words of a verdict that name a limit."""
+    """Return the words of a verdict that name a limit. Without a limit, a verdict says what it lacks."""
     if limit is Limit.UNKNOWN:
         return "Not enough steps, or not enough time, for a verdict"
     return _BOUND_BY[Part(limit)] if limit in _PARTS else _NAMES.get(limit, limit.value)

@@ -46,13 +46,18 @@ class PlanOptions:
     """The settings whose values are in the fingerprint of the version."""
 
 
+def partition_of(settings: Settings) -> str:
+    """Return the partition that a build belongs to: its date, or "latest"."""
+    return settings.data_date or LATEST
+
+
 def plan_options(settings: Settings) -> PlanOptions:
     """Return the options of some settings."""
     return PlanOptions(
         dataset_name=settings.dataset_name,
         source_uri=settings.source_uri,
         folders=build_folders(settings),
-        partition=settings.data_date or LATEST,
+        partition=partition_of(settings),
         label_map=Path(settings.label_map) if settings.label_map else None,
         split=SplitRule(settings.split_seed, settings.validation_fraction),
         train_shards=settings.train_shards,

@@ -11,8 +11,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image, ImageOps
 
-from pipeline.monitor.diagnosis import Spread, three_digits
-
 _FORMATS = ("JPEG", "PNG")
 """The images come from outside, so only the decoders of the formats in a record open them."""
 
@@ -57,13 +55,6 @@ def format_size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} PB"
-
-
-def spread_cells(values: Spread | None, unit: str) -> tuple[str, ...]:
-    """Return mean, median, standard deviation and 95th percentile as text; "-" for each if there are no values."""
-    if values is None:
-        return ("-",) * 4
-    return tuple(f"{three_digits(each)} {unit}" for each in (values.mean, values.median, values.std, values.p95))
 
 
 def fact_tables(groups: Mapping[str, Any]) -> list[tuple[str, Table]]:

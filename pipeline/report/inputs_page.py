@@ -10,9 +10,9 @@ from bokeh.models import HoverTool
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct
-from pipeline.report.components import Table, fact_tables, spread_cells
+from pipeline.report.components import Table, fact_tables
 from pipeline.report.drawing import BLUE, GRAY, GREEN, ORANGE, PURPLE, VERMILION, Figure, new_plot, outlines
-from pipeline.report.page import page_of
+from pipeline.report.page import page_of, spread_cells
 from pipeline.report.utilization import busy_panel
 from pipeline.storage import write_json, write_whole
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS

@@ -11,11 +11,11 @@ from pipeline.config.example_kinds import IMAGES
 from pipeline.config.settings import settings_for, settings_from
 from pipeline.errors import SettingsError
 from pipeline.evaluation.best_epoch import best_epoch
-from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
+from pipeline.monitor.diagnosis import Spread, Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
 from pipeline.report import card, figures, utilization
 from pipeline.report import evaluation_section as evaluation
-from pipeline.report.components import Table, environment, fact_tables, pictures, spread_cells
+from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.drawing import Figure, embedded
 from pipeline.runs.recorded_run import RecordedRun
 from pipeline.tuning.advice import with_advice
@@ -155,3 +155,10 @@ def facts(run: RecordedRun) -> list[tuple[str, Table]]:
         "Software": run.files.run.get("software"),
     }
     return fact_tables(groups)
+
+
+def spread_cells(values: Spread | None, unit: str) -> tuple[str, ...]:
+    """Return mean, median, standard deviation and 95th percentile as text; "-" for each if there are no values."""
+    if values is None:
+        return ("-",) * 4
+    return tuple(f"{three_digits(each)} {unit}" for each in (values.mean, values.median, values.std, values.p95))

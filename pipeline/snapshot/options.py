@@ -16,12 +16,13 @@ class ExtractOptions:
     """The options of a listing."""
 
     source_uri: str
-    """For messages, and for the description of the snapshot."""
+    """The place as a person wrote it, for messages and for the description of the snapshot."""
     place: Place
     """The place of the source."""
     source: SourceOptions
     origin: Origin
-    """Where raw images are read: at the source, or from copies of a bucket if the workspace is local."""
+    """Where raw images are read: at the source, or from copies of a bucket if the workspace is local. Whether they are
+    remote is known after the listing."""
     group_pattern: str
     folder: Place
     """Folder of the snapshots of the dataset name."""

@@ -23,7 +23,9 @@ def build(settings: Settings, for_training: bool = False) -> dict[str, Any]:
 
     With `for_training`, settings that a training would refuse raise its errors here, before hours of sharding.
     """
-    engine_named(settings.engine)  # A missing package is reported before hours of listing.
+    import pipeline.report.card  # noqa: F401 - as the next line: a missing package is reported before hours of listing
+
+    engine_named(settings.engine)
     if for_training:
         require_shares(settings.num_training_servers, settings.batch_size, settings.train_shards)
     snapshot = extract(settings)

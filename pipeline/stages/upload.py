@@ -7,9 +7,9 @@ from typing import Any
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import build_folders, name_folder
 from pipeline.dataset.manifest import Dataset
-from pipeline.dataset.partitions import LATEST
 from pipeline.gate.checks import gate_options
 from pipeline.gate.decide import Ask, Gate
+from pipeline.plan.options import partition_of
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.sharding.approval import questions
 from pipeline.sharding.commit import commit
@@ -44,7 +44,7 @@ def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None)
     from pipeline.report.card import write_card  # Here, because a task that only copies shards needs no card.
 
     gate = Gate(gate_options(settings), ask)
-    return commit(plan_path, build_folders(settings), settings.data_date or LATEST, gate, write_card)
+    return commit(plan_path, build_folders(settings), partition_of(settings), gate, write_card)
 
 
 def questions_about(plan_path: Place, settings: Settings) -> list[str]:

@@ -49,7 +49,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         raise SourceError(f"the DataFrame has two columns {twice!r}: rename one")
     require_columns(options.columns, names)
     started_ns = time.time_ns()
-    storage.sweep(options.snapshots)
+    storage.sweep(options.folder)
     total = Inference(options.columns)
 
     def infer(batches: Batches) -> bytes:
@@ -72,7 +72,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         listing = list_rows(raws, schema, options, f"partition {number}, row ")
         return json.dumps(asdict(listing)).encode()
 
-    made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), options.snapshots))
+    made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), options.folder))
     listings = [listing_from(json.loads(content)) for content in made]
     return save_listed(options, schema, started_ns, [each for each in listings if each.listed])
 

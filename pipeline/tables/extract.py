@@ -45,10 +45,10 @@ def list_rows(
     limits = PartLimits(rows=rows, bytes=PART_BYTES)
     with closing(items_ahead(_converted(raws, schema), BATCHES_AHEAD)) as batches:
         blocks = _blocks(batches, schema, listing, values, prefix, first_number)
-        for part in write_parts(blocks, options.snapshots, limits):
+        for part in write_parts(blocks, options.folder, limits):
             values.write(part)
             listing.parts.append(part)
-    storage.sync_folder(options.snapshots)
+    storage.sync_folder(options.folder)
     return listing
 
 
@@ -101,14 +101,14 @@ def save_listed(options: TableOptions, schema: Schema, started_ns: int, listings
     snapshot = snapshot_of(
         total,
         source_uri=options.source_uri,
-        origin=Origin(root=str(options.source)),
+        origin=Origin(root=str(options.place)),
         kind=TABLE,
         source_kind="table",
         started_ns=started_ns,
         table=schema.to_json(),
     )
     _log.info("%d rows of %d columns", total.listed, len(schema.columns))
-    path = options.snapshots / f"{snapshot.fingerprint}-{place_hash(options.source_uri)}.json"
+    path = options.folder / f"{snapshot.fingerprint}-{place_hash(options.source_uri)}.json"
     with storage.write_whole(skipped_path(path), synced=True):
         pass  # A table has no skipped files.
     return save_snapshot(snapshot, path)

@@ -13,13 +13,13 @@ class TableOptions:
     """How a table is listed."""
 
     source_uri: str
-    source: Place
+    place: Place
     """The table: a file or a folder."""
     encoding: str
     """The encoding of CSV files."""
     columns: Columns
-    snapshots: Place
-    """The folder of the snapshots."""
+    folder: Place
+    """Folder of the snapshots of the dataset name."""
 
 
 def table_options(settings: Settings) -> TableOptions:
@@ -33,8 +33,8 @@ def table_options(settings: Settings) -> TableOptions:
     )
     return TableOptions(
         source_uri=settings.source_uri,
-        source=settings.source,
+        place=settings.source,
         encoding=settings.list_encoding,
         columns=columns,
-        snapshots=snapshots_folder(settings),
+        folder=snapshots_folder(settings),
     )

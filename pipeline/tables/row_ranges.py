@@ -65,8 +65,8 @@ def list_all(settings: Settings) -> Place:
     keep_large_blocks()
     started_ns = time.time_ns()
     options = table_options(settings)
-    storage.sweep(options.snapshots)
-    files = table_files(options.source)
+    storage.sweep(options.folder)
+    files = table_files(options.place)
     before = _state_of(files)
     with progress("schema", 0, "rows") as advance:
         raws = _counted(read_table(files, options.encoding), advance)
@@ -74,9 +74,9 @@ def list_all(settings: Settings) -> Place:
             schema = infer_schema(batches, options.columns)
     require_classes(schema, options.source_uri)
     with progress("extract", schema.rows, "rows") as advance:
-        again = read_table(table_files(options.source), options.encoding, has_checked_quotes=True)
+        again = read_table(table_files(options.place), options.encoding, has_checked_quotes=True)
         listing = extract.list_rows(_counted(again, advance), schema, options)
-    _require_state(table_files(options.source), before, options)
+    _require_state(table_files(options.place), before, options)
     return extract.save_listed(options, schema, started_ns, [listing])
 
 
@@ -109,21 +109,21 @@ def divide(settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
     keep_large_blocks()
     range_bytes = whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
     options = table_options(settings)
-    files = table_files(options.source)
+    files = table_files(options.place)
     state = _state_of(files)
     pieces = [] if is_of_records(files) else pieces_of_table(files, options.encoding, range_bytes)
     # The groups may be half empty.
     group_bytes = max(range_bytes, 2 * sum(piece.size for piece in pieces) // max_ranges)
     if len(grouped(pieces, group_bytes)) < 2:
         return []
-    storage.sweep(options.snapshots)
+    storage.sweep(options.folder)
     inference, reader = Inference(options.columns), TableReader(files, options.encoding)
     with progress("schema", 0, "rows") as advance:
         pieces = list(_inferred(pieces, inference, reader, advance))
     reader.require_rows()
     schema = inference.schema()
     require_classes(schema, options.source_uri)
-    _require_state(table_files(options.source), state, options)
+    _require_state(table_files(options.place), state, options)
     schema_path = folder / "schema.json"
     storage.write_json(schema_path, schema.to_json(), synced=True)
     return list(map(asdict, _ranges(grouped(pieces, group_bytes), state, str(schema_path))))
@@ -181,7 +181,7 @@ def list_range(settings: Settings, content: Any, show: Show) -> Listing:
     pieces = [FilePiece(**piece) for piece in range_.pieces]
     # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
     options = table_options(settings)
-    reader = TableReader(table_files(options.source), options.encoding)
+    reader = TableReader(table_files(options.place), options.encoding)
     files = list(dict.fromkeys(map(reader.place_of, pieces)))
     schema = _schema_of(range_)
     with show("extract", 0, "rows") as advance:
