@@ -1,8 +1,8 @@
-"""Find images that are the same picture, and those of them that are on both sides of the split.
+"""Confirm that examples are equal, find images that look alike, and say which of them are on both sides of the split.
 
-Size and CRC32C are known from the snapshot. Only the few images that agree in both are read again, for a hash of 128
-bits. Images that look alike are found by the Hamming distance of a perceptual hash. A group is an ascending array of
-indexes into the images. Groups are ordered by their first index.
+Size and CRC32C are known from the snapshot. Only the few examples that agree in both (see `equal_examples.py`) are read
+again, for a hash of 128 bits. Images that look alike are found by the Hamming distance of a perceptual hash. A group is
+an ascending array of indexes. Groups are ordered by their first index.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
