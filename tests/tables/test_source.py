@@ -360,8 +360,8 @@ def test_one_of_several_files_may_have_only_a_header(tmp_path: Path):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("x", "2.csv has no column 'y', but .*1.csv has one: all files"),
-        ("x,y,z", "2.csv has a column 'z', but .*1.csv has none: all files"),
+        ("x", "2.csv has no column 'y', but .*1.csv has one: correct the file"),
+        ("x,y,z", "2.csv has a column 'z', but .*1.csv has none: correct the file"),
         ("x,Y", "2.csv has no column 'y'"),
     ],
 )
