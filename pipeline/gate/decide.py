@@ -26,10 +26,10 @@ class Gate:
 
     options: GateOptions
     ask: Ask | None
-    """None if nobody can be asked."""
+    """Asks a person about a finding; None if there is no terminal and no task that can ask."""
 
     def report(self, quality: Mapping[str, Any], planned: Mapping[str, Any] | None = None) -> None:
-        """Log the notices, except those that the plan already reported about the facts `planned`."""
+        """Log the notices about `quality`. The plan has already logged those about the facts `planned`."""
         reported = notices(planned) if planned else []
         for notice in notices(quality):
             if notice not in reported:

@@ -145,7 +145,7 @@ def facts(run: RecordedRun) -> list[tuple[str, Table]]:
         "Comet": run.files.result.get("comet"),
     }
     settings = run.files.settings
-    # Only those that have an effect on this kind of examples.
+    # The page leaves out settings that have no effect on this kind of examples.
     used = settings_for(settings.get("example_kind", IMAGES), settings) if settings else ()
     groups = {
         "What ran": {name: value for name, value in what_ran.items() if value},

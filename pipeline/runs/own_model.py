@@ -69,7 +69,7 @@ def require_own_model(settings: Settings, classes: int, can_build: bool = True) 
 
 
 def missing_function_error(what: str, function: str, module: str, functions: Collection[str]) -> SettingsError:
-    """Return the error for a function that its module does not have. `functions` are those that it has.
+    """Return the error for a function that a module lacks. `functions` are the functions that the module has.
 
     `what` is the function in words, and `module` the name or the file of the module.
     """

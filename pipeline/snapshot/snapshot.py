@@ -16,7 +16,7 @@ class Snapshot:
 
     source_uri: str
     origin: Origin
-    """The places where the raw examples are read."""
+    """Where the raw examples are read: the source, and the folder of its local copies."""
     kind: str
     """The kind of examples: a value of `example_kind`."""
     source_kind: str

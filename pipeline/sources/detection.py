@@ -108,7 +108,7 @@ def find_source(place: Place, kind: str) -> Source:
     kinds = [kind] if kind != "auto" else [*(other for other in source_kinds() if other != "folder"), "folder"]
     sources = [_source(name) for name in kinds]
     if isinstance(place, Path):
-        # A folder that does not exist must be reported as such, and not as one that no kind recognizes.
+        # If the folder does not exist, the error says so. Without this line, it would say that no kind recognizes it.
         _read(place.stat, place)
     for source in sources:
         if _read(partial(source.recognizes, place), place):

@@ -88,7 +88,7 @@ class Inference:
         self._rows = self._rejected = 0
 
     def add(self, raw: RawBatch) -> None:
-        """Add the rows of a batch. Those that were rejected count as rows.
+        """Add the rows of a batch. Rejected rows are counted, too.
 
         If the metadata of the batch is TEXT, its strings are fields of CSV, and the types of its columns are inferred
         from them. Strings of other batches stay strings.

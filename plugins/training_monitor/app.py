@@ -280,7 +280,7 @@ def _links(questions: "Questions", run: AirflowRun, status: Mapping[str, Any]) -
 
 
 def _documents(run: AirflowRun) -> dict[str, Place]:
-    """Return where the documents of a run are, or will be, by their address."""
+    """Return the place of each document of a run, by the address of its page. A document may not be written yet."""
     from pipeline.dataset.manifest import CARD
     from pipeline.report import REPORT
 

@@ -71,7 +71,7 @@ def note_migration(database: Path) -> None:
 def _mark(connection: sqlite3.Connection) -> int:
     """Return a number for the installed Airflow and the revision of a database, in the 31 bits that SQLite keeps.
 
-    The revision changes if somebody downgrades the database to an earlier version of Airflow.
+    The revision is in it, because a person may downgrade the database without another Airflow being installed.
     """
     revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     return crc32(f"{version('apache-airflow-core')} {revision}".encode()) >> 1

@@ -51,13 +51,13 @@ class Lister:
         return save_snapshot(snapshot, path)
 
     def list_range(self, settings: Settings, content: Any, show: Show) -> Listing:
-        raise NotImplementedError
+        raise NotImplementedError("one task lists a file of lines")
 
     def join(self, settings: Settings, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
-        raise NotImplementedError
+        raise NotImplementedError("one task lists a file of lines")
 
     def describe(self, content: Any) -> str:
-        raise NotImplementedError
+        raise NotImplementedError("one task lists a file of lines")
 
 
 def row_of(numbered: tuple[int, str]) -> RawExample:

@@ -86,7 +86,7 @@ class Lines(TensorKind):
     def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
-        raise NotImplementedError
+        raise NotImplementedError("models of lines are not promoted")
 
 
 KIND = Lines()
