@@ -12,7 +12,7 @@ import pytest
 from pipeline.config.allowed import MODELS, PUBLISH, SOURCES, WORKSPACES, require_allowed
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings, settings_from
-from pipeline.config.workspace import allowed_name_folder
+from pipeline.config.workspace import allowed_name_folder, require_name
 from pipeline.dataset.partitions import move_partition, newest_partitions
 from pipeline.errors import SettingsError, SourceError
 from pipeline.runs.launch import load_trained_result, prepare_run
@@ -270,6 +270,14 @@ def test_each_entry_point_checks_permissions_before_it_reads(
     with pytest.raises(SettingsError, match=r"workspace '.*' is outside what TENFOLD_ALLOWED_WORKSPACES"):
         first(settings)
     assert not Path(settings.workspace).exists()
+
+
+def test_a_refused_place_does_not_reveal_its_datasets(settings: Settings, tmp_path: Path, allow: ALLOW):
+    (settings.datasets_folder / "secret" / "partitions").mkdir(parents=True)  # type: ignore[union-attr]
+    allow(WORKSPACES, tmp_path / "other")
+    with pytest.raises(SettingsError) as refusal:
+        require_name(settings.model_copy(update={"dataset_name": "mistyped"}))
+    assert "secret" not in str(refusal.value)
 
 
 def test_training_checks_the_permission_of_a_dataset_argument(settings: Settings, allow: ALLOW):
