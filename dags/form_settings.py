@@ -1,7 +1,8 @@
 """The settings in the form of each DAG. This file does not import Airflow, because the documentation imports it."""
 
+from pipeline.config.declarations import UsedBy
 from pipeline.config.example_kinds import IMAGES, TABLE
-from pipeline.config.settings import UsedBy, settings_for, settings_used_by
+from pipeline.config.settings import settings_for, settings_used_by
 
 _OF_BUILD = settings_used_by(UsedBy.BUILD)
 _OF_ALL = settings_used_by(UsedBy.BUILD | UsedBy.TRAIN)

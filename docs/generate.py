@@ -15,9 +15,10 @@ from typing import Any
 
 from dags.form_settings import FORM_SETTINGS
 from pipeline.commands.parser import command_line
+from pipeline.config.data_gate import CHECKS
+from pipeline.config.declarations import AllowedBy, Decides, OnlyFor
 from pipeline.config.example_kinds import KINDS
-from pipeline.config.settings import AllowedBy, Decides, OnlyFor, Settings, declared, settings_from
-from pipeline.gate.checks import CHECKS
+from pipeline.config.settings import Settings, declared, settings_from
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.verdict import words_of
 from pipeline.tuning.advice import ADVICE, Change
@@ -105,8 +106,8 @@ def gate_page() -> str:
     """Return the page of the data gate, which is written by hand, with a row for each check in its table."""
     before, head, after = (REFERENCE / "gate.md").read_text("utf-8").partition(CHECKS_HEAD)
     rows = [
-        f"| {Settings.model_fields[check.threshold_setting].description} | {_with_default(check.threshold_setting)} "
-        f"| {_with_default(check.action_setting)} | {_examples(check.threshold_setting)} |\n"
+        f"| {Settings.model_fields[check.threshold.name].description} | {_with_default(check.threshold.name)} "
+        f"| {_with_default(check.action.name)} | {_examples(check.threshold.name)} |\n"
         for check in CHECKS
     ]
     rest = dropwhile(lambda line: line.startswith("|"), after.splitlines(keepends=True))

@@ -12,9 +12,7 @@ import pkgutil
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import Flag, auto
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
@@ -28,12 +26,29 @@ from pydantic import (
     PositiveFloat,
     ValidationError,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
 
 from pipeline.config import data_date as dates
+from pipeline.config.data_gate import settings_of_checks
 from pipeline.config.dataset_name import PATTERN, name_of_source, name_of_table
+from pipeline.config.declarations import (
+    GATE,
+    MONITORING,
+    PLACES,
+    PROMOTION,
+    SHARDS,
+    SOURCE,
+    TRAINING,
+    AllowedBy,
+    Decides,
+    Fraction,
+    InFingerprint,
+    OnlyFor,
+    UsedBy,
+)
 from pipeline.config.example_kinds import APPLICATIONS, IMAGES, KINDS, TABLE
 from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
@@ -52,8 +67,6 @@ PlaceText = Annotated[str, Field(max_length=4096)]
 Text = Annotated[str, Field(max_length=1000)]
 """Any other text."""
 
-Fraction = Annotated[float, Field(ge=0, le=1)]
-
 MAX_SHOWN = 200
 """An error message repeats at most this many characters of a value."""
 
@@ -62,10 +75,6 @@ OPTIONS_OF_COMPARISON = ("contenders", "rounds", "accelerator", "measure_seconds
 
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
-
-Action = Literal["continue", "ask", "fail"]
-"""The data gate does this if the examples exceed a threshold."""
-
 
 OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "key_range", "samples", "suffixes"})
 """Files of pipeline/sources that are no kind of source."""
@@ -89,77 +98,12 @@ else:
     _ExampleKind = Literal[tuple(KINDS)]
 
 
-class Decides(Flag):
-    """What another value of a setting leads to. `InFingerprint` says how it decides the version of a dataset."""
-
-    NOTHING = 0
-    """It leads to the same dataset and the same training."""
-    DATASET = auto()
-    """It leads to other bytes of a dataset, and so to another version."""
-    TRAINING = auto()
-    """It leads to another training, in a folder of its own. The setting is part of a training's identity."""
-
-
-class UsedBy(Flag):
-    """The stages that use a setting. The form of a DAG shows the settings of the stages that the DAG runs."""
-
-    COMMAND_LINE = 0
-    """No DAG uses the setting."""
-    BUILD = auto()
-    """The stages from images to a published dataset."""
-    TRAIN = auto()
-    """The stages of training, promotion and monitoring."""
-    RETRAIN = auto()
-    """The stage that chooses the published versions to train on."""
-
-
-class InFingerprint:
-    """Marks a setting whose value is part of a dataset's fingerprint, and is in `settings` of its `dataset.json`.
-
-    The other settings that decide a dataset are part of the fingerprint through what they lead to: the snapshot, the
-    labels, the format of the records, and the numbers of shards.
-    """
-
-
-class AllowedBy(Flag):
-    """The lists of the administrator that permit the value of a setting: see `allowed.py`. One of them is enough.
-
-    Each is an environment variable: TENFOLD_ALLOWED_SOURCES and so on.
-    """
-
-    SOURCES = auto()
-    WORKSPACES = auto()
-    PUBLISH = auto()
-    MODELS = auto()
-    """Packages whose functions may run, instead of places."""
-
-
-@dataclass(frozen=True)
-class OnlyFor:
-    """Marks a setting that only one kind of examples uses. The forms of the DAGs for other kinds leave it out."""
-
-    kind: str
-    """A value of `example_kind`."""
-
-
 _Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy, OnlyFor)
 _Model = TypeVar("_Model", bound=BaseModel)
 
-# Sections of the form. The settings that people set first are in no section, so that Airflow shows them unfolded.
-PLACES = Field(json_schema_extra={"section": "Places"})
-SOURCE = Field(json_schema_extra={"section": "Source"})
-SHARDS = Field(json_schema_extra={"section": "Shards"})
-GATE = Field(json_schema_extra={"section": "Data gate"})
-TRAINING = Field(json_schema_extra={"section": "Training"})
-PROMOTION = Field(json_schema_extra={"section": "Champion gate"})
-MONITORING = Field(json_schema_extra={"section": "Monitoring"})
 
-
-class Settings(BaseModel):
-    """All settings of a run. Immutable; `settings_from` makes it and explains what is wrong.
-
-    The annotation of each field holds one `Decides`, one `UsedBy`, and the section of the form, if it is in one.
-    """
+class _SettingsBeforeGate(BaseModel):
+    """The settings that people set first, and those of places, sources and shards."""
 
     # Defaults are validated, too: they become absolute paths, and the name of the dataset follows from the source.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
@@ -479,115 +423,24 @@ class Settings(BaseModel):
         description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
     )
 
+
+# A form lists the settings in the order of their declaration, so those of the checks are inserted here.
+if TYPE_CHECKING:
+    _SettingsToGate = _SettingsBeforeGate
+else:
+    _SettingsToGate = create_model("_SettingsToGate", __base__=_SettingsBeforeGate, **settings_of_checks())
+
+
+class Settings(_SettingsToGate):
+    """All settings of a run. Immutable; `settings_from` makes it and explains what is wrong.
+
+    The annotation of each field holds one `Decides`, one `UsedBy`, and the section of the form, if it is in one.
+    """
+
     near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), GATE] = Field(
         False,
         title="Near-duplicate detection",
         description="Also search for images that look alike (perceptual hash), not only for equal images.",
-    )
-
-    # Each check of the data gate (pipeline/gate/checks.py) has two settings: an action, and right below it the limit.
-    on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
-        "fail",
-        title="Action on rejected examples",
-        description="What happens if the share of rejected examples is above the limit below. ask asks a person.",
-    )
-
-    max_rejected_fraction: Annotated[Fraction, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
-        0.5,
-        title="Maximum rejected fraction",
-        description="Share of the listed examples that may be rejected.",
-    )
-
-    on_leak: Annotated[Action, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, GATE] = Field(
-        "fail",
-        title="Action on leaks",
-        description="What happens if the share of validation and test examples that are also in training is above the "
-        "limit below. This applies to a version, and to a window of several dates.",
-    )
-
-    max_leaked_fraction: Annotated[Fraction, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, GATE] = Field(
-        0.01,
-        title="Maximum leaked fraction",
-        description="Share of the validation and test examples that may also be in training.",
-    )
-
-    on_contradiction: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
-        "continue",
-        title="Action on contradictory labels",
-        description="What happens if the share of examples that are equal to one with different labels is larger than "
-        "the limit below.",
-    )
-
-    max_contradictory_fraction: Annotated[Fraction, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
-        0.0,
-        title="Maximum contradictory fraction",
-        description="Share of the listed examples that may be equal to one with different labels.",
-    )
-
-    on_imbalance: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
-        "continue",
-        title="Action on class imbalance",
-        description="What happens if the class imbalance (the largest class divided by the smallest) is above the "
-        "limit below.",
-    )
-
-    max_imbalance: Annotated[float, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
-        100.0,
-        title="Maximum class imbalance",
-        ge=1,
-        description="Training examples of the largest class divided by those of the smallest.",
-    )
-
-    on_drift: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
-        "continue",
-        title="Action on drift",
-        description="What happens if the examples differ from those of the previous version by more than the limit "
-        "below.",
-    )
-
-    max_drift: Annotated[NonNegativeFloat, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(
-        0.25,
-        title="Maximum drift (PSI)",
-        description="The largest population stability index of class shares and, for images, of sizes and brightness. "
-        "0.1 is a small drift, 0.25 a large one.",
-    )
-
-    on_columns: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
-        "fail",
-        title="Action on changed columns",
-        description="What happens if more columns of the previous version are missing, or have another type, than the "
-        "limit below.",
-    )
-
-    max_changed_columns: Annotated[NonNegativeInt, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
-        0,
-        title="Maximum changed columns",
-        description="Number of columns of the previous version that may be missing or have another type.",
-    )
-
-    on_new_values: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
-        "continue",
-        title="Action on new values",
-        description="What happens if the share of the training rows with a text that the previous version did not have "
-        "is above the limit below, in any column.",
-    )
-
-    max_new_values_fraction: Annotated[Fraction, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
-        0.0,
-        title="Maximum fraction of new values",
-        description="Share of the training rows that may have a text that the previous version did not have.",
-    )
-
-    on_mean: Annotated[Action, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
-        "continue",
-        title="Action on drifted means",
-        description="What happens if the mean of a column of numbers moved by more than the limit below.",
-    )
-
-    max_mean_drift: Annotated[NonNegativeFloat, Decides.NOTHING, UsedBy.BUILD, OnlyFor(TABLE), GATE] = Field(
-        0.25,
-        title="Maximum drift of a mean",
-        description="How far the mean of a column may move since the previous version, in standard deviations.",
     )
 
     ask_hours: Annotated[float, Decides.NOTHING, UsedBy.BUILD, GATE] = Field(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.errors import GateError
-from pipeline.gate.checks import Finding, GateOptions, findings
+from pipeline.gate.findings import Finding, GateOptions, findings
 from pipeline.gate.notices import notices
 
 Ask = Callable[[str], bool]

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.dataset.manifest import SKIPPED
-from pipeline.gate.wording import MAX_EXAMPLES, counted, share, such_as
 from pipeline.snapshot.skipped import suffix_counts
+from pipeline.wording import MAX_EXAMPLES, counted, share, such_as
 
 MANY_SKIPPED = 0.1
 """If more than this share of the files was skipped because of their suffix, a warning appears."""

@@ -36,7 +36,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import storage
-from pipeline.config.settings import Decides, Settings, settings_from, settings_that_decide
+from pipeline.config.declarations import Decides
+from pipeline.config.settings import Settings, settings_from, settings_that_decide
 from pipeline.config.workspace import place_hash, run_folder
 from pipeline.errors import (
     DatasetError,

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from pipeline import storage
 from pipeline.errors import GateError
-from pipeline.gate.checks import GateOptions, findings
 from pipeline.gate.decide import Ask, act_on
+from pipeline.gate.findings import GateOptions, findings
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.finished_shards import quality_of
 from pipeline.storage import Place

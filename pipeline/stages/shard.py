@@ -6,8 +6,8 @@ from pipeline.config.allowed import allowlists
 from pipeline.config.settings import Settings
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
-from pipeline.gate.checks import gate_options
 from pipeline.gate.decide import Ask, Gate
+from pipeline.gate.findings import gate_options
 from pipeline.plan.example_kind import kind_named
 from pipeline.plan.options import plan_options
 from pipeline.plan.plan import load_plan

@@ -7,8 +7,8 @@ from typing import Any
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import build_folders, name_folder
 from pipeline.dataset.manifest import Dataset
-from pipeline.gate.checks import gate_options
 from pipeline.gate.decide import Ask, Gate
+from pipeline.gate.findings import gate_options
 from pipeline.plan.options import partition_of
 from pipeline.plan.plan import Plan, load_plan
 from pipeline.sharding.approval import questions

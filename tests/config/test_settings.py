@@ -6,13 +6,10 @@ import pytest
 from annotated_types import MaxLen
 
 from pipeline.__main__ import main
+from pipeline.config.declarations import AllowedBy, Decides, InFingerprint, UsedBy
 from pipeline.config.settings import (
     MODELS,
-    AllowedBy,
-    Decides,
-    InFingerprint,
     Settings,
-    UsedBy,
     declared,
     settings_from,
     settings_in_fingerprint,

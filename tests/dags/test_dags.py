@@ -9,8 +9,9 @@ import pytest
 
 from dags.form import form
 from dags.form_settings import FORM_SETTINGS
+from pipeline.config.declarations import OnlyFor
 from pipeline.config.example_kinds import TABLE
-from pipeline.config.settings import OnlyFor, Settings, declared, settings_from, settings_of_command_line
+from pipeline.config.settings import Settings, declared, settings_from, settings_of_command_line
 from pipeline.tuning.options import ComparisonOptions
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from pipeline.errors import BadInput, GateError
-from pipeline.gate.checks import Finding
 from pipeline.gate.decide import act_on, ask_terminal
+from pipeline.gate.findings import Finding
 
 
 def test_a_finding_with_continue_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture):

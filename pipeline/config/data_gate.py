@@ -1,18 +1,38 @@
-"""The checks of the data gate: each is a sentence about the examples that exceed a threshold.
+"""The data gate: each check limits one fact about the examples, by two settings and a sentence.
 
-To add a check, declare its two settings in `pipeline/config/settings.py`, and add its sentence and its row of
-`CHECKS` to this file. The findings, the questions to a person, the form and the documentation follow.
+To add a check, add its function and its row of `CHECKS` to this file. The settings, the findings, the questions to a
+person, the form and the documentation follow.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pipeline.config.settings import Action, Settings
-from pipeline.gate.wording import MAX_EXAMPLES, counted, share, such_as
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
+
+from pipeline.config.declarations import GATE, Decides, Fraction, OnlyFor, UsedBy
+from pipeline.config.example_kinds import TABLE
+from pipeline.wording import MAX_EXAMPLES, counted, share, such_as
+
+Action = Literal["continue", "ask", "fail"]
+"""The data gate does this if the examples exceed a threshold."""
+
+_ACTIONS = (
+    "What happens above the limit, which is the next setting: continue logs a warning, ask asks a person, and fail "
+    "stops the run."
+)
 
 MAX_SHOWN = 10
 """A sentence names at most this many columns."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one setting of a check declares."""
+
+    name: str
+    title: str
+    default: Any
 
 
 @dataclass(frozen=True)
@@ -20,50 +40,35 @@ class Check:
     """A check of all examples.
 
     Attributes:
-        action_setting: Name of the setting that decides what happens above the threshold.
-        threshold_setting: Name of the setting that holds the threshold.
+        action: The setting that decides what happens above the threshold.
+        threshold: The setting that holds the threshold.
+        unit: Type and range of the threshold.
+        measure: Describes the threshold: what is measured.
         sentence: Takes `quality` of `dataset.json` and the threshold, and says what exceeds the threshold. The text is
             empty if nothing does, or if the facts are not known yet.
+        declares: What both settings declare, beside those of all checks.
     """
 
-    action_setting: str
-    threshold_setting: str
+    action: Setting
+    threshold: Setting
+    unit: Any
+    measure: str
     # An approval stores the whole sentence. If the wording changes, the same finding becomes a new question.
     sentence: Callable[[Mapping[str, Any], float], str]
+    declares: tuple[Any, ...] = (UsedBy.BUILD,)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Facts that exceed a threshold, as a sentence, and the action that `setting` chooses."""
-
-    setting: str
-    sentence: str
-    action: Action
-
-
-@dataclass(frozen=True)
-class GateOptions:
-    """The action and the threshold of each check, by the name of its setting."""
-
-    actions: Mapping[str, Action]
-    thresholds: Mapping[str, float]
-
-
-def gate_options(settings: Settings) -> GateOptions:
-    """Return the options of the gate that the settings ask for. A stage makes them once, when it begins."""
-    return GateOptions(
-        actions={check.action_setting: getattr(settings, check.action_setting) for check in CHECKS},
-        thresholds={check.threshold_setting: getattr(settings, check.threshold_setting) for check in CHECKS},
-    )
-
-
-def findings(quality: Mapping[str, Any], options: GateOptions) -> list[Finding]:
-    """Return all known facts that exceed their threshold."""
-    return [
-        Finding(check.action_setting, sentence, options.actions[check.action_setting])
-        for check in CHECKS
-        if (sentence := check.sentence(quality, options.thresholds[check.threshold_setting]))
-    ]
+def settings_of_checks() -> dict[str, Any]:
+    """Return the annotation and the field of both settings of each check, by the name of the setting."""
+    fields = {}
+    for check in CHECKS:
+        for setting, unit, description in (
+            (check.action, Action, _ACTIONS),
+            (check.threshold, check.unit, check.measure),
+        ):
+            annotation: Any = Annotated[unit, Decides.NOTHING, *check.declares, GATE]
+            fields[setting.name] = (annotation, Field(setting.default, title=setting.title, description=description))
+    return fields
 
 
 def _rejected(quality: Mapping[str, Any], threshold: float) -> str:
@@ -179,14 +184,70 @@ def _means(quality: Mapping[str, Any], threshold: float) -> str:
     )
 
 
+_OF_TABLES = (UsedBy.BUILD, OnlyFor(TABLE))
+
 CHECKS = (
-    Check("on_rejected", "max_rejected_fraction", _rejected),
-    Check("on_leak", "max_leaked_fraction", _leaked),
-    Check("on_contradiction", "max_contradictory_fraction", _contradictions),
-    Check("on_imbalance", "max_imbalance", _imbalance),
-    Check("on_drift", "max_drift", _drift),
-    Check("on_columns", "max_changed_columns", _columns),
-    Check("on_new_values", "max_new_values_fraction", _new_values),
-    Check("on_mean", "max_mean_drift", _means),
+    Check(
+        Setting("on_rejected", "Action on rejected examples", "fail"),
+        Setting("max_rejected_fraction", "Maximum rejected fraction", 0.5),
+        Fraction,
+        "Share of the listed examples that may be rejected.",
+        _rejected,
+    ),
+    Check(
+        Setting("on_leak", "Action on leaks", "fail"),
+        Setting("max_leaked_fraction", "Maximum leaked fraction", 0.01),
+        Fraction,
+        "Share of the validation and test examples that may also be in training, in a version or in a window of "
+        "several dates.",
+        _leaked,
+        (UsedBy.BUILD | UsedBy.TRAIN,),
+    ),
+    Check(
+        Setting("on_contradiction", "Action on contradictory labels", "continue"),
+        Setting("max_contradictory_fraction", "Maximum contradictory fraction", 0.0),
+        Fraction,
+        "Share of the listed examples that may be equal to one with different labels.",
+        _contradictions,
+    ),
+    Check(
+        Setting("on_imbalance", "Action on class imbalance", "continue"),
+        Setting("max_imbalance", "Maximum class imbalance", 100.0),
+        Annotated[float, Field(ge=1)],
+        "Training examples of the largest class divided by those of the smallest.",
+        _imbalance,
+    ),
+    Check(
+        Setting("on_drift", "Action on drift", "continue"),
+        Setting("max_drift", "Maximum drift (PSI)", 0.25),
+        NonNegativeFloat,
+        "The largest population stability index since the previous version, of class shares and, for images, of sizes "
+        "and brightness. 0.1 is a small drift, 0.25 a large one.",
+        _drift,
+    ),
+    Check(
+        Setting("on_columns", "Action on changed columns", "fail"),
+        Setting("max_changed_columns", "Maximum changed columns", 0),
+        NonNegativeInt,
+        "Number of columns of the previous version that may be missing or have another type.",
+        _columns,
+        _OF_TABLES,
+    ),
+    Check(
+        Setting("on_new_values", "Action on new values", "continue"),
+        Setting("max_new_values_fraction", "Maximum fraction of new values", 0.0),
+        Fraction,
+        "Share of the training rows that may have a text that the previous version did not have, in any column.",
+        _new_values,
+        _OF_TABLES,
+    ),
+    Check(
+        Setting("on_mean", "Action on drifted means", "continue"),
+        Setting("max_mean_drift", "Maximum drift of a mean", 0.25),
+        NonNegativeFloat,
+        "How far the mean of a column may move since the previous version, in standard deviations.",
+        _means,
+        _OF_TABLES,
+    ),
 )
 """All checks, in the order in which the gate reports what they find."""

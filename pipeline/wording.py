@@ -1,4 +1,4 @@
-"""The parts that sentences of the data gate have in common."""
+"""Parts that sentences have in common."""
 
 from collections.abc import Sequence
 
