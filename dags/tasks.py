@@ -222,9 +222,9 @@ def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
     *A failure*: the champion cannot be evaluated, or its file is damaged (the message names it). Clear this task. It
     gives the same answer again and promotes nothing twice.
     """
-    from pipeline.runs.promotion import gate
+    from pipeline.runs.promotion import promote_if_better
 
-    return gate(place_of(runs[0]), settings_from(settings), output=1)  # 1 is the task's own stdout.
+    return promote_if_better(place_of(runs[0]), settings_from(settings), output=1)  # 1 is the task's own stdout.
 
 
 def settings_of_run(example_kind: str = "images", options: Collection[str] = ()) -> Settings:

@@ -41,12 +41,13 @@ def train(options: argparse.Namespace) -> Result:
 
 def _trained(settings: Settings, dataset: Place) -> Result:
     from pipeline.runs.launch import train
-    from pipeline.runs.promotion import gate
+    from pipeline.runs.promotion import promote_if_better
 
     result = train(settings, dataset, RUN_ID)
     folder = place_of(result["run"])
-    gated = gate(folder, settings, sys.stderr.fileno())  # This comes before the report, which shows the result.
-    return {**result, "promotion": gated["verdict"], "champion": gated["champion"], "report": report_of(folder)}
+    # This comes before the report, which shows the result.
+    promotion = promote_if_better(folder, settings, sys.stderr.fileno())
+    return {**result, "promotion": promotion["why"], "champion": promotion["champion"], "report": report_of(folder)}
 
 
 def report_of(run: Place) -> str:

@@ -32,7 +32,7 @@ _MAX_PARTS = 255
 _MAX_BYTES = 4 << 20
 """A profile has at most this many bytes. No profile in use is this long."""
 _REMEMBERED = 4096
-"""At most this many verdicts are remembered. The images of a collection share a few profiles."""
+"""At most this many answers are remembered. The images of a collection share a few profiles."""
 _TRANSFORMS = 16
 """At most this many transforms are remembered.
 
@@ -60,18 +60,18 @@ def joined(parts: Sequence[bytes]) -> bytes:
 
 
 def _remember(judge: _Judge) -> _Judge:
-    """Remember verdicts by XXH3. Python's own hash takes longer than the rest of the work on a header."""
-    verdicts: dict[tuple[int, bool], bool] = {}
+    """Remember answers by XXH3. Python's own hash takes longer than the rest of the work on a header."""
+    answers: dict[tuple[int, bool], bool] = {}
 
     @wraps(judge)
     def remembered(profile: bytes, is_gray: bool) -> bool:
         key = xxh3_128_intdigest(profile), is_gray
-        verdict = verdicts.get(key)
-        if verdict is None:
-            if len(verdicts) >= _REMEMBERED:
-                verdicts.clear()
-            verdict = verdicts[key] = judge(profile, is_gray)
-        return verdict
+        answer = answers.get(key)
+        if answer is None:
+            if len(answers) >= _REMEMBERED:
+                answers.clear()
+            answer = answers[key] = judge(profile, is_gray)
+        return answer
 
     return remembered
 

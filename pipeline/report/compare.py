@@ -2,7 +2,7 @@
 
 Neighboring steps take similar times, because a queue that ran empty stays empty for some steps. So blocks of
 neighboring steps are resampled: otherwise the intervals would be far too narrow. The models are compared image by
-image (or row by row) if they were evaluated on the same images (or rows), as in the champion gate.
+image (or row by row) if they were evaluated on the same images (or rows), as before a promotion.
 """
 
 from collections.abc import Mapping, Sequence

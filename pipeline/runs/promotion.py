@@ -1,4 +1,4 @@
-"""The champion gate: decides whether the model of a run takes the place of the champion. No TensorFlow here.
+"""Promotion: decides whether the model of a run takes the place of the champion. No TensorFlow here.
 
 The two models are compared on the same validation images, those of the run, pair by pair. The run is refused if it is
 certainly worse: if the whole interval of the difference in accuracy (95%, bootstrap) is below `-max_worse`. If an image
@@ -48,7 +48,7 @@ class _Rules:
     seed: int
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """Whether a model is to be promoted, and why or why not, in one sentence."""
 
     is_promoted: bool
@@ -72,10 +72,10 @@ class Candidate:
         return pointer_of(workspace_of(self.run), self.about["dataset"])
 
 
-def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
+def promote_if_better(run: Place, settings: Settings, output: int) -> dict[str, Any]:
     """Promote the model of a training if `settings` allow it and it is not worse than the champion.
 
-    Returns {"promoted", "verdict", "champion", "pointer"}, and writes them to `promotion.json` of the run. For a run
+    Returns {"promoted", "why", "champion", "pointer"}, and writes them to `promotion.json` of the run. For a run
     that was promoted before, the result is the same, and the pointer does not move. If two runs are promoted at the
     same time, the second is compared with the first.
 
@@ -89,15 +89,18 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
     """
     candidate = load_candidate(run)
     rules = _Rules(settings.promote, settings.max_worse, settings.seed)
-    verdict = _gated(candidate, rules, output)
-    _log.log(logging.INFO if verdict.is_promoted else logging.WARNING, "%s", verdict.sentence)
-    content = _content(candidate, verdict)
+    decision = _decided(candidate, rules, output)
+    _log.log(logging.INFO if decision.is_promoted else logging.WARNING, "%s", decision.sentence)
+    content = _content(candidate, decision)
     storage.write_json(candidate.run / PROMOTION, content, indent=1)
     return content
 
 
 def promote_by_hand(run: Place) -> dict[str, Any]:
-    """Promote the model of a training, whatever a comparison would say. Returns and raises what `gate` does."""
+    """Promote the model of a training, whatever a comparison would say.
+
+    Returns and raises what `promote_if_better` does.
+    """
     candidate = load_candidate(run)
     if candidate.is_simulated:
         raise PromotionError(
@@ -105,10 +108,10 @@ def promote_by_hand(run: Place) -> dict[str, Any]:
         )
     pointer = candidate.pointer()
     if pointer.champion and pointer.champion.run == str(candidate.run):
-        return _content(candidate, Verdict(True, "it is the champion already"))
-    verdict = Verdict(True, "promoted: by hand")
-    _promote(pointer, candidate, verdict)
-    return _content(candidate, verdict)
+        return _content(candidate, Decision(True, "it is the champion already"))
+    decision = Decision(True, "promoted: by hand")
+    _promote(pointer, candidate, decision)
+    return _content(candidate, decision)
 
 
 def load_candidate(run: Place) -> Candidate:
@@ -130,18 +133,18 @@ def load_candidate(run: Place) -> Candidate:
     )
 
 
-def _gated(candidate: Candidate, rules: _Rules, output: int) -> Verdict:
+def _decided(candidate: Candidate, rules: _Rules, output: int) -> Decision:
     while True:
         pointer = candidate.pointer()
         # A cleared task must not promote an older model over the champion that came after it.
         if before := pointer.promotion_of(str(candidate.run)):
-            return Verdict(True, before.why + _since(pointer, before))
-        verdict = _verdict(candidate, pointer.champion, rules, output)
-        if not verdict.is_promoted:
-            return verdict
+            return Decision(True, before.why + _since(pointer, before))
+        decision = _decide(candidate, pointer.champion, rules, output)
+        if not decision.is_promoted:
+            return decision
         with suppress(ConflictError):  # Another run was promoted first. Compare with that one.
-            _promote(pointer, candidate, verdict)
-            return verdict
+            _promote(pointer, candidate, decision)
+            return decision
 
 
 def _since(pointer: Pointer, before: Entry) -> str:
@@ -152,16 +155,16 @@ def _since(pointer: Pointer, before: Entry) -> str:
     return f" (decided on {before.at}; by now {short_name(champion.run)} is the champion, and stays it)"
 
 
-def _promote(pointer: Pointer, candidate: Candidate, verdict: Verdict) -> None:
+def _promote(pointer: Pointer, candidate: Candidate, decision: Decision) -> None:
     version, metrics = candidate.about["dataset_version"], candidate.result["metrics"]
-    champion.promote(pointer, str(candidate.run), str(candidate.export), version, metrics, verdict.sentence)
+    champion.promote(pointer, str(candidate.run), str(candidate.export), version, metrics, decision.sentence)
 
 
-def _content(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
+def _content(candidate: Candidate, decision: Decision) -> dict[str, Any]:
     pointer = candidate.pointer()
     return {
-        "promoted": verdict.is_promoted,
-        "verdict": verdict.sentence,
+        "promoted": decision.is_promoted,
+        "why": decision.sentence,
         "champion": pointer.champion.run if pointer.champion else "",
         "pointer": str(pointer.place),
     }
@@ -170,21 +173,21 @@ def _content(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
-def _verdict(candidate: Candidate, champion: Entry | None, rules: _Rules, output: int) -> Verdict:
+def _decide(candidate: Candidate, champion: Entry | None, rules: _Rules, output: int) -> Decision:
     if candidate.is_simulated:
-        return Verdict(False, "not promoted: the model was trained with simulated_step_ms, so it learned nothing")
+        return Decision(False, "not promoted: the model was trained with simulated_step_ms, so it learned nothing")
     if rules.promote == "never":
-        return Verdict(False, "not promoted: promote=never")
+        return Decision(False, "not promoted: promote=never")
     if rules.promote == "always":
-        return Verdict(True, "promoted without a comparison: promote=always")
+        return Decision(True, "promoted without a comparison: promote=always")
     if champion is None:
-        return Verdict(True, f"promoted: the first model of {candidate.about['dataset']!r}")
+        return Decision(True, f"promoted: the first model of {candidate.about['dataset']!r}")
     if not champion.is_there:
-        return Verdict(True, f"promoted without a comparison: the champion's model {champion.export} is missing")
+        return Decision(True, f"promoted without a comparison: the champion's model {champion.export} is missing")
     about = load_about(place_of(champion.export))
     if difference := _difference(candidate.about, about, short_name(champion.run)):
         advice = f"To promote it anyway, run `python -m pipeline promote {candidate.run}`"
-        return Verdict(False, f"not promoted: {difference}. {advice}")
+        return Decision(False, f"not promoted: {difference}. {advice}")
     theirs, ours = _on_the_same_images(candidate, champion, output)
     return compare_answers(ours, theirs, short_name(champion.run), rules.max_worse, rules.seed)
 
@@ -223,7 +226,7 @@ def _words_of(column: Mapping[str, Any]) -> str:
     return f"list of {column['type']}" if column["is_list"] else str(column["type"])
 
 
-def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
+def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Decision:
     """Return the decision on the same examples; `champion` is the name of the other model."""
     estimate, metric = difference(ours, theirs, seed), ours.scored_by
     comparison = (
@@ -231,15 +234,15 @@ def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: fl
         f"{len(ours.label):,} validation {ours.noun}s, a difference of {difference_text(metric, estimate)}"
     )
     if not isfinite(estimate.value):
-        return Verdict(False, f"not promoted: {comparison}, which is no number")
+        return Decision(False, f"not promoted: {comparison}, which is no number")
     is_error = metric.lower_is_better
     gain, least_loss = (-estimate.value, estimate.low) if is_error else (estimate.value, -estimate.high)
     # An error can be of any size, so the limit is a share of it.
     if least_loss > max_worse * (theirs.score if is_error else 1):
         allowed = f", by more than max_worse={max_worse:g} allows" if max_worse else ""
-        return Verdict(False, f"not promoted: {comparison}. The model is worse over the whole interval{allowed}")
+        return Decision(False, f"not promoted: {comparison}. The model is worse over the whole interval{allowed}")
     chance = ". It is worse, but this may be chance" if gain < 0 else ""
-    return Verdict(True, f"promoted: {comparison}{chance}")
+    return Decision(True, f"promoted: {comparison}{chance}")
 
 
 def difference_text(metric: Metric, estimate: Estimate) -> str:

@@ -37,7 +37,7 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
         **_state(files, view, step, is_over, silent_s[0]),
         "progress": progress(files, step),
         "verdict": _verdict(files, is_over, silent_s[0] + last_sample(view.samples)),
-        "promotion": str(files.promotion.get("verdict") or ""),
+        "promotion": str(files.promotion.get("why") or ""),
         "tiles": list(_tiles(files, view, step)),
         "sentences": _sentences(files, view),
         "tables": _tables(files, view, silent_s),

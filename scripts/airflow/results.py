@@ -26,7 +26,7 @@ def results(client: Client, run_id: str) -> list[str]:
         "Report": _link(report["report"]) if report.get("report") else None,
         "Validation": score(train),
         "Verdict": train.get("verdict"),
-        "Promotion": promotion.get("verdict"),
+        "Promotion": promotion.get("why"),
     }
     return [f"{name + ':':<15}{value}" for name, value in rows.items() if value]
 

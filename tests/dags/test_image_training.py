@@ -58,7 +58,7 @@ def test_a_second_run_skips_completed_data_tasks(run_dag: RunDag, source: Path):
     for path in (trained["model"], *archives, first.returned("report")["report"]):
         assert Path(path).stat().st_size > 1000
     promoted = first.returned("promote")
-    assert (promoted["verdict"], promoted["champion"]) == ("promoted: the first model of 'source'", trained["run"])
+    assert (promoted["why"], promoted["champion"]) == ("promoted: the first model of 'source'", trained["run"])
     assert "the first model of" in Path(first.returned("report")["report"]).read_text()
     of_run = f"?dag_id=image_training&run_id={quote_plus(first.run_id)}"
     assert first.left("report", "_link_ReportLink") == f"tenfold/report{of_run}"
@@ -75,7 +75,7 @@ def test_a_second_run_skips_completed_data_tasks(run_dag: RunDag, source: Path):
     assert second.returned("train")["run"] != trained["run"]
     gated = second.returned("promote")  # equal dataset, settings and seed give an equal model
     assert (gated["promoted"], gated["champion"]) == (True, second.returned("train")["run"])
-    assert "validation images, a difference of +0.0 points (+0.0 to +0.0)" in gated["verdict"]
+    assert "validation images, a difference of +0.0 points (+0.0 to +0.0)" in gated["why"]
 
 
 @pytest.mark.long

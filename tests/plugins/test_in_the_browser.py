@@ -526,7 +526,7 @@ def test_html_in_values_of_a_training_is_escaped(
     change_run(folder, dataset=EVIL, settings={"dataset_name": EVIL, "model": EVIL})
     result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**result, "verdict": EVIL, "comet": "javascript:alert(1)"}))
-    (folder / "promotion.json").write_text(json.dumps({"verdict": EVIL}))
+    (folder / "promotion.json").write_text(json.dumps({"why": EVIL}))
     run_id = ui.run_with(EVIL, folder)
     with logged_in("reader") as context:
         seen = Seen(context.new_page())

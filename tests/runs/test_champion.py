@@ -20,7 +20,7 @@ from pipeline.evaluation.one_label import Predictions
 from pipeline.runs import promotion as promotion_module
 from pipeline.runs.champion import Entry, effective_promotions, find_promoted_model, pointer_of, roll_back
 from pipeline.runs.files import RUN_FORMAT
-from pipeline.runs.promotion import compare_answers, gate, promote_by_hand
+from pipeline.runs.promotion import compare_answers, promote_by_hand, promote_if_better
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.runs.run import EXPORT_FORMAT
 from pipeline.storage import Place
@@ -73,7 +73,7 @@ def make_training(workspace: Place, tmp_path: Path) -> MakeTraining:
 
 
 def judged(run: Place, **values: Any) -> dict[str, Any]:
-    return gate(run, SETTINGS.model_copy(update=values), output=2)
+    return promote_if_better(run, SETTINGS.model_copy(update=values), output=2)
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------
@@ -96,8 +96,8 @@ def judged(run: Place, **values: Any) -> dict[str, Any]:
 def test_a_model_is_refused_only_if_the_whole_interval_is_below_zero(
     ours: Predictions, theirs: Predictions, max_worse: float, promoted: bool
 ):
-    verdict = compare_answers(ours, theirs, "run/key", max_worse, seed=0)
-    assert verdict.is_promoted == promoted, verdict.sentence
+    decision = compare_answers(ours, theirs, "run/key", max_worse, seed=0)
+    assert decision.is_promoted == promoted, decision.sentence
 
 
 def test_the_verdict_contains_all_numbers_of_the_decision():
@@ -115,22 +115,22 @@ def test_the_verdict_contains_all_numbers_of_the_decision():
 
 def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, make_training: MakeTraining):
     runs = [make_training(name, correct) for name, correct in (("one", 150), ("better", 170), ("worse", 140))]
-    verdicts = [judged(run) for run in runs]
-    assert [each["promoted"] for each in verdicts] == [True, True, False]
-    assert verdicts[0]["verdict"] == "promoted: the first model of 'flowers'"
-    assert verdicts[1]["verdict"].startswith("promoted: accuracy 85.0% against 75.0% of one/key on the same 200")
-    assert verdicts[2]["verdict"].startswith("not promoted: accuracy 70.0% against 85.0% of better/key")
-    assert [each["champion"] for each in verdicts] == [str(runs[0]), str(runs[1]), str(runs[1])]
-    assert [storage.read_json(run / "promotion.json") for run in runs] == verdicts
+    promotions = [judged(run) for run in runs]
+    assert [each["promoted"] for each in promotions] == [True, True, False]
+    assert promotions[0]["why"] == "promoted: the first model of 'flowers'"
+    assert promotions[1]["why"].startswith("promoted: accuracy 85.0% against 75.0% of one/key on the same 200")
+    assert promotions[2]["why"].startswith("not promoted: accuracy 70.0% against 85.0% of better/key")
+    assert [each["champion"] for each in promotions] == [str(runs[0]), str(runs[1]), str(runs[1])]
+    assert [storage.read_json(run / "promotion.json") for run in runs] == promotions
     pointer = pointer_of(workspace, NAME)
-    assert str(pointer.place) == verdicts[0]["pointer"] == f"{workspace}/models/flowers/champion.json"
+    assert str(pointer.place) == promotions[0]["pointer"] == f"{workspace}/models/flowers/champion.json"
     assert [each.run for each in pointer.history] == [str(runs[0]), str(runs[1])]
     named = storage.read_json(pointer.place)["champion"]
     assert (named["export"], named["metrics"]) == (str(runs[1] / "export"), {"val_accuracy": 0.85})
 
 
 @pytest.mark.parametrize(
-    ("values", "promoted", "verdict"),
+    ("values", "promoted", "why"),
     [
         ({"promote": "never"}, False, "not promoted: promote=never"),
         ({"promote": "always"}, True, "promoted without a comparison: promote=always"),
@@ -138,22 +138,22 @@ def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, mak
     ],
 )
 def test_the_settings_decide_the_promotion(
-    make_training: MakeTraining, values: dict[str, Any], promoted: bool, verdict: str
+    make_training: MakeTraining, values: dict[str, Any], promoted: bool, why: str
 ):
     judged(make_training("better", 170))
     promotion = judged(make_training("worse", 140), **values)
-    assert (promotion["promoted"], promotion["verdict"].startswith(verdict)) == (promoted, True), promotion
+    assert (promotion["promoted"], promotion["why"].startswith(why)) == (promoted, True), promotion
 
 
 def test_a_repeated_gate_gives_the_same_answer_and_no_second_entry(workspace: Place, make_training: MakeTraining):
     runs = [make_training(name, correct) for name, correct in (("one", 150), ("better", 170), ("worse", 140))]
-    verdicts = [judged(run) for run in runs]
+    promotions = [judged(run) for run in runs]
     history = pointer_of(workspace, NAME).history
-    assert judged(runs[1]) == verdicts[1]
-    assert judged(runs[2]) == verdicts[2]
+    assert judged(runs[1]) == promotions[1]
+    assert judged(runs[2]) == promotions[2]
     since = judged(runs[0])  # promoted once, and replaced since
-    assert since["verdict"].startswith(verdicts[0]["verdict"] + " (decided on ")
-    assert since["verdict"].endswith("by now better/key is the champion, and stays it)")
+    assert since["why"].startswith(promotions[0]["why"] + " (decided on ")
+    assert since["why"].endswith("by now better/key is the champion, and stays it)")
     assert pointer_of(workspace, NAME).history == history
 
 
@@ -163,14 +163,14 @@ def test_a_model_is_promoted_if_the_champion_is_missing(make_training: MakeTrain
     (gone / "export" / "about.json").unlink()
     promotion = judged(make_training("next", 20))
     assert promotion["promoted"]
-    assert promotion["verdict"] == f"promoted without a comparison: the champion's model {gone / 'export'} is missing"
+    assert promotion["why"] == f"promoted without a comparison: the champion's model {gone / 'export'} is missing"
 
 
 def test_a_model_with_other_label_ids_is_not_promoted(make_training: MakeTraining):
     judged(make_training("one", 150))
     promotion = judged(make_training("other", 190, version="2", labels=("b", "a")))
     assert not promotion["promoted"]
-    assert promotion["verdict"].startswith("not promoted: some ids have other labels than in the champion one/key")
+    assert promotion["why"].startswith("not promoted: some ids have other labels than in the champion one/key")
 
 
 @pytest.mark.long
@@ -289,7 +289,7 @@ def test_the_commands_promote_roll_back_and_show_the_champion(
     assert "there is no model to roll back to" in output_of("rollback", *places, code=1)
     judged(one)
     assert json.loads(output_of("promote", str(two), "--json"))["champion"] == str(two)
-    assert json.loads(output_of("promote", str(two), "--json"))["verdict"] == "it is the champion already"
+    assert json.loads(output_of("promote", str(two), "--json"))["why"] == "it is the champion already"
     output = output_of("champion", *places)
     assert f"champion  {two / 'export'}" in output
     assert "(promoted: by hand)" in output
@@ -323,9 +323,7 @@ def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
     content["settings"]["simulated_step_ms"] = 40.0
     with storage.write_whole(run / "run.json") as file:
         file.write(json.dumps(content).encode())
-    assert judged(run)["verdict"] == (
-        "not promoted: the model was trained with simulated_step_ms, so it learned nothing"
-    )
+    assert judged(run)["why"] == ("not promoted: the model was trained with simulated_step_ms, so it learned nothing")
     with pytest.raises(PromotionError, match="was trained with simulated_step_ms, so its model learned nothing"):
         promote_by_hand(run)
 
@@ -345,7 +343,7 @@ def test_a_damaged_pointer_is_an_error_and_stays_unchanged(
 
 
 def test_the_report_shows_the_verdict_of_the_gate(tmp_path: Path):
-    (tmp_path / "promotion.json").write_text(json.dumps({"verdict": "promoted: by <hand>"}))
+    (tmp_path / "promotion.json").write_text(json.dumps({"why": "promoted: by <hand>"}))
     from pipeline.report.page import render
 
-    assert "Champion gate: promoted: by &lt;hand&gt;." in render(load_recorded_run(tmp_path), [], [])
+    assert "Promotion: promoted: by &lt;hand&gt;." in render(load_recorded_run(tmp_path), [], [])

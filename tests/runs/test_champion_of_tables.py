@@ -1,4 +1,4 @@
-"""The champion gate for models of tables: a lower error is better, and `max_worse` is a share of it."""
+"""Promotion of models of tables: a lower error is better, and `max_worse` is a share of it."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from pipeline.evaluation.metrics import save_predictions
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.table_classes import ClassPredictions
 from pipeline.runs.files import RUN_FORMAT
-from pipeline.runs.promotion import compare_answers, gate
+from pipeline.runs.promotion import compare_answers, promote_if_better
 from pipeline.runs.run import EXPORT_FORMAT
 
 ROWS = 300
@@ -83,25 +83,25 @@ def test_the_gate_reads_the_predictions_of_tables(tmp_path: Path):
     runs = [
         trained(tmp_path, name, numbers(error), ()) for name, error in (("one", 0.2), ("better", 0.1), ("worse", 0.2))
     ]
-    verdicts = [gate(run, settings_from({}), output=2) for run in runs]
-    assert [each["promoted"] for each in verdicts] == [True, True, False]
-    assert verdicts[1]["verdict"].startswith(
+    promotions = [promote_if_better(run, settings_from({}), output=2) for run in runs]
+    assert [each["promoted"] for each in promotions] == [True, True, False]
+    assert promotions[1]["why"].startswith(
         "promoted: mean absolute error 100.0 against 200.0 of one/key on the same 300"
     )
-    assert verdicts[2]["champion"] == str(runs[1])
+    assert promotions[2]["champion"] == str(runs[1])
 
 
 @pytest.mark.parametrize("labels_of_champion", [(), ("no", "yes")])
 def test_a_model_of_another_task_is_not_promoted(tmp_path: Path, labels_of_champion: tuple[str, ...]):
     labels = () if labels_of_champion else ("no", "yes")
     answers = {(): numbers(0.1), ("no", "yes"): classes(1.0)}
-    gate(trained(tmp_path, "one", answers[labels_of_champion], labels_of_champion), settings_from({}), output=2)
-    promotion = gate(trained(tmp_path, "other", answers[labels], labels), settings_from({}), output=2)
+    promote_if_better(
+        trained(tmp_path, "one", answers[labels_of_champion], labels_of_champion), settings_from({}), output=2
+    )
+    promotion = promote_if_better(trained(tmp_path, "other", answers[labels], labels), settings_from({}), output=2)
     assert not promotion["promoted"]
     learned = "class" if labels_of_champion else "number"
-    assert promotion["verdict"].startswith(
-        f"not promoted: the champion one/key predicts a {learned}, and this model does"
-    )
+    assert promotion["why"].startswith(f"not promoted: the champion one/key predicts a {learned}, and this model does")
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_model_of_another_task_is_not_promoted(tmp_path: Path, labels_of_champ
 def test_a_champion_that_cannot_take_the_rows_stays(tmp_path: Path, columns: list[str] | None, reason: str):
     settings = settings_from({})
     first = trained(tmp_path, "one", numbers(0.2), (), ["float area", "int rooms"])
-    gate(first, settings, output=2)
-    promotion = gate(trained(tmp_path, "other", numbers(0.1), (), columns), settings, output=2)
+    promote_if_better(first, settings, output=2)
+    promotion = promote_if_better(trained(tmp_path, "other", numbers(0.1), (), columns), settings, output=2)
     assert promotion["promoted"] == (not reason)
     if reason:
-        assert promotion["verdict"].startswith(f"not promoted: {reason}")
-        assert promotion["verdict"].endswith(
+        assert promotion["why"].startswith(f"not promoted: {reason}")
+        assert promotion["why"].endswith(
             "so they cannot be compared. "
             f"To promote it anyway, run `python -m pipeline promote {tmp_path}/runs/other/key`"
         )

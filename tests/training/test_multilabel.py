@@ -16,7 +16,7 @@ from pipeline.evaluation.metrics import load_predictions
 from pipeline.monitor import read
 from pipeline.report import report_run
 from pipeline.runs.launch import prepare_run
-from pipeline.runs.promotion import gate
+from pipeline.runs.promotion import promote_if_better
 from pipeline.runs.run import Run, load_result
 from pipeline.stages.build import build
 from pipeline.training.job import run_job
@@ -113,4 +113,4 @@ def test_the_report_shows_multilabel_metrics(run: Run):
 
 
 def test_a_multilabel_model_can_be_promoted(run: Run):
-    assert gate(run.folder, run.settings, output=2)["promoted"]
+    assert promote_if_better(run.folder, run.settings, output=2)["promoted"]
