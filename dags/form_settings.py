@@ -7,7 +7,7 @@ _OF_BUILD = settings_used_by(UsedBy.BUILD)
 _OF_ALL = settings_used_by(UsedBy.BUILD | UsedBy.TRAIN)
 _WITHOUT_EFFECT = frozenset(
     {"num_training_servers", "server_wait_minutes", "learning_rate", "promote", "max_worse"}
-    | {"cache", "prepare", "prepare_size", "engine"}
+    | {"comet_project", "cache", "prepare", "prepare_size", "engine"}
 )
 """Settings without an effect on a comparison: there is one server and one machine, the model is not kept, and
 contenders set `cache`, `prepare` and `prepare_size`."""
