@@ -44,23 +44,25 @@ class Conflict(NamedTuple):
 
 
 class Lister(Protocol):
-    """How the source of a kind of examples is listed. All functions get settings that were checked."""
+    """How the source of a kind of examples is listed. It is made with settings that were checked.
 
-    def divide(self, settings: "Settings", folder: Place, max_ranges: int) -> list[Any]:
+    All methods but `describe` raise SourceError if the source cannot be read, has no example that can be used, or
+    changes meanwhile.
+    """
+
+    def divide(self, folder: Place, max_ranges: int) -> list[Any]:
         """Return the ranges of a large source, as JSON; at most one if it is small.
 
         `folder` is where they may write a file for all ranges.
         """
 
-    def list_all(self, settings: "Settings") -> Place:
+    def list_all(self) -> Place:
         """List the whole source in this process, and return the file of the snapshot."""
 
-    def list_range(self, settings: "Settings", content: Any, show: "Show") -> "Listing":
+    def list_range(self, content: Any, show: "Show") -> "Listing":
         """List one range, which `divide` returned."""
 
-    def join(
-        self, settings: "Settings", started_ns: int, contents: Sequence[Any], listings: "Iterable[Listing]"
-    ) -> Place:
+    def join(self, started_ns: int, contents: Sequence[Any], listings: "Iterable[Listing]") -> Place:
         """Write the snapshot that consists of all ranges, in their order, and return its file. No row is read."""
 
     def describe(self, content: Any) -> str:
@@ -94,10 +96,9 @@ class ExampleKind(ABC):
         """What several examples are called in messages."""
         return f"{self.noun}s"
 
-    @property
     @abstractmethod
-    def lister(self) -> Lister:
-        """How a source is listed."""
+    def lister(self, settings: "Settings") -> Lister:
+        """Return what lists the source of some settings."""
 
     @abstractmethod
     def check_of(self, dataset: Dataset) -> "Check":

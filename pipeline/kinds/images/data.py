@@ -15,6 +15,7 @@ from pipeline.records.format import RecordFormat, read_image
 from pipeline.storage import Place
 
 if TYPE_CHECKING:
+    from pipeline.config.settings import Settings
     from pipeline.dataset.verify import Check
 
 
@@ -28,12 +29,11 @@ class ImageKind(ExampleKind):
     has_pictures = True
     has_files = True
 
-    @property
-    def lister(self) -> Lister:
-        """Ranges of keys."""
-        from pipeline.kinds.images import lister  # Imports the sources. Only `extract` needs them.
+    def lister(self, settings: "Settings") -> Lister:
+        """Return a lister of ranges of keys."""
+        from pipeline.kinds.images.lister import ImageLister  # Imports the sources. Only `extract` needs them.
 
-        return lister
+        return ImageLister(settings)
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the labels, and of the size of stored pixels."""

@@ -20,6 +20,7 @@ from pipeline.tables.read import feature_kinds, read_row, text_of
 from pipeline.tables.schema import Schema
 
 if TYPE_CHECKING:
+    from pipeline.config.settings import Settings
     from pipeline.dataset.verify import Check
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
@@ -42,12 +43,11 @@ class RowKind(ExampleKind):
     # A table of few values may consist of equal rows.
     max_compared = 500_000
 
-    @property
-    def lister(self) -> Lister:
-        """Ranges of files."""
-        from pipeline.tables import row_ranges  # Imports PyArrow. Only `extract` needs it.
+    def lister(self, settings: "Settings") -> Lister:
+        """Return a lister of ranges of files."""
+        from pipeline.tables.row_ranges import TableLister  # Imports PyArrow. Only `extract` needs it.
 
-        return row_ranges
+        return TableLister(settings)
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the types, and of the label."""
