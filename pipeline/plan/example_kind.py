@@ -4,7 +4,7 @@ This module is light to import, like all modules of a shard task. Only the kind 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 from pipeline.config.example_kinds import data_of
@@ -69,6 +69,10 @@ class Lister(Protocol):
         """Return the start of a range in words. The result is empty for the first range."""
 
 
+ListerClass = Callable[["Settings"], Lister]
+"""Makes the lister of some settings, which were checked."""
+
+
 class ExampleKind(ABC):
     """A kind of examples.
 
@@ -96,9 +100,10 @@ class ExampleKind(ABC):
         """What several examples are called in messages."""
         return f"{self.noun}s"
 
+    @property
     @abstractmethod
-    def lister(self, settings: "Settings") -> Lister:
-        """Return what lists the source of some settings."""
+    def lister(self) -> ListerClass:
+        """The class that lists a source."""
 
     @abstractmethod
     def check_of(self, dataset: Dataset) -> "Check":

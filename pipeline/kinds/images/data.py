@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
-from pipeline.plan.example_kind import ExampleKind, Lister
+from pipeline.plan.example_kind import ExampleKind, ListerClass
 from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat, read_image
 from pipeline.storage import Place
 
 if TYPE_CHECKING:
-    from pipeline.config.settings import Settings
     from pipeline.dataset.verify import Check
 
 
@@ -29,11 +28,12 @@ class ImageKind(ExampleKind):
     has_pictures = True
     has_files = True
 
-    def lister(self, settings: "Settings") -> Lister:
-        """Return a lister of ranges of keys."""
+    @property
+    def lister(self) -> ListerClass:
+        """Ranges of keys."""
         from pipeline.kinds.images.lister import ImageLister  # Imports the sources. Only `extract` needs them.
 
-        return ImageLister(settings)
+        return ImageLister
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the labels, and of the size of stored pixels."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dataset.manifest import Dataset, rows_at
 from pipeline.kinds.table.examples import RowExamples
-from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, Lister
+from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, ListerClass
 from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
@@ -20,7 +20,6 @@ from pipeline.tables.read import feature_kinds, read_row, text_of
 from pipeline.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from pipeline.config.settings import Settings
     from pipeline.dataset.verify import Check
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
@@ -43,11 +42,12 @@ class RowKind(ExampleKind):
     # A table of few values may consist of equal rows.
     max_compared = 500_000
 
-    def lister(self, settings: "Settings") -> Lister:
-        """Return a lister of ranges of files."""
+    @property
+    def lister(self) -> ListerClass:
+        """Ranges of files."""
         from pipeline.tables.row_ranges import TableLister  # Imports PyArrow. Only `extract` needs it.
 
-        return TableLister(settings)
+        return TableLister
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the types, and of the label."""

@@ -75,9 +75,7 @@ class Lines(ExampleKind):
     is_model_checked = False
     has_pictures = False
     has_files = False
-
-    def lister(self, settings: Settings) -> Lister:
-        return Lister(settings)
+    lister = Lister
 
     def check_of(self, dataset: Dataset) -> Check:
         def problem_of(record: bytes, counted: Counter[int]) -> str:
