@@ -10,18 +10,14 @@ arrow       one room imports from another; however many imports there are, a pai
 circle      rooms that reach each other by arrows
 upward      arrows that do not go to a lower layer of the import-linter contract in pyproject.toml; - without a contract
 fan-out     modules of the same package that a module imports, on average; `most imports` is the largest number
-once        private functions and methods (_name) that their module mentions once only, besides their definition
-comments    lines that hold a comment, of all lines that are not blank
 """
 
 import argparse
 import ast
-import io
 import statistics
 import sys
-import tokenize
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +60,6 @@ def row_of(folder: Path) -> dict[str, str]:
     imports = imports_of(modules)
     arrows = arrows_of(imports)
     lengths = sorted(function_lengths(modules))
-    private, once = used_once(modules)
     return {
         "package": folder.name,
         "files": str(len(modules)),
@@ -81,9 +76,6 @@ def row_of(folder: Path) -> dict[str, str]:
         "longest": str(lengths[-1]),
         "fan-out": f"{statistics.mean(len(targets) for targets in imports.values()):.1f}",
         "most imports": str(max(len(targets) for targets in imports.values())),
-        "private": str(private),
-        "once": f"{once / private:.0%}" if private else "-",
-        "comments": f"{comment_share(modules):.1%}",
     }
 
 
@@ -187,33 +179,6 @@ def function_lengths(modules: Mapping[str, Module]) -> Iterator[int]:
         for node in ast.walk(module.tree):
             if isinstance(node, FUNCTIONS):
                 yield (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def used_once(modules: Mapping[str, Module]) -> tuple[int, int]:
-    """Return the number of private functions and methods, and how many of them their module mentions once only."""
-    counts = [count for module in modules.values() for count in _mentions_of_private(module)]
-    return len(counts), counts.count(1)
-
-
-def _mentions_of_private(module: Module) -> Iterator[int]:
-    nodes = list(ast.walk(module.tree))
-    mentions = Counter(node.id for node in nodes if isinstance(node, ast.Name))
-    mentions.update(node.attr for node in nodes if isinstance(node, ast.Attribute))
-    for node in nodes:
-        if isinstance(node, FUNCTIONS) and node.name.startswith("_") and not node.name.startswith("__"):
-            # The definition itself is neither a Name nor an Attribute, so it does not count.
-            yield mentions[node.name]
-
-
-def comment_share(modules: Mapping[str, Module]) -> float:
-    """Return the share (0 to 1) of lines that hold a comment."""
-    lines = [line for module in modules.values() for line in module.lines if line.strip()]
-    return sum(_comments(module) for module in modules.values()) / len(lines)
-
-
-def _comments(module: Module) -> int:
-    text = "\n".join([*module.lines, ""])
-    return sum(token.type == tokenize.COMMENT for token in tokenize.generate_tokens(io.StringIO(text).readline))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Sequence
 
+import pytest
+
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings
 from pipeline.snapshot.extract import join_listings, list_range, sweep
@@ -20,7 +22,9 @@ def take_snapshot(
     preflight(settings)
     options, started_ns = extract_options(settings), time.time_ns()
     sweep(options)
-    return join_listings(options, started_ns, (list_range(options, keys, limits) for keys in ranges))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.snapshot.extract.PART_LIMITS", limits)
+        return join_listings(options, started_ns, (list_range(options, keys) for keys in ranges))
 
 
 def key_ranges(settings: Settings, most: int, min_images: int) -> list[KeyRange]:

@@ -35,7 +35,7 @@ PLANTED = {
     "the password of the proxy": "pLaNtEdPrOxYpAsS42",
 }
 """The private key is not in this list, because it is generated for each run."""
-TINY = {"epochs": 1, "image_size": 32, "batch_size": 8, "sample_hz": 20.0}
+TINY = {"epochs": 1, "image_size": 32, "batch_size": 8}
 
 
 # --- searching --------------------------------------------------------------------------------------------------------

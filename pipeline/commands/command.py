@@ -9,6 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from operator import methodcaller
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from pipeline.errors import SettingsError
@@ -38,6 +39,11 @@ def program() -> str:
 def format_result(result: Result) -> str:
     """Return a result as one line per value."""
     return "\n".join(f"{name.replace('_', ' '):>16}  {_format_value(value)}" for name, value in result.items())
+
+
+def printer_at(name: str) -> Callable[[Result], str]:
+    """Return a printer that is the function `package.module:function`. Its module is imported when it prints."""
+    return lambda result: str(resolve_name(name)(result))
 
 
 def _format_value(value: Any) -> str:

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.commands.command import Result, argument, command, format_result
+from pipeline.commands.command import Result, argument, command, format_result, printer_at
 from pipeline.commands.options import published_settings, reachable, settings_of
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.storage import is_bucket
@@ -86,17 +86,11 @@ def index(options: argparse.Namespace) -> Result:
     return {"dataset": str(folder), **write_indexes(folder, load(folder).shards)}
 
 
-def _format_shuffle_quality(result: Result) -> str:
-    from pipeline.input.shuffle_quality import format_shuffle_quality
-
-    return format_shuffle_quality(result)
-
-
 @command(
     "shuffle-quality",
     "workspace/datasets/flowers/4766e75c17183005",
     _DATASET,
-    printer=_format_shuffle_quality,
+    printer=printer_at("pipeline.input.shuffle_quality:format_shuffle_quality"),
     extra="training",
 )
 def shuffle_quality(options: argparse.Namespace) -> Result:

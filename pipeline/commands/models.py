@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands.command import Result, argument, command, format_result
+from pipeline.commands.command import Result, argument, command, format_result, printer_at
 from pipeline.commands.options import published_settings, reachable
 from pipeline.config.preflight import require_buckets
 from pipeline.storage import place_of
@@ -55,12 +55,6 @@ def _pointer(options: argparse.Namespace) -> "Pointer":
     return pointer_of(place_of(settings.workspace), settings.dataset_name)
 
 
-def _format_predictions(result: Result) -> str:
-    from pipeline.training.served.predict import format_predictions
-
-    return format_predictions(result)
-
-
 @command(
     "predict",
     "--model workspace/models/flowers photo.jpg",
@@ -71,7 +65,7 @@ def _format_predictions(result: Result) -> str:
         help="folder of a run, of its export, or of a champion (WORKSPACE/models/NAME); also gs://",
     ),
     argument("files", nargs="+", metavar="FILE", help="image file; for a model of a table, a CSV or Parquet file"),
-    printer=_format_predictions,
+    printer=printer_at("pipeline.training.served.predict:format_predictions"),
     extra="training",
 )
 def predict(options: argparse.Namespace) -> Result:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pipeline.commands.command import RUN_ID, Result, argument, command
+from pipeline.commands.command import RUN_ID, Result, argument, command, printer_at
 from pipeline.commands.options import reachable, settings_of
 from pipeline.config.settings import validated
 from pipeline.errors import SettingsError
@@ -28,19 +28,13 @@ def _training(what: str, uri: str) -> Place:
     return find_training(reachable(what, uri))
 
 
-def _format_comparison(result: Result) -> str:
-    from pipeline.report.compare import format_comparison
-
-    return format_comparison(result)
-
-
 @command(
     "report compare",
     "workspace/runs/RUN_A workspace/runs/RUN_B --to compare.html",
     argument("run_a", metavar="RUN_A", help=_RUN_FOLDER),
     argument("run_b", metavar="RUN_B", help="folder of the other run, local or gs://"),
     argument("--to", metavar="FILE", default="compare.html", help="page to write (default: %(default)s)"),
-    printer=_format_comparison,
+    printer=printer_at("pipeline.report.compare:format_comparison"),
     extra="report",
 )
 def report_compare(options: argparse.Namespace) -> Result:
@@ -57,12 +51,6 @@ def report_compare(options: argparse.Namespace) -> Result:
     return compare_runs(a, b, Path(options.to))
 
 
-def _format_inputs(result: Result) -> str:
-    from pipeline.tuning.result import format_result
-
-    return format_result(result)
-
-
 @command(
     "compare-inputs",
     "--set source_uri=/data/flowers --contenders files,shards,resized",
@@ -71,7 +59,7 @@ def _format_inputs(result: Result) -> str:
         for name, each in ComparisonOptions.model_fields.items()
     ),
     argument("--again", action="store_true", help="measure a complete comparison once more"),
-    printer=_format_inputs,
+    printer=printer_at("pipeline.tuning.result:format_result"),
     extra="training",
     warns_if_open=True,
 )

@@ -40,9 +40,13 @@ COMMANDS = (
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of one command, which is their `command`."""
     # Otherwise, argparse would take `compare` of the command `report compare` as the argument of `report`.
-    if (name := " ".join(arguments[:2])) in [command.name for command in COMMANDS]:
+    names = [command.name for command in COMMANDS]
+    if (name := " ".join(arguments[:2])) in names:
         arguments = [name, *arguments[2:]]
     parser = command_line()
+    first = " ".join(arguments[:1])
+    if first not in names and (offered := [name for name in names if name.startswith(f"{first} ")]):
+        parser.error(f"`{first}` must be followed by another word. The commands are: {', '.join(offered)}")
     # Unknown options are collected, because many are settings without --set, for which the error has a hint.
     options, unknown = parser.parse_known_args(arguments)
     if unknown:

@@ -9,8 +9,9 @@ from pipeline.config.allowed import require_allowed
 from pipeline.config.example_kinds import data_of
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError, TenfoldError
-from pipeline.storage import BucketPath, Place, is_inside, nearest, place_of
+from pipeline.storage import BucketPath, Place, is_inside, place_of
 from pipeline.storage.file_system import why_unsafe
+from pipeline.storage.local import nearest
 from pipeline.system.os_errors import retried
 
 

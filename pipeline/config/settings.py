@@ -214,13 +214,6 @@ class _SettingsBeforeGate(BaseModel):
         "time need more space.",
     )
 
-    read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, UsedBy.TRAIN, PLACES] = Field(
-        "cache",
-        title="Shard reading",
-        description="How training reads shards from a bucket. cache copies them to the local folder ahead of the "
-        "training and verifies them. direct lets TensorFlow read them, which fetches all of them in every epoch.",
-    )
-
     user_project: Annotated[Text, Decides.NOTHING, UsedBy.BUILD, PLACES] = Field(
         "",
         title="Billing project",
@@ -556,16 +549,6 @@ class Settings(_SettingsToGate):
         description="How long a training server waits for the others, before it fails and names the missing ones.",
     )
 
-    learning_rate_scaling: Annotated[Literal["none", "linear", "sqrt"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = (
-        Field(
-            "none",
-            title="Learning rate scaling",
-            description="Treats the learning rate as that of a batch of 256. linear multiplies it by batch size / 256, "
-            "sqrt by the square root of that, which suits Adam. So the setting can stay the same for any "
-            "number of GPUs.",
-        )
-    )
-
     learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         "constant",
         title="Learning rate schedule",
@@ -667,15 +650,6 @@ class Settings(_SettingsToGate):
         "steps.",
     )
 
-    checkpoints_kept: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
-        3,
-        title="Checkpoints to keep",
-        ge=1,
-        le=100,
-        description="Number of checkpoints to keep. If the last one is damaged, training continues from the previous "
-        "one.",
-    )
-
     micro_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
         1,
         title="Micro-batches",
@@ -683,13 +657,6 @@ class Settings(_SettingsToGate):
         le=65_536,
         description="Number of parts into which each GPU splits its share of a batch. All parts together make one "
         "update of the weights. More parts need less memory. The share must be a multiple of this number.",
-    )
-
-    on_out_of_memory: Annotated[Literal["halve", "fail"], Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
-        "halve",
-        title="Action on out of memory",
-        description="halve continues from the last checkpoint with micro-batches of half the size, and again with "
-        "half of that, down to one example. The batch size stays the same. fail stops the training.",
     )
 
     stall_minutes: Annotated[NonNegativeFloat, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
@@ -723,14 +690,6 @@ class Settings(_SettingsToGate):
         description="How much worse than the champion a model may be. It is refused only if the whole 95% interval of "
         "the difference is beyond this value. For images, this is a drop in accuracy: 0.01 is one percentage point. "
         "For tables, it is a share of the champion's error: 0.01 is one percent.",
-    )
-
-    sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN, MONITORING] = Field(
-        5.0,
-        title="Samples per second",
-        ge=0.2,
-        le=20,
-        description="How many times per second the monitor samples the machine.",
     )
 
     tensorboard: Annotated[bool, Decides.NOTHING, UsedBy.TRAIN, MONITORING] = Field(

@@ -10,6 +10,7 @@ from pipeline.config.allowed import require_allowed
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import Place, is_inside, place_of
+from pipeline.system.wording import first_of
 
 MAX_LISTED = 10
 """An error message shows at most this many dataset names."""
@@ -58,7 +59,7 @@ def _published_names(folder: Place) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_LISTED]) + (" ..." if len(names) > MAX_LISTED else "") or "no dataset"
+    return first_of(names, MAX_LISTED) or "no dataset"
 
 
 def name_folder(settings: Settings) -> Place:

@@ -26,6 +26,7 @@ from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsEr
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 from pipeline.system.parallel import ordered_map
+from pipeline.system.wording import first_of
 
 COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
@@ -250,10 +251,12 @@ def labels_of_file(path: Path, needed: Sequence[str]) -> list[str]:
     # `count` for each label takes quadratic time, so it runs only if there are duplicates.
     twice = sorted({label for label in labels if labels.count(label) > 1}) if len(set(labels)) < len(labels) else []
     if twice or not labels:
-        raise SettingsError(f"label_map {str(path)!r} {f'names {_few(twice)} twice' if twice else 'is empty'}")
+        problem = f"names {first_of(map(repr, twice), 5)} twice" if twice else "is empty"
+        raise SettingsError(f"label_map {str(path)!r} {problem}")
     if missing := sorted(set(needed) - set(labels)):
         raise SourceError(
-            f"label_map {str(path)!r} lacks {_few(missing)}: add them at the end of the file, one label per line"
+            f"label_map {str(path)!r} lacks {first_of(map(repr, missing), 5)}: add them at the end of the file, one "
+            "label per line"
         )
     return labels
 
@@ -304,7 +307,3 @@ def _write_next(folder: Place, state: LabelMap) -> None:
     with storage.write_new(_path(folder, state.number + 1), synced=True) as file:
         file.write(json.dumps(content, indent=0).encode("ascii"))
     storage.sync_folder(folder / "labels")  # After a crash, no dataset may exist whose ids are lost.
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -11,6 +11,7 @@ from typing import IO, Any
 import google_crc32c
 
 from pipeline import storage
+from pipeline.errors import DatasetError
 from pipeline.storage import CHUNK_BYTES, Place
 
 
@@ -59,6 +60,22 @@ def new_list(path: Place) -> Iterator[ListWriter]:
 def file_facts(name: str, content: bytes) -> dict[str, Any]:
     """Return the facts about a file beside the shards, in the form of `dataset.json`."""
     return {"file": name, "bytes": len(content), "crc32c": f"{google_crc32c.value(content):08x}"}
+
+
+def read_listed(folder: Place, listed: Mapping[str, Any]) -> bytes:
+    """Return the content of a file beside the shards from its facts in `dataset.json`, verified.
+
+    Raises DatasetError if the file is missing, or differs from the committed one.
+    """
+    path = folder / listed["file"]
+    mend = f"restore the file, or remove {folder} and build the dataset again"
+    try:
+        content: bytes = path.read_bytes()
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path}, which the dataset needs, is missing: {mend}") from error
+    if f"{google_crc32c.value(content):08x}" != listed["crc32c"]:
+        raise DatasetError(f"{path} does not have the CRC32C {listed['crc32c']} that was committed: {mend}")
+    return content
 
 
 class JsonLines:

@@ -22,6 +22,7 @@ from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
 from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsError, require_format
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
+from pipeline.system.wording import first_of
 
 LATEST = "latest"
 """The partition of a source without dates."""
@@ -104,8 +105,8 @@ def move_partition(folder: Place, name: str, version: str) -> Place:
     """
     known = [*_dated(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
     if name not in known:
-        shown = ", ".join(known[:_SHOWN]) + (" ..." if len(known) > _SHOWN else "")
-        raise SettingsError(f"{folder} has no partition {name!r}. It has {shown or 'no partitions'}: name one of them")
+        shown = first_of(known, _SHOWN) or "no partitions"
+        raise SettingsError(f"{folder} has no partition {name!r}. It has {shown}: name one of them")
     if not _VERSION.fullmatch(version) or not is_committed(folder / version):
         raise DatasetError(
             f"version {version!r} is not a committed dataset in {folder}: give the name of a version's folder there"

@@ -93,8 +93,8 @@ def require_room(dataset: Dataset, limit_bytes: int) -> None:
         min_gigabytes = math.ceil(needed / GIGABYTE * 1000) / 1000
         raise SettingsError(
             f"cache_gigabytes must be at least {min_gigabytes:g} for this dataset, got {limit_bytes / GIGABYTE:g}: "
-            f"{READ_AT_ONCE['train']} of its shards are read at once. Raise it, set read_shards=direct, or build more "
-            "and smaller shards (num_shards)"
+            f"{READ_AT_ONCE['train']} of its shards are read at once. Raise it, or build more and smaller shards "
+            "(num_shards)"
         )
 
 

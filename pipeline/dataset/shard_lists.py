@@ -11,10 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import google_crc32c
-
-from pipeline.dataset.lists import new_list
-from pipeline.errors import DatasetError
+from pipeline.dataset.lists import new_list, read_listed
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
 
@@ -79,20 +76,5 @@ def read_shard_lists(folder: Place, lists: Iterable[Mapping[str, Any]]) -> Itera
 
     Raises DatasetError if a list is missing, or differs from the committed one.
     """
-    for content in ordered_map(partial(_read, folder), lists, READERS):
+    for content in ordered_map(partial(read_listed, folder), lists, READERS):
         yield from (Shard(**json.loads(line)) for line in content.splitlines())
-
-
-def _read(folder: Place, listed: Mapping[str, Any]) -> bytes:
-    path = folder / listed["file"]
-    mend = f"restore the file, or remove {folder} and build the dataset again"
-    try:
-        content: bytes = path.read_bytes()
-    except FileNotFoundError as error:
-        raise DatasetError(f"{path}, which lists shards of the dataset, is missing: {mend}") from error
-    if f"{google_crc32c.value(content):08x}" != listed["crc32c"]:
-        raise DatasetError(
-            f"{path}, which lists shards of the dataset, does not have the CRC32C {listed['crc32c']} that was "
-            f"committed: {mend}"
-        )
-    return content

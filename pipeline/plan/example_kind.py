@@ -4,7 +4,7 @@ This module is light to import, like all modules of a shard task. Only the kind 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 from pipeline.config.example_kinds import data_of
@@ -44,27 +44,33 @@ class Conflict(NamedTuple):
 
 
 class Lister(Protocol):
-    """How the source of a kind of examples is listed. All functions get settings that were checked."""
+    """How the source of a kind of examples is listed. It is made with settings that were checked.
 
-    def divide(self, settings: "Settings", folder: Place, max_ranges: int) -> list[Any]:
+    All methods but `describe` raise SourceError if the source cannot be read, has no example that can be used, or
+    changes meanwhile.
+    """
+
+    def divide(self, folder: Place, max_ranges: int) -> list[Any]:
         """Return the ranges of a large source, as JSON; at most one if it is small.
 
         `folder` is where they may write a file for all ranges.
         """
 
-    def list_all(self, settings: "Settings") -> Place:
+    def list_all(self) -> Place:
         """List the whole source in this process, and return the file of the snapshot."""
 
-    def list_range(self, settings: "Settings", content: Any, show: "Show") -> "Listing":
+    def list_range(self, content: Any, show: "Show") -> "Listing":
         """List one range, which `divide` returned."""
 
-    def join(
-        self, settings: "Settings", started_ns: int, contents: Sequence[Any], listings: "Iterable[Listing]"
-    ) -> Place:
+    def join(self, started_ns: int, contents: Sequence[Any], listings: "Iterable[Listing]") -> Place:
         """Write the snapshot that consists of all ranges, in their order, and return its file. No row is read."""
 
     def describe(self, content: Any) -> str:
         """Return the start of a range in words. The result is empty for the first range."""
+
+
+ListerClass = Callable[["Settings"], Lister]
+"""Makes the lister of some settings, which were checked."""
 
 
 class ExampleKind(ABC):
@@ -96,8 +102,8 @@ class ExampleKind(ABC):
 
     @property
     @abstractmethod
-    def lister(self) -> Lister:
-        """How a source is listed."""
+    def lister(self) -> ListerClass:
+        """The class that lists a source."""
 
     @abstractmethod
     def check_of(self, dataset: Dataset) -> "Check":

@@ -15,7 +15,7 @@ from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.raw_example import RawExample, why_unread
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
-from pipeline.storage import nearest
+from pipeline.storage.local import nearest
 
 SAMPLES = 24
 """This many images are prepared to estimate the size of all."""

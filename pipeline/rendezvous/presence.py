@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pipeline import storage
 from pipeline.errors import StorageError, TenfoldError
@@ -61,6 +61,14 @@ class Member:
         return self.ended is not None and self.ended["kind"] == DONE
 
 
+class Changes(TypedDict, total=False):
+    """The fields of a `Member` that change while its process lives, besides the count."""
+
+    follows: str
+    ended: Mapping[str, str]
+    sample: Mapping[str, float]
+
+
 class Presence:
     """The file of this process, which every count writes again."""
 
@@ -73,8 +81,8 @@ class Presence:
         """The name of this process among all attempts."""
         return self._member.nonce
 
-    def report(self, **changes: Any) -> None:
-        """Change fields of the `Member`, by their names. The other processes see them with the next count."""
+    def report(self, **changes: Unpack[Changes]) -> None:
+        """Change fields of the `Member`. The other processes see them with the next count."""
         # Without the lock, the main thread, the sampler and the thread that counts could undo each other's changes.
         with self._lock:
             self._member = replace(self._member, **changes)

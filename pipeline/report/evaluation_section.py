@@ -1,7 +1,7 @@
 """How good the model is, made ready for the page: figures with their intervals, confusions, classes, the most wrong."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.evaluation.metrics import evaluated_class, figures_in
@@ -72,7 +72,7 @@ class View:
     mistakes: Table | None = None
     """The most wrong rows of a table."""
     mistakes_title: str = "Most confident mistakes"
-    mistakes_note: str
+    mistakes_note: str = ""
 
 
 def view(
@@ -94,34 +94,34 @@ def view(
 
 
 def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
-    return View(
-        **_about_classes(evaluation),
-        figure=reliability(evaluation),
+    return replace(
+        _of_one_class(evaluation, reliability(evaluation)),
         confident_mistakes=confident_mistakes(evaluation, images),
         mistakes_note="The images with the highest confidence in a wrong class. Below each are its label, the "
         "predicted class, and its name in the source. Some of these labels may be wrong.",
     )
 
 
-def _about_classes(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of the section of a model that predicts one of several classes."""
+def _of_one_class(evaluation: Mapping[str, Any], figure: Figure) -> View:
+    """Return the section of a model that predicts one of several classes, without its mistakes."""
     few = len(evaluation["classes"]) <= MAX_CLASSES
-    return {
-        "sentence": sentence(evaluation),
-        "figures": figure_table(evaluation),
-        "matrix": matrix(evaluation) if few else None,
-        "pairs": None if few else confused_pairs(evaluation),
-        "classes": class_table(evaluation["classes"], "recall", ("class", "examples", "precision", "recall")),
-        "classes_title": "Precision and recall by class, lowest recall first",
-    }
-
-
-def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
-    head = ("label", "examples", "average precision", "precision", "recall")
     return View(
         sentence=sentence(evaluation),
         figures=figure_table(evaluation),
-        classes=class_table(evaluation["classes"], "average precision", head),
+        matrix=matrix(evaluation) if few else None,
+        pairs=None if few else confused_pairs(evaluation),
+        classes=class_table(evaluation["classes"], "class", ("precision", "recall"), order="recall"),
+        classes_title="Precision and recall by class, lowest recall first",
+        figure=figure,
+    )
+
+
+def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
+    shares = ("average_precision", "precision", "recall")
+    return View(
+        sentence=sentence(evaluation),
+        figures=figure_table(evaluation),
+        classes=class_table(evaluation["classes"], "label", shares, order="average_precision"),
         classes_title="Average precision of each label, lowest first. Precision and recall count predictions above 50%",
         figure=reliability_of_labels(evaluation),
         confident_mistakes=confident_mistakes(evaluation, images),
@@ -132,9 +132,8 @@ def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes
 
 def _of_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> View:
     is_binary = len(evaluation["classes"]) == 2
-    return View(
-        **_about_classes(evaluation),
-        figure=reliability_of_second_class(evaluation) if is_binary else reliability(evaluation),
+    return replace(
+        _of_one_class(evaluation, (reliability_of_second_class if is_binary else reliability)(evaluation)),
         mistakes=wrong_classes(evaluation, wrong_rows),
         mistakes_note="The rows with the highest confidence in a wrong class. Rows are counted through the validation "
         "shards, from 0. Some of these labels may be wrong.",
@@ -202,15 +201,14 @@ def confused_pairs(evaluation: Mapping[str, Any]) -> Table:
     )
 
 
-def class_table(classes: Sequence[Mapping[str, Any]], order: str, head: tuple[str, ...]) -> Table:
-    """Return the shares in `head` of each class or label that has examples, the lowest share `order` first."""
-    known = sorted((row for row in classes if row["count"]), key=lambda row: row[order.replace(" ", "_")])
-    rows = [
-        (row["name"], f"{row['count']:,}", *(_share(row[name.replace(" ", "_")]) for name in head[2:]))
-        for row in known[:MAX_CLASSES]
-    ]
-    what = "classes" if head[0] == "class" else "labels"
-    return Table(head, rows, _left_out(known, rows, f"{what}, all with the same or a higher {order},"))
+def class_table(classes: Sequence[Mapping[str, Any]], noun: str, shares: Sequence[str], order: str) -> Table:
+    """Return shares of each class or label (the `noun`) that has examples, the lowest share `order` first."""
+    known = sorted((row for row in classes if row["count"]), key=lambda row: row[order])
+    rows = [(row["name"], f"{row['count']:,}", *(_share(row[name]) for name in shares)) for row in known[:MAX_CLASSES]]
+    titles = {name: name.replace("_", " ") for name in shares}
+    what = "classes" if noun == "class" else "labels"
+    left_out = _left_out(known, rows, f"{what}, all with the same or a higher {titles[order]},")
+    return Table((noun, "examples", *titles.values()), rows, left_out)
 
 
 def _share(value: float | None) -> str:

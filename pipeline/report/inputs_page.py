@@ -16,7 +16,6 @@ from pipeline.report.page import page_of, spread_cells
 from pipeline.report.utilization import busy_panel
 from pipeline.storage import write_json, write_whole
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
-from pipeline.tuning.inputs_in_comet import log_inputs
 from pipeline.tuning.measurement import (
     PAGE,
     RESULT,
@@ -49,7 +48,6 @@ def write(folder: Path) -> dict[str, Any]:
     write_json(folder / RESULT, content, indent=1)
     with write_whole(folder / PAGE) as file:
         file.write(render(folder, comparison, result).encode("utf-8", "backslashreplace"))
-    log_inputs(folder, comparison, result)
     return content
 
 

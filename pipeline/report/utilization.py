@@ -210,13 +210,15 @@ def _panel(panel: Panel, curves: Sequence[Curve], samples: pandas.DataFrame, tim
         time.draw(plot, curve, seconds, samples[curve.column].to_numpy(dtype=float) / panel.per_unit)
         for curve in curves
     ]
-    _finish_panel(plot, lines)
+    add_legend_and_tooltip(plot, lines)
     return plot
 
 
-def _finish_panel(plot: Any, lines: Sequence[Any]) -> None:
+def add_legend_and_tooltip(plot: Any, lines: Sequence[Any], has_button: bool = True) -> None:
+    """Add a legend of the lines, and a tooltip with the value of a line, with or without a button for the tooltip."""
     add_legend(plot, [(line.name, [line]) for line in lines])
-    plot.add_tools(HoverTool(renderers=list(lines), tooltips=[("$name", "$y{0.0}")], mode="mouse"))
+    tooltips = [("$name", "$y{0.0}")]
+    plot.add_tools(HoverTool(renderers=list(lines), tooltips=tooltips, mode="mouse", visible=has_button))
 
 
 def _raw_and_smooth(
@@ -313,7 +315,7 @@ def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]
         time.draw(plot, Curve(label, "", *look_of_line(number)), seconds - start, values)
         for number, (label, (seconds, values)) in enumerate(lines.items())
     ]
-    _finish_panel(plot, drawn)
+    add_legend_and_tooltip(plot, drawn)
     return time.finish([plot])[0]
 
 

@@ -33,7 +33,7 @@ def require_startable(settings: Settings, dataset: Place) -> Dataset:
     # The gate would refuse a champion that it cannot read only after the training.
     if settings.promote != "never":
         pointer_of(place_of(settings.workspace), content.name)
-    if isinstance(dataset, BucketPath) and settings.read_shards == "cache":
+    if isinstance(dataset, BucketPath):
         require_room(content, int(settings.cache_gigabytes * GIGABYTE))
     return content
 

@@ -70,6 +70,8 @@ from pipeline.storage import Place, crc32c_of
 
 EXIT_PREEMPTED = 75
 """Exit code of a training that was stopped after a checkpoint: EX_TEMPFAIL of sysexits.h."""
+CHECKPOINTS_KEPT = 3
+"""The last checkpoint can be damaged, so the ones before it are kept, too."""
 LOCK_WAIT_S = 60.0
 """A retry waits this many seconds for the trainer of a killed task to finish its checkpoint."""
 EXPORT, ABOUT = "export", "about.json"
@@ -222,7 +224,7 @@ def save_best(run: Run, best: Best) -> None:
     Earlier best models stay for as long as a checkpoint from before the new one may be kept: a training that goes on
     from it needs them. Each epoch writes a checkpoint.
     """
-    _save_bests(run, [*_bests(run), best][-run.settings.checkpoints_kept - 1 :])
+    _save_bests(run, [*_bests(run), best][-CHECKPOINTS_KEPT - 1 :])
 
 
 def rewind_best_epochs(run: Run, epochs_done: int) -> None:

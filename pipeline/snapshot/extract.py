@@ -13,12 +13,12 @@ from pipeline import storage
 from pipeline.config.example_kinds import IMAGES
 from pipeline.snapshot.checksums import rows_with_checksums
 from pipeline.snapshot.groups import with_groups
-from pipeline.snapshot.listing import Listing, changed_source, merged, require_images, snapshot_of
+from pipeline.snapshot.listing import Listing, changed_source, merged, require_images, write_snapshot
 from pipeline.snapshot.options import ExtractOptions
-from pipeline.snapshot.part import PART_LIMITS, PartLimits, blocks_of, rows_of, write_parts
+from pipeline.snapshot.part import PART_LIMITS, blocks_of, rows_of, write_parts
 from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.raw_reader import fetch_images
-from pipeline.snapshot.snapshot import save_snapshot, skipped_path
+from pipeline.snapshot.snapshot import skipped_path
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import find_source, images_of, layout_of, name_of
 from pipeline.sources.key_range import EVERYTHING, KeyRange
@@ -46,9 +46,7 @@ def sweep(options: ExtractOptions) -> None:
         storage.sweep(Path(cache))
 
 
-def list_range(
-    options: ExtractOptions, keys: KeyRange, limits: PartLimits = PART_LIMITS, show: Show = progress
-) -> Listing:
+def list_range(options: ExtractOptions, keys: KeyRange, show: Show = progress) -> Listing:
     """List the images in a range of keys, and write their rows as parts. Memory does not grow with the images.
 
     New images on a disk are read once for their CRC32C. A bucket knows it; new images of a bucket are copied into a
@@ -63,7 +61,7 @@ def list_range(
     listing = Listing(layout, remote=storage.is_bucket(options.source_uri))
     with show("extract", 0) as advance:
         rows = _rows(options, keys, listing, advance)
-        listing.parts += write_parts(blocks_of(rows), options.folder, limits)
+        listing.parts += write_parts(blocks_of(rows), options.folder, PART_LIMITS)
     if is_range and (now := layout_of(options.place, options.source)) != layout:
         raise changed_source(layout, now)
     # After a power loss, a snapshot or a listing must not name parts that are lost.
@@ -87,8 +85,9 @@ def join_listings(options: ExtractOptions, started_ns: int, listings: Iterable[L
     """
     total = merged(listings)
     require_images(total, options.source_uri, options.origin.root)
-    snapshot = snapshot_of(
+    path = write_snapshot(
         total,
+        options.folder,
         source_uri=options.source_uri,
         origin=_origin_of(options, total),
         kind=IMAGES,
@@ -96,12 +95,8 @@ def join_listings(options: ExtractOptions, started_ns: int, listings: Iterable[L
         source_kind=name_of(find_source(options.place, options.source.kind)),
         started_ns=started_ns,
     )
-    path = options.folder / f"{snapshot.fingerprint}-{options.place_hash}.json"
-    with storage.write_whole(skipped_path(path), synced=True) as file:
-        file.writelines(total.skipped.lines())
     _log_listing(options, total, skipped_path(path))
-    # The description is written last: if it exists, so do the other files.
-    return save_snapshot(snapshot, path)
+    return path
 
 
 def _log_listing(options: ExtractOptions, listing: Listing, skipped_names: Place) -> None:

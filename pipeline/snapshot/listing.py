@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline import storage
+from pipeline.config.workspace import place_hash
 from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
 from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.skipped import SkippedFiles, suffix_counts
-from pipeline.snapshot.snapshot import Snapshot
+from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.sources import MISSING
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
@@ -150,8 +151,9 @@ def require_images(listing: Listing, source_uri: str, root: str) -> None:
         )
 
 
-def snapshot_of(
+def write_snapshot(
     listing: Listing,
+    folder: Place,
     *,
     source_uri: str,
     origin: Origin,
@@ -159,9 +161,12 @@ def snapshot_of(
     source_kind: str,
     started_ns: int,
     table: dict[str, Any] | None = None,
-) -> Snapshot:
-    """Return the snapshot of a whole source. The arguments are the fields of the snapshot that a listing lacks."""
-    return Snapshot(
+) -> Place:
+    """Write the snapshot of a whole source and the names of its skipped files into `folder`, and return its file.
+
+    The other arguments are the fields of the snapshot that a listing lacks.
+    """
+    snapshot = Snapshot(
         source_uri=source_uri,
         origin=origin,
         kind=kind,
@@ -182,6 +187,11 @@ def snapshot_of(
         skipped_suffixes=listing.skipped.suffixes_in_order(),
         table=table or {},
     )
+    path = folder / f"{snapshot.fingerprint}-{place_hash(source_uri)}.json"
+    with storage.write_whole(skipped_path(path), synced=True) as file:
+        file.writelines(listing.skipped.lines())
+    # The description is written last: if it exists, so do the other files.
+    return save_snapshot(snapshot, path)
 
 
 def save_listing(listing: Listing, path: Place) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pipeline.sources import Skipped
 from pipeline.sources.folder import NOT_BY_NAME
 from pipeline.sources.suffixes import suffix_of
+from pipeline.system.wording import first_of
 
 MAX_NAMES = 100_000
 """At most this many files are listed. All are counted, and a source may hold millions of them."""
@@ -67,5 +68,4 @@ class SkippedFiles:
 
 def suffix_counts(suffixes: Mapping[str, int], limit: int = 5) -> str:
     """Return suffixes and their counts as text, such as ".txt 90, .xml 10"."""
-    shown = ", ".join(f"{suffix} {count}" for suffix, count in list(suffixes.items())[:limit])
-    return shown + (f" and {len(suffixes) - limit} more" if len(suffixes) > limit else "")
+    return first_of((f"{suffix} {count}" for suffix, count in suffixes.items()), limit)

@@ -23,6 +23,7 @@ from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, bytes
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.system.parallel import ordered_map
+from pipeline.system.wording import shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -450,5 +451,4 @@ def _require_agreement(one: Listed, other: Listed, place: Place) -> None:
 
 def _shown(value: object) -> str:
     """Return a value for an error message, shortened, because a cell may have megabytes."""
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+    return shortened(repr(value), _MAX_SHOWN)

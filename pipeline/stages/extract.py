@@ -17,7 +17,7 @@ from pipeline.config.workspace import place_hash, snapshots_folder
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError, require_format
-from pipeline.plan.example_kind import kind_named
+from pipeline.plan.example_kind import Lister, kind_named
 from pipeline.plan.sort import SplitRule, sorted_part
 from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
@@ -69,7 +69,7 @@ def divide(settings: Settings) -> list[str]:
     preflight(settings)
     started_ns = time.time_ns()
     folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
-    ranges = kind_named(settings.example_kind).lister.divide(settings, folder, MAX_RANGES)
+    ranges = _lister(settings).divide(folder, MAX_RANGES)
     if len(ranges) < 2:
         return []
     paths = [folder / f"{number:04d}.json" for number in range(1, len(ranges) + 1)]
@@ -87,7 +87,7 @@ def list_all(settings: Settings) -> Place:
     Raises:
         SourceError: If the source has no example of a class, or changes meanwhile.
     """
-    return kind_named(settings.example_kind).lister.list_all(settings)
+    return _lister(settings).list_all()
 
 
 def load_range_file(path: str) -> RangeFile:
@@ -112,7 +112,7 @@ def list_range_file(path: str, show: Show = no_progress) -> int:
     settings = settings_from(range_file.settings)
     require_allowed(settings)
     if not result.exists():
-        listing = kind_named(settings.example_kind).lister.list_range(settings, range_file.content, show)
+        listing = _lister(settings).list_range(range_file.content, show)
         for part in listing.parts:
             sorted_part(part, SplitRule(settings.split_seed, settings.validation_fraction))
         save_listing(listing, result)
@@ -128,16 +128,18 @@ def join(settings: Settings, paths: Sequence[str]) -> Place:
     """
     range_files = list(map(load_range_file, paths))
     contents = [range_file.content for range_file in range_files]
-    return kind_named(settings.example_kind).lister.join(
-        settings, range_files[0].started_ns, contents, map(_listing_of, paths)
-    )
+    return _lister(settings).join(range_files[0].started_ns, contents, map(_listing_of, paths))
 
 
 def describe_range(path: str) -> str:
     """Return a range as text, for example `3 of 20, from 'cats/0917.jpg'`."""
     range_file = load_range_file(path)
-    start = kind_named(range_file.settings["example_kind"]).lister.describe(range_file.content)
+    start = _lister(settings_from(range_file.settings)).describe(range_file.content)
     return f"{range_file.number} of {range_file.ranges}{', ' * bool(start)}{start}"
+
+
+def _lister(settings: Settings) -> Lister:
+    return kind_named(settings.example_kind).lister(settings)
 
 
 def _listing_of(path: str) -> Listing:

@@ -15,17 +15,10 @@ from typing import IO, Any, NamedTuple
 from pipeline.errors import AccessError
 from pipeline.storage import local, object_ranges
 from pipeline.storage.bucket_client import bucket_client
-from pipeline.storage.bucket_path import SCHEME as SCHEME
-from pipeline.storage.bucket_path import BucketPath as BucketPath
-from pipeline.storage.bucket_path import ObjectStat as ObjectStat
-from pipeline.storage.bucket_path import use_client
-from pipeline.storage.local import CHUNK_BYTES as CHUNK_BYTES
-from pipeline.storage.local import nearest as nearest
-from pipeline.storage.local import temporary_beside as temporary_beside
+from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat
+from pipeline.storage.local import CHUNK_BYTES, temporary_beside
 
 Place = Path | BucketPath
-# `bucket_path` gets its client here, because an import of the client there would be a circle of imports.
-use_client(bucket_client)
 
 
 class Object(NamedTuple):

@@ -2,15 +2,15 @@
 
 Code that reads a dataset or lists a source is therefore the same for disks and buckets. `pipeline.storage` has the
 functions that write: an object is created or replaced under a precondition, and never opened for writing.
-
-This module sends no request itself and knows no client. `pipeline.storage` says where the client comes from.
 """
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple
+
+from pipeline.storage.bucket_client import bucket_client
 
 SCHEME = "gs://"
 
@@ -34,31 +34,6 @@ class ObjectStat(NamedTuple):
     generation: int
     crc32c: int
     md5: str
-
-
-class _Client(Protocol):
-    """The requests that a `BucketPath` sends. `pipeline.storage.gcs.Gcs` documents them."""
-
-    def stat(self, path: "BucketPath", generation: int | None = None) -> ObjectStat: ...
-    def objects(self, path: "BucketPath", limit: int | None = None) -> Iterator[tuple["BucketPath", ObjectStat]]: ...
-    def children(self, path: "BucketPath") -> Iterator["BucketPath"]: ...
-    def read(self, path: "BucketPath", generation: int | None = None) -> bytes: ...
-    def open(self, path: "BucketPath") -> IO[bytes]: ...
-    def delete(self, path: "BucketPath", missing_ok: bool) -> None: ...
-    def require_bucket(self, path: "BucketPath") -> None: ...
-    def require_writable(self, path: "BucketPath") -> None: ...
-
-
-_get_client: Callable[[], _Client]
-
-
-def use_client(get_client: Callable[[], _Client]) -> None:
-    """Set where each `BucketPath` gets its client, when it sends a request.
-
-    `pipeline.storage` calls this while it is imported, which is before anything can use a module of this package.
-    """
-    global _get_client
-    _get_client = get_client
 
 
 @dataclass(frozen=True, order=True)
@@ -130,7 +105,7 @@ class BucketPath:
 
     def stat(self, generation: int | None = None) -> ObjectStat:
         """Return size, checksums and generation of an object: the newest, or `generation`. Raises FileNotFoundError."""
-        return _get_client().stat(self, generation)
+        return bucket_client().stat(self, generation)
 
     def exists(self) -> bool:
         """Return whether there is an object of this name, or one below it."""
@@ -146,19 +121,19 @@ class BucketPath:
 
     def require_bucket(self) -> None:
         """Ask for the bucket once, within seconds. Raises AccessError or StorageError with one sentence."""
-        _get_client().require_bucket(self)
+        bucket_client().require_bucket(self)
 
     def require_writable(self) -> None:
         """Write below this place once, and remove it. Raises AccessError or StorageError with one sentence."""
-        _get_client().require_writable(self)
+        bucket_client().require_writable(self)
 
     def is_dir(self) -> bool:
         """Whether there are objects below this place. A bucket has no folders of its own."""
-        return next(_get_client().objects(self, limit=1), None) is not None
+        return next(bucket_client().objects(self, limit=1), None) is not None
 
     def iterdir(self) -> Iterator["BucketPath"]:
         """Yield the objects and folders in this place. A name that is both is yielded twice."""
-        return _get_client().children(self)
+        return bucket_client().children(self)
 
     def glob(self, pattern: str) -> Iterator["BucketPath"]:
         """Yield the places below this one whose names match. `pattern` has one part for each level, and no `**`."""
@@ -176,7 +151,7 @@ class BucketPath:
 
     def read_bytes(self, generation: int | None = None) -> bytes:
         """Return the whole object, checked; the newest or a `generation`. Raises FileNotFoundError."""
-        return _get_client().read(self, generation)
+        return bucket_client().read(self, generation)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Return the content of the object as text. Raises FileNotFoundError."""
@@ -186,11 +161,11 @@ class BucketPath:
         """Return a checked copy of the object, as an open temporary file that vanishes when it is closed."""
         if mode != "rb":
             raise ValueError(f"{self} is opened for reading bytes only, got mode {mode!r}")
-        return _get_client().open(self)
+        return bucket_client().open(self)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object."""
-        _get_client().delete(self, missing_ok)
+        bucket_client().delete(self, missing_ok)
 
     def _at(self, key: str) -> "BucketPath":
         return BucketPath(self.bucket, key, self.user_project)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from pipeline.errors import SourceError
+from pipeline.system.wording import shortened
 from pipeline.tables.schema import Column, ColumnType, Schema
 from pipeline.tables.values import (
     RECORD_TYPES,
@@ -189,7 +190,7 @@ def _shown(value: pa.Scalar) -> str:
         text = repr(value.as_py())
     except (ValueError, OverflowError):  # Python has no dates after the year 9999.
         text = str(value.value)
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+    return shortened(text, _MAX_SHOWN)
 
 
 def _rows(mask: pa.Array) -> list[int]:

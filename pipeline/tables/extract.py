@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 from pipeline import storage
 from pipeline.config.example_kinds import TABLE
-from pipeline.config.workspace import place_hash
 from pipeline.errors import SourceError
-from pipeline.snapshot.listing import Listing, snapshot_of
+from pipeline.snapshot.listing import Listing, write_snapshot
 from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
 from pipeline.snapshot.raw_example import Origin
-from pipeline.snapshot.snapshot import save_snapshot, skipped_path
 from pipeline.storage import Place
 from pipeline.system.parallel import items_ahead
 from pipeline.tables.convert import Converted, converted
@@ -98,8 +96,10 @@ def save_listed(options: TableOptions, schema: Schema, started_ns: int, listings
         raise SourceError(
             f"the table had {schema.rows} rows, and then {total.listed}: run again when nothing changes it"
         )
-    snapshot = snapshot_of(
+    _log.info("%d rows of %d columns", total.listed, len(schema.columns))
+    return write_snapshot(
         total,
+        options.folder,
         source_uri=options.source_uri,
         origin=Origin(root=str(options.place)),
         kind=TABLE,
@@ -107,8 +107,3 @@ def save_listed(options: TableOptions, schema: Schema, started_ns: int, listings
         started_ns=started_ns,
         table=schema.to_json(),
     )
-    _log.info("%d rows of %d columns", total.listed, len(schema.columns))
-    path = options.folder / f"{snapshot.fingerprint}-{place_hash(options.source_uri)}.json"
-    with storage.write_whole(skipped_path(path), synced=True):
-        pass  # A table has no skipped files.
-    return save_snapshot(snapshot, path)

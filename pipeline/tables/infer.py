@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from pipeline.errors import SettingsError, SourceError
+from pipeline.system.wording import first_of
 from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, Column, ColumnType, Role, Schema, Task
 from pipeline.tables.source import TEXT, RawBatch
 from pipeline.tables.values import (
@@ -147,9 +148,7 @@ def require_classes(schema: Schema, source_uri: str) -> None:
 
 def require_columns(options: Columns, names: Sequence[str]) -> None:
     """Raise SettingsError unless each role has a column of its own. `names` are those of the columns."""
-    shown = ", ".join(map(repr, names[:_MAX_SHOWN])) + (
-        f" and {len(names) - _MAX_SHOWN} more" if names[_MAX_SHOWN:] else ""
-    )
+    shown = first_of(map(repr, names), _MAX_SHOWN)
     roles: dict[str, Role] = {}
     for role in NAMED_ROLES:
         name = getattr(options, role)

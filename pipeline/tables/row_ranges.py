@@ -55,29 +55,87 @@ class TableRange:
     """The file of the schema of the whole table."""
 
 
-def list_all(settings: Settings) -> Place:
-    """List a table in this process, and return the file of the snapshot. Memory does not grow with the rows.
+class TableLister:
+    """Lists a table. All methods but `describe` raise SourceError or SettingsError.
 
-    Raises:
-        SourceError: If the table cannot be read, has no row that can be used, or changes meanwhile.
-        SettingsError: If a setting names a column that the table does not have.
+    SourceError: the table cannot be read, has no row that can be used, or changes meanwhile. SettingsError: a setting
+    names a column that the table does not have.
     """
-    keep_large_blocks()
-    started_ns = time.time_ns()
-    options = table_options(settings)
-    storage.sweep(options.folder)
-    files = table_files(options.place)
-    before = _state_of(files)
-    with progress("schema", 0, "rows") as advance:
-        raws = _counted(read_table(files, options.encoding), advance)
-        with closing(items_ahead(raws, BATCHES_AHEAD)) as batches:
-            schema = infer_schema(batches, options.columns)
-    require_classes(schema, options.source_uri)
-    with progress("extract", schema.rows, "rows") as advance:
-        again = read_table(table_files(options.place), options.encoding, has_checked_quotes=True)
-        listing = extract.list_rows(_counted(again, advance), schema, options)
-    _require_state(table_files(options.place), before, options)
-    return extract.save_listed(options, schema, started_ns, [listing])
+
+    def __init__(self, settings: Settings) -> None:
+        self._options = table_options(settings)
+
+    def list_all(self) -> Place:
+        """List a table in this process, and return the file of the snapshot. Memory does not grow with the rows."""
+        keep_large_blocks()
+        started_ns = time.time_ns()
+        options = self._options
+        storage.sweep(options.folder)
+        files = table_files(options.place)
+        before = _state_of(files)
+        with progress("schema", 0, "rows") as advance:
+            raws = _counted(read_table(files, options.encoding), advance)
+            with closing(items_ahead(raws, BATCHES_AHEAD)) as batches:
+                schema = infer_schema(batches, options.columns)
+        require_classes(schema, options.source_uri)
+        with progress("extract", schema.rows, "rows") as advance:
+            again = read_table(table_files(options.place), options.encoding, has_checked_quotes=True)
+            listing = extract.list_rows(_counted(again, advance), schema, options)
+        _require_state(table_files(options.place), before, options)
+        return extract.save_listed(options, schema, started_ns, [listing])
+
+    def divide(self, folder: Place, max_ranges: int) -> list[Any]:
+        """Return ranges of about TENFOLD_RANGE_MEGABYTES, and write the schema of the whole table into `folder`.
+
+        The list is empty for a small table, and for one of TFRecord files.
+        """
+        keep_large_blocks()
+        range_bytes = whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
+        options = self._options
+        files = table_files(options.place)
+        state = _state_of(files)
+        pieces = [] if is_of_records(files) else pieces_of_table(files, options.encoding, range_bytes)
+        # The groups may be half empty.
+        group_bytes = max(range_bytes, 2 * sum(piece.size for piece in pieces) // max_ranges)
+        if len(grouped(pieces, group_bytes)) < 2:
+            return []
+        storage.sweep(options.folder)
+        inference, reader = Inference(options.columns), TableReader(files, options.encoding)
+        with progress("schema", 0, "rows") as advance:
+            pieces = list(_inferred(pieces, inference, reader, advance))
+        reader.require_rows()
+        schema = inference.schema()
+        require_classes(schema, options.source_uri)
+        _require_state(table_files(options.place), state, options)
+        schema_path = folder / "schema.json"
+        storage.write_json(schema_path, schema.to_json(), synced=True)
+        return list(map(asdict, _ranges(grouped(pieces, group_bytes), state, str(schema_path))))
+
+    def list_range(self, content: Any, show: Show) -> Listing:
+        """List the rows of a range."""
+        keep_large_blocks()
+        range_ = TableRange(**content)
+        pieces = [FilePiece(**piece) for piece in range_.pieces]
+        # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
+        options = self._options
+        reader = TableReader(table_files(options.place), options.encoding)
+        files = list(dict.fromkeys(map(reader.place_of, pieces)))
+        schema = _schema_of(range_)
+        with show("extract", 0, "rows") as advance:
+            raws = _counted(chain.from_iterable(map(reader.read, pieces)), advance)
+            listing = extract.list_rows(raws, schema, options, first_number=range_.rows_before + 1)
+        _require_state(files, range_.state, options)
+        return listing
+
+    def join(self, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
+        """Write the snapshot of all ranges."""
+        schema = _schema_of(TableRange(**contents[0]))
+        return extract.save_listed(self._options, schema, started_ns, list(listings))
+
+    def describe(self, content: Any) -> str:
+        """Return the first row of a range in words."""
+        first = TableRange(**content).rows_before
+        return f"from row {first + 1:,}" if first else ""
 
 
 def _state_of(files: Iterable[Place]) -> list[list[Any]]:
@@ -95,38 +153,6 @@ def _counted(raws: Iterable[RawBatch], advance: Advance) -> Iterator[RawBatch]:
     for raw in raws:
         yield raw
         advance(raw.rows)
-
-
-def divide(settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
-    """Return ranges of about TENFOLD_RANGE_MEGABYTES, and write the schema of the whole table into `folder`.
-
-    The list is empty for a small table, and for one of TFRecord files.
-
-    Raises:
-        SourceError: If the table cannot be read, has no row that can be used, or changes meanwhile.
-        SettingsError: If a setting names a column that the table does not have.
-    """
-    keep_large_blocks()
-    range_bytes = whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
-    options = table_options(settings)
-    files = table_files(options.place)
-    state = _state_of(files)
-    pieces = [] if is_of_records(files) else pieces_of_table(files, options.encoding, range_bytes)
-    # The groups may be half empty.
-    group_bytes = max(range_bytes, 2 * sum(piece.size for piece in pieces) // max_ranges)
-    if len(grouped(pieces, group_bytes)) < 2:
-        return []
-    storage.sweep(options.folder)
-    inference, reader = Inference(options.columns), TableReader(files, options.encoding)
-    with progress("schema", 0, "rows") as advance:
-        pieces = list(_inferred(pieces, inference, reader, advance))
-    reader.require_rows()
-    schema = inference.schema()
-    require_classes(schema, options.source_uri)
-    _require_state(table_files(options.place), state, options)
-    schema_path = folder / "schema.json"
-    storage.write_json(schema_path, schema.to_json(), synced=True)
-    return list(map(asdict, _ranges(grouped(pieces, group_bytes), state, str(schema_path))))
 
 
 def _inferred(
@@ -170,44 +196,7 @@ def _ranges(groups: Iterable[Sequence[FilePiece]], state: Iterable[list[Any]], s
         rows_before += sum(piece.rows or 0 for piece in pieces)
 
 
-def list_range(settings: Settings, content: Any, show: Show) -> Listing:
-    """List the rows of a range.
-
-    Raises:
-        SourceError: If the table cannot be read, or changes meanwhile.
-    """
-    keep_large_blocks()
-    range_ = TableRange(**content)
-    pieces = [FilePiece(**piece) for piece in range_.pieces]
-    # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
-    options = table_options(settings)
-    reader = TableReader(table_files(options.place), options.encoding)
-    files = list(dict.fromkeys(map(reader.place_of, pieces)))
-    schema = _schema_of(range_)
-    with show("extract", 0, "rows") as advance:
-        raws = _counted(chain.from_iterable(map(reader.read, pieces)), advance)
-        listing = extract.list_rows(raws, schema, options, first_number=range_.rows_before + 1)
-    _require_state(files, range_.state, options)
-    return listing
-
-
 def _schema_of(range_: TableRange) -> Schema:
     place = place_of(range_.schema)
     require_output(place)
     return Schema.from_json(storage.read_json(place))
-
-
-def join(settings: Settings, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
-    """Write the snapshot of all ranges.
-
-    Raises:
-        SourceError: If the table changed after it was divided.
-    """
-    schema = _schema_of(TableRange(**contents[0]))
-    return extract.save_listed(table_options(settings), schema, started_ns, list(listings))
-
-
-def describe(content: Any) -> str:
-    """Return the first row of a range in words."""
-    first = TableRange(**content).rows_before
-    return f"from row {first + 1:,}" if first else ""

@@ -28,6 +28,7 @@ from pipeline.sources.csv_quotes import require_quotes_of_lines
 from pipeline.sources.folder import LEADS_OUTSIDE, NOT_BY_NAME, walk
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
+from pipeline.system.wording import shortened
 from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_pieces, whole
 from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, read_batches, shown_files, starts_with_record
 
@@ -319,7 +320,7 @@ class _RaggedRows:
 
     def reject(self, row: arrow_csv.InvalidRow) -> str:
         """Take a row that Arrow refuses."""
-        text = row.text if len(row.text) <= _MAX_SHOWN else row.text[:_MAX_SHOWN] + "..."
+        text = shortened(row.text, _MAX_SHOWN)
         reason = f"the row has {row.actual_columns} fields, but the header has {row.expected_columns} ({text!r})"
         advice = "correct the row; a field with a delimiter must be quoted"
         after = row.number - 1 - self._header_rows - self._rejected

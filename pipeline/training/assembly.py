@@ -58,7 +58,7 @@ class Training:
             self.model = model = build_model_of(settings, dataset)
             """It gives logits."""
             self.optimizer = optimizer = build_optimizer(of_optimizer, model)
-            self.checkpoints = Checkpoints(run.folder / "checkpoints", model, optimizer, settings.checkpoints_kept)
+            self.checkpoints = Checkpoints(run.folder / "checkpoints", model, optimizer)
         self.start = restored(run, self.checkpoints, strategy)
         """Position of the last checkpoint, which model and optimizer were restored from."""
 

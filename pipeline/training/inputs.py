@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Readers(NamedTuple):
-    """What hands out local copies of the shards, for each split; None if TensorFlow opens the shards themselves."""
+    """What hands out local copies of the shards, for each split; None if the dataset is on a disk."""
 
     train: ShardReader | None = None
     validation: ShardReader | None = None
@@ -145,7 +145,7 @@ class ServerData:
     def _readers(self, orders: Mapping[str, Iterator[str]]) -> Iterator[Readers]:
         """Open a reader for each split: while one validates, the other reads on into the next epoch of the training."""
         settings, dataset = self.settings, self.dataset
-        if isinstance(self.folder, Path) or settings.read_shards == "direct":
+        if isinstance(self.folder, Path):
             yield Readers()
             return
         cache = ShardCache(Path(settings.local_folder) / "shards", int(settings.cache_gigabytes * GIGABYTE))

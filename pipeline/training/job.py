@@ -64,8 +64,7 @@ def _monitored(
     comet = comet_options(run) if run.server.is_chief else None
     live = LiveVerdict(format_verdict, run.folder / VERDICT, lambda: training.activity.text)
     if cluster is None:
-        return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks])
+        return open_monitor(run.folder, comet=comet, sinks=[live, *sinks])
     of_all = {"servers": lambda: aggregate(cluster.samples)} if run.server.is_chief else {}
-    return open_monitor(
-        run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleSender(cluster.report_sample)], of_all
-    )
+    sinks = [live, *sinks, SampleSender(cluster.report_sample)]
+    return open_monitor(run.folder, comet=comet, sinks=sinks, sources=of_all)

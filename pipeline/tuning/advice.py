@@ -76,7 +76,6 @@ _DECODED_AGAIN = Condition(
     ),
 )
 _CACHED = Condition("cache=memory", lambda _, settings: settings.cache == "memory")
-_DIRECT = Condition("read_shards=direct", lambda _, settings: settings.read_shards == "direct")
 _CALLBACKS = Condition("callbacks are set", lambda _, settings: bool(settings.callbacks))
 _SIMULATED = Condition("simulated_step_ms is set", lambda _, settings: bool(settings.simulated_step_ms))
 _FLOAT32 = Condition("precision=float32", lambda _, settings: settings.precision == "float32")
@@ -118,7 +117,6 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
         Change("look for Python code in the input (a py_function, a generator), which runs on one core only")
     ],
     Limit.READING: [
-        Change("copy the shards to this machine once (read_shards=cache)", [_DIRECT]),
         Change(
             "keep decoded images for the epochs after the first (cache=memory), or put local_folder on a faster disk",
             [_DECODED_AGAIN],

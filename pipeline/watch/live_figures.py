@@ -12,7 +12,6 @@ import pandas
 from bokeh.models import (
     BoxZoomTool,
     ColumnDataSource,
-    HoverTool,
     PanTool,
     Range1d,
     ResetTool,
@@ -24,7 +23,7 @@ from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.monitor.aggregation import HIGHEST
 from pipeline.report.drawing import BLUE, GRAY, GREEN, VERMILION, Figure, add_legend, document_json, new_plot
 from pipeline.report.figures import epoch_bars, learning_lines, learning_plots, learning_title
-from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, Curve, look_of_line
+from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, Curve, add_legend_and_tooltip, look_of_line
 from pipeline.watch.view import Drawable
 
 _ANYTHING = (0.0, 1.0)
@@ -105,13 +104,8 @@ def _curves(title: str, top: float | None, source: ColumnDataSource, curves: Seq
                 name=curve.label,
             )
         )  # fmt: skip
-    _add_legend_and_tooltip(plot, lines)
+    add_legend_and_tooltip(plot, lines, has_button=False)
     return plot
-
-
-def _add_legend_and_tooltip(plot: Any, lines: Sequence[Any]) -> None:
-    add_legend(plot, [(line.name, [line]) for line in lines])
-    plot.add_tools(HoverTool(renderers=list(lines), tooltips=[("$name", "$y{0.0}")], mode="mouse", visible=False))
 
 
 def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
@@ -163,5 +157,5 @@ def _servers(drawable: Drawable) -> Figure:
         name = f"server {number}"
         source = _source(f"busy {number}", ["busy"])  # No other model may have this name.
         lines.append(plot.line(TIME, "busy", source=source, color=color, line_width=2, line_dash=dash, name=name))
-    _add_legend_and_tooltip(plot, lines)
+    add_legend_and_tooltip(plot, lines, has_button=False)
     return Figure("servers", "All training servers", "", (plot,), is_stacked=True)

@@ -113,18 +113,13 @@ def _unreadable(error: Exception) -> Summary:
 
 
 def _read(training: Training, heartbeats: Heartbeats) -> Summary:
+    place = training.place
     try:
-        result = (training.place / RESULT).stat()
+        # A complete training never changes again.
+        version: int | None = (place / RESULT).stat().st_mtime_ns
     except FileNotFoundError:
-        version = _version(training.place) if training.is_over else None
-        return _summary(training, heartbeats) if version is None else _ended(training.place, version)
-    return _trained(training.place, result.st_mtime_ns)
-
-
-@lru_cache(maxsize=MAX_KEPT)
-def _trained(place: Place, _mtime_ns: int) -> Summary:
-    """Return the summary of a complete training, which is read once."""
-    return _summary(Training(place, is_over=True), Heartbeats())
+        version = _version(place) if training.is_over else None
+    return _summary(training, heartbeats) if version is None else _ended(place, version)
 
 
 def _version(place: Place) -> int | None:
@@ -139,7 +134,7 @@ def _version(place: Place) -> int | None:
 
 @lru_cache(maxsize=MAX_KEPT)
 def _ended(place: Place, _version: int) -> Summary:
-    """Return the summary of a training that ended without a result, read once for each version."""
+    """Return the summary of a training that has ended, read once for each version."""
     return _summary(Training(place, is_over=True), Heartbeats())
 
 

@@ -15,7 +15,7 @@ from scripts.airflow.checks import check_schedule
 from scripts.airflow.errors import Failed, Interrupted, Refused
 from scripts.airflow.remote import remote_from
 from scripts.airflow.request import Backfill, Conf, read_backfill, read_request
-from scripts.airflow.settings import Layout, folders, layout_from
+from scripts.airflow.settings import Layout, layout_from
 from scripts.airflow.signals import Signals
 
 DAG = "image_training"
@@ -71,7 +71,7 @@ def _command(args: argparse.Namespace, layout: Layout, signals: Signals) -> int:
         check_schedule(os.environ)
         return 0
     if args.command == "up":
-        check_schedule({**os.environ, **folders(layout)})
+        check_schedule(os.environ)
         return commands.up(layout, args.dag or DAG, signals)
     return commands.down(layout) if args.command == "down" else commands.status(layout)
 

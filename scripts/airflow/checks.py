@@ -1,15 +1,7 @@
-"""Checks the administrator's settings of DAGs. Airflow itself would only report a DAG that it cannot import.
+"""Checks the administrator's settings of DAGs. Airflow itself would only report a DAG that it cannot import."""
 
-`python -m scripts.airflow.checks FOLDERS NAME...` creates notifiers. This takes a separate process, because a notifier
-imports Airflow, which then reads its home and settings.
-"""
-
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from croniter import CroniterError, croniter
@@ -20,7 +12,6 @@ from pipeline.config.settings import Settings, settings_of_command_line
 from pipeline.errors import SettingsError
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
-from scripts.airflow.settings import DAGS, HOME, PLUGINS, ROOT
 
 SCHEDULES = (
     "TENFOLD_DATASET_SCHEDULE",
@@ -33,8 +24,6 @@ MAX_HOURS = 87_600
 """Ten years. Airflow adds this time to a date, and dates have a maximum."""
 MAX_SECONDS = 86_400
 """One day."""
-NOTIFIERS_LIMIT_S = 60.0
-"""Time limit for creating the notifiers. A notifier that connects to a silent server would wait forever."""
 
 
 def check_schedule(environ: Mapping[str, str]) -> None:
@@ -54,12 +43,6 @@ def check_schedule(environ: Mapping[str, str]) -> None:
             allowed_places(setting, environ)
     except SettingsError as error:
         raise Refused(str(error)) from error
-    names = [name.strip() for name in environ.get("TENFOLD_NOTIFIERS", "").split(",") if name.strip()]
-    if names and (problem := _problem_of_notifiers(environ, names)):
-        raise Refused(
-            f"TENFOLD_NOTIFIERS: {problem}. Give package.module.function names that Airflow's processes can import. "
-            "Each function takes no arguments and returns an Airflow notifier"
-        )
 
 
 def default_settings(file: str) -> Settings:
@@ -88,6 +71,10 @@ def _checks() -> Mapping[str, tuple[Callable[[str], object], str]]:
             lambda text: 0 < float(text) <= MAX_SECONDS,
             f"a number of seconds, above 0 and at most {MAX_SECONDS}",
         ),
+        "TENFOLD_NOTIFIERS": (
+            lambda text: all(re.fullmatch(r"(\w+(\.\w+)+)?", name.strip()) for name in text.split(",")),
+            "package.module.function names, separated by commas",
+        ),
         "TENFOLD_OWNER_LINK": (
             lambda text: text.startswith(("https://", "http://", "mailto:")),
             "an https: or mailto: link",
@@ -100,48 +87,3 @@ def _is_right(check: Callable[[str], object], text: str) -> bool:
         return bool(check(text))
     except (ValueError, OverflowError, CroniterError):
         return False
-
-
-def _problem_of_notifiers(environ: Mapping[str, str], names: Sequence[str]) -> str:
-    """Return the first of these functions that cannot create a notifier, and why; empty if all can."""
-    airflow = Path(environ.get(HOME) or "~/airflow").expanduser()
-    # The folders that Airflow can import from, beside those of Python.
-    folders = (airflow / "config", environ.get(PLUGINS) or airflow / "plugins", environ.get(DAGS) or airflow / "dags")
-    path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH", "")]))
-    # A temporary home, so that the check neither reads nor changes that of the real Airflow.
-    with tempfile.TemporaryDirectory() as home:
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "scripts.airflow.checks", os.pathsep.join(map(str, folders)), *names],
-                env={**os.environ, **environ, HOME: home, "PYTHONPATH": path},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=NOTIFIERS_LIMIT_S,
-            )
-        except subprocess.TimeoutExpired:
-            return (
-                f"{', '.join(names)} took longer than {NOTIFIERS_LIMIT_S:.0f} s to create: a notifier must connect "
-                "when it notifies, not when it is created"
-            )
-    lines = (done.stdout or done.stderr).strip().splitlines()
-    return "" if done.returncode == 0 else lines[-1] if lines else f"the check ended with code {done.returncode}"
-
-
-def main(folders: str, *names: str) -> int:
-    """Create each notifier. Prints the first one that cannot be created, and returns 1."""
-    sys.path.extend(folders.split(os.pathsep))  # At the end, as Airflow does it.
-    for name in names:
-        module, _, function = name.rpartition(".")
-        try:
-            if not module:
-                raise ValueError("the name of a notifier must be package.module.function")
-            getattr(import_module(module), function)()
-        except Exception as error:  # noqa: BLE001 - the administrator's own code may raise anything
-            sys.stdout.write(f"{name} cannot be used: {type(error).__name__}: {' '.join(str(error).split())}\n")
-            return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

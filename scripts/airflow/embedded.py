@@ -15,9 +15,9 @@ from pipeline.config.allowed import ALL
 from scripts.airflow.database import forget_migration, is_migrated, note_migration
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
-from scripts.airflow.processes import Identity, cpu_seconds_of, end, find, identify, spawn
+from scripts.airflow.processes import Identity, end, find, identify, spawn
 from scripts.airflow.progress import say
-from scripts.airflow.ready import Stalls
+from scripts.airflow.ready import StartLimit
 from scripts.airflow.record import Record, forget_record, read_record, write_record
 from scripts.airflow.remote import Airflow
 from scripts.airflow.settings import DATABASE, Layout, environment, url_of
@@ -69,9 +69,9 @@ class Embedded(Airflow):
             forget_migration(self.layout.database)
         self.add(MIGRATION, ["db", "migrate"])
         migration = self._children[-1]
-        stalls = Stalls(self)
+        limit = StartLimit()
         while migration.poll() is None:
-            stalls.check(f"its database is not ready: see {self.log(MIGRATION)}")
+            limit.check(f"its database is not ready: see {self.log(MIGRATION)}")
             signals.pause(0.1)
         if migration.returncode != 0:
             raise Failed(f"Airflow's database could not be prepared. {self._end_of_log(MIGRATION)}")
@@ -91,10 +91,6 @@ class Embedded(Airflow):
     def dead(self) -> list[str]:
         """Return names of the processes that should run and do not."""
         return [name for name, process in self.record.processes.items() if find(process) is None]
-
-    def work_s(self) -> float:
-        """Return the CPU seconds of its processes so far."""
-        return cpu_seconds_of(self.record.processes.values())
 
     def check(self) -> None:
         """Raise Failed, with the end of its log, if a process has died."""

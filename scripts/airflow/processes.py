@@ -107,17 +107,6 @@ def _session(pid: int) -> int:
         return -1
 
 
-def cpu_seconds_of(identities: Iterable[Identity]) -> float:
-    """Return the CPU seconds of processes and of their children that still live or were waited for."""
-    seconds = 0.0
-    for root in filter(None, map(find, identities)):
-        for process in (root, *_children(root)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                seconds += times.user + times.system + times.children_user + times.children_system
-    return seconds
-
-
 def _children(process: psutil.Process, recursive: bool = True) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.children(recursive)

@@ -26,10 +26,6 @@ class Airflow:
     where_logs_are: str = "the logs of its API server and its dag-processor"
     """Where a person finds the logs of its processes."""
 
-    def work_s(self) -> float | None:
-        """Return the CPU seconds of its processes, which show progress; None if they cannot be seen from here."""
-        return None
-
     def check(self) -> None:
         """Raise Failed if one of its processes has died. Does nothing for an Airflow elsewhere."""
 

@@ -13,8 +13,6 @@ from scripts.ports import HOST, port_of
 ROOT = Path(__file__).resolve().parents[2]
 TASKS_AT_ONCE = 4
 """Tasks that run at the same time, over all runs."""
-HOME, DAGS, PLUGINS = "AIRFLOW_HOME", "AIRFLOW__CORE__DAGS_FOLDER", "AIRFLOW__CORE__PLUGINS_FOLDER"
-"""Airflow's own settings, of the folders that it imports from."""
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 """Airflow's own setting of its database."""
 
@@ -106,14 +104,11 @@ def environment(
     return environ
 
 
-def folders(layout: Layout) -> dict[str, str]:
-    """Return the settings of the folders that Airflow imports from."""
-    return {HOME: str(layout.home), DAGS: str(layout.dags), PLUGINS: str(ROOT / "plugins")}
-
-
 def _airflow(layout: Layout, keys: Keys, port: int) -> dict[str, str]:
     return {
-        **folders(layout),
+        "AIRFLOW_HOME": str(layout.home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(layout.dags),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         # DAGs start unpaused: a schedule that somebody set must start, and a training must follow its datasets. Without
         # a schedule, nothing starts by itself.

@@ -48,6 +48,13 @@ def test_the_help_names_the_program_as_a_shell_finds_it(
     assert f"\n  {name} samples shapes\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("rest", [[], ["--help"], ["upload"]])
+def test_the_first_word_of_commands_of_two_words_names_these(rest: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        parse(["comet", *rest])
+    assert "`comet` must be followed by another word. The commands are: comet recover" in capsys.readouterr().err
+
+
 def test_every_command_has_a_valid_example():
     names = list(commands(command_line()))
     assert [command.name for command in COMMANDS] == names

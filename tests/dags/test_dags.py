@@ -66,9 +66,11 @@ def test_every_setting_is_in_its_forms():
     assert set(FORM_SETTINGS["tabular_dataset"]).isdisjoint({"model", "epochs", "window", "prepare", "source_kind"})
     assert set(FORM_SETTINGS["tabular_training"]).isdisjoint({"image_size", "check", "path_column", "flip"})
     assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(FORM_SETTINGS["image_dataset"])
-    assert {"model", "weights", "comet_project", "read_shards", "window"} <= set(FORM_SETTINGS["retrain"])
+    assert {"model", "weights", "comet_project", "cache_gigabytes", "window"} <= set(FORM_SETTINGS["retrain"])
     assert {"on_leak", "max_leaked_fraction"} <= set(FORM_SETTINGS["image_dataset"]) & set(FORM_SETTINGS["retrain"])
-    assert set(FORM_SETTINGS["image_dataset"]).isdisjoint({"model", "epochs", "weights", "sample_hz", "window", "seed"})
+    assert set(FORM_SETTINGS["image_dataset"]).isdisjoint(
+        {"model", "epochs", "weights", "tensorboard", "window", "seed"}
+    )
     of_dataset = {"source_uri", "check", "on_drift", "num_shards", "data_date", "split_seed"}
     assert set(FORM_SETTINGS["retrain"]).isdisjoint(of_dataset)
 

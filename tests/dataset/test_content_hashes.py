@@ -6,7 +6,7 @@ import pytest
 import xxhash
 
 from pipeline.config.settings import settings_from
-from pipeline.dataset.content_hashes import load_hashes
+from pipeline.dataset.lists import read_listed
 from pipeline.dataset.manifest import load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError, SourceError
@@ -40,7 +40,7 @@ def test_every_example_has_its_hash_in_the_order_of_the_shards(name: str, tmp_pa
     folder = publish_case(name, tmp_path / "a")[0]
     dataset = load(folder)
     assert (folder / dataset.hashes["file"]).read_bytes() == of_records(folder)
-    assert load_hashes(folder, dataset) == of_records(folder)
+    assert read_listed(folder, dataset.hashes) == of_records(folder)
     assert len(set(dataset.splits)) >= 2
 
 
@@ -52,8 +52,8 @@ def test_a_missing_or_damaged_hash_file_is_named(tmp_path: Path, damage: str):
     path.unlink()
     if damage == "another":
         path.write_bytes(content[16:] + content[:16])
-    with pytest.raises(DatasetError, match=r"content_hashes\.bin .*(missing|another)"):
-        load_hashes(folder, load(folder))
+    with pytest.raises(DatasetError, match=r"content_hashes\.bin.* (missing|does not have the CRC32C)"):
+        read_listed(folder, load(folder).hashes)
     [problem] = verify(folder)["problems"]
     assert "content_hashes.bin" in problem
     path.write_bytes(content[:-16])

@@ -76,11 +76,8 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"TENFOLD_RETRAIN_WAIT_HOURS": "-1"}, "TENFOLD_RETRAIN_WAIT_HOURS must be .* got '-1'"),
         ({"TENFOLD_RETRAIN_POLL_SECONDS": "often"}, "TENFOLD_RETRAIN_POLL_SECONDS must be .* got 'often'"),
         ({"TENFOLD_RETRAIN_POLL_SECONDS": "0"}, "TENFOLD_RETRAIN_POLL_SECONDS must be .* got '0'"),
-        ({"TENFOLD_NOTIFIERS": "no.such.notifier"}, "TENFOLD_NOTIFIERS: no.such.notifier cannot be .*No module named"),
-        ({"TENFOLD_NOTIFIERS": "os.path.nope"}, "TENFOLD_NOTIFIERS: os.path.nope cannot be .*nope"),
-        ({"TENFOLD_NOTIFIERS": "nope"}, "TENFOLD_NOTIFIERS: nope cannot be used: ValueError: the name of a notifier"),
-        ({"TENFOLD_NOTIFIERS": "os.path:join"}, "TENFOLD_NOTIFIERS: os.path:join cannot be used: AttributeError"),
-        ({"TENFOLD_NOTIFIERS": "os.path.sep"}, "TENFOLD_NOTIFIERS: os.path.sep cannot be used: .*not callable"),
+        ({"TENFOLD_NOTIFIERS": "nope"}, "TENFOLD_NOTIFIERS must be package.module.function names, .*got 'nope'"),
+        ({"TENFOLD_NOTIFIERS": "os.path:join"}, "TENFOLD_NOTIFIERS must be .*got 'os.path:join'"),
         ({"TENFOLD_ALLOWED_SOURCES": "/data,photos"}, "TENFOLD_ALLOWED_SOURCES must list absolute .* got 'photos'"),
         ({"TENFOLD_ALLOWED_WORKSPACES": "gs://"}, "TENFOLD_ALLOWED_WORKSPACES must list absolute .* got 'gs://'"),
         ({"TENFOLD_ALLOWED_PUBLISH": "s3://a"}, "TENFOLD_ALLOWED_PUBLISH must list absolute .* got 's3://a'"),
@@ -117,25 +114,6 @@ def test_valid_settings_are_accepted() -> None:
         "TENFOLD_ALLOWED_MODELS": "mine.models",
     }
     check_schedule(valid)
-
-
-@pytest.mark.parametrize("folder", ["config", "plugins", "dags", "my_dags"])
-def test_a_notifier_can_be_in_any_folder_that_airflow_imports_from(folder: str, tmp_path: Path) -> None:
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / "notifiers.py").write_text("Notifier = object\n")
-    environ = {
-        "AIRFLOW_HOME": str(tmp_path),
-        "TENFOLD_NOTIFIERS": "notifiers.Notifier",
-        "AIRFLOW__CORE__PLUGINS_FOLDER": "",
-    }
-    check_schedule({**environ, "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "my_dags") if folder == "my_dags" else ""})
-
-
-def test_a_notifier_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.airflow.checks.NOTIFIERS_LIMIT_S", 1.0)
-    (tmp_path / "slow.py").write_text("import time\n\ndef notifier():\n    time.sleep(60)\n")
-    with pytest.raises(Refused, match=r"TENFOLD_NOTIFIERS: slow.notifier took longer than 1 s to create"):
-        check_schedule({"TENFOLD_NOTIFIERS": "slow.notifier", "PYTHONPATH": str(tmp_path)})
 
 
 @pytest.mark.parametrize(("environ", "code"), [({}, 0), ({"TENFOLD_CATCHUP": "maybe"}, 2)])

@@ -44,9 +44,6 @@ def test_the_row_of_a_package(tmp_path: Path):
         "longest": "2",
         "fan-out": "0.7",
         "most imports": "2",
-        "private": "2",
-        "once": "50%",
-        "comments": "14.3%",
     }
 
 

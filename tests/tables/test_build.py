@@ -21,8 +21,8 @@ from pipeline.plan.plan import load_plan
 from pipeline.records.tfrecord import read_records
 from pipeline.snapshot.part import PartLimits
 from pipeline.stages.build import build, build_dataframe
+from pipeline.stages.extract import list_all
 from pipeline.stages.shard import plan_shards
-from pipeline.tables.row_ranges import list_all
 from pipeline.tables.samples import write_sample_table
 
 ROWS = 600

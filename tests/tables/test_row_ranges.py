@@ -19,10 +19,9 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.build import build
-from pipeline.stages.extract import describe_range, divide, extract, join, list_range_file
+from pipeline.stages.extract import describe_range, divide, extract, join, list_all, list_range_file
 from pipeline.storage import place_of
 from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
-from pipeline.tables.row_ranges import list_all
 from pipeline.tables.source import TableReader, pieces_of_table, read_table, table_files
 from standins.fake_gcs import FakeGcs
 

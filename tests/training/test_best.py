@@ -11,7 +11,7 @@ from pipeline.storage import crc32c_of
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    settings = settings_from({"workspace": str(tmp_path), "checkpoints_kept": 2})
+    settings = settings_from({"workspace": str(tmp_path)})
     return Run(tmp_path, "run", "", "1", settings, {}, {}, steps_per_epoch=1)
 
 
@@ -29,18 +29,19 @@ def models(run: Run) -> list[str]:
 
 def test_best_models_are_not_deleted_while_a_checkpoint_can_return_to_them(run: Run):
     assert load_best(run) is None
-    better(run, 1, 2, 4, 5)
+    better(run, 1, 2, 4, 5, 7)
     best = load_best(run)
     assert best
-    assert (best.epoch, best.model, best.metrics) == (5, "model-5.keras", {"val_accuracy": 0.5})
-    assert models(run) == ["model-2.keras", "model-4.keras", "model-5.keras"]
+    assert (best.epoch, best.model, best.metrics) == (7, "model-7.keras", {"val_accuracy": 0.7})
+    assert models(run) == ["model-2.keras", "model-4.keras", "model-5.keras", "model-7.keras"]
 
 
 @pytest.mark.parametrize(
     ("epochs_done", "best", "left"),
     [
-        (7, 5, [2, 4, 5]),
-        (5, 5, [2, 4, 5]),
+        (8, 7, [2, 4, 5, 7]),
+        (7, 7, [2, 4, 5, 7]),
+        (6, 5, [2, 4, 5]),
         (4, 4, [2, 4]),
         (3, 2, [2]),
         (1, None, []),
@@ -48,25 +49,25 @@ def test_best_models_are_not_deleted_while_a_checkpoint_can_return_to_them(run: 
     ],
 )
 def test_rewinding_removes_best_models_of_later_epochs(run: Run, epochs_done: int, best: int | None, left: list[int]):
-    better(run, 1, 2, 4, 5)
+    better(run, 1, 2, 4, 5, 7)
     rewind_best_epochs(run, epochs_done)
     found = load_best(run)
     assert (found.epoch if found else None) == best
     assert models(run) == [f"model-{epoch}.keras" for epoch in left]
 
 
-@pytest.mark.parametrize(("damaged", "best"), [([5], 4), ([4, 5], 2), ([4], 5), ([2, 4, 5], None)])
+@pytest.mark.parametrize(("damaged", "best"), [([7], 5), ([5, 7], 4), ([5], 7), ([2, 4, 5, 7], None)])
 @pytest.mark.parametrize("damage", [b"", b"the model of epoch 0"])
 def test_the_next_best_model_replaces_a_damaged_model(
     run: Run, damaged: list[int], best: int | None, damage: bytes, caplog: pytest.LogCaptureFixture
 ):
-    better(run, 1, 2, 4, 5)
+    better(run, 1, 2, 4, 5, 7)
     for epoch in damaged:
         (run.folder / f"model-{epoch}.keras").write_bytes(damage)
     rewind_best_epochs(run, 7)
     found = load_best(run)
     assert (found.epoch if found else None) == best
-    assert ("model-5.keras, the best model at epoch 5, is damaged" in caplog.text) == (5 in damaged)
+    assert ("model-7.keras, the best model at epoch 7, is damaged" in caplog.text) == (7 in damaged)
 
 
 def test_the_best_model_is_loaded_by_its_final_name(run: Run, caplog: pytest.LogCaptureFixture):

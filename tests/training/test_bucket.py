@@ -32,7 +32,7 @@ DATASET = BucketPath("bucket", "published")
 def settings(gcs: FakeGcs, published: Path, tmp_path: Path) -> Settings:
     gcs.put_folder("bucket", "published/", published)
     values = {"workspace": "gs://bucket/w", "local_folder": str(tmp_path / "here"), "image_size": 32, "batch_size": 8}
-    return settings_from({**values, "epochs": 3, "sample_hz": 20.0})
+    return settings_from({**values, "epochs": 3})
 
 
 def elsewhere(settings: Settings, tmp_path: Path) -> Settings:
@@ -154,7 +154,6 @@ def test_a_shard_cache_that_is_too_small_is_refused(settings: Settings, gcs: Fak
         SettingsError, match=r"cache_gigabytes must be at least 0\.\d+ for this dataset, got 1e-06: 8 of"
     ):
         prepare_run(small, DATASET, "run")
-    prepare_run(small.model_copy(update={"read_shards": "direct"}), DATASET, "run")
 
 
 def test_a_shard_overwritten_after_the_commit_is_reported(settings: Settings, gcs: FakeGcs, published: Path):

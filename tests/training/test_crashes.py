@@ -21,7 +21,7 @@ def never() -> bool:
 
 def trained(workspace: Path, published: Path) -> Run:
     """Run an attempt: two epochs, with a checkpoint in the middle of each epoch."""
-    often = {"checkpoint_minutes": 0.0, "checkpoint_steps": 3, "checkpoints_kept": 1}
+    often = {"checkpoint_minutes": 0.0, "checkpoint_steps": 3}
     values = {"workspace": str(workspace), "image_size": 32, "batch_size": 8, "epochs": 2, **often}
     run = prepare_run(settings_from({**values, "cache": "off"}), published, "run")
     storage.sweep(run.folder)

@@ -27,7 +27,7 @@ from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_count
 
 
 def settings_in(folder: Path) -> Settings:
-    return settings_from({"workspace": str(folder), "image_size": 32, "batch_size": 8, "epochs": 2, "sample_hz": 20.0})
+    return settings_from({"workspace": str(folder), "image_size": 32, "batch_size": 8, "epochs": 2})
 
 
 @pytest.fixture

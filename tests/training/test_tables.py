@@ -104,7 +104,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings_in(folder: Path, **others: Any) -> Settings:
-    values = {"workspace": str(folder), "epochs": 4, "batch_size": 64, "learning_rate": 0.005, "sample_hz": 20.0}
+    values = {"workspace": str(folder), "epochs": 4, "batch_size": 64, "learning_rate": 0.005}
     return settings_from({**values, **others})
 
 

@@ -31,7 +31,6 @@ GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
         (Limit.DECODING, Load(), {"prepare": "resize", "crop": "random_resized"}, "prepare=raw"),
         (Limit.DECODING, Load(), {"prepare": "raw", "epochs": 1}, "more cores"),
         (Limit.ONE_CORE, Load(), {}, "py_function"),
-        (Limit.READING, Load(), {"read_shards": "direct"}, "read_shards=cache"),
         (Limit.READING, Load(), {}, "cache=memory"),
         (Limit.READING, Load(), {"cache": "memory"}, "local_folder"),
         (Limit.BUFFER, Load(), {}, "prefetch_batches=16"),

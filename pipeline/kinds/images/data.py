@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
-from pipeline.plan.example_kind import ExampleKind, Lister
+from pipeline.plan.example_kind import ExampleKind, ListerClass
 from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat, read_image
@@ -29,11 +29,11 @@ class ImageKind(ExampleKind):
     has_files = True
 
     @property
-    def lister(self) -> Lister:
+    def lister(self) -> ListerClass:
         """Ranges of keys."""
-        from pipeline.kinds.images import lister  # Imports the sources. Only `extract` needs them.
+        from pipeline.kinds.images.lister import ImageLister  # Imports the sources. Only `extract` needs them.
 
-        return lister
+        return ImageLister
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the labels, and of the size of stored pixels."""

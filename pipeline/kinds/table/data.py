@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dataset.manifest import Dataset, rows_at
 from pipeline.kinds.table.examples import RowExamples
-from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, Lister
+from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, ListerClass
 from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
@@ -43,11 +43,11 @@ class RowKind(ExampleKind):
     max_compared = 500_000
 
     @property
-    def lister(self) -> Lister:
+    def lister(self) -> ListerClass:
         """Ranges of files."""
-        from pipeline.tables import row_ranges  # Imports PyArrow. Only `extract` needs it.
+        from pipeline.tables.row_ranges import TableLister  # Imports PyArrow. Only `extract` needs it.
 
-        return row_ranges
+        return TableLister
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the types, and of the label."""

@@ -76,7 +76,7 @@ class Contest:
         step_alone_ms = self._step_alone(source)  # It also traces the step, so that no epoch contains the tracing.
         cached = drop_from_page_cache(source)
         epochs = self._train(source, folder)
-        with open_monitor(folder / ALONE, self._settings.sample_hz):
+        with open_monitor(folder / ALONE):
             alone = measured_alone(source, self._comparison.options.measure_seconds, self._should_stop)
         loads = [load_of(read(each / "record", "samples")) for each in (folder, folder / ALONE)]
         other_cores = max((each.other_cores for each in loads if each.other_cores is not None), default=None)
@@ -101,7 +101,7 @@ class Contest:
         for variable, value in zip(self._variables, self._first_values, strict=True):
             variable.assign(value)
         epochs, times = self._settings.epochs, []
-        with open_monitor(folder, self._settings.sample_hz) as monitor, closing(source.batches(epochs)) as batches:
+        with open_monitor(folder) as monitor, closing(source.batches(epochs)) as batches:
             loop = EpochLoop(
                 steps=self._steps,
                 monitor=monitor,

@@ -9,6 +9,7 @@ from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.errors import TenfoldError
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
+from pipeline.system.wording import first_of
 from pipeline.training.step.loop import NumberedBatch
 
 MAX_NAMES, MAX_NUMBERS = 5, 64
@@ -44,7 +45,7 @@ def describe_examples(
         for parts in map(strategy.experimental_local_results, (weights, numbers))
     )
     examples = [int(number) for number in numbers[weights > 0]]
-    listed = ", ".join(map(str, examples[:MAX_NUMBERS])) + (" ..." if len(examples) > MAX_NUMBERS else "")
+    listed = first_of(map(str, examples), MAX_NUMBERS)
     named = ", ".join(_names(folder, dataset, examples[:MAX_NAMES])) + (" ..." if len(examples) > MAX_NAMES else "")
     return f"{len(examples)} examples: numbers {listed} of the training shards, from 0" + (
         f"; {named}" if named else ""

@@ -43,7 +43,7 @@ def out_of_memory_error(run: Run, batch: int, micro_batches: int) -> TenfoldErro
     """Return the error to raise if `batch` examples in so many micro-batches took more memory than there is.
 
     OutOfMemory if the next attempt takes fewer examples at once, which is stored in the folder of the run; BadInput if
-    it may not, or cannot.
+    it cannot.
     """
     at_once = batch // micro_batches
     tried = (
@@ -53,8 +53,6 @@ def out_of_memory_error(run: Run, batch: int, micro_batches: int) -> TenfoldErro
     # Nothing is left to divide, so no retry can help.
     if at_once == 1:
         return BadInput(f"{tried}: set a smaller image_size, a smaller model or another precision")
-    if run.settings.on_out_of_memory == "fail":
-        return BadInput(f"{tried}: set a larger micro_batches, a smaller batch_size, or on_out_of_memory=halve")
     fewer = batch // min_micro_batches(batch, at_once // 2)
     # As examples, not parts: the next attempt may have another number of GPUs.
     save_micro_batch_limit(run.folder, fewer)

@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import StorageError, TrainingError, require_format
+from pipeline.runs.run import CHECKPOINTS_KEPT
 from pipeline.storage import sync_folder, write_whole
 from pipeline.training.step.loop import Sums
 
-MAX_KEPT = 3
-"""The last checkpoint can be damaged, so the ones before it are kept, too."""
 CHECKPOINT_FORMAT = 2
 """The format of a checkpoint."""
 _TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
@@ -57,14 +56,14 @@ class Position:
 
 
 class Checkpoints:
-    """The checkpoints of one training in a folder, which keeps the last `kept` ones.
+    """The checkpoints of one training in a folder, which keeps the last ones.
 
     A `with` block waits at its end until the last checkpoint is written. No other server or replica takes part, so that
     one of them may save at any time.
     """
 
-    def __init__(self, folder: Path, model: keras.Model, optimizer: keras.Optimizer, kept: int = MAX_KEPT) -> None:
-        self._folder, self._kept = folder, kept
+    def __init__(self, folder: Path, model: keras.Model, optimizer: keras.Optimizer) -> None:
+        self._folder = folder
         optimizer.build(model.trainable_variables)  # Its variables must exist before they can be restored.
         # They are stored by their order: the names that Keras gives depend on what else the process has made. Those of
         # the model include the counts of dropout.
@@ -94,7 +93,7 @@ class Checkpoints:
                 position, values = _parsed(content, path)
             except _TORN as error:
                 _log.warning("the checkpoint %s is damaged (%.200s): using the previous checkpoint", path, error)
-                path.unlink()  # It would count as one of the last `kept` ones.
+                path.unlink()  # It would count as one of the last ones, which are kept.
                 continue
             self._assign(values, path)
             _log.info("continuing after epoch %d, step %d", position.epochs_done, position.step)
@@ -157,7 +156,7 @@ class Checkpoints:
                 # Within the block, at whose end the file gets its name.
                 before_it_appears()
             sync_folder(self._folder)  # A power loss must not keep the removal of the old ones alone.
-            for old in self._files()[: -self._kept]:
+            for old in self._files()[:-CHECKPOINTS_KEPT]:
                 old.unlink()
         except OSError as error:
             raise StorageError(

@@ -41,7 +41,6 @@ class OptimizerOptions:
     """How the weights of a model follow its gradients."""
 
     highest_rate: float
-    """The highest learning rate, scaled for the batch size (Goyal et al. 2017; Krizhevsky 2014)."""
     schedule: "LearningRate | None"
     """The learning rate of each update. None: it is constant until a callback sets it. Keras refuses to set the rate if
     it follows a schedule."""
@@ -52,11 +51,8 @@ class OptimizerOptions:
 
 def optimizer_options(settings: Settings, steps_per_epoch: int) -> OptimizerOptions:
     """Return the options of some settings."""
-    power = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[settings.learning_rate_scaling]
-    # If it is scaled, the learning rate is meant for a batch of 256 examples.
-    highest_rate = float(settings.learning_rate * (settings.batch_size / 256) ** power)
     schedule = LearningRate(
-        highest=highest_rate,
+        highest=settings.learning_rate,
         warmup=settings.warmup_epochs * steps_per_epoch,
         falls_until=settings.epochs * steps_per_epoch if settings.learning_rate_schedule == "cosine" else None,
         frozen=settings.freeze_epochs * steps_per_epoch,
@@ -64,7 +60,7 @@ def optimizer_options(settings: Settings, steps_per_epoch: int) -> OptimizerOpti
     )
     is_constant = schedule.falls_until is None and not schedule.warmup and not schedule.frozen
     return OptimizerOptions(
-        highest_rate=highest_rate,
+        highest_rate=settings.learning_rate,
         schedule=None if settings.callbacks and is_constant else schedule,
         weight_decay=settings.weight_decay,
         clip_norm=settings.clip_norm,

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline import storage
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import snapshots_folder
 from pipeline.dataset.manifest import Dataset
@@ -17,10 +16,9 @@ from pipeline.plan.range_plan import RangePlan
 from pipeline.records.example import decode, encode
 from pipeline.records.format import RecordFormat
 from pipeline.records.frames import frames
-from pipeline.snapshot.listing import Listing, snapshot_of
+from pipeline.snapshot.listing import Listing, write_snapshot
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts
 from pipeline.snapshot.raw_example import Origin, RawExample
-from pipeline.snapshot.snapshot import save_snapshot, skipped_path
 from pipeline.storage import Place
 from pipeline.system.progress import Show
 
@@ -28,32 +26,33 @@ from pipeline.system.progress import Show
 class Lister:
     """Lists a file in one range."""
 
-    def divide(self, settings: Settings, folder: Place, max_ranges: int) -> list[Any]:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def divide(self, folder: Place, max_ranges: int) -> list[Any]:
         return []
 
-    def list_all(self, settings: Settings) -> Place:
+    def list_all(self) -> Place:
+        settings = self.settings
         folder, listing = snapshots_folder(settings), Listing("")
         rows = list(map(row_of, enumerate(settings.source.read_bytes().decode().splitlines())))
         for row in rows:
             listing.add(row)
         listing.parts += write_parts(blocks_of(rows), folder, PART_LIMITS)
-        snapshot = snapshot_of(
+        return write_snapshot(
             listing,
+            folder,
             source_uri=settings.source_uri,
             origin=Origin(str(settings.source.parent)),
             kind="lines",
             source_kind="lines",
             started_ns=time.time_ns(),
         )
-        path = folder / f"{snapshot.fingerprint}.json"
-        with storage.write_whole(skipped_path(path)):
-            pass
-        return save_snapshot(snapshot, path)
 
-    def list_range(self, settings: Settings, content: Any, show: Show) -> Listing:
+    def list_range(self, content: Any, show: Show) -> Listing:
         raise NotImplementedError("one task lists a file of lines")
 
-    def join(self, settings: Settings, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
+    def join(self, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
         raise NotImplementedError("one task lists a file of lines")
 
     def describe(self, content: Any) -> str:
@@ -76,7 +75,7 @@ class Lines(ExampleKind):
     is_model_checked = False
     has_pictures = False
     has_files = False
-    lister = Lister()
+    lister = Lister
 
     def check_of(self, dataset: Dataset) -> Check:
         def problem_of(record: bytes, counted: Counter[int]) -> str:

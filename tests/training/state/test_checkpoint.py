@@ -18,10 +18,10 @@ from pipeline.training.step.loop import Sums
 class Trained:
     """A model of a few variables with one common value, and its checkpoints."""
 
-    def __init__(self, folder: Path, units: int = 2, max_checkpoints: int = 3) -> None:
+    def __init__(self, folder: Path, units: int = 2) -> None:
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(units), keras.layers.Dropout(0.5)])
         optimizer = keras.optimizers.Adam()
-        self.checkpoints = Checkpoints(folder, model, optimizer, max_checkpoints)
+        self.checkpoints = Checkpoints(folder, model, optimizer)
         self.variables = [*model.variables, *optimizer.variables]
 
     def hold(self, value: int) -> "Trained":
@@ -56,12 +56,11 @@ def test_a_training_without_a_checkpoint_starts_at_step_0(tmp_path: Path):
     assert Trained(tmp_path / "none").checkpoints.restore() == Position(0, 0, Sums(), None)
 
 
-@pytest.mark.parametrize("max_checkpoints", [1, 3])
-def test_older_checkpoints_are_deleted(tmp_path: Path, max_checkpoints: int):
-    trained = Trained(tmp_path, max_checkpoints=max_checkpoints)
+def test_older_checkpoints_are_deleted(tmp_path: Path):
+    trained = Trained(tmp_path)
     for step in (5, 9, 10, 11, 100):
         trained.save(step)
-    assert names(tmp_path) == [f"checkpoint-000000-{step:010d}.npz" for step in (10, 11, 100)[-max_checkpoints:]]
+    assert names(tmp_path) == [f"checkpoint-000000-{step:010d}.npz" for step in (10, 11, 100)]
 
 
 def test_a_checkpoint_at_the_end_of_an_epoch_is_newer_than_one_at_its_last_step(tmp_path: Path):
