@@ -1,6 +1,6 @@
 """Parts that sentences have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 MAX_EXAMPLES = 3
 """A sentence names at most this many examples of what it reports."""
@@ -20,3 +20,14 @@ def such_as(pairs: Sequence[Sequence[str]]) -> str:
     """Return the first pairs of keys as text, quoted as in Python, because a key may contain any character."""
     shown = ", ".join(f"{other!r} (as {train!r})" for train, other in pairs[:MAX_EXAMPLES])
     return f", such as {shown}" if shown else ""
+
+
+def first_of(texts: Iterable[str], limit: int) -> str:
+    """Return the first of several texts, such as `a, b and 3 more`. Without a text, the result is empty."""
+    found = list(texts)
+    return ", ".join(found[:limit]) + (f" and {len(found) - limit} more" if len(found) > limit else "")
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a text of at most `limit` characters, and three dots if there are more: a cell may have megabytes."""
+    return text if len(text) <= limit else text[:limit] + "..."

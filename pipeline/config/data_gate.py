@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from pipeline.config.declarations import GATE, Decides, Fraction, OnlyFor, UsedBy
 from pipeline.config.example_kinds import TABLE
-from pipeline.wording import MAX_EXAMPLES, counted, share, such_as
+from pipeline.wording import MAX_EXAMPLES, counted, first_of, share, such_as
 
 Action = Literal["continue", "ask", "fail"]
 """The data gate does this if the examples exceed a threshold."""
@@ -147,11 +147,10 @@ def _columns(quality: Mapping[str, Any], threshold: float) -> str:
     columns = changes.get("columns") or {}
     if len(columns) <= threshold:
         return ""
-    shown = ", ".join(f"{name!r} {what}" for name, what in list(columns.items())[:MAX_SHOWN])
-    more = f" and {len(columns) - MAX_SHOWN} more" if len(columns) > MAX_SHOWN else ""
+    shown = first_of((f"{name!r} {what}" for name, what in columns.items()), MAX_SHOWN)
     return (
         f"{counted(len(columns), 'column')} of version {changes['against']} changed, more than "
-        f"max_changed_columns={threshold}: {shown}{more}. Repair the table, or go on if the change is meant"
+        f"max_changed_columns={threshold}: {shown}. Repair the table, or go on if the change is meant"
     )
 
 
@@ -160,9 +159,12 @@ def _new_values(quality: Mapping[str, Any], threshold: float) -> str:
     over = {name: new for name, new in (changes.get("new_values") or {}).items() if new["fraction"] > threshold}
     if not over:
         return ""
-    shown = ", ".join(
-        f"{name!r} in {new['fraction']:.3g} of the training rows (such as {new['values'][0]!r})"
-        for name, new in list(over.items())[:MAX_SHOWN]
+    shown = first_of(
+        (
+            f"{name!r} in {new['fraction']:.3g} of the training rows (such as {new['values'][0]!r})"
+            for name, new in over.items()
+        ),
+        MAX_SHOWN,
     )
     return (
         f"{counted(len(over), 'column')} have texts that version {changes['against']} did not have, more than "
@@ -176,7 +178,7 @@ def _means(quality: Mapping[str, Any], threshold: float) -> str:
     over = sorted((name for name, shift in means.items() if shift > threshold), key=lambda name: -means[name])
     if not over:
         return ""
-    shown = ", ".join(f"{name!r} by {means[name]:.2f}" for name in over[:MAX_SHOWN])
+    shown = first_of((f"{name!r} by {means[name]:.2f}" for name in over), MAX_SHOWN)
     return (
         f"the means of {counted(len(over), 'column')} moved since version {changes['against']} by more than "
         f"max_mean_drift={threshold:g} standard deviations: {shown}. Look at the dataset cards of both, and go on if "

@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.dataset.manifest import SKIPPED
 from pipeline.snapshot.skipped import suffix_counts
-from pipeline.wording import MAX_EXAMPLES, counted, share, such_as
+from pipeline.wording import MAX_EXAMPLES, counted, first_of, share, such_as
 
 MANY_SKIPPED = 0.1
 """If more than this share of the files was skipped because of their suffix, a warning appears."""
@@ -92,9 +92,8 @@ def _images(count: int, what: str) -> str:
 def _classes(labels: Sequence[str] | None, what: str, advice: str = "") -> str:
     if not labels:
         return ""
-    shown = ", ".join(repr(label) for label in labels[:MAX_EXAMPLES])
-    more = f" and {len(labels) - MAX_EXAMPLES} more" if len(labels) > MAX_EXAMPLES else ""
-    return f"{counted(len(labels), 'class', 'classes')} {what}: {shown}{more}{advice}"
+    shown = first_of(map(repr, labels), MAX_EXAMPLES)
+    return f"{counted(len(labels), 'class', 'classes')} {what}: {shown}{advice}"
 
 
 def _units(count: int, unit: str) -> str:
