@@ -38,7 +38,7 @@ MAX_LEVELS = 4
 """At most this many levels of folders are examined."""
 MAX_BETWEEN = 30_000
 """Characters beyond ASCII are assumed to be used without gaps if there are at most this many between them."""
-PIECES_PER_RANGE = 8
+PIECES_PER_RANGE = 4
 """The bucket is divided into at most this many pieces for each range. A range consists of whole pieces."""
 SAMPLES = 8
 """The names of a page are divided into this many parts, to see how dense they are."""
@@ -60,6 +60,8 @@ class _Piece:
     """The page has all names of the range."""
     top: str = ""
     """No name of the range comes at or after this one. If it is empty, this is not known yet."""
+    is_exact: bool = False
+    """There are names shortly before `top`."""
 
 
 def boundaries(
@@ -199,7 +201,7 @@ class _Search:
     def _size(self, piece: _Piece) -> int:
         if piece.is_whole:
             return piece.count
-        digits = _Digits(self._alphabet.all, (piece.names[0], piece.top))
+        digits = _Digits(self._alphabet, (piece.names[0], piece.top))
         borders = [digits.number(name) for name in piece.names]
         # The widest gap is left out: from img_0999 to img_1000, there is much space, but no name.
         *widths, _ = sorted(after - before for before, after in pairwise(borders))
@@ -207,21 +209,22 @@ class _Search:
         return max(piece.count, piece.count * len(widths) * space // max(1, SAMPLES * sum(widths)))
 
     def improved(self, piece: _Piece) -> list[_Piece]:
-        """Return the two halves of a piece. A half without names is left out, and the rest divided instead."""
-        while True:
-            middle = self._middle(piece)
-            page = self._page(middle or piece.names[-1] + " ", piece.end, self._page_size)
-            if page.names:
-                break
+        """Return the two halves of a piece, or the piece with a better `top`."""
+        if not piece.is_exact:
+            return [self._exact(piece)]
+        middle = self._middle(piece)
+        page = self._page(middle or piece.names[-1] + " ", piece.end, self._page_size)
+        if not page.names:
             if not middle:
                 return [replace(piece, is_whole=True)]
-            piece = replace(piece, top=middle)
+            bounded = self._exact(self._bounded(piece))
+            return [replace(bounded, top=min(bounded.top, middle))]
         name = page.names[0]
-        right = replace(_piece_of(name, piece.end, page.names, page.is_last), top=piece.top)
+        right = replace(_piece_of(name, piece.end, page.names, page.is_last), top=piece.top, is_exact=True)
         if not middle:
             return [replace(piece, end=name, is_whole=True), right]
         left = replace(piece, end=name, top=middle)
-        digits = _Digits(self._alphabet.all, (low := piece.names[0], middle, name, piece.top))
+        digits = _Digits(self._alphabet, (low := piece.names[0], middle, name, piece.top))
         # After a gap, the names of the left half may end far before its middle.
         if (digits.number(name) - digits.number(middle)) * 8 > digits.number(piece.top) - digits.number(low):
             left = self._bounded(left)
@@ -255,65 +258,109 @@ class _Search:
                 depth = middle - 1
             else:
                 shared = middle
-        return replace(piece, top=high[:shared] + chr(sys.maxunicode))
+        return replace(piece, top=high[:shared] + chr(sys.maxunicode), is_exact=False)
+
+    def _exact(self, piece: _Piece) -> _Piece:
+        """Return a piece whose `top` has the highest character that a name has after their common beginning."""
+        high = piece.names[-1]
+        shared = len(_common_prefix((high, piece.top)))
+        character, limit = high[shared], piece.top[shared]
+        step = 1
+        while True:
+            between = [each for each in self._alphabet.all if character < each < limit]
+            # A name may have a character that no known name has.
+            tried = between[len(between) // 2] if between else _after(character, step)
+            if tried >= limit:
+                break
+            if name := self._name_from(high[:shared] + tried, piece.end):
+                character, step = name[shared], 2 * step
+            else:
+                # A script has thousands of characters. Many of them may be before this one.
+                limit, step = tried, step if tried.isascii() else max(1, step // 4)
+        return replace(piece, top=high[:shared] + limit, is_exact=True)
 
     def _middle(self, piece: _Piece) -> str:
         """Return the name in the middle of the space of a piece; empty if it is not after the page."""
         low, high, top = piece.names[0], piece.names[-1], piece.top
-        digits = _Digits(self._alphabet.all, (low, top), longer=1)
+        digits = _Digits(self._alphabet, (low, top), longer=1)
         middle = digits.name((digits.number(low) + digits.number(top)) // 2)
         return middle if high < middle < top else ""
 
 
 class _Alphabet:
-    """The characters that names can have."""
+    """The characters that names can have at each position.
+
+    If a name has a digit at a position, others can have each digit of any name there. The same holds for letters.
+    """
 
     def __init__(self) -> None:
-        self._seen: set[str] = set()
         self.all: list[str] = []
+        self._kinds: list[set[str]] = []
+        self._by_kinds: dict[frozenset[str], list[str]] = {}
 
     def learn(self, names: Iterable[str]) -> bool:
-        """Add the characters of some names. Returns whether any of them is new."""
-        if new := set().union(*names) - self._seen:
-            self._seen |= new
-            self.all = sorted(self._seen | _between(self._seen))
-        return bool(new)
+        """Add the characters of some names. Returns whether any of them is new at its position."""
+        characters = set(self.all)
+        has_new = False
+        for name in names:
+            self._kinds += [set() for _ in range(len(name) - len(self._kinds))]
+            for kinds, character in zip(self._kinds, name, strict=False):
+                kind = _kind_of(character)
+                has_new |= kind not in kinds or character not in characters
+                kinds.add(kind)
+            characters.update(name)
+        if has_new:
+            self.all = sorted(characters | _between(characters))
+            self._by_kinds = {}
+        return has_new
+
+    def at(self, position: int) -> list[str]:
+        """Return the characters of a position, in their order."""
+        kinds = frozenset(self._kinds[position]) if position < len(self._kinds) else frozenset()
+        if kinds not in self._by_kinds:
+            self._by_kinds[kinds] = [each for each in self.all if not kinds or _kind_of(each) in kinds]
+        return self._by_kinds[kinds]
 
 
 def _between(characters: Iterable[str]) -> set[str]:
-    """Return the characters between those beyond ASCII, and as many after them: a script has thousands of characters.
-
-    If an object has one of those, the next ones are added, too.
-    """
+    """Return the characters between those beyond ASCII. Known names have few of the thousands of a script."""
     numbers = [ord(each) for each in characters if not each.isascii()]
-    if not numbers or (count := max(numbers) - min(numbers) + 1) > MAX_BETWEEN:
-        return set()
-    end = min(min(numbers) + 2 * count, sys.maxunicode + 1)
-    return {chr(each) for each in range(min(numbers), end) if each not in _SURROGATES}
+    between = range(min(numbers), max(numbers)) if numbers else range(0)
+    return {chr(each) for each in between if each not in _SURROGATES} if len(between) <= MAX_BETWEEN else set()
+
+
+def _kind_of(character: str) -> str:
+    if not character.isascii():
+        return "beyond ASCII"
+    return (
+        "digit" if character.isdigit() else "upper" if character.isupper() else "lower" if character.islower() else ""
+    )
 
 
 class _Digits:
     """Turns names into numbers of equal order, and back. The beginning that some names share is left out."""
 
-    def __init__(self, characters: Sequence[str], names: Sequence[str], longer: int = 0) -> None:
-        self._characters, self._shared = characters, _common_prefix(names)
-        self._length = max(map(len, names)) + longer - len(self._shared)
+    def __init__(self, alphabet: _Alphabet, names: Sequence[str], longer: int = 0) -> None:
+        self._shared = _common_prefix(names)
+        positions = range(len(self._shared), max(map(len, names)) + longer)
+        self._characters = [alphabet.at(position) for position in positions]
 
     def number(self, name: str) -> int:
         """Return the number of a name. The digit 0 is the end of the name. The highest is an unknown character."""
-        digits = [bisect_left(self._characters, each) + 1 for each in name[len(self._shared) :][: self._length]]
+        rest = name[len(self._shared) :]
         number = 0
-        for digit in digits + [0] * (self._length - len(digits)):
-            number = number * (len(self._characters) + 2) + digit
+        for index, characters in enumerate(self._characters):
+            digit = bisect_left(characters, rest[index]) + 1 if index < len(rest) else 0
+            number = number * (len(characters) + 2) + digit
         return number
 
     def name(self, number: int) -> str:
         """Return the name of a number."""
         name: list[str] = []
-        for _ in range(self._length):
-            number, digit = divmod(number, len(self._characters) + 2)
+        for characters in reversed(self._characters):
+            number, digit = divmod(number, len(characters) + 2)
             # The end of the name is at the first 0.
-            name = [self._characters[min(digit, len(self._characters)) - 1], *name] if digit else []
+            name = [characters[min(digit, len(characters)) - 1], *name] if digit else []
         return self._shared + "".join(name)
 
 
