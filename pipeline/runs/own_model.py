@@ -1,26 +1,33 @@
 """Refuse a model of the user's own that cannot be built, before an image is sharded."""
 
+import ast
 import json
 import logging
 import subprocess
 import sys
+from collections.abc import Collection
+from difflib import get_close_matches
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
+from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from pipeline.config.settings import Settings
-from pipeline.errors import OwnCodeError, error_from_json
+from pipeline.errors import OwnCodeError, SettingsError, error_from_json
 from pipeline.system.process import environment_of_tensorflow
 
 MAX_S = 300.0
 """Time limit of the check in seconds. After that, the training itself makes the check."""
+_BOUND_IN_OTHER_WAYS = frozenset({"*", "__getattr__", "globals", "vars", "setattr", "exec"})
+"""If the source has one of these names, the module may have more functions than the source shows."""
 _log = logging.getLogger(__name__)
 
 
 def require_own_model(settings: Settings, classes: int, can_build: bool = True) -> None:
     """Build the model that `settings.model` names if it is a function, in a separate process without a GPU.
 
-    Does nothing for other models, on workers without TensorFlow, which do not train, and with `can_build=False`, if the
-    model needs facts that are not known yet. The training then makes the check.
+    Does nothing for other models. Only looks for the function on workers without TensorFlow, which do not train, and
+    with `can_build=False`, if the model needs facts that are not known yet.
 
     If the module or the function fails, it only warns: the worker that trains may have other packages, and a GPU.
 
@@ -28,7 +35,10 @@ def require_own_model(settings: Settings, classes: int, can_build: bool = True) 
         SettingsError: If the module has no such function, or if the function does not take an image size and a number
             of classes, or returns a model that cannot be used.
     """
-    if ":" not in settings.model or not can_build or not find_spec("tensorflow"):
+    if ":" not in settings.model:
+        return
+    if not can_build or not find_spec("tensorflow"):
+        _require_function(settings.model)
         return
     _log.info("checking the model %s: building it in a separate process", settings.model)
     # The weights are not read: only the model is checked.
@@ -56,3 +66,50 @@ def require_own_model(settings: Settings, classes: int, can_build: bool = True) 
         )
     elif failure:
         raise failure
+
+
+def missing_function_error(what: str, function: str, module: str, functions: Collection[str]) -> SettingsError:
+    """Return the error for a function that a module lacks. `functions` are the functions that the module has.
+
+    `what` is the function in words, and `module` the name or the file of the module.
+    """
+    close = get_close_matches(function, functions, n=1)
+    advice = f"did you mean {close[0]!r}?" if close else "name a function of this module"
+    return SettingsError(f"{what} does not exist, because {module} has no {function!r}: {advice}")
+
+
+def _require_function(model: str) -> None:
+    """Look for a function in the source of its module, without importing the module: it would need TensorFlow.
+
+    Says nothing if this worker does not have the source, or if the source does not show all names of the module.
+    """
+    module, _, function = model.partition(":")
+    spec = _spec_of(module)
+    source = Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
+    if source is None:
+        _log.info(
+            "the module of the model %s is not installed on this worker: the training will check the model", model
+        )
+        return
+    try:
+        nodes = [*ast.walk(ast.parse(source.read_bytes()))]
+    except (SyntaxError, ValueError) as error:
+        raise SettingsError(f"model {model!r} cannot be imported: {source} is not valid Python ({error})") from error
+    # All names, those within functions too: a model is only refused if its name cannot be meant by anything.
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    named = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names = functions | imported | named
+    if function not in names and not names & _BOUND_IN_OTHER_WAYS:
+        raise missing_function_error(f"model {model!r}", function, str(source), functions | imported)
+
+
+def _spec_of(module: str) -> ModuleSpec | None:
+    """Return the spec of a module. `importlib.util.find_spec` would import the packages that contain it."""
+    package, _, _ = module.rpartition(".")
+    if not package:
+        return PathFinder.find_spec(module)
+    around = _spec_of(package)
+    if around is None or around.submodule_search_locations is None:
+        return None
+    return PathFinder.find_spec(module, around.submodule_search_locations)

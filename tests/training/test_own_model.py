@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.config.settings import settings_from
+from pipeline.errors import SettingsError
 from pipeline.runs.own_model import require_own_model
 from tests.conftest import MakeImages
 
@@ -92,7 +93,47 @@ def test_a_user_model_that_may_work_on_the_training_worker_is_accepted(
     assert [message in warning for warning in warnings] == ([True] if message else [])
 
 
-@pytest.mark.parametrize("model", ["nowhere:small", "small_cnn"])
-def test_a_worker_without_tensorflow_leaves_the_check_to_the_training(model: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of modules on a worker without TensorFlow. Importing one of them is an error."""
     monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("import tensorflow")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def small(image_size, classes): ...", ""),
+        ("if True:\n    from others import tiny as small", ""),
+        ("small = lambda image_size, classes: None", ""),
+        ("from others import *", ""),
+        ("def __getattr__(name): ...", ""),
+        ("def smal(image_size, classes): ...", "has no 'small': did you mean 'smal'?"),
+        ("import tensorflow", "has no 'small': name a function of this module"),
+        ("def small(", "is not valid Python"),
+    ],
+)
+@pytest.mark.parametrize("module", ["models", "parts.models"])
+def test_a_worker_without_tensorflow_searches_the_source_for_the_function(
+    without_tensorflow: Path, module: str, source: str, message: str
+):
+    file = without_tensorflow / f"{module.replace('.', '/')}.py"
+    file.write_text(source)
+    settings = settings_from({"model": f"{module}:small"})
+    if not message:
+        require_own_model(settings, 2)
+        return
+    with pytest.raises(SettingsError, match=f"model '{module}:small'.*{file}.*") as refused:
+        require_own_model(settings, 2)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "model", ["nowhere:small", "parts.nowhere:small", "models.models:small", "math:small", "small_cnn"]
+)
+def test_a_worker_without_tensorflow_accepts_a_model_that_it_cannot_inspect(without_tensorflow: Path, model: str):
+    (without_tensorflow / "models.py").touch()
     require_own_model(settings_from({"model": model}), 2)

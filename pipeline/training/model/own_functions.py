@@ -4,11 +4,11 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 from pipeline.errors import OwnCodeError, SettingsError
+from pipeline.runs.own_model import missing_function_error
 
 
 def import_function(what: str, name: str) -> Callable[..., Any]:
@@ -32,11 +32,7 @@ def import_function(what: str, name: str) -> Callable[..., Any]:
     own: Callable[..., Any] | None = getattr(module, function, None)
     if own is None:
         functions = [each for each, value in vars(module).items() if callable(value)]
-        close = get_close_matches(function, functions, n=1)
-        advice = f"did you mean {close[0]!r}?" if close else "name a function of this module"
-        raise SettingsError(
-            f"{what} does not exist, because {module.__file__ or module_name} has no {function!r}: {advice}"
-        )
+        raise missing_function_error(what, function, module.__file__ or module_name, functions)
     return own
 
 
