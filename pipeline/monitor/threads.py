@@ -1,7 +1,8 @@
-"""A source for the threads of a process: the busiest one, and how long they wait for a core.
+"""A source for the threads of a process: the busiest one, and how long they wait for a core or for a disk.
 
 The use of all cores says who has them, but not who lacks them. The kernel counts for each thread how long it ran and
-how long it was ready to run without a core (`schedstat` in Documentation/scheduler/sched-stats.rst of Linux).
+how long it was ready to run without a core (`schedstat` in Documentation/scheduler/sched-stats.rst of Linux). It counts
+how long a thread waited for a disk only if an administrator turns that on (`task_delayacct`), so its state is read.
 """
 
 import math
@@ -17,22 +18,26 @@ INTERVAL_S = 1.0
 MAX_SHARE = 0.004
 """Reading may take this share of one core. The interval grows with the number of threads to stay within it."""
 _NS = 1e-9
-_NAMES = ("proc/busiest_thread_pct", "proc/core_wait_pct")
+_NAMES = ("proc/busiest_thread_pct", "proc/core_wait_pct", "proc/disk_wait_pct")
+_DISK_WAIT = b"D"
+"""State of a thread that waits for a disk or a network file system, and that no signal wakes."""
 
 
 class Times(NamedTuple):
-    """Seconds that a thread ran, and that it waited for a core, since it began."""
+    """Seconds that a thread ran, and that it waited for a core, since it began; and whether it waits for a disk now."""
 
     ran_s: float
     waited_s: float
+    is_on_disk: bool
 
 
 class Threads:
     """Measures the threads of a process and of all that it has started, about once a second.
 
     A sample has `proc/busiest_thread_pct`, the percent of the time in which the busiest thread ran or was ready to run,
-    and `proc/core_wait_pct`, which is 100 if one thread waits for a core all the time and 200 if two do. Both are NaN
-    in the samples between two measurements. Raises OSError if the kernel does not count the waiting.
+    and `proc/core_wait_pct`, which is 100 if one thread waits for a core all the time and 200 if two do.
+    `proc/disk_wait_pct` is the same for a disk, at the moment of the sample. All are NaN in the samples between two
+    measurements. Raises OSError if the kernel does not count the waiting.
     """
 
     def __init__(self, proc: Path, pid: int, now: Callable[[], float] = time.monotonic) -> None:
@@ -63,7 +68,9 @@ class Threads:
                 for thread in (self._proc / f"{pid}/task").iterdir():
                     with suppress(OSError):  # The thread has ended.
                         ran, waited, _ = (thread / "schedstat").read_bytes().split()
-                        yield f"{pid}/{thread.name}", Times(int(ran) * _NS, int(waited) * _NS)
+                        # After the name, which may have any characters.
+                        state = (thread / "stat").read_bytes().rpartition(b")")[2][1:2]
+                        yield f"{pid}/{thread.name}", Times(int(ran) * _NS, int(waited) * _NS, state == _DISK_WAIT)
 
 
 def _metrics(before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapping[str, Times]]) -> dict[str, float]:
@@ -73,6 +80,7 @@ def _metrics(before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapp
         return dict.fromkeys(_NAMES, math.nan)
     known = [(before[1][thread], times) for thread, times in after[1].items() if thread in before[1]]
     # With the waiting: beside other programs, a thread that is busy all the time gets a part of a core.
-    busiest_s = max((sum(times) - sum(since) for since, times in known), default=0.0)
+    busiest_s = max((sum(times[:2]) - sum(since[:2]) for since, times in known), default=0.0)
     waited_s = sum(times.waited_s - since.waited_s for since, times in known)
-    return dict(zip(_NAMES, (100 * busiest_s / seconds, 100 * waited_s / seconds), strict=True))
+    on_disk = sum(times.is_on_disk for times in after[1].values())
+    return dict(zip(_NAMES, (100 * busiest_s / seconds, 100 * waited_s / seconds, 100.0 * on_disk), strict=True))

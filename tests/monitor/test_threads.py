@@ -17,23 +17,27 @@ SECOND = 1_000_000_000
 _SPIN = "import time\nuntil = time.monotonic() + 60\nwhile time.monotonic() < until: pass"
 
 
-def of(ran_s: float, waited_s: float) -> str:
-    return f"{int(ran_s * SECOND)} {int(waited_s * SECOND)} 7\n"
+def thread(number: int, ran_s: float, waited_s: float, state: str = "S") -> dict[str, str]:
+    """Return the files of a thread of process 10."""
+    folder = f"proc/10/task/{number}"
+    times = f"{int(ran_s * SECOND)} {int(waited_s * SECOND)} 7\n"
+    return {f"{folder}/schedstat": times, f"{folder}/stat": f"{number} (a D) name) {state} 1 1 1 0\n"}
 
 
 def test_the_busiest_thread_includes_its_wait_for_a_core(tmp_path: Path) -> None:
     clock = Clock()
-    tree = "proc/10/task/{}/schedstat".format
-    source = Threads(grow(tmp_path, {tree(10): of(5, 1), tree(11): of(1, 0)}) / "proc", 10, clock)
+    source = Threads(grow(tmp_path, thread(10, 5, 1) | thread(11, 1, 0)) / "proc", 10, clock)
     assert all(math.isnan(value) for value in source().values())
     clock.now += 2
-    grow(tmp_path, {tree(10): of(5.5, 2), tree(11): of(1.2, 0), tree(12): of(9, 9)})  # thread 12 is new
-    assert source() == pytest.approx({"proc/busiest_thread_pct": 75.0, "proc/core_wait_pct": 50.0})
+    # Thread 12 is new. It waits for a disk, as does thread 11.
+    grow(tmp_path, thread(10, 5.5, 2) | thread(11, 1.2, 0, "D") | thread(12, 9, 9, "D"))
+    expected = {"proc/busiest_thread_pct": 75.0, "proc/core_wait_pct": 50.0, "proc/disk_wait_pct": 200.0}
+    assert source() == pytest.approx(expected)
 
 
 def test_threads_are_measured_once_per_second(tmp_path: Path) -> None:
     clock = Clock()
-    grow(tmp_path, {"proc/10/task/10/schedstat": of(5, 1)})
+    grow(tmp_path, thread(10, 5, 1))
     source = Threads(tmp_path / "proc", 10, clock)
     values = []
     for _ in range(16):
@@ -49,7 +53,7 @@ def test_a_slow_reader_measures_at_the_same_interval(tmp_path: Path) -> None:
         clock.now += INTERVAL_S / 2  # each reading of the clock is late by this time
         return clock.now
 
-    source = Threads(grow(tmp_path, {"proc/10/task/10/schedstat": of(5, 1)}) / "proc", 10, slow)
+    source = Threads(grow(tmp_path, thread(10, 5, 1)) / "proc", 10, slow)
     assert [math.isnan(source()["proc/core_wait_pct"]) for _ in range(5)] == [True, True, False, True, False]
 
 
