@@ -41,7 +41,8 @@ class Load:
     disk_stalls: float | None = None
     """Share of the time in which some task of the machine was stalled on a disk or a network file system."""
     disk_wait: float | None = None
-    """Number of threads of the training that waited for a disk or a network file system, on average."""
+    """Share (0 to 1) of the time in which one thread of the training waited for a disk or a network file system: the
+    thread that waited most."""
     own_read_Bps: float | None = None
     """Bytes a second that the training read from disks. The page cache and network file systems do not count."""
     memory_stalls: float | None = None

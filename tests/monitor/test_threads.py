@@ -29,10 +29,29 @@ def test_the_busiest_thread_includes_its_wait_for_a_core(tmp_path: Path) -> None
     source = Threads(grow(tmp_path, thread(10, 5, 1) | thread(11, 1, 0)) / "proc", 10, clock)
     assert all(math.isnan(value) for value in source().values())
     clock.now += 2
-    # Thread 12 is new. It waits for a disk, as does thread 11.
-    grow(tmp_path, thread(10, 5.5, 2) | thread(11, 1.2, 0, "D") | thread(12, 9, 9, "D"))
-    expected = {"proc/busiest_thread_pct": 75.0, "proc/core_wait_pct": 50.0, "proc/disk_wait_pct": 200.0}
-    assert source() == pytest.approx(expected)
+    grow(tmp_path, thread(10, 5.5, 2) | thread(11, 1.2, 0) | thread(12, 9, 9))  # thread 12 is new
+    expected = {"proc/busiest_thread_pct": 75.0, "proc/core_wait_pct": 50.0, "proc/disk_wait_pct": math.nan}
+    assert source() == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("states", "pct"),
+    [
+        (["SS"] * 5, 0.0),
+        (["DS"] * 4 + ["SS"], 80.0),
+        (["DS", "SD"] * 10, 50.0),  # two threads wait in turn
+        (["DS"] * 10 + ["SS"] * 20, 0.0),  # only the last 20 measurements count
+    ],
+)
+def test_the_thread_that_waits_most_for_a_disk_is_measured(tmp_path: Path, states: list[str], pct: float) -> None:
+    clock, seen = Clock(), []
+    source = Threads(tmp_path / "proc", 10, clock)
+    for first, second in states:
+        grow(tmp_path, thread(10, 0, 0, first) | thread(11, 0, 0, second))
+        seen.append(source()["proc/disk_wait_pct"])
+        clock.now += INTERVAL_S
+    assert seen[-1] == pct
+    assert all(math.isnan(each) for each in seen[:4])
 
 
 def test_threads_are_measured_once_per_second(tmp_path: Path) -> None:
