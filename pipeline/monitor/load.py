@@ -133,12 +133,14 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
 def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return for each sample whether it was taken in one of the `steady` steps of `batches`.
 
-    A step lasts until its end; a validation belongs to the step after it, the first of an epoch, which is not steady.
+    The time between two steps, as that of a validation, belongs to none of them.
     """
     if not len(samples):
         return np.zeros(0, bool)
-    # The time of a step is its end, so a sample belongs to the first step that ends after it.
-    step = np.searchsorted(np.asarray(batches["time"]), np.asarray(samples["time"]))
+    ends, sampled = (np.asarray(table["time"], dtype=float) for table in (batches, samples))
+    begins = ends - np.asarray(batches["step/time_ms"], dtype=float) / 1000
+    # A sample belongs to the first step that ends after it, if this step had begun.
+    step = np.searchsorted(ends, sampled)
     inside = step < len(steady)
-    inside[inside] = steady[step[inside]]
+    inside[inside] = steady[step[inside]] & (sampled[inside] >= begins[step[inside]])
     return inside

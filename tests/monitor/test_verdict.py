@@ -355,6 +355,27 @@ def test_samples_during_validation_and_first_steps_are_ignored() -> None:
     assert judged.limit is Limit.READING
 
 
+@pytest.mark.parametrize("steps_per_epoch", [1, 3])
+def test_epochs_of_few_steps_get_a_verdict_without_the_samples_between_them(steps_per_epoch: int) -> None:
+    of = batches(41, 59)
+    of["epoch"] = np.arange(STEPS + 1) // steps_per_epoch
+    of["time"] = 1000 + PERIOD_S * np.arange(STEPS + 1) + of["epoch"]  # before each epoch, a validation of a second
+    first_of_epoch = np.flatnonzero(np.diff(of["epoch"])) + 1
+    in_steps, in_validations = of["time"][1:] - PERIOD_S / 2, of["time"][first_of_epoch] - 0.5
+    busy = np.repeat([98.0, 5.0], [len(in_steps), len(in_validations)])
+    at = {"time": np.append(in_steps, in_validations), "sys/cpu_pct": busy}
+    judged = diagnose(of, at, cores=16)
+    assert judged.limit is Limit.DECODING, judged.sentence
+    assert "41 of 100 ms a step, 200 steps" in judged.sentence
+    assert judged.load.busy == pytest.approx(98.0)
+
+
+def test_the_first_steps_of_long_epochs_stay_apart() -> None:
+    of = batches(41, 59)
+    of["epoch"] = np.arange(STEPS + 1) // 10
+    assert "180 steps" in diagnose(of, samples(sys_cpu_pct=98.0)).sentence
+
+
 def test_the_verdict_names_the_server_that_waits_most() -> None:
     busy, waiting = (batches(1, 99), samples(sys_cpu_pct=50.0)), (batches(41, 59), samples(sys_cpu_pct=95.0))
     judged = diagnose_servers({0: busy, 1: waiting}, cores=16)
