@@ -40,7 +40,7 @@ CALM = 0.5
 IDLE_GPU = 60.0
 """Percent. A GPU that is less busy than this while the training computes is held up by the host."""
 STALLED = 0.5
-"""Share of the time in which a thread waits for a disk. From here on, the disk limits a program of any kind."""
+"""Share of the time in which readers wait for a disk. From here on, the disk limits a program of any kind."""
 OWN_READING_BPS = 100_000
 """Bytes a second. Below this, a training does not read, and the stalls on a disk are those of other programs."""
 BPS_PER_CORE = 1_000_000
@@ -217,11 +217,9 @@ def _of_busy_machine(wait: float, load: Load) -> Iterator[Limit]:
 def _of_idle_machine(supply: Supply, load: Load, step_cores: float) -> list[Limit]:
     """Return what the input waits for if this machine is not busy."""
     if supply.calm >= CALM and _buffer_would_help(supply):
-        return (
-            [Limit.BUFFER]
-            if supply.full is not None
-            else [*_of_slow_input(supply.wait, load, step_cores), Limit.BUFFER]
-        )
+        # If the ready batches were not counted, the input may be too slow as well.
+        slow = _of_slow_input(supply.wait, load, step_cores) if supply.full is None else []
+        return [*slow, Limit.BUFFER]
     return _of_slow_input(supply.wait, load, step_cores)
 
 
@@ -231,7 +229,7 @@ def _of_slow_input(wait: float, load: Load, step_cores: float) -> list[Limit]:
     Steps wait for this share of the time. In the rest, they may keep `step_cores` cores busy themselves.
     """
     own = load.own_cores or 0.0
-    if _has_stalled_thread(load):
+    if _has_stalled_readers(load):
         return [Limit.READING]
     works_in_turn = _works_in_turn(load)
     if (load.own_share or 0.0) >= HALF_BUSY and not works_in_turn:
@@ -248,11 +246,11 @@ def _of_slow_input(wait: float, load: Load, step_cores: float) -> list[Limit]:
 def _of_reading(load: Load, *, is_working: bool) -> list[Limit]:
     """Return READING if the input may wait for a disk or the network.
 
-    An input that works all the time only waits for a disk if a thread does nothing else, which is usually known.
+    If the input works all the time, a disk can only hold it up if its readers wait most of the time.
     """
-    is_disk_possible = not is_working or load.disk_wait is None
-    reads = is_disk_possible and _may_reach(load.own_read_Bps, OWN_READING_BPS)
-    return [Limit.READING] if reads or _may_receive(load) else []
+    may_stall = not is_working or _may_reach(load.disk_wait, STALLED)
+    from_disk = may_stall and _may_reach(load.own_read_Bps, OWN_READING_BPS)
+    return [Limit.READING] if from_disk or _may_receive(load) else []
 
 
 def _may_receive(load: Load) -> bool:
@@ -260,9 +258,9 @@ def _may_receive(load: Load) -> bool:
     return _may_reach(load.inflow_Bps, BPS_PER_CORE * max(1.0, load.own_cores or 0.0))
 
 
-def _may_reach(rate: float | None, least: float) -> bool:
-    """Return whether a rate may be high enough. A rate that nothing measured may be anything."""
-    return rate is None or rate >= least
+def _may_reach(value: float | None, least: float) -> bool:
+    """Return whether a number may be high enough. A number that nothing measured may be anything."""
+    return value is None or value >= least
 
 
 def _buffer_would_help(supply: Supply) -> bool:
@@ -311,12 +309,12 @@ def _stalls_on_disk(wait: float, load: Load) -> bool:
     Stalls that take at least half as long as the waits count as their cause.
     """
     # The waits of its own threads say more than its bytes, which lack those of network file systems.
-    is_own = _may_reach(load.own_read_Bps, OWN_READING_BPS) if load.disk_wait is None else _has_stalled_thread(load)
+    is_own = _may_reach(load.own_read_Bps, OWN_READING_BPS) if load.disk_wait is None else _has_stalled_readers(load)
     return is_own and ((load.disk or 0.0) >= BUSY_PERCENT or (load.disk_stalls or 0.0) >= 100 * wait / 2)
 
 
-def _has_stalled_thread(load: Load) -> bool:
-    """Return whether a thread always waits for a disk. The slowest stage of an input never rests, so its readers do."""
+def _has_stalled_readers(load: Load) -> bool:
+    """Return whether the readers always wait for a disk. The slowest stage of an input never rests."""
     return 100 * (load.disk_wait or 0.0) >= BUSY_PERCENT
 
 

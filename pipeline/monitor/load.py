@@ -41,8 +41,7 @@ class Load:
     disk_stalls: float | None = None
     """Share of the time in which some task of the machine was stalled on a disk or a network file system."""
     disk_wait: float | None = None
-    """Share (0 to 1) of the time in which one thread of the training waited for a disk or a network file system: the
-    thread that waited most."""
+    """Share (0 to 1) of the time in which the threads that read waited for a disk or a network file system."""
     own_read_Bps: float | None = None
     """Bytes a second that the training read from disks. The page cache and network file systems do not count."""
     memory_stalls: float | None = None

@@ -8,7 +8,7 @@ thread is read instead.
 
 import math
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +19,9 @@ from pipeline.monitor import process_tree
 INTERVAL_S = 1.0
 MAX_SHARE = 0.004
 """Reading may take this share of one core. The interval grows with the number of threads to stay within it."""
-MEASUREMENTS, MIN_MEASUREMENTS = 20, 5
-"""The wait for a disk is a share of this number of measurements, or of at least the second number at the beginning."""
+MEASUREMENTS, MIN_MEASUREMENTS = 10, 5
+"""The threads that use a disk are those that waited for one in this number of measurements, or at least in the second
+number at the beginning."""
 _NS = 1e-9
 _NAMES = ("proc/busiest_thread_pct", "proc/core_wait_pct", "proc/disk_wait_pct")
 _DISK_WAIT = b"D"
@@ -40,16 +41,16 @@ class Threads:
 
     A sample has `proc/busiest_thread_pct`, the percent of the time in which the busiest thread ran or was ready to run,
     and `proc/core_wait_pct`, which is 100 if one thread waits for a core all the time and 200 if two do.
-    `proc/disk_wait_pct` is the percent of the last 20 measurements in which one thread waited for a disk, the thread
-    that did so most often: many threads that wait now and then are no bottleneck. All are NaN in the samples between
-    two measurements. Raises OSError if the kernel does not count the waiting.
+    `proc/disk_wait_pct` is the percent of the threads that use a disk which wait for it now: many threads that wait now
+    and then are no bottleneck. All are NaN in the samples between two measurements. Raises OSError if the kernel does
+    not count the waiting.
     """
 
     def __init__(self, proc: Path, pid: int, now: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._pid, self._now = proc, pid, now
         self._before: tuple[float, Mapping[str, Times]] | None = None
         self._pids = [pid]
-        self._on_disk: deque[list[str]] = deque(maxlen=MEASUREMENTS)
+        self._on_disk: deque[set[str]] = deque(maxlen=MEASUREMENTS)
         """Threads that waited for a disk in each of the last measurements."""
         self._listing_due = self._due = now()
 
@@ -67,7 +68,7 @@ class Threads:
             raise OSError("this kernel does not count how long a thread waits for a core")
         self._due = now + max(INTERVAL_S, (time.thread_time() - cpu_s) / MAX_SHARE)
         before, self._before = self._before, (now, times)
-        self._on_disk.append([thread for thread, each in times.items() if each.is_on_disk])
+        self._on_disk.append({thread for thread, each in times.items() if each.is_on_disk})
         if before is None or now <= before[0]:
             return dict.fromkeys(_NAMES, math.nan)
         return dict(zip(_NAMES, (*_of_cores(before, (now, times)), self._disk_wait_pct()), strict=True))
@@ -75,8 +76,7 @@ class Threads:
     def _disk_wait_pct(self) -> float:
         if len(self._on_disk) < MIN_MEASUREMENTS:
             return math.nan
-        counts = Counter(thread for threads in self._on_disk for thread in threads)
-        return 100 * max(counts.values(), default=0) / len(self._on_disk)
+        return 100 * len(self._on_disk[-1]) / max(1, len(set[str]().union(*self._on_disk)))
 
     def _read(self) -> Iterator[tuple[str, Times]]:
         for pid in self._pids:

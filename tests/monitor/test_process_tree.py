@@ -139,7 +139,8 @@ def test_the_reads_of_a_living_child_are_counted(tmp_path: Path) -> None:
     def reads() -> bool:
         """Return whether the child reads, and one of its threads waits for the disk."""
         clock.now += process_tree.REFRESH_S
-        return source().get("proc/children_read_Bps", 0) > 0 and threads()["proc/disk_wait_pct"] > 0
+        waits = threads()["proc/disk_wait_pct"] > 0  # At each look, because it needs several measurements.
+        return source().get("proc/children_read_Bps", 0) > 0 and waits
 
     try:
         source = process_tree.Children(Path("/proc"), shell.pid, clock)

@@ -151,6 +151,18 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         # The same with signs of reading: a thread waits for a disk, or bytes come from a bucket.
         (batches(41, 59), {**IDLE, **NOTHING_READ, "proc_disk_wait_pct": 90.0}, [Limit.READING]),
         (batches(41, 59), {**IDLE, **NOTHING_READ, "sys_net_recv_Bps": 2e6}, [Limit.READING]),
+        # The readers wait for a disk most of the time, but not always.
+        (
+            batches(41, 59),
+            {**IDLE, **OWN_DISK, "proc_disk_wait_pct": 60.0, "proc_cpu_pct": 300.0, "gpu_0/util_pct": 50.0},
+            [Limit.READING, Limit.SERIAL],
+        ),
+        (
+            batches(41, 59),
+            {**IDLE, **OWN_DISK, "proc_disk_wait_pct": 30.0, "sys_net_recv_Bps": 0.0}
+            | {"proc_cpu_pct": 300.0, "gpu_0/util_pct": 50.0},
+            [Limit.SERIAL],
+        ),
         # Servers exchange gradients.
         (
             batches(41, 59),
