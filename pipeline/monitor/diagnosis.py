@@ -23,8 +23,8 @@ BETWEEN_EPOCHS = {"validation": "epoch/validation_s", "callbacks": "epoch/callba
 """Parts of the time between two epochs, with the column of each in the rows of epochs."""
 
 
-SHORT_EPOCH = 10
-"""Steps of an epoch. With fewer, its first step is a large part of it. An epoch of one step has no other."""
+SHORT_EPOCH = 5
+"""Steps of an epoch. With fewer, its first step is over 20% of them. An epoch of one step has no other."""
 
 
 @dataclass(frozen=True)

@@ -384,8 +384,8 @@ def test_epochs_of_few_steps_get_a_verdict_without_the_samples_between_them(step
 
 def test_the_first_steps_of_long_epochs_stay_apart() -> None:
     of = batches(41, 59)
-    of["epoch"] = np.arange(STEPS + 1) // 10
-    assert "180 steps" in diagnose(of, samples(sys_cpu_pct=98.0)).sentence
+    of["epoch"] = np.arange(STEPS + 1) // 5
+    assert "160 steps" in diagnose(of, samples(sys_cpu_pct=98.0)).sentence
 
 
 def test_the_verdict_names_the_server_that_waits_most() -> None:
