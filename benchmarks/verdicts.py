@@ -6,7 +6,8 @@
 Each job runs once alone, and once beside three programs for each core that compute all the time. Its result is stored
 in `.bench/verdicts/results.jsonl` at once, so a stopped benchmark goes on with the next job. `--again` begins from the
 first job. If other programs disturb a job that should run alone, its result is left out, and the next call measures it
-again. A job that this machine does not allow (a control group, a loop device) is listed with the reason.
+again. A job that this machine does not allow (a control group, a loop device) is listed with the reason. The jobs as if
+on 64 cores are not run: their numbers are computed.
 """
 
 import argparse
@@ -29,6 +30,8 @@ from benchmarks.harness.rounds import ENVIRONMENT, ROOT
 from benchmarks.known_limits import surroundings
 from benchmarks.known_limits.datasets import built, command_of
 from benchmarks.known_limits.jobs import CHANGES, COMMON, JOBS, Change, Job
+from benchmarks.known_limits.many_cores import CORES as MANY
+from benchmarks.known_limits.many_cores import MANY_CORES, ManyCores
 from benchmarks.known_limits.own_inputs import MAPPED, MAPPED_MB
 from benchmarks.known_limits.surroundings import NotPossible
 from pipeline.monitor.limits import Limit
@@ -74,6 +77,10 @@ class Seen:
     def is_disturbed(self) -> bool:
         """Whether other programs kept cores busy beside a job that should run alone."""
         return self.load == ALONE and self.other_cores > DISTURBED_CORES
+
+
+Row = tuple[Job, Seen]
+"""A job and its result."""
 
 
 def main() -> None:
@@ -304,10 +311,24 @@ def report(results: Mapping[tuple[str, str], Seen], jobs: Sequence[Job], loads: 
         rows = [(job, seen) for job in jobs if (seen := results.get((job.name, load)))]
         sound = [(job, seen) for job, seen in rows if not seen.reason and not seen.is_disturbed]
         correct = {job.name for job, seen in sound if is_correct(job, seen, results.get((job.name, ALONE)))}
-        lines += [f"### {load.capitalize()}", "", *confusion(sound, load), ""]
-        lines += [f"{len(correct)} of {len(sound)} verdicts name the limit and no wrong one.", ""]
-        lines += [*of_each(rows, load, correct), ""]
+        lines += section(load.capitalize(), rows, sound, load, correct)
+    made = [(each.job, seen_on(each)) for each in MANY_CORES]
+    correct = {job.name for job, seen in made if is_correct(job, seen)}
+    lines += section(f"As if on {MANY} cores", made, made, ALONE, correct)
     return [*lines, *worth(results)]
+
+
+def section(title: str, rows: Sequence[Row], sound: Sequence[Row], load: str, correct: Collection[str]) -> list[str]:
+    """Return the confusion table of the `sound` rows, and the verdict on the job of each row."""
+    lines = [f"### {title}", "", *confusion(sound, load), ""]
+    lines += [f"{len(correct)} of {len(sound)} verdicts name the limit and no wrong one.", ""]
+    return [*lines, *of_each(rows, load, correct), ""]
+
+
+def seen_on(many: ManyCores) -> Seen:
+    """Return the result of a job as if on many cores."""
+    verdict = many.verdict()
+    return Seen(many.job.name, ALONE, [limit.value for limit in verdict.limits], verdict.sentence)
 
 
 def is_correct(job: Job, seen: Seen, alone: Seen | None = None) -> bool:
@@ -323,7 +344,7 @@ def is_correct(job: Job, seen: Seen, alone: Seen | None = None) -> bool:
     return job.is_named_by(frozenset(map(Limit, seen.limits)), seen.load == BESIDE)
 
 
-def confusion(rows: Sequence[tuple[Job, Seen]], load: str) -> list[str]:
+def confusion(rows: Sequence[Row], load: str) -> list[str]:
     """Return how often each limit was named for each known one. A verdict that names two counts in two columns."""
     counts = Counter((expected(job, load), named) for job, seen in rows for named in seen.limits)
     names = sorted({name for _, name in counts})
@@ -342,7 +363,7 @@ def expected(job: Job, load: str) -> str:
     return " and ".join(sorted(limit.value for limit in job.limits))
 
 
-def of_each(rows: Sequence[tuple[Job, Seen]], load: str, correct: Collection[str]) -> list[str]:
+def of_each(rows: Sequence[Row], load: str, correct: Collection[str]) -> list[str]:
     """Return a line for each job: its name, its limit, the limits that were named, and whether that is correct."""
     lines = ["| job | limit | named | |", "|---|---|---|---|"]
     for job, seen in rows:

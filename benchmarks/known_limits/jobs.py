@@ -129,6 +129,8 @@ _DECODING = (
         around="half a core",
     ),
 )
+# The bucket is on this machine, so its bytes do not come over the network.
+_BUCKET = _only(Limit.READING, Limit.WAITING)
 _READING = (
     Job(
         "slow disk, photographs",
@@ -140,20 +142,20 @@ _READING = (
     Job("slow disk, pixels", _only(Limit.READING), "large pixels", _simulated(2, epochs=1), around="slow disk"),
     Job(
         "slow bucket",
-        _only(Limit.READING),
+        _BUCKET,
         "many shards",
         _simulated(5, epochs=1),
         around="slow bucket",
     ),
     Job(
         "bucket that pauses",
-        _only(Limit.READING),
+        _BUCKET,
         "many shards",
         _simulated(5, epochs=1),
         around="bucket that pauses",
     ),
-    Job("slow file server", _only(Limit.READING), own_input="asking"),
-    Job("file server that pauses", _only(Limit.READING), own_input="stuttering"),
+    Job("server that answers late", _only(Limit.WAITING), own_input="asking"),
+    Job("server that pauses", _only(Limit.WAITING), own_input="stuttering"),
     Job(
         "memory for a quarter of a mapped file",
         _only(Limit.MEMORY),
@@ -162,15 +164,17 @@ _READING = (
         around="little memory",
     ),
 )
+# Python code in the input is a serial stage, too.
+_ONE_BY_ONE = _only(Limit.ONE_CORE, Limit.SERIAL)
 _PYTHON = (
-    Job("py_function that computes", _only(Limit.ONE_CORE), own_input="searching", needs_cores=True),
-    Job("Python generator", _only(Limit.ONE_CORE), own_input="generated", needs_cores=True),
-    Job("serial map", _only(Limit.ONE_CORE), own_input="serial", steps=20, needs_cores=True),
+    Job("py_function that computes", _ONE_BY_ONE, own_input="searching", needs_cores=True),
+    Job("Python generator", _ONE_BY_ONE, own_input="generated", needs_cores=True),
+    Job("serial map", _only(Limit.SERIAL), own_input="serial", also=_ONE_BY_ONE, steps=20, needs_cores=True),
     Job(
         "model that calls Python",
         _only(Limit.PYTHON),
         settings={"epochs": 2, "model": f"{EACH_EPOCH}through_python"},
-        also=_only(Limit.ONE_CORE),
+        also=_ONE_BY_ONE,
         needs_cores=True,
     ),
 )

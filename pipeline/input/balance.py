@@ -29,28 +29,40 @@ def require_one_label(dataset: Dataset, place: str) -> None:
 
 
 def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
-    """Return numbered examples, each as often as its class needs it; in all about as many as there were.
+    """Return numbered examples, each as often as its class needs it; in all as many as there were.
 
     Counted, not drawn: a class of 10 examples that needs 25 has each of them two or three times, and which ones three
-    times depends on the epoch. The copies follow one another: shuffle behind it.
+    times depends on the epoch. The copies follow one another: shuffle behind it. Part of the records, as a server
+    reads them, becomes about as many examples.
     """
-    counts = tf.constant(dataset.class_counts("train"), tf.float32)
-    present = tf.cast(counts > 0, tf.float32)
-    # One more of each class than its part: rounding down must not leave the epoch short.
-    wanted = (tf.reduce_sum(counts) / tf.reduce_sum(present) + 1) * present
-    times = tf.math.divide_no_nan(wanted, counts)
+    counts = tf.constant(dataset.class_counts("train"), tf.int64)
+    random = tf.stack([tf.constant(seed, tf.int64), epoch])
+    quotas = _quotas(counts, random)
     # Each class starts with a random fraction of a copy. Otherwise, the same examples would get the extra copy in each
-    # epoch.
-    owed = tf.random.stateless_uniform([len(dataset.labels)], tf.stack([tf.constant(seed, tf.int64), epoch]))
+    # epoch. The fractions are whole numbers over `counts`: the error of float32 would add or lose copies.
+    owed = tf.random.stateless_uniform(counts.shape, random, None, None, tf.int64) % tf.maximum(counts, 1)
 
     def pay(owed: tf.Tensor, example: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tuple[Any, tf.Tensor]]:
         label = parse_label(example[1], dataset.records)
-        due = owed[label] + times[label]
-        copies = tf.floor(due)
-        owed = tf.tensor_scatter_nd_update(owed, [[label]], [due - copies])
-        return owed, (example, tf.cast(copies, tf.int64))
+        due = owed[label] + quotas[label]
+        owed = tf.tensor_scatter_nd_update(owed, [[label]], [due % counts[label]])
+        return owed, (example, due // counts[label])
 
     # Zero copies of an example are an empty dataset: the example is left out of this epoch.
     return records.scan(owed, pay).flat_map(
         lambda example, copies: tf.data.Dataset.from_tensors(example).repeat(copies)
     )
+
+
+def _quotas(counts: tf.Tensor, random: tf.Tensor) -> tf.Tensor:
+    """Return how many examples of an epoch each class gets (int64, (classes,)).
+
+    A class that has examples gets at least one. The quotas add up to all examples exactly: the end of a longer epoch
+    would be cut off, and with it the only examples of some classes. Which classes get one more depends on the epoch.
+    """
+    present = tf.cast(counts > 0, tf.int64)
+    examples, classes = tf.reduce_sum(counts), tf.maximum(tf.reduce_sum(present), 1)
+    # Classes without examples come last. `random` with 1 added is not the seed of `owed`.
+    drawn = tf.random.stateless_uniform(counts.shape, random + 1) + 1 - tf.cast(present, tf.float32)
+    rank = tf.argsort(tf.argsort(drawn))
+    return present * (examples // classes + tf.cast(tf.cast(rank, tf.int64) < examples % classes, tf.int64))

@@ -16,6 +16,7 @@ _WORDS = {
     Limit.DECODING: "its own work on all cores",
     Limit.READING: "the disk",
     Limit.ONE_CORE: "its own work on one core",
+    Limit.SERIAL: "its own work on one core",
     Limit.OTHER_PROGRAMS: "other programs",
     Limit.CPU_QUOTA: "the CPU quota of its container",
     Limit.MEMORY: "too little memory",
@@ -34,7 +35,9 @@ def diagnose_from_outside(samples: Table) -> Verdict:
     if limits:
         head = f"Limited by {' and '.join(_WORDS[limit] for limit in limits)}"
     else:
-        head = "Nothing on this machine limits this program, so it waits for a server, a lock or a timer"
+        head = (
+            "Nothing on this machine limits this program, so it waits for a server, a lock, a timer or parts of itself"
+        )
     return Verdict(limits, f"{head}: {'; '.join(_facts(load))}. {UNKNOWN_FROM_OUTSIDE}.", load)
 
 

@@ -23,6 +23,10 @@ BETWEEN_EPOCHS = {"validation": "epoch/validation_s", "callbacks": "epoch/callba
 """Parts of the time between two epochs, with the column of each in the rows of epochs."""
 
 
+SHORT_EPOCH = 5
+"""Steps of an epoch. With fewer, its first step is over 20% of them. An epoch of one step has no other."""
+
+
 @dataclass(frozen=True)
 class Spread:
     """Mean, median, standard deviation (of the population) and 95th percentile of some values."""
@@ -40,7 +44,8 @@ class Summary:
     `steps` is the number of steady steps. The spreads, `examples_per_s` and the fractions are over these steps:
     `wait_fraction` of their time was waiting for data, and `host_fraction` was the loop itself, with checkpoints.
     The first step of each process (it traces and compiles) and the first batch of each further epoch (it fills the
-    pipeline again) are separate, because they say nothing about the steady state.
+    pipeline again, and epochs have at least SHORT_EPOCH steps) are separate, because they say nothing about the steady
+    state.
     """
 
     steps: int
@@ -97,11 +102,21 @@ def is_steady(batches: Table) -> NDArray[np.bool_]:
 
 
 def step_masks(batches: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return masks over the batches: steady, first of a process, first of a further epoch. Each batch is in one."""
+    """Return masks over the batches: steady, first of a process, first of a further epoch. Each batch is in one.
+
+    If epochs are short, their first steps are steady: the wait for them is a large part of such a training.
+    """
     epoch = np.asarray(batches["epoch"])
     process_first = np.asarray(batches["first"]) > 0
-    epoch_first = np.append(True, epoch[1:] != epoch[:-1]) & ~process_first
+    begins = np.append(True, epoch[1:] != epoch[:-1])
+    epoch_first = begins & ~process_first & (not _are_short(begins))
     return ~(process_first | epoch_first), process_first, epoch_first
+
+
+def _are_short(begins: NDArray[np.bool_]) -> bool:
+    """Return whether epochs have few steps, by a mask of their first steps. The batches may begin within an epoch."""
+    whole = np.diff(np.flatnonzero(begins))[1:]  # The last epoch may lack its end.
+    return bool(len(whole)) and float(np.median(whole)) < SHORT_EPOCH
 
 
 def finite(table: Table, column: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ UNMET = 0.25
 DEMANDED = 0.9
 """Share of a part's time in which threads of the training must run or wait for a core. Below it, the training slept."""
 ONE_CORE = (0.8, 1.3)
-"""Cores in use if Python code holds its lock all the time: one, and a little for the code of TensorFlow."""
+"""Cores in use if one stage works all the time, and one thread at a time: one, and a little for all other code."""
 LATE_MS = 2.5
 """The monitor's thread wakes up later than this on average if Python code holds the lock.
 
@@ -39,8 +39,13 @@ CALM = 0.5
 """Share of the steps that hardly wait. From here on, the wait of the other steps comes in bursts."""
 IDLE_GPU = 60.0
 """Percent. A GPU that is less busy than this while the training computes is held up by the host."""
+STALLED = 0.5
+"""Share of the time in which readers wait for a disk. From here on, the disk limits a program of any kind."""
 OWN_READING_BPS = 100_000
-"""Bytes a second. Below this, the stalls on a disk are those of other programs."""
+"""Bytes a second. Below this, a training does not read, and the stalls on a disk are those of other programs."""
+BPS_PER_CORE = 1_000_000
+"""Bytes a second from the network for each busy core, and for one at least. Below this, an input does not read from the
+network: a core decodes 15 times as many, and other programs receive some, too."""
 
 
 class Limit(StrEnum):
@@ -50,6 +55,8 @@ class Limit(StrEnum):
     COMPUTE = "compute"
     DECODING = "decoding"
     ONE_CORE = "one core"
+    SERIAL = "serial stage"
+    WAITING = "waiting"
     READING = "reading"
     BUFFER = "buffer"
     HOST = "host"
@@ -60,6 +67,7 @@ class Limit(StrEnum):
     CPU_QUOTA = "CPU quota"
     MEMORY = "memory"
     PYTHON = "Python code"
+    LATE_KERNELS = "late kernels"
 
 
 class Part(StrEnum):
@@ -127,7 +135,7 @@ def find_bottleneck(
     parts = parts[:1] + [part for part in parts[1:] if shares[part] >= BOUND]
     limits: list[Limit] = []
     for part in parts:
-        limits += _of_part(part, shares[part], supply, load)
+        limits += _of_part(part, shares[part], supply, load, _step_cores(load, is_simulated))
     return Bottleneck(tuple(parts), tuple(dict.fromkeys(limits)))
 
 
@@ -138,12 +146,22 @@ def find_limits_from_outside(load: Load) -> list[Limit]:
     """
     if load.gpu is not None and load.gpu >= IDLE_GPU:
         return [Limit.COMPUTE]
-    return list(_of_busy_machine(1.0, load))
+    limits = list(_of_busy_machine(1.0, load))
+    if not limits and (load.disk_wait or 0.0) >= STALLED:
+        return [Limit.READING]
+    return limits or ([Limit.SERIAL] if _works_in_turn(load) else [])
 
 
-def _of_part(part: Part, share: float, supply: Supply, load: Load) -> Iterator[Limit]:
+def _step_cores(load: Load, is_simulated: bool) -> float:
+    """Return the cores that a step may keep busy while it computes: one if it uses a GPU."""
+    if is_simulated:
+        return 0.0
+    return (load.usable_cores or load.cores or 1.0) if load.gpu is None else 1.0
+
+
+def _of_part(part: Part, share: float, supply: Supply, load: Load, step_cores: float) -> Iterator[Limit]:
     if part is Part.INPUT:
-        yield from list(_of_busy_machine(supply.wait, load)) or _of_idle_machine(supply, load)
+        yield from list(_of_busy_machine(supply.wait, load)) or _of_idle_machine(supply, load, step_cores)
     elif part is Part.HOST:
         yield from _of_surroundings(share, load)
         yield Limit.HOST
@@ -158,6 +176,9 @@ def _of_compute(share: float, load: Load, python_calls: float, is_simulated: boo
     limits = list(_of_surroundings(share, load))
     if python_calls and not _uses_all_cores(load):
         limits.append(Limit.PYTHON)
+    # The batches are ready, but the thread that starts the kernels waits for a core as all others do.
+    if not limits and load.gpu is not None and _uses_all_cores(load):
+        limits.append(Limit.LATE_KERNELS)
     return limits or [Limit.COMPUTE]
 
 
@@ -186,17 +207,60 @@ def _of_busy_machine(wait: float, load: Load) -> Iterator[Limit]:
         yield Limit.DECODING
     if _stalls_on_disk(wait, load):
         yield Limit.READING
-    if not uses_all_cores and _uses_one_core(load) and (is_clear or _demanded_cores(load) <= ONE_CORE[1]):
-        yield Limit.ONE_CORE
+    if not uses_all_cores and (is_clear or _demanded_cores(load) <= ONE_CORE[1]):
+        if _holds_lock(load):
+            yield Limit.ONE_CORE
+        elif _has_busy_thread(load):
+            yield Limit.SERIAL
 
 
-def _of_idle_machine(supply: Supply, load: Load) -> list[Limit]:
-    """Return what the input waits for if this machine is not busy: a slow server, or a step that takes its batches."""
+def _of_idle_machine(supply: Supply, load: Load, step_cores: float) -> list[Limit]:
+    """Return what the input waits for if this machine is not busy."""
     if supply.calm >= CALM and _buffer_would_help(supply):
-        return [Limit.BUFFER] if supply.full is not None else [Limit.READING, Limit.BUFFER]
-    if (load.own_share or 0.0) < HALF_BUSY:
+        # If the ready batches were not counted, the input may be too slow as well.
+        slow = _of_slow_input(supply.wait, load, step_cores) if supply.full is None else []
+        return [*slow, Limit.BUFFER]
+    return _of_slow_input(supply.wait, load, step_cores)
+
+
+def _of_slow_input(wait: float, load: Load, step_cores: float) -> list[Limit]:
+    """Return what keeps an input slow beside idle cores: what it reads, or a stage that works on one core at a time.
+
+    Steps wait for this share of the time. In the rest, they may keep `step_cores` cores busy themselves.
+    """
+    own = load.own_cores or 0.0
+    if _has_stalled_readers(load):
         return [Limit.READING]
-    return [Limit.DECODING] if (load.busy or 0.0) >= BUSY_PERCENT else [Limit.DECODING, Limit.READING]
+    works_in_turn = _works_in_turn(load)
+    if (load.own_share or 0.0) >= HALF_BUSY and not works_in_turn:
+        if (load.busy or 0.0) >= BUSY_PERCENT:
+            return [Limit.DECODING]
+        return [Limit.DECODING, *_of_reading(load, is_working=True), Limit.SERIAL]
+    if works_in_turn or own - (1 - wait) * step_cores >= ONE_CORE[0]:  # The input itself works all the time.
+        return [*_of_reading(load, is_working=True), Limit.SERIAL]
+    if reading := _of_reading(load, is_working=False):
+        return reading
+    return [Limit.WAITING] if own < ONE_CORE[0] else [Limit.SERIAL, Limit.WAITING]
+
+
+def _of_reading(load: Load, *, is_working: bool) -> list[Limit]:
+    """Return READING if the input may wait for a disk or the network.
+
+    If the input works all the time, a disk can only hold it up if its readers wait most of the time.
+    """
+    may_stall = not is_working or _may_reach(load.disk_wait, STALLED)
+    from_disk = may_stall and _may_reach(load.own_read_Bps, OWN_READING_BPS)
+    return [Limit.READING] if from_disk or _may_receive(load) else []
+
+
+def _may_receive(load: Load) -> bool:
+    """Return whether the training may read from the network."""
+    return _may_reach(load.inflow_Bps, BPS_PER_CORE * max(1.0, load.own_cores or 0.0))
+
+
+def _may_reach(value: float | None, least: float) -> bool:
+    """Return whether a number may be high enough. A number that nothing measured may be anything."""
+    return value is None or value >= least
 
 
 def _buffer_would_help(supply: Supply) -> bool:
@@ -240,19 +304,43 @@ def _uses_all_cores(load: Load) -> bool:
 
 
 def _stalls_on_disk(wait: float, load: Load) -> bool:
-    if load.own_read_Bps is not None and load.own_read_Bps < OWN_READING_BPS:
+    """Return whether the training is stalled on a disk, or on a network file system.
+
+    Stalls that take at least half as long as the waits count as their cause.
+    """
+    # The waits of its own threads say more than its bytes, which lack those of network file systems.
+    is_own = _may_reach(load.own_read_Bps, OWN_READING_BPS) if load.disk_wait is None else _has_stalled_readers(load)
+    return is_own and ((load.disk or 0.0) >= BUSY_PERCENT or (load.disk_stalls or 0.0) >= 100 * wait / 2)
+
+
+def _has_stalled_readers(load: Load) -> bool:
+    """Return whether the readers always wait for a disk. The slowest stage of an input never rests."""
+    return 100 * (load.disk_wait or 0.0) >= BUSY_PERCENT
+
+
+def _holds_lock(load: Load) -> bool:
+    """Return whether Python code holds the interpreter's lock all the time."""
+    own = load.own_cores or 0.0
+    if own < ONE_CORE[0] or (load.late_ms or 0.0) < LATE_MS:
         return False
-    # Stalls that take at least half as long as the waits count as their cause.
-    return (load.disk or 0.0) >= BUSY_PERCENT or (load.disk_stalls or 0.0) >= 100 * wait / 2
+    # Beside the lock, TensorFlow's code may use more cores. If a core was idle all the time, the monitor's thread can
+    # only have waited for the lock.
+    return own <= ONE_CORE[1] or (load.idle_cores or 0.0) >= 1
 
 
-def _uses_one_core(load: Load) -> bool:
-    own = load.own_cores
-    if own is not None and ONE_CORE[0] <= own <= ONE_CORE[1]:
-        # TensorFlow runs a serial map on many threads, one at a time: none of them is busy, but never are two cores.
-        is_serial = load.own_cores_peak is not None and load.own_cores_peak <= ONE_CORE[1]
-        if is_serial or (load.late_ms or 0.0) >= LATE_MS:
-            return True
+def _has_busy_thread(load: Load) -> bool:
+    """Return whether one thread works all the time, and does at least half of the work: it is not one of many."""
     if load.busiest_thread is not None:
-        return load.busiest_thread >= BUSY_PERCENT
-    return (load.busiest_core or 0.0) >= BUSY_PERCENT and (own is None or own >= ONE_CORE[0])
+        return load.busiest_thread >= BUSY_PERCENT and load.busiest_thread / 100 >= _demanded_cores(load) / 2
+    own = load.own_cores
+    return (load.busiest_core or 0.0) >= BUSY_PERCENT and (own is None or ONE_CORE[0] <= own <= 2)
+
+
+def _works_in_turn(load: Load) -> bool:
+    """Return whether about one core is in use all the time: threads that work one at a time, as in a serial map.
+
+    TensorFlow runs a serial map on many threads, none of which is busy, but never are two cores.
+    """
+    if load.own_cores is None or load.own_cores_peak is None:
+        return False
+    return load.own_cores >= ONE_CORE[0] and max(load.own_cores, load.own_cores_peak) <= ONE_CORE[1]

@@ -40,6 +40,8 @@ class Load:
     """Share of the time in which the busiest disk was at work."""
     disk_stalls: float | None = None
     """Share of the time in which some task of the machine was stalled on a disk or a network file system."""
+    disk_wait: float | None = None
+    """Share (0 to 1) of the time in which the threads that read waited for a disk or a network file system."""
     own_read_Bps: float | None = None
     """Bytes a second that the training read from disks. The page cache and network file systems do not count."""
     memory_stalls: float | None = None
@@ -50,6 +52,8 @@ class Load:
     """Use of the GPUs: the share of the time in which a kernel ran, as mean over the GPUs."""
     received_Bps: float | None = None
     """Bytes a second from the network."""
+    sent_Bps: float | None = None
+    """Bytes a second to the network."""
 
     @property
     def other_cores(self) -> float | None:
@@ -57,6 +61,16 @@ class Load:
         if self.busy is None or self.own_cores is None or self.cores is None:
             return None
         return max(0.0, self.busy * self.cores / 100 - self.own_cores)
+
+    @property
+    def idle_cores(self) -> float | None:
+        """Number of cores of the machine that no program kept busy; None if unknown."""
+        return None if self.busy is None or self.cores is None else self.cores * (1 - self.busy / 100)
+
+    @property
+    def inflow_Bps(self) -> float | None:
+        """Bytes a second from the network beyond those sent. Servers that add up gradients send what they receive."""
+        return None if self.received_Bps is None else self.received_Bps - (self.sent_Bps or 0.0)
 
     @property
     def own_share(self) -> float | None:
@@ -79,21 +93,25 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
     def mean(column: str) -> float | None:
         return mean_of(samples, column, chosen)
 
+    def with_children(column: str) -> float | None:
+        of_process = mean(f"proc/{column}")
+        return None if of_process is None else of_process + (mean(f"proc/children_{column}") or 0.0)
+
     of_gpus = [mean(name) for name in gpu_columns.columns_of_gpus(samples, "util_pct")]
     gpus = [busy for busy in of_gpus if busy is not None]
     own = finite(samples, "proc/cpu_pct", chosen)
-    process, children = mean("proc/cpu_pct"), mean("proc/children_cpu_pct") or 0.0
+    own_pct, children_pct = with_children("cpu_pct"), mean("proc/children_cpu_pct") or 0.0
     host_cores = mean("sys/cores") or cores
     # A container may limit the use of cores without hiding any, so the smaller number counts.
     usable = [each for each in (mean("cgroup/cpu_limit_cores"), mean("proc/cores") or host_cores) if each]
-    core_wait = mean("proc/core_wait_pct")
+    core_wait, disk_wait = mean("proc/core_wait_pct"), mean("proc/disk_wait_pct")
     return Load(
         cores=host_cores,
         usable_cores=min(usable, default=None),
         busy=mean("sys/cpu_pct"),
         # The use of the container stands in if the process was not measured.
-        own_cores=mean("cgroup/cpu_used_cores") if process is None else (process + children) / 100,
-        own_cores_peak=(float(np.percentile(own, 90)) + children) / 100 if len(own) else None,
+        own_cores=mean("cgroup/cpu_used_cores") if own_pct is None else own_pct / 100,
+        own_cores_peak=(float(np.percentile(own, 90)) + children_pct) / 100 if len(own) else None,
         core_wait=None if core_wait is None else core_wait / 100,
         busiest_thread=mean("proc/busiest_thread_pct"),
         busiest_core=mean("sys/cpu_max_core_pct"),
@@ -101,23 +119,27 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
         throttled=mean("cgroup/cpu_throttled_pct"),
         disk=mean("sys/disk_busy_pct"),
         disk_stalls=mean("pressure/io_some_pct"),
-        own_read_Bps=mean("proc/read_Bps"),
+        disk_wait=None if disk_wait is None else disk_wait / 100,
+        own_read_Bps=with_children("read_Bps"),
         memory_stalls=mean("pressure/memory_some_pct"),
-        major_faults=mean("proc/major_faults_per_s"),
+        major_faults=with_children("major_faults_per_s"),
         gpu=gpu_columns.mean(gpus) if gpus else None,
         received_Bps=mean("sys/net_recv_Bps"),
+        sent_Bps=mean("sys/net_sent_Bps"),
     )
 
 
 def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return for each sample whether it was taken in one of the `steady` steps of `batches`.
 
-    A step lasts until its end; a validation belongs to the step after it, the first of an epoch, which is not steady.
+    The time between two steps, as that of a validation, belongs to none of them.
     """
     if not len(samples):
         return np.zeros(0, bool)
-    # The time of a step is its end, so a sample belongs to the first step that ends after it.
-    step = np.searchsorted(np.asarray(batches["time"]), np.asarray(samples["time"]))
+    ends, sampled = (np.asarray(table["time"], dtype=float) for table in (batches, samples))
+    begins = ends - np.asarray(batches["step/time_ms"], dtype=float) / 1000
+    # A sample belongs to the first step that ends after it, if this step had begun.
+    step = np.searchsorted(ends, sampled)
     inside = step < len(steady)
-    inside[inside] = steady[step[inside]]
+    inside[inside] = steady[step[inside]] & (sampled[inside] >= begins[step[inside]])
     return inside

@@ -36,17 +36,21 @@ def sources(pid: int, root: Path = Path("/"), now: Callable[[], float] = time.mo
 
 
 class Use(NamedTuple):
-    """Use of a process so far: seconds of processors, memory, and pages that had to be read from a disk."""
+    """Use of a process so far: seconds of processors, memory, pages and bytes that had to be read from a disk."""
 
     cpu_s: float
     rss_bytes: int
     major_faults: int
+    read_bytes: int = 0
 
 
-def read_use(stat: File) -> Use:
-    """Read the use of a process from /proc/<pid>/stat. Raises OSError if the process has ended."""
+def read_use(stat: File, io: File | None = None) -> Use:
+    """Read the use of a process from /proc/<pid>/stat and /proc/<pid>/io. Raises OSError if the process has ended."""
     fields = stat.read().rpartition(b")")[2].split()  # The name of the process, before that, may have any characters.
-    return Use((int(fields[11]) + int(fields[12])) * _TICK_S, int(fields[21]) * _PAGE_BYTES, int(fields[9]))
+    use = Use((int(fields[11]) + int(fields[12])) * _TICK_S, int(fields[21]) * _PAGE_BYTES, int(fields[9]))
+    with suppress(PermissionError):  # A child of another user hides the bytes that it reads, but not the rest.
+        return use._replace(read_bytes=number(io.read(), "read_bytes")) if io else use
+    return use
 
 
 def read_bytes(io: File) -> dict[str, float]:
@@ -76,13 +80,14 @@ class Process:
 class Children:
     """A source of all descendants of a process together. They are listed every 5 s.
 
-    A process that lives shorter may be missed. Memory that several processes share counts for each of them.
+    A process that lives shorter may be missed. Memory that several processes share counts for each of them. Bytes that
+    a child has read count for its parent, too, when the parent has waited for its end.
     """
 
     def __init__(self, proc: Path, pid: int, now: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._pid, self._now = proc, pid, now
         self._before: tuple[float, Mapping[int, Use]] | None = None
-        self._files: Mapping[int, File] = {}
+        self._files: Mapping[int, tuple[File, File]] = {}
         self._due = now()
 
     def __call__(self) -> dict[str, float]:
@@ -90,12 +95,12 @@ class Children:
         now = self._now()
         if now >= self._due:
             pids = descendants(self._proc, self._pid)
-            self._files = {pid: self._files.get(pid) or File(self._proc / f"{pid}/stat") for pid in pids}
+            self._files = {pid: self._files.get(pid) or self._files_of(pid) for pid in pids}
             self._due = now + REFRESH_S
         uses = {}
-        for pid, file in self._files.items():
+        for pid, files in self._files.items():
             with suppress(OSError):  # The process has ended.
-                uses[pid] = read_use(file)
+                uses[pid] = read_use(*files)
         self._files = {pid: self._files[pid] for pid in uses}
         rss_bytes = float(sum(each.rss_bytes for each in uses.values()))
         metrics = {"proc/children": float(len(uses)), "proc/children_rss_bytes": rss_bytes}
@@ -103,8 +108,21 @@ class Children:
         if before is None or now <= before[0]:
             return metrics
         # Only processes of both readings: the time of a process before it was found is no use of this interval.
-        grown = sum(uses[pid].cpu_s - use.cpu_s for pid, use in before[1].items() if pid in uses)
-        return {"proc/children_cpu_pct": max(0.0, 100 * grown / (now - before[0])), **metrics}
+        known = [(use, uses[pid]) for pid, use in before[1].items() if pid in uses]
+
+        def rate(counter: str) -> float:
+            grown: float = sum(getattr(after, counter) - getattr(since, counter) for since, after in known)
+            return max(0.0, grown / (now - before[0]))
+
+        return {
+            "proc/children_cpu_pct": 100 * rate("cpu_s"),
+            "proc/children_read_Bps": rate("read_bytes"),
+            "proc/children_major_faults_per_s": rate("major_faults"),
+            **metrics,
+        }
+
+    def _files_of(self, pid: int) -> tuple[File, File]:
+        return File(self._proc / f"{pid}/stat"), File(self._proc / f"{pid}/io")
 
 
 def descendants(proc: Path, pid: int) -> Iterator[int]:

@@ -1,11 +1,14 @@
-"""A source for the threads of a process: the busiest one, and how long they wait for a core.
+"""A source for the threads of a process: the busiest one, and how long they wait for a core or for a disk.
 
 The use of all cores says who has them, but not who lacks them. The kernel counts for each thread how long it ran and
-how long it was ready to run without a core (`schedstat` in Documentation/scheduler/sched-stats.rst of Linux).
+how long it was ready to run without a core (`schedstat` in Documentation/scheduler/sched-stats.rst of Linux). It counts
+how long a thread waited for a disk only if an administrator turns that on (`task_delayacct`), so the state of each
+thread is read instead.
 """
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,29 +19,39 @@ from pipeline.monitor import process_tree
 INTERVAL_S = 1.0
 MAX_SHARE = 0.004
 """Reading may take this share of one core. The interval grows with the number of threads to stay within it."""
+MEASUREMENTS, MIN_MEASUREMENTS = 10, 5
+"""The threads that use a disk are those that waited for one in this number of measurements, or at least in the second
+number at the beginning."""
 _NS = 1e-9
-_NAMES = ("proc/busiest_thread_pct", "proc/core_wait_pct")
+_NAMES = ("proc/busiest_thread_pct", "proc/core_wait_pct", "proc/disk_wait_pct")
+_DISK_WAIT = b"D"
+"""State of a thread that waits for a disk or a network file system, and that no signal wakes."""
 
 
 class Times(NamedTuple):
-    """Seconds that a thread ran, and that it waited for a core, since it began."""
+    """Seconds that a thread ran, and that it waited for a core, since it began; and whether it waits for a disk now."""
 
     ran_s: float
     waited_s: float
+    is_on_disk: bool
 
 
 class Threads:
     """Measures the threads of a process and of all that it has started, about once a second.
 
     A sample has `proc/busiest_thread_pct`, the percent of the time in which the busiest thread ran or was ready to run,
-    and `proc/core_wait_pct`, which is 100 if one thread waits for a core all the time and 200 if two do. Both are NaN
-    in the samples between two measurements. Raises OSError if the kernel does not count the waiting.
+    and `proc/core_wait_pct`, which is 100 if one thread waits for a core all the time and 200 if two do.
+    `proc/disk_wait_pct` is the percent of the threads that use a disk which wait for it now: many threads that wait now
+    and then are no bottleneck. All are NaN in the samples between two measurements. Raises OSError if the kernel does
+    not count the waiting.
     """
 
     def __init__(self, proc: Path, pid: int, now: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._pid, self._now = proc, pid, now
         self._before: tuple[float, Mapping[str, Times]] | None = None
         self._pids = [pid]
+        self._on_disk: deque[set[str]] = deque(maxlen=MEASUREMENTS)
+        """Threads that waited for a disk in each of the last measurements."""
         self._listing_due = self._due = now()
 
     def __call__(self) -> dict[str, float]:
@@ -55,7 +68,15 @@ class Threads:
             raise OSError("this kernel does not count how long a thread waits for a core")
         self._due = now + max(INTERVAL_S, (time.thread_time() - cpu_s) / MAX_SHARE)
         before, self._before = self._before, (now, times)
-        return _metrics(before, (now, times)) if before else dict.fromkeys(_NAMES, math.nan)
+        self._on_disk.append({thread for thread, each in times.items() if each.is_on_disk})
+        if before is None or now <= before[0]:
+            return dict.fromkeys(_NAMES, math.nan)
+        return dict(zip(_NAMES, (*_of_cores(before, (now, times)), self._disk_wait_pct()), strict=True))
+
+    def _disk_wait_pct(self) -> float:
+        if len(self._on_disk) < MIN_MEASUREMENTS:
+            return math.nan
+        return 100 * len(self._on_disk[-1]) / max(1, len(set[str]().union(*self._on_disk)))
 
     def _read(self) -> Iterator[tuple[str, Times]]:
         for pid in self._pids:
@@ -63,16 +84,18 @@ class Threads:
                 for thread in (self._proc / f"{pid}/task").iterdir():
                     with suppress(OSError):  # The thread has ended.
                         ran, waited, _ = (thread / "schedstat").read_bytes().split()
-                        yield f"{pid}/{thread.name}", Times(int(ran) * _NS, int(waited) * _NS)
+                        # After the name, which may have any characters.
+                        state = (thread / "stat").read_bytes().rpartition(b")")[2][1:2]
+                        yield f"{pid}/{thread.name}", Times(int(ran) * _NS, int(waited) * _NS, state == _DISK_WAIT)
 
 
-def _metrics(before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapping[str, Times]]) -> dict[str, float]:
-    """Return the metrics of the time between two measurements. A new thread counts from the next measurement on."""
+def _of_cores(
+    before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapping[str, Times]]
+) -> tuple[float, float]:
+    """Return the first two metrics of the time between two measurements. A new thread counts from the next one on."""
     seconds = after[0] - before[0]
-    if seconds <= 0:
-        return dict.fromkeys(_NAMES, math.nan)
     known = [(before[1][thread], times) for thread, times in after[1].items() if thread in before[1]]
     # With the waiting: beside other programs, a thread that is busy all the time gets a part of a core.
-    busiest_s = max((sum(times) - sum(since) for since, times in known), default=0.0)
+    busiest_s = max((sum(times[:2]) - sum(since[:2]) for since, times in known), default=0.0)
     waited_s = sum(times.waited_s - since.waited_s for since, times in known)
-    return dict(zip(_NAMES, (100 * busiest_s / seconds, 100 * waited_s / seconds), strict=True))
+    return 100 * busiest_s / seconds, 100 * waited_s / seconds

@@ -30,11 +30,14 @@ WORTH_NAMING = 0.1
 """Other programs are named if they use more than this share of the cores. Every machine runs a few small ones."""
 _NAMES = {
     Limit.ONE_CORE: "one core",
+    Limit.WAITING: "waiting for a server or a lock",
+    Limit.SERIAL: "a serial stage",
     Limit.BUFFER: "too small a buffer",
     Limit.OTHER_PROGRAMS: "starved by other programs",
     Limit.CPU_QUOTA: "the CPU quota",
     Limit.MEMORY: "too little memory",
     Limit.PYTHON: "Python code in the step",
+    Limit.LATE_KERNELS: "kernels that start late",
 }
 """Words for the limits whose value is not clear enough in a sentence."""
 _PARTS = (Limit.COMPUTE, Limit.HOST, Limit.CHECKPOINTS, Limit.VALIDATION, Limit.CALLBACKS)
@@ -273,9 +276,9 @@ def _about_load(bottleneck: Bottleneck, load: Load, is_simulated: bool) -> Itera
         yield f"the CPU limit of the container held it back {load.throttled:.0f}% of the time"
     if Limit.MEMORY in bottleneck.limits:
         yield f"tasks were stalled on memory {load.memory_stalls:.0f}% of the time"
-    if Limit.ONE_CORE in bottleneck.limits and load.busiest_thread is not None:
+    if {Limit.ONE_CORE, Limit.SERIAL} & {*bottleneck.limits} and load.busiest_thread is not None:
         yield f"its busiest thread was busy {load.busiest_thread:.0f}% of the time"
-    if Limit.READING in bottleneck.limits:
+    if Limit.READING in bottleneck.limits or Limit.WAITING in bottleneck.limits:
         yield from about_reading(load)
     if Limit.BUFFER in bottleneck.limits:
         yield "most steps find their batch ready, but the other steps wait long"

@@ -75,6 +75,7 @@ _DECODED_AGAIN = Condition(
         and settings.example_kind == IMAGES
     ),
 )
+_BALANCED = Condition("balanced=true", lambda _, settings: settings.balanced)
 _CACHED = Condition("cache=memory", lambda _, settings: settings.cache == "memory")
 _CALLBACKS = Condition("callbacks are set", lambda _, settings: bool(settings.callbacks))
 _SIMULATED = Condition("simulated_step_ms is set", lambda _, settings: bool(settings.simulated_step_ms))
@@ -83,6 +84,22 @@ _NO_GPU = Condition("there is no GPU", lambda verdict, _: verdict.load.gpu is No
 _IDLE_GPU = Condition(
     f"the GPU is less than {IDLE_GPU:.0f}% busy while the training computes",
     lambda verdict, _: verdict.load.gpu is not None and verdict.load.gpu < IDLE_GPU,
+)
+
+_LESS_DECODING = (
+    # A step of a small model takes less time than the input needs for its rows.
+    Change("use more cores for each accelerator, or a larger batch_size", [_TABLE]),
+    Change(
+        "resize the images once when the dataset is built (prepare=resize, prepare_size={prepare_size}), so that each "
+        "epoch decodes fewer pixels",
+        [_KEPT],
+    ),
+    Change("keep decoded images for the epochs after the first (cache=memory, or cache=disk)", [_DECODED_AGAIN]),
+    Change(
+        "store pixels when the dataset is built (prepare=raw), so that nothing is decoded; this takes more disk space",
+        [_RESIZED],
+    ),
+    Change("use more cores for each accelerator, or a smaller image_size"),
 )
 
 ADVICE: Mapping[Limit, Sequence[Change]] = {
@@ -97,24 +114,20 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
         Change("set precision=mixed_bfloat16, which is faster on GPUs from 2020 on", [_FLOAT32]),
         Change(""),
     ],
-    Limit.DECODING: [
-        # A step of a small model takes less time than the input needs for its rows.
-        Change("use more cores for each accelerator, or a larger batch_size", [_TABLE]),
-        Change(
-            "resize the images once when the dataset is built (prepare=resize, prepare_size={prepare_size}), so that "
-            "each epoch decodes fewer pixels",
-            [_KEPT],
-        ),
-        Change("keep decoded images for the epochs after the first (cache=memory, or cache=disk)", [_DECODED_AGAIN]),
-        Change(
-            "store pixels when the dataset is built (prepare=raw), so that nothing is decoded; this takes more disk "
-            "space",
-            [_RESIZED],
-        ),
-        Change("use more cores for each accelerator, or a smaller image_size"),
-    ],
+    Limit.DECODING: _LESS_DECODING,
     Limit.ONE_CORE: [
         Change("look for Python code in the input (a py_function, a generator), which runs on one core only")
+    ],
+    Limit.SERIAL: [
+        Change("set balanced=false and class_weights=balanced: balancing counts one image after another", [_BALANCED]),
+        Change("use a larger batch_size, or train on more servers (num_training_servers)", [_TABLE]),
+        Change(
+            "use a smaller image_size, or train on more servers (num_training_servers): more cores do not help a stage "
+            "that handles one image after another"
+        ),
+    ],
+    Limit.WAITING: [
+        Change("look for what the input waits for: a slow server, a lock, or a pause in code of yours"),
     ],
     Limit.READING: [
         Change(
@@ -153,5 +166,7 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
     Limit.PYTHON: [
         Change("replace the Python code in the model (tf.py_function, tf.numpy_function) with TensorFlow operations")
     ],
+    # Decoding takes the cores from the thread that starts the kernels.
+    Limit.LATE_KERNELS: _LESS_DECODING,
 }
 """The changes for each limit. The first one whose conditions hold is the next one to make; the last one has none."""

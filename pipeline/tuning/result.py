@@ -121,7 +121,7 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
 def steady_ms(batches: pandas.DataFrame) -> NDArray[np.float64]:
     """Return the times of the steady steps of the later epochs, in ms.
 
-    Of the only epoch if there is one; of all its steps if an epoch has only one, which is never steady.
+    Of the only epoch if there is one; of all its steps if none is steady.
     """
     times, epochs = (batches[name].to_numpy(dtype=float) for name in ("step/time_ms", "epoch"))
     later = epochs > 1 if (epochs > 1).any() else np.ones(len(times), bool)

@@ -16,6 +16,7 @@ from pipeline import monitor
 from pipeline.commands import monitor as command
 from pipeline.monitor import read
 from pipeline.monitor.sampler import Sampler, Source
+from tests.monitor.jobs import skipped_if_disturbed
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,8 +80,28 @@ def test_a_busy_thread_of_a_child_is_the_limit(tmp_path: Path) -> None:
     """This also holds next to other programs, because waiting for a core counts as busy."""
     burn = "import time; begin = time.time()\nwhile time.time() < begin + 4: pass"
     _, result, _ = sampled(tmp_path, "/bin/sh", "-c", f"{sys.executable} -c '{burn}' ; exit 0")
-    own = {"one core", "decoding"}  # on a machine with one core, both mean the same
+    own = {"one core", "serial stage", "decoding"}  # on a machine with one core, all mean the same
     assert own & set(result["limits"]), result["verdict"]
+
+
+READER = """
+import mmap, os, sys, time
+file, block = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 1 << 20)
+end = time.monotonic() + 8
+while time.monotonic() < end:
+    os.preadv(file, [block], 0)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.alone
+@skipped_if_disturbed()
+def test_a_disk_from_which_a_child_reads_is_the_limit(tmp_path: Path) -> None:
+    """The child lives as long as the shell that started it, and until it is found. It reads without the page cache."""
+    (tmp_path / "data").write_bytes(os.urandom(1 << 20))
+    reader = ("/bin/sh", "-c", '"$0" -c "$1" "$2"; exit 0', sys.executable, READER, str(tmp_path / "data"))
+    _, result, _ = sampled(tmp_path / "samples", *reader)
+    assert "reading" in result["limits"], result["verdict"]
 
 
 def test_the_machine_is_sampled_for_a_given_time(tmp_path: Path) -> None:

@@ -26,12 +26,20 @@ BESIDE_OTHERS = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 100.0, "proc/core_wait_pc
 @pytest.mark.parametrize(
     ("changed", "limits", "sentence"),
     [
-        ({}, [], "Nothing on this machine limits this program, so it waits for a server, a lock or a timer"),
+        (
+            {},
+            [],
+            "Nothing on this machine limits this program, so it waits for a server, a lock, a timer or parts of it",
+        ),
         (BUSY, [Limit.DECODING], "Limited by its own work on all cores: it kept 3.7 of 4 cores busy"),
-        ({"proc/busiest_thread_pct": 99.0, "proc/cpu_pct": 100.0}, [Limit.ONE_CORE], "its own work on one core"),
+        ({"proc/busiest_thread_pct": 99.0, "proc/cpu_pct": 100.0}, [Limit.SERIAL], "its own work on one core"),
         (BESIDE_OTHERS, [Limit.OTHER_PROGRAMS], "Limited by other programs: it kept 1.0 of 4 cores busy"),
         ({"pressure/io_some_pct": 70.0, "proc/read_Bps": 1e8}, [Limit.READING], "Limited by the disk"),
         ({"pressure/io_some_pct": 70.0}, [], "Nothing on this machine"),  # It reads nothing itself. Other programs do.
+        ({"pressure/io_some_pct": 95.0, "proc/children_read_Bps": 1e8}, [Limit.READING], "Limited by the disk"),
+        # Reads of a network file system count for no process.
+        ({"pressure/io_some_pct": 9.0, "proc/disk_wait_pct": 70.0}, [Limit.READING], "Limited by the disk"),
+        ({"proc/cpu_pct": 100.0}, [Limit.SERIAL], "its own work on one core"),
         ({"cgroup/cpu_throttled_pct": 60.0}, [Limit.CPU_QUOTA], "the CPU quota of its container"),
         ({**BUSY, "gpu/0/util_pct": 90.0}, [Limit.COMPUTE], "Limited by the GPU: the GPU was 90% busy"),
         ({**BUSY, "gpu/0/util_pct": 9.0}, [Limit.DECODING], "the GPU was 9% busy"),

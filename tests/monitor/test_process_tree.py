@@ -1,12 +1,15 @@
 """Metrics of a process and its children, from generated files and from real processes."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from pipeline.monitor import process_tree
 from pipeline.monitor.sampler import Source
+from pipeline.monitor.threads import Threads
+from pipeline.system.kernel import File
 from tests.monitor.trees import Clock, grow
 from tests.waiting import until
 
@@ -14,9 +17,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def stat(pid: int, seconds: float, pages: int, name: str = "python") -> str:
+def stat(pid: int, seconds: float, pages: int, name: str = "python", faults: int = 0) -> str:
     ticks = int(seconds * TICKS)
-    return f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks - 1} 1 55 55 20 0 1 0 777 4096 {pages} 0 0\n"
+    return f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 {faults} 0 {ticks - 1} 1 55 55 20 0 1 0 777 4096 {pages} 0 0\n"
 
 
 def tree(seconds: float = 0.0, children: str = "") -> dict[str, str]:
@@ -29,7 +32,12 @@ def tree(seconds: float = 0.0, children: str = "") -> dict[str, str]:
 
 
 def child(pid: int, seconds: float, pages: int = 2, children: str = "") -> dict[str, str]:
-    return {f"proc/{pid}/stat": stat(pid, seconds, pages), f"proc/{pid}/task/{pid}/children": children}
+    """Return the files of a child that reads 1 MB and has ten major faults in each second of its work."""
+    return {
+        f"proc/{pid}/stat": stat(pid, seconds, pages, faults=int(10 * seconds)),
+        f"proc/{pid}/io": f"rchar: 9\nread_bytes: {int(1e6 * seconds)}\n",
+        f"proc/{pid}/task/{pid}/children": children,
+    }
 
 
 def reader(root: Path, clock: Clock) -> Source:
@@ -57,6 +65,8 @@ def test_the_usage_of_a_process_and_its_children_is_reported(tmp_path: Path) -> 
         "proc/read_Bps": 500.0,
         "proc/children": 2.0,
         "proc/children_cpu_pct": 200.0,
+        "proc/children_read_Bps": 2e6,
+        "proc/children_major_faults_per_s": 20.0,
         "proc/children_rss_bytes": 4.0 * PAGE,
     }
 
@@ -108,4 +118,34 @@ def test_a_real_child_process_is_measured_until_it_ends() -> None:
         shell.stdin.write("kill it\n")
         assert shell.stdout.readline() == "gone\n"
         clock.now += 0.01  # the list of children is not refreshed
-        assert source() == {"proc/children": 0.0, "proc/children_cpu_pct": 0.0, "proc/children_rss_bytes": 0.0}
+        assert set(source().values()) == {0.0}
+
+
+READER = """
+import mmap, os, sys
+file, block = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 1 << 20)
+while True:
+    os.preadv(file, [block], 0)
+"""
+
+
+def test_the_reads_of_a_living_child_are_counted(tmp_path: Path) -> None:
+    """The child reads from the disk, not from the page cache. The shell that started it only waits."""
+    (tmp_path / "data").write_bytes(os.urandom(1 << 20))
+    command = ["/bin/sh", "-c", '"$0" -c "$1" "$2"; exit 0', sys.executable, READER, str(tmp_path / "data")]
+    shell, clock = subprocess.Popen(command, start_new_session=True), Clock()
+    threads = Threads(Path("/proc"), shell.pid, clock)
+
+    def reads() -> bool:
+        """Return whether the child reads, and one of its threads waits for the disk."""
+        clock.now += process_tree.REFRESH_S
+        waits = threads()["proc/disk_wait_pct"] > 0  # At each look, because it needs several measurements.
+        return source().get("proc/children_read_Bps", 0) > 0 and waits
+
+    try:
+        source = process_tree.Children(Path("/proc"), shell.pid, clock)
+        until(reads)
+        assert process_tree.read_bytes(File(Path(f"/proc/{shell.pid}/io")))["proc/read_Bps"] < 1 << 20
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()

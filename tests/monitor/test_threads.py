@@ -17,23 +17,49 @@ SECOND = 1_000_000_000
 _SPIN = "import time\nuntil = time.monotonic() + 60\nwhile time.monotonic() < until: pass"
 
 
-def of(ran_s: float, waited_s: float) -> str:
-    return f"{int(ran_s * SECOND)} {int(waited_s * SECOND)} 7\n"
+def thread(number: int, ran_s: float, waited_s: float, state: str = "S") -> dict[str, str]:
+    """Return the files of a thread of process 10."""
+    folder = f"proc/10/task/{number}"
+    times = f"{int(ran_s * SECOND)} {int(waited_s * SECOND)} 7\n"
+    return {f"{folder}/schedstat": times, f"{folder}/stat": f"{number} (a D) name) {state} 1 1 1 0\n"}
 
 
 def test_the_busiest_thread_includes_its_wait_for_a_core(tmp_path: Path) -> None:
     clock = Clock()
-    tree = "proc/10/task/{}/schedstat".format
-    source = Threads(grow(tmp_path, {tree(10): of(5, 1), tree(11): of(1, 0)}) / "proc", 10, clock)
+    source = Threads(grow(tmp_path, thread(10, 5, 1) | thread(11, 1, 0)) / "proc", 10, clock)
     assert all(math.isnan(value) for value in source().values())
     clock.now += 2
-    grow(tmp_path, {tree(10): of(5.5, 2), tree(11): of(1.2, 0), tree(12): of(9, 9)})  # thread 12 is new
-    assert source() == pytest.approx({"proc/busiest_thread_pct": 75.0, "proc/core_wait_pct": 50.0})
+    grow(tmp_path, thread(10, 5.5, 2) | thread(11, 1.2, 0) | thread(12, 9, 9))  # thread 12 is new
+    expected = {"proc/busiest_thread_pct": 75.0, "proc/core_wait_pct": 50.0, "proc/disk_wait_pct": math.nan}
+    assert source() == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("states", "mean"),
+    [
+        (["SS"] * 10, 0.0),
+        (["DS"] * 10, 100.0),
+        (["DS", "SD"] * 5, 50.0),  # two threads wait in turn
+        (["DS"] * 4 + ["SS"], 0.0),  # at the fifth measurement, which is the first one with a value
+        (["SD"] + ["DS"] * 15, 75.0),  # the second thread used the disk, until ten measurements ago
+    ],
+)
+def test_the_part_of_the_readers_that_waits_for_a_disk_is_measured(
+    tmp_path: Path, states: list[str], mean: float
+) -> None:
+    clock, seen = Clock(), []
+    source = Threads(tmp_path / "proc", 10, clock)
+    for first, second in states:
+        grow(tmp_path, thread(10, 0, 0, first) | thread(11, 0, 0, second))
+        seen.append(source()["proc/disk_wait_pct"])
+        clock.now += INTERVAL_S
+    assert all(math.isnan(each) for each in seen[:4])
+    assert sum(seen[4:]) / len(seen[4:]) == pytest.approx(mean)
 
 
 def test_threads_are_measured_once_per_second(tmp_path: Path) -> None:
     clock = Clock()
-    grow(tmp_path, {"proc/10/task/10/schedstat": of(5, 1)})
+    grow(tmp_path, thread(10, 5, 1))
     source = Threads(tmp_path / "proc", 10, clock)
     values = []
     for _ in range(16):
@@ -49,7 +75,7 @@ def test_a_slow_reader_measures_at_the_same_interval(tmp_path: Path) -> None:
         clock.now += INTERVAL_S / 2  # each reading of the clock is late by this time
         return clock.now
 
-    source = Threads(grow(tmp_path, {"proc/10/task/10/schedstat": of(5, 1)}) / "proc", 10, slow)
+    source = Threads(grow(tmp_path, thread(10, 5, 1)) / "proc", 10, slow)
     assert [math.isnan(source()["proc/core_wait_pct"]) for _ in range(5)] == [True, True, False, True, False]
 
 

@@ -66,6 +66,7 @@ OTHERS = {**IDLE, "sys_cpu_pct": 100.0, "sys_cpu_max_core_pct": 100.0, "monitor_
 STARVED = {**OTHERS, "proc_core_wait_pct": 1200.0, "proc_busiest_thread_pct": 99.0}
 FOREIGN_DISK = {"sys_disk_busy_pct": 99.0, "pressure_io_some_pct": 90.0, "proc_read_Bps": 100.0}
 OWN_DISK = {"sys_disk_busy_pct": 99.0, "pressure_io_some_pct": 90.0, "proc_read_Bps": 3e6}
+NOTHING_READ = {"proc_read_Bps": 0.0, "proc_disk_wait_pct": 0.0, "sys_net_recv_Bps": 1e4}
 BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
 
 
@@ -80,7 +81,7 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         (batches(4, 96), {**STARVED, "gpu_0/util_pct": 90.0}, [Limit.COMPUTE]),
         ({**batches(4, 96), "step/simulated": np.ones(STEPS + 1)}, STARVED, [Limit.COMPUTE]),
         # A serial map runs on many threads, one at a time.
-        (batches(90, 10), {**IDLE, "proc_cpu_pct": 100.0}, [Limit.ONE_CORE]),
+        (batches(90, 10), {**IDLE, **NOTHING_READ, "proc_cpu_pct": 100.0}, [Limit.SERIAL]),
         # In 40% of the time, no thread needed a core, so the training waited for something else.
         (batches(80, 20), {**OTHERS, "proc_cpu_pct": 20.0, "proc_core_wait_pct": 40.0}, [Limit.READING]),
         (batches(4, 96), {**STARVED, "gpu_0/util_pct": 20.0}, [Limit.OTHER_PROGRAMS]),
@@ -100,11 +101,15 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         (batches(BURSTS, 59), DECODES, [Limit.DECODING]),
         (batches(41, 59), {**DECODES, **OWN_DISK}, [Limit.DECODING, Limit.READING]),
         (batches(41, 59), {**DECODES, **FOREIGN_DISK}, [Limit.DECODING]),
-        (batches(41, 59), {**IDLE, "sys_cpu_pct": 65.0, "proc_cpu_pct": 1000.0}, [Limit.DECODING, Limit.READING]),
+        (
+            batches(41, 59),
+            {**IDLE, "sys_cpu_pct": 65.0, "proc_cpu_pct": 1000.0},
+            [Limit.DECODING, Limit.READING, Limit.SERIAL],
+        ),
         (
             batches(90, 10),
             {**STARVED, "proc_cpu_pct": 45.0, "proc_core_wait_pct": 55.0},
-            [Limit.OTHER_PROGRAMS, Limit.ONE_CORE],
+            [Limit.OTHER_PROGRAMS, Limit.SERIAL],
         ),
         # The lock of Python could be the limit too, because its threads also wait for cores.
         (batches(41, 59), STARVED, [Limit.OTHER_PROGRAMS]),
@@ -124,14 +129,50 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
             {**IDLE, "pressure_memory_some_pct": 40.0, "proc_major_faults_per_s": 0.0},
             [Limit.READING],
         ),
-        (batches(41, 59), {**IDLE, "proc_busiest_thread_pct": 97.0}, [Limit.ONE_CORE]),
-        (batches(BURSTS, 59), {**IDLE, "proc_busiest_thread_pct": 97.0}, [Limit.ONE_CORE]),
+        (batches(41, 59), {**IDLE, "proc_busiest_thread_pct": 97.0}, [Limit.SERIAL]),
+        (batches(BURSTS, 59), {**IDLE, "proc_busiest_thread_pct": 97.0}, [Limit.SERIAL]),
         # Another program uses one core.
         (batches(41, 59), {**IDLE, "sys_cpu_max_core_pct": 100.0}, [Limit.READING]),
+        # One of the 12 threads that decode is a little busier than the others.
+        (
+            batches(41, 59),
+            {**IDLE, "sys_cpu_pct": 65.0, "proc_cpu_pct": 1000.0, "proc_busiest_thread_pct": 90.0},
+            [Limit.DECODING, Limit.READING, Limit.SERIAL],
+        ),
+        (
+            batches(41, 59),
+            {**IDLE, **NOTHING_READ, "sys_cpu_pct": 65.0, "proc_cpu_pct": 1000.0},
+            [Limit.DECODING, Limit.SERIAL],
+        ),
+        # Nothing is read. The input works, or it sleeps. Without a GPU, the steps may do the work.
+        (batches(41, 59), {**IDLE, **NOTHING_READ, "gpu_0/util_pct": 50.0, "proc_cpu_pct": 300.0}, [Limit.SERIAL]),
+        (batches(41, 59), {**IDLE, **NOTHING_READ, "gpu_0/util_pct": 50.0, "proc_cpu_pct": 40.0}, [Limit.WAITING]),
+        (batches(41, 59), {**IDLE, **NOTHING_READ}, [Limit.SERIAL, Limit.WAITING]),
+        # The same with signs of reading: a thread waits for a disk, or bytes come from a bucket.
+        (batches(41, 59), {**IDLE, **NOTHING_READ, "proc_disk_wait_pct": 90.0}, [Limit.READING]),
+        (batches(41, 59), {**IDLE, **NOTHING_READ, "sys_net_recv_Bps": 2e6}, [Limit.READING]),
+        # The readers wait for a disk most of the time, but not always.
+        (
+            batches(41, 59),
+            {**IDLE, **OWN_DISK, "proc_disk_wait_pct": 60.0, "proc_cpu_pct": 300.0, "gpu_0/util_pct": 50.0},
+            [Limit.READING, Limit.SERIAL],
+        ),
+        (
+            batches(41, 59),
+            {**IDLE, **OWN_DISK, "proc_disk_wait_pct": 30.0, "sys_net_recv_Bps": 0.0}
+            | {"proc_cpu_pct": 300.0, "gpu_0/util_pct": 50.0},
+            [Limit.SERIAL],
+        ),
+        # Servers exchange gradients.
+        (
+            batches(41, 59),
+            {**IDLE, **NOTHING_READ, "proc_cpu_pct": 40.0, "sys_net_recv_Bps": 2e9, "sys_net_sent_Bps": 2e9},
+            [Limit.WAITING],
+        ),
         # Several threads pass the lock of Python to each other.
         (batches(41, 59), {**IDLE, "proc_cpu_pct": 104.0, "monitor_tick_late_ms": 7.0}, [Limit.ONE_CORE]),
         # The kernel does not report threads.
-        (batches(41, 59), {"sys_cpu_pct": 9.0, "sys_cpu_max_core_pct": 97.0}, [Limit.ONE_CORE]),
+        (batches(41, 59), {"sys_cpu_pct": 9.0, "sys_cpu_max_core_pct": 97.0}, [Limit.SERIAL]),
         (batches(BURSTS, 120), IDLE, [Limit.READING, Limit.BUFFER]),  # the ready batches were not counted
         (ready(batches(BURSTS, 120), [100, 100, 100, 100, 0]), IDLE, [Limit.BUFFER]),
         (ready(batches(BURSTS, 120), [80, 60, 40, 20, 0]), IDLE, [Limit.READING]),  # never full, so the input is slow
@@ -164,6 +205,19 @@ def test_the_verdict_names_the_limits(of: dict[str, Any], means: dict[str, float
 def test_python_code_in_the_step_can_be_the_limit(means: dict[str, float], limits: list[Limit]) -> None:
     of = {**batches(1, 99), "step/python_calls": np.full(STEPS + 1, 2.0)}
     assert list(verdict(of, **means).limits) == limits
+
+
+@pytest.mark.parametrize(
+    ("means", "limit"),
+    [
+        ({**DECODES, "gpu_0/util_pct": 30.0}, Limit.LATE_KERNELS),
+        ({**DECODES, "gpu_0/util_pct": 90.0}, Limit.COMPUTE),
+        ({**IDLE, "gpu_0/util_pct": 30.0}, Limit.COMPUTE),
+        (DECODES, Limit.COMPUTE),  # without a GPU, the step itself uses the cores
+    ],
+)
+def test_kernels_start_late_beside_busy_cores_and_ready_batches(means: dict[str, float], limit: Limit) -> None:
+    assert verdict(batches(1, 99), **means).limits == (limit,)
 
 
 @pytest.mark.parametrize(
@@ -281,9 +335,9 @@ def test_the_sentence_mentions_a_long_start() -> None:
         (
             batches(41, 59),
             {**IDLE, "proc_busiest_thread_pct": 97.0},
-            "Input-bound (one core): 41% of the step time is waiting for data (41 of 100 ms a step, 200 steps); this "
-            "training kept 1.5 of 16 cores busy; its busiest thread was busy 97% of the time; without waiting, steps "
-            "would be at most 1.69 times as fast.",
+            "Input-bound (a serial stage): 41% of the step time is waiting for data (41 of 100 ms a step, 200 steps); "
+            "this training kept 1.5 of 16 cores busy; its busiest thread was busy 97% of the time; without waiting, "
+            "steps would be at most 1.69 times as fast.",
         ),
         (
             batches(1, 59, host=40),
@@ -311,6 +365,27 @@ def test_samples_during_validation_and_first_steps_are_ignored() -> None:
     judged = diagnose(of, at, cores=16)
     assert judged.load.busy == pytest.approx(10.0)
     assert judged.limit is Limit.READING
+
+
+@pytest.mark.parametrize("steps_per_epoch", [1, 3])
+def test_epochs_of_few_steps_get_a_verdict_without_the_samples_between_them(steps_per_epoch: int) -> None:
+    of = batches(41, 59)
+    of["epoch"] = np.arange(STEPS + 1) // steps_per_epoch
+    of["time"] = 1000 + PERIOD_S * np.arange(STEPS + 1) + of["epoch"]  # before each epoch, a validation of a second
+    first_of_epoch = np.flatnonzero(np.diff(of["epoch"])) + 1
+    in_steps, in_validations = of["time"][1:] - PERIOD_S / 2, of["time"][first_of_epoch] - 0.5
+    busy = np.repeat([98.0, 5.0], [len(in_steps), len(in_validations)])
+    at = {"time": np.append(in_steps, in_validations), "sys/cpu_pct": busy}
+    judged = diagnose(of, at, cores=16)
+    assert judged.limit is Limit.DECODING, judged.sentence
+    assert "41 of 100 ms a step, 200 steps" in judged.sentence
+    assert judged.load.busy == pytest.approx(98.0)
+
+
+def test_the_first_steps_of_long_epochs_stay_apart() -> None:
+    of = batches(41, 59)
+    of["epoch"] = np.arange(STEPS + 1) // 5
+    assert "160 steps" in diagnose(of, samples(sys_cpu_pct=98.0)).sentence
 
 
 def test_the_verdict_names_the_server_that_waits_most() -> None:

@@ -77,7 +77,7 @@ def test_the_table_counts_the_named_limits() -> None:
 
 @pytest.mark.long
 @pytest.mark.alone
-@pytest.mark.parametrize("name", ["steps of 40 ms", "slow file server", "Python generator"])
+@pytest.mark.parametrize("name", ["steps of 40 ms", "server that answers late", "Python generator"])
 @skipped_if_disturbed()
 def test_some_jobs_get_a_correct_verdict(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "FOLDER", tmp_path)

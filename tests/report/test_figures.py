@@ -96,7 +96,7 @@ def test_the_times_of_epochs_are_drawn_as_a_distribution(times: list[float], tit
 def test_long_times_are_written_without_exponents():
     batches = pandas.concat([BATCHES] * 3, ignore_index=True)
     assert (
-        "took less than 850 ms, 95% took less than 1,050 ms, and the slowest took 1,050 ms"
+        "took less than 650 ms, 95% took less than 1,050 ms, and the slowest took 1,050 ms"
         in figures.times(batches, NOTHING).sentence
     )
 

@@ -133,7 +133,7 @@ def test_the_page_is_a_single_small_file_in_the_run_folder(complete: Path) -> No
 def test_the_page_describes_the_run_in_numbers(complete: Path) -> None:
     text = " ".join(Page(complete).text.split())  # a space at each tag separates the cells
     for phrase in (
-        "Input-bound (one core): 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
+        "Input-bound (a serial stage): 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
         "Training loss went from 1 to 0.333 in 3 epochs; validation accuracy was best in epoch 3 with 75.0%.",
         "The processor was 50% busy on average, the GPU 80%, host memory was at most 33% full (60 samples)",
         "Of the 57 steady steps, half took less than 40 ms",
