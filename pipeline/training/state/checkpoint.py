@@ -24,7 +24,7 @@ from pipeline.training.step.loop import Sums
 
 MAX_KEPT = 3
 """The last checkpoint can be damaged, so the ones before it are kept, too."""
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 """The format of a checkpoint."""
 _TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
 """Errors of a file that was cut or has other bytes. The zip format has a checksum for each array."""
