@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from pipeline.errors import OwnCodeError, SettingsError
+from pipeline.errors import OwnCodeError, SettingsError, TenfoldError
 from pipeline.runs.own_model import missing_function_error
 
 
@@ -51,9 +51,14 @@ def require_arguments(what: str, function: Callable[..., Any], *arguments: Any, 
 
 @contextmanager
 def explain_errors(what: str, kind: type[SettingsError] = SettingsError) -> Iterator[None]:
-    """Turn any error of the user's own code in the block into an error of this kind, in one sentence."""
+    """Turn any error of the user's own code in the block into an error of this kind, in one sentence.
+
+    An error of Tenfold itself already is one.
+    """
     try:
         yield
+    except TenfoldError:
+        raise
     except Exception as error:
         raise kind(f"{what} ({type_and_message(error)})") from error
 
