@@ -1,6 +1,7 @@
 """Functions of the user's own, which settings name as package.module:function."""
 
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,5 +65,6 @@ def explain_errors(what: str, kind: type[SettingsError] = SettingsError) -> Iter
 
 
 def type_and_message(error: Exception) -> str:
-    """Return the class and the message of an error in one line."""
-    return f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}"
+    """Return the class and the message of an error in one line. Keras prints parts of its messages in bold."""
+    plain = re.sub(r"\x1b\[\d+m", "", str(error))
+    return f"{type(error).__name__}: {textwrap.shorten(plain, 300)}"
