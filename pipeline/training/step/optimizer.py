@@ -38,6 +38,11 @@ def rate_now(optimizer: keras.Optimizer) -> float:
     return float(ops.convert_to_numpy(optimizer.learning_rate))
 
 
+def updates_done(optimizer: keras.Optimizer) -> int:
+    """Return how many updates were made. `int` cannot convert a variable of several replicas."""
+    return int(ops.convert_to_numpy(optimizer.iterations))
+
+
 def loss_scaling(optimizer: keras.Optimizer) -> Any:
     """Return how many steps in a row were skipped, and the loss scale: float32, (2,)."""
     if not isinstance(optimizer, CountedLossScale):

@@ -14,6 +14,7 @@ import tensorflow as tf
 from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError, TrainingError
 from pipeline.training.model.losses import Loss, cross_entropy
+from pipeline.training.model.models import base_of
 from pipeline.training.step.loop import EpochLoop, NumberedBatch
 from pipeline.training.step.optimizer import build_optimizer, optimizer_options
 from pipeline.training.step.steps import StepOptions, Steps
@@ -222,6 +223,7 @@ getattr(test_steps, sys.argv[1])(strategy, Path(sys.argv[2]))
         "assert_unreached_weights_are_left_out",
         "assert_skipped_steps_are_counted",
         "assert_synchronized_layers_are_refused",
+        "assert_a_frozen_base_learns_later",
     ],
 )
 def test_two_devices(check: str, tmp_path: Path):
@@ -304,6 +306,20 @@ def assert_synchronized_layers_are_refused(strategy: tf.distribute.Strategy, fol
     for options in ({"xla": True}, {"micro_batches": 2}):
         with pytest.raises(SettingsError, match="set xla=false and micro_batches=1"):
             Steps(strategy, model, optimizer, StepOptions(**options)).train(*batch)
+
+
+def assert_a_frozen_base_learns_later(strategy: tf.distribute.Strategy, folder: Path) -> None:
+    """Assert that the step is traced again after the frozen epochs, with XLA, too."""
+    batch = (*parts_of(strategy, *TRAINED[:4]), BATCH[3])
+    of_transfer = {"freeze_epochs": 1, "weights": "/w.weights.h5", "model": "MobileNetV2"}
+    for xla in (False, True):
+        training = small(settings_from({**of_transfer, "xla": xla}), folder, normalized=False, strategy=strategy)
+        base = base_of(training.model)
+        for is_frozen in (True, True, False):
+            before = [weight.numpy() for weight in base.weights]
+            training.steps.train(*batch)
+            after = base.weights
+            assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True)) == is_frozen
 
 
 def assert_skipped_steps_are_counted(strategy: tf.distribute.Strategy, folder: Path) -> None:
