@@ -607,8 +607,8 @@ class Settings(_SettingsToGate):
     xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         False,
         title="XLA compilation",
-        description="Compile the step with XLA. This speeds up long trainings on a GPU, most of all for models with "
-        "many small layers. The first step takes up to a few minutes longer.",
+        description="Compile the step with XLA; with several GPUs, the part of each. This speeds up long trainings on "
+        "a GPU, most of all for models with many small layers. The first step takes up to a few minutes longer.",
     )
 
     freeze_epochs: Annotated[NonNegativeInt, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(

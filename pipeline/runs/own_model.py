@@ -23,8 +23,10 @@ _BOUND_IN_OTHER_WAYS = frozenset({"*", "__getattr__", "globals", "vars", "setatt
 _log = logging.getLogger(__name__)
 
 
-def require_own_model(settings: Settings, classes: int, can_build: bool = True) -> None:
-    """Build the model that `settings.model` names if it is a function, in a separate process without a GPU.
+def require_own_model(settings: Settings, classes: int, *, multi_label: bool = False, can_build: bool = True) -> None:
+    """Build the model that `settings.model` names if it is a function, and trace a training step of it.
+
+    This takes a separate process without a GPU.
 
     Does nothing for other models. Only looks for the function on workers without TensorFlow, which do not train, and
     with `can_build=False`, if the model needs facts that are not known yet.
@@ -33,21 +35,22 @@ def require_own_model(settings: Settings, classes: int, can_build: bool = True) 
 
     Raises:
         SettingsError: If the module has no such function, or if the function does not take an image size and a number
-            of classes, or returns a model that cannot be used.
+            of classes, or returns a model that cannot be used or trained.
     """
     if ":" not in settings.model:
         return
     if not can_build or not find_spec("tensorflow"):
         _require_function(settings.model)
         return
-    _log.info("checking the model %s: building it in a separate process", settings.model)
+    _log.info("checking the model %s: building it and tracing a training step in a separate process", settings.model)
     # The weights are not read: only the model is checked.
     given = settings.model_copy(update={"weights": "", "freeze_epochs": 0})
+    labels = "several" if multi_label else "one"
     try:
         # A file, because the user's code may print to stdout.
         with NamedTemporaryFile() as answer:
             subprocess.run(
-                [sys.executable, "-m", "pipeline.training.model.check", str(classes), answer.name],
+                [sys.executable, "-m", "pipeline.training.check", str(classes), labels, answer.name],
                 input=given.model_dump_json().encode(),
                 capture_output=True,
                 timeout=MAX_S,

@@ -66,7 +66,8 @@ def require_trainable(settings: Settings, snapshot: Place) -> None:
     content = load_snapshot(snapshot)
     fitting_settings(settings, content.kind, content.table, content.source_uri)
     _require_fit(settings, content.multi_label, content.source_uri)
-    require_own_model(settings, len(content.labels), can_build=kind_of(content).is_model_checked)
+    can_build = kind_of(content).is_model_checked
+    require_own_model(settings, len(content.labels), multi_label=content.multi_label, can_build=can_build)
 
 
 def _require_fit(settings: Settings, multi_label: bool, place: str) -> None:

@@ -1,10 +1,13 @@
-"""Two training steps on one fixed batch: `replicas.py RESULT [INDEX ADDRESS...]`.
+"""Two training steps on one fixed batch: `replicas.py RESULT OPTIONS [INDEX ADDRESS...]`.
 
 Without addresses, the batch is split over two devices of this process. With addresses, this process is one of the
-servers and takes its share of the batch. The result of `two_steps` is written to RESULT, an .npz file.
+servers and takes its share of the batch. OPTIONS are JSON, for `StepOptions`. The result of `two_steps` is written to
+RESULT, an .npz file.
 """
 
+import json
 import sys
+from typing import Any
 
 import keras
 import numpy as np
@@ -50,7 +53,7 @@ def model() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(3)(hidden))
 
 
-def two_steps(cluster: Pinned | None = None) -> list[np.ndarray]:
+def two_steps(cluster: Pinned | None = None, **options: Any) -> list[np.ndarray]:
     """Return the results of two steps, the weights and the optimizer variables, from all devices of this process."""
     strategy = open_strategy(cluster)
     server = cluster.server if cluster else Server()
@@ -59,7 +62,7 @@ def two_steps(cluster: Pinned | None = None) -> list[np.ndarray]:
         trained = model()
         optimizer = build_optimizer(optimizer_options(SETTINGS, 1), trained)
         optimizer.build(trained.trainable_variables)
-    steps = Steps(strategy, trained, optimizer, StepOptions(loss=cross_entropy, flip=True))
+    steps = Steps(strategy, trained, optimizer, StepOptions(loss=cross_entropy, flip=True, **options))
     [part] = on_devices(tf.data.Dataset.from_tensors(batch(server)), EXAMPLES // server.count, strategy)
     # In the second step, the last server requests a stop.
     flags = [tf.constant(0.0), tf.constant(float(server.index == server.count - 1))]
@@ -74,10 +77,11 @@ def split_processor() -> None:
     tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
-def main(result: str, index: str = "", *addresses: str) -> None:
+def main(result: str, options: str, index: str = "", *addresses: str) -> None:
     if not addresses:
         split_processor()
-    np.savez(result, *two_steps(Pinned(int(index), list(addresses)) if addresses else None))
+    cluster = Pinned(int(index), list(addresses)) if addresses else None
+    np.savez(result, *two_steps(cluster, **json.loads(options)))
 
 
 if __name__ == "__main__":

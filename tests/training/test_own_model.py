@@ -27,6 +27,33 @@ def fails(image_size, classes):
 def ends(image_size, classes):
     os._exit(0)
 
+def of_layer(layer, image_size, classes):
+    import keras
+    image = keras.Input((image_size, image_size, 3))
+    return keras.Model(image, layer(keras.layers.Dense(classes)(keras.layers.Flatten()(image))))
+
+def fails_in_training(image_size, classes):
+    import keras
+    class Fails(keras.layers.Layer):
+        def call(self, inputs, training=None):
+            if training:
+                raise NotImplementedError("not yet")
+            return inputs
+    return of_layer(Fails(), image_size, classes)
+
+def without_gradient(image_size, classes):
+    import keras
+    return of_layer(keras.ops.stop_gradient, image_size, classes)
+
+def with_unused_weight(image_size, classes):
+    import keras
+    class Unused(keras.layers.Layer):
+        def build(self, shape):
+            self.add_weight(shape=(3,))
+        def call(self, inputs):
+            return inputs
+    return of_layer(Unused(), image_size, classes)
+
 def prints(image_size, classes):
     import keras
     atexit.register(print, "good bye")
@@ -82,6 +109,7 @@ def test_a_run_reports_an_unusable_user_model_once(
         ("own_gone:make", "No module named 'own_gone'"),
         ("own_models:ends", "could not check the model"),
         ("own_models:prints", ""),
+        ("own_models:with_unused_weight", ""),
     ],
 )
 def test_a_user_model_that_may_work_on_the_training_worker_is_accepted(
@@ -91,6 +119,30 @@ def test_a_user_model_that_may_work_on_the_training_worker_is_accepted(
     require_own_model(settings_from({**places, "model": model}), 2)
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert [message in warning for warning in warnings] == ([True] if message else [])
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("modules")
+@pytest.mark.parametrize(
+    ("model", "values", "multi_label", "message"),
+    [
+        (
+            "fails_in_training",
+            {"micro_batches": 3},
+            True,
+            r"cannot take a training step: .*NotImplementedError: .*call\(\). not yet",
+        ),
+        ("without_gradient", {"precision": "mixed_float16", "xla": True}, False, "the loss depends on no weight"),
+    ],
+)
+def test_a_model_that_fails_in_the_first_step_is_refused(
+    model: str, values: dict, multi_label: bool, message: str, tmp_path: Path
+):
+    places = {"source_uri": str(tmp_path), "workspace": str(tmp_path / "w"), "image_size": 32}
+    with pytest.raises(SettingsError, match=message):
+        require_own_model(
+            settings_from({**places, **values, "model": f"own_models:{model}"}), 2, multi_label=multi_label
+        )
 
 
 @pytest.fixture

@@ -44,11 +44,13 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.mark.long
-def test_two_servers_or_devices_take_the_same_steps_as_one_device(tmp_path: Path):
+@pytest.mark.parametrize("options", [{}, {"xla": True, "micro_batches": 2}])
+def test_two_servers_or_devices_take_the_same_steps_as_one_device(options: dict, tmp_path: Path):
     """Losses, clipped gradients and updates are equal. All servers get the stop request of one server."""
     addresses = [f"127.0.0.1:{own_port()}" for _ in range(2)]
     arguments = [[], *([str(index), *addresses] for index in range(2))]
-    commands = [[sys.executable, replicas.__file__, tmp_path / f"{n}.npz", *args] for n, args in enumerate(arguments)]
+    script = [sys.executable, replicas.__file__]
+    commands = [[*script, tmp_path / f"{n}.npz", json.dumps(options), *args] for n, args in enumerate(arguments)]
     processes = [subprocess.Popen(command, env=ENVIRONMENT) for command in commands]
     one = replicas.two_steps()  # in this process, while the others load TensorFlow
     assert [process.wait() for process in processes] == [0] * 3

@@ -1,13 +1,14 @@
 """Functions of the user's own, which settings name as package.module:function."""
 
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from pipeline.errors import OwnCodeError, SettingsError
+from pipeline.errors import OwnCodeError, SettingsError, TenfoldError
 from pipeline.runs.own_model import missing_function_error
 
 
@@ -51,13 +52,19 @@ def require_arguments(what: str, function: Callable[..., Any], *arguments: Any, 
 
 @contextmanager
 def explain_errors(what: str, kind: type[SettingsError] = SettingsError) -> Iterator[None]:
-    """Turn any error of the user's own code in the block into an error of this kind, in one sentence."""
+    """Turn any error of the user's own code in the block into an error of this kind, in one sentence.
+
+    An error of Tenfold itself already is one.
+    """
     try:
         yield
+    except TenfoldError:
+        raise
     except Exception as error:
         raise kind(f"{what} ({type_and_message(error)})") from error
 
 
 def type_and_message(error: Exception) -> str:
-    """Return the class and the message of an error in one line."""
-    return f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}"
+    """Return the class and the message of an error in one line. Keras prints parts of its messages in bold."""
+    plain = re.sub(r"\x1b\[\d+m", "", str(error))
+    return f"{type(error).__name__}: {textwrap.shorten(plain, 300)}"

@@ -6,6 +6,7 @@ After an upgrade, run `tests/training/step/test_keras_internals.py`: it fails if
 from typing import Any
 
 import keras
+from typing_extensions import override
 
 from pipeline.evaluation.best_epoch import EPOCH_METRICS
 
@@ -19,6 +20,26 @@ class AdamOfSums(keras.optimizers.Adam):  # type: ignore[misc]  # Keras is not f
 
     def _all_reduce_sum_gradients(self, grads_and_vars: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         return grads_and_vars
+
+
+class CountedLossScale(keras.optimizers.LossScaleOptimizer):  # type: ignore[misc]  # Keras is not followed
+    """Loss scaling that counts how many steps in a row it has skipped, in a variable that every checkpoint holds.
+
+    After each step, Keras calls one of two private methods: one if the gradients are finite, and one if they are not.
+    """
+
+    @override
+    def build(self, var_list: list[keras.Variable]) -> None:
+        super().build(var_list)
+        self.skipped = self.add_variable(shape=(), dtype="int", name="skipped")
+
+    def _stateful_handle_finite_grads(self, grads: list[Any], trainable_variables: list[keras.Variable]) -> None:
+        super()._stateful_handle_finite_grads(grads, trainable_variables)
+        self.skipped.assign(0)
+
+    def _stateful_handle_non_finite_grads(self) -> None:
+        super()._stateful_handle_non_finite_grads()
+        self.skipped.assign_add(1)
 
 
 def attach_optimizer(model: keras.Model, optimizer: keras.Optimizer) -> None:

@@ -25,6 +25,12 @@ NumberedBatch = tuple[Features, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
 """Features, labels, weights, which images the step mirrors, and the numbers of the examples."""
 
 
+MAX_SKIPPED = 50
+"""A training ends if it has skipped this many steps in a row."""
+MIN_LOSS_SCALE = 1.0
+"""A training ends if its loss scale falls below this number. Loss scaling is meant to enlarge gradients."""
+
+
 @dataclass
 class Sums:
     """Sums over the examples of an epoch."""
@@ -137,7 +143,8 @@ class EpochLoop:
 
         Raises:
             Preempted: If a stop is requested.
-            TrainingError: If the loss or the gradients of a step are not finite. It names the batch of that step.
+            TrainingError: If the loss or the gradients of a step are not finite. It names the batch of that step. Also
+                if loss scaling skips one step after the other.
         """
         # The sums hold the time that earlier attempts spent on this epoch.
         start = self.clock() - self.sums.time_s
@@ -180,7 +187,7 @@ class EpochLoop:
         features, labels, weights, mirrored, _ = batch
         result = self.steps.train(features, labels, weights, mirrored, tf.constant(float(self.should_stop())))
         # `numpy` waits for the device, which would otherwise still be at work.
-        loss, correct, examples, should_stop, *spoiled = result.numpy().tolist()
+        loss, correct, examples, should_stop, skipped, loss_scale, *spoiled = result.numpy().tolist()
         self._times.add_compute()
         self._has_compiled = True
         self.step += 1
@@ -194,6 +201,7 @@ class EpochLoop:
                 f"the gradients overflowed {where()}: lower learning_rate, set clip_norm, or check the data; the next "
                 "attempt continues from the previous checkpoint"
             )
+        _require_learning(skipped, loss_scale, f"at step {self.step} of epoch {epoch}")
         times = self._times.take()
         self.monitor.batch(
             step=self.step,
@@ -230,3 +238,17 @@ class EpochLoop:
 def _require_number(loss: float, where: Callable[[], str]) -> None:
     if not math.isfinite(loss):
         raise TrainingError(f"the loss became {loss} {where()}: lower learning_rate, set clip_norm, or check the data")
+
+
+def _require_learning(skipped: float, loss_scale: float, where: str) -> None:
+    """Refuse to go on if loss scaling has skipped too many steps in a row, or has found no scale that is large enough.
+
+    Raises:
+        TrainingError: With both numbers.
+    """
+    if skipped >= MAX_SKIPPED or loss_scale < MIN_LOSS_SCALE:
+        raise TrainingError(
+            f"the training does not learn any more {where}: the gradients in 16 bits are infinite or NaN with a loss "
+            f"scale of {2 * loss_scale:g} (the last {skipped:.0f} steps in a row were skipped): set precision to "
+            "mixed_bfloat16 or float32, or lower learning_rate"
+        )

@@ -10,7 +10,7 @@ def summed(compute: Callable[..., Any], batch: tuple[Any, ...], count: int, zero
     """Return the sums of what `compute` returns for each of `count` micro-batches.
 
     Args:
-        compute: Takes the parts of a micro-batch, and returns any nest of tensors.
+        compute: Takes the parts of a micro-batch, and returns any nest of tensors. None in it stays None.
         batch: Nests of tensors whose first dimension is a multiple of `count`.
         count: How many micro-batches there are.
         zeros: What `compute` returns, all zero.
@@ -18,16 +18,20 @@ def summed(compute: Callable[..., Any], batch: tuple[Any, ...], count: int, zero
     if count == 1:
         return compute(*batch)
     parts = _split(batch, count)
+    absent: list[Any] = []
 
     def is_left(number: tf.Tensor, _: Any) -> tf.Tensor:
         return number < count
 
     def add(number: tf.Tensor, sums: Any) -> tuple[tf.Tensor, Any]:
         of_part = compute(*tf.nest.map_structure(lambda part: part[number], parts))
-        return number + 1, tf.nest.map_structure(tf.add, sums, of_part)
+        absent.append(tf.nest.map_structure(lambda part: part is None, of_part))
+        # A loop cannot hold None, so its zero stays until the end.
+        return number + 1, tf.nest.map_structure(lambda s, part: s if part is None else tf.add(s, part), sums, of_part)
 
     # One at a time. TensorFlow's default of ten iterations at once would need the memory of ten micro-batches.
-    return tf.while_loop(is_left, add, (0, zeros), parallel_iterations=1, maximum_iterations=count)[1]
+    _, sums = tf.while_loop(is_left, add, (0, zeros), parallel_iterations=1, maximum_iterations=count)
+    return tf.nest.map_structure(lambda is_absent, total: None if is_absent else total, absent[0], sums)
 
 
 def concatenated(compute: Callable[[Any], tf.Tensor], batch: Any, count: int, dtype: str = "float32") -> tf.Tensor:

@@ -8,10 +8,12 @@ import keras
 from keras import ops
 
 from pipeline.config.settings import Settings
-from pipeline.training.step.keras_internals import AdamOfSums
+from pipeline.training.step.keras_internals import AdamOfSums, CountedLossScale
 
 _BETA_1, _BETA_2 = 0.9, 0.999
 """Adam keeps these shares of its two averages in each update."""
+NO_LOSS_SCALING = (0.0, 1.0)
+"""What `loss_scaling` returns without it."""
 
 
 def build_optimizer(options: "OptimizerOptions", model: keras.Model) -> keras.Optimizer:
@@ -28,12 +30,24 @@ def build_optimizer(options: "OptimizerOptions", model: keras.Model) -> keras.Op
     # Biases, and the scales and offsets of normalization. Their shapes identify them, because names are free.
     vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
     optimizer.exclude_from_weight_decay(vectors)
-    return keras.optimizers.LossScaleOptimizer(optimizer) if options.scales_loss else optimizer
+    return CountedLossScale(optimizer) if options.scales_loss else optimizer
 
 
 def rate_now(optimizer: keras.Optimizer) -> float:
     """Return the learning rate of the next update. `float` cannot convert a variable of several replicas."""
     return float(ops.convert_to_numpy(optimizer.learning_rate))
+
+
+def updates_done(optimizer: keras.Optimizer) -> int:
+    """Return how many updates were made. `int` cannot convert a variable of several replicas."""
+    return int(ops.convert_to_numpy(optimizer.iterations))
+
+
+def loss_scaling(optimizer: keras.Optimizer) -> Any:
+    """Return how many steps in a row were skipped, and the loss scale: float32, (2,)."""
+    if not isinstance(optimizer, CountedLossScale):
+        return ops.convert_to_tensor(NO_LOSS_SCALING)
+    return ops.stack([ops.cast(number, "float32") for number in (optimizer.skipped, optimizer.dynamic_scale)])
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.training.model.models import base_of
 from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
 from pipeline.training.step.loop import Features, TakesSteps
+from pipeline.training.step.optimizer import updates_done
 from pipeline.training.step.simulated import SimulatedSteps
 from pipeline.training.step.steps import StepOptions, Steps
 
@@ -36,7 +37,7 @@ class TwoPhases:
 
     def train(self, *batch: Features) -> tf.Tensor:
         """Take a training step, as `Steps` does; before the first one of the second phase, unfreeze the base."""
-        if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
+        if not self._base.trainable and updates_done(self._optimizer) >= self._frozen:
             _log.info("the whole model learns from here on")
             self._base.trainable = True
             # The traced step has no gradients of the base.

@@ -5,12 +5,13 @@ import time
 import tensorflow as tf
 
 from pipeline.training.step.loop import Features
+from pipeline.training.step.optimizer import NO_LOSS_SCALING
 
 
 class SimulatedSteps:
     """Steps that wait in place of computing, for benchmarks and planning.
 
-    They take the batches of `Steps` and return the same four sums, with a loss of 0 and no correct prediction. The wait
+    They take the batches of `Steps` and return the same numbers, with a loss of 0 and no correct prediction. The wait
     holds no core, so the input can use all of them, as it can beside a real accelerator.
 
     Args:
@@ -29,7 +30,7 @@ class SimulatedSteps:
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
         """Take a training step, as `Steps` does."""
-        return self.evaluate(features, labels, weights, should_stop)
+        return tf.concat([self.evaluate(features, labels, weights, should_stop), NO_LOSS_SCALING], axis=0)
 
     def evaluate(self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
         """Take a step of the validation, as `Steps` does."""

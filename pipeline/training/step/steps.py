@@ -1,13 +1,16 @@
 """One training step and one evaluation step, on every replica of a strategy."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from pipeline.errors import SettingsError
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.flip import flipped
 from pipeline.input.tensorflow_internals import python_calls, traced_graph
@@ -15,9 +18,11 @@ from pipeline.training.model.losses import Loss
 from pipeline.training.model.task import ONE_LABEL, Task
 from pipeline.training.step.loop import Features
 from pipeline.training.step.micro_batches import summed
+from pipeline.training.step.optimizer import loss_scaling
 
 _log = logging.getLogger(__name__)
-_Replica = Callable[..., tf.Tensor]
+_MAX_NAMES = 10
+"""Limit for the weights that one warning names."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class StepOptions:
     """Equal parts in which a replica takes its batch, one after another, for one update. A step needs the memory of one
     part."""
     xla: bool = False
-    """Compile both steps with XLA. With several replicas, it is left off."""
+    """Compile both steps with XLA. With several replicas, the sum of their gradients and the update are left out."""
     frozen_updates: int = 0
     """Updates of the optimizer during which the base of the model does not learn. Only `build_steps` heeds it."""
     simulated_s: float = 0.0
@@ -56,9 +61,11 @@ class Steps:
 
     Both return four float32 sums over the replicas of all servers, (4,): the losses of the examples, their metric (how
     many predictions are correct, or their errors), how many examples there are, and how many replicas should stop. All
-    servers thus learn in the same step that one of them has to leave. An example of weight 0 counts nowhere. After
-    these sums, the training step returns a number for each replica: 1 if that replica spoiled the step, because its
-    loss or its gradients are not finite, else 0. All servers learn this in the same step, too.
+    servers thus learn in the same step that one of them has to leave. An example of weight 0 counts nowhere.
+
+    After these sums, the training step returns the two numbers of `loss_scaling`, and then one for each replica: 1 if
+    that replica spoiled the step, because its loss or its gradients are not finite, else 0. All servers learn this in
+    the same step, too.
     """
 
     def __init__(
@@ -70,9 +77,8 @@ class Steps:
     ) -> None:
         self._strategy, self._model, self._optimizer, self._options = strategy, model, optimizer, options
         self._task, self._loss = options.task, options.loss or options.task.loss
-        self._xla = options.xla and strategy.num_replicas_in_sync == 1  # XLA cannot compile collectives.
-        if options.xla and not self._xla:
-            _log.warning("xla=true is ignored, because it works only for trainings on one device")
+        self._is_distributed = strategy.num_replicas_in_sync > 1
+        self._unreached: set[str] = set()
         self.python_calls = 0
         """How many operations of the training step call Python code, once it is traced."""
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True, autograph=False)
@@ -88,25 +94,42 @@ class Steps:
         # Before the step, for the mean over all replicas: a mean of their means would count an example beside padding
         # for more than others.
         counts = self._sum(_counts, weights, should_stop)
-        step = self._compiled(self._train_replica)
+        step = self._train_replica if self._is_distributed else self._compiled(self._train_replica)
         of_step = self._sum(step, features, labels, weights, mirrored, counts[0])
-        sums = tf.concat([of_step[:2], counts, of_step[2:]], axis=0)
+        # After the update. No sum: it is the same on all replicas.
+        result = tf.concat([of_step[:2], counts, loss_scaling(self._optimizer), of_step[2:]], axis=0)
         self.python_calls = python_calls(traced_graph())  # This runs once, when the step is traced.
-        return sums
+        return result
 
     def _evaluate(self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
         return self._sum(self._compiled(self._evaluate_replica), features, labels, weights, should_stop)
 
-    def _sum(self, of_replica: _Replica, *values: Features) -> tf.Tensor:
+    def _sum(self, of_replica: Callable[..., tf.Tensor], *values: Features) -> tf.Tensor:
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, self._strategy.run(of_replica, args=values), axis=None)
 
-    def _compiled(self, of_replica: _Replica) -> _Replica:
-        # The part of a replica, not what goes on between them: XLA knows no strategy.
-        return tf.function(of_replica, jit_compile=True, autograph=False) if self._xla else of_replica
+    def _compiled(self, of_replica: Callable[..., Any]) -> Callable[..., Any]:
+        if not self._options.xla:
+            return of_replica
+        # Not the compiled function itself: `strategy.run` would make one program for all devices of it, and XLA knows
+        # only one device.
+        return lambda *values: tf.function(of_replica, jit_compile=True, autograph=False)(*values)
 
     def _train_replica(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, examples: tf.Tensor
     ) -> tf.Tensor:
+        compute = self._compiled(self._compute) if self._is_distributed else self._compute
+        with _exchanges_explained():
+            gradients, sums = compute(features, labels, weights, mirrored, examples)
+        gradients, variables = self._reached(gradients)
+        # Before the optimizer, which would clip, and look for an overflow, in the part of this replica alone.
+        gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        self._optimizer.apply(gradients, variables)
+        return sums
+
+    def _compute(
+        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, examples: tf.Tensor
+    ) -> tuple[list[tf.Tensor | None], tf.Tensor]:
+        """Return what this replica adds to the gradients, and its sums with its part of `_spoiled` after them."""
         augmented = flipped(features, mirrored) if self._options.flip else features
         augmented = self._colored(augmented) if self._options.color_jitter else augmented
         variables = self._model.trainable_variables
@@ -114,13 +137,27 @@ class Steps:
         gradients_of = partial(self._gradients, examples)
         gradients, sums = summed(gradients_of, (augmented, labels, weights), self._options.micro_batches, zeros)
         # Checked before the gradients are summed. Afterwards, those of all replicas are spoiled.
-        spoiled = self._spoiled(sums[0], gradients)
-        # Before the optimizer, which would clip, and look for an overflow, in the part of this replica alone.
-        gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        self._optimizer.apply(gradients, variables)
-        return tf.concat([sums, spoiled], axis=0)
+        return gradients, tf.concat([sums, self._spoiled(sums[0], gradients)], axis=0)
 
-    def _spoiled(self, loss: tf.Tensor, gradients: list[tf.Tensor]) -> tf.Tensor:
+    def _reached(self, gradients: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[keras.Variable]]:
+        """Return the gradients of the weights that the loss depends on, and these weights. Warn once of the others.
+
+        Raises:
+            SettingsError: If the loss depends on no weight.
+        """
+        pairs = [*zip(gradients, self._model.trainable_variables, strict=True)]
+        reached = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if not reached:
+            raise SettingsError("the loss depends on no weight of the model: use its layers in what it returns")
+        unreached = [variable.path for gradient, variable in pairs if gradient is None]
+        # The step is traced for each replica, and again for batches of another shape.
+        if not self._unreached.issuperset(unreached):
+            names = ", ".join(unreached[:_MAX_NAMES]) + (" ..." if len(unreached) > _MAX_NAMES else "")
+            _log.warning("the loss does not depend on these weights of the model, so they do not learn: %s", names)
+        self._unreached.update(unreached)
+        return [gradient for gradient, _ in reached], [variable for _, variable in reached]
+
+    def _spoiled(self, loss: tf.Tensor, gradients: list[tf.Tensor | None]) -> tf.Tensor:
         """Return a number for each replica: 1 for this one if its loss or gradients are not finite, else 0.
 
         The check uses the square of the norm of the sum over all replicas, because Adam keeps squares, which overflow
@@ -130,7 +167,6 @@ class Steps:
         replicas = self._strategy.num_replicas_in_sync
         is_finite = tf.math.is_finite(loss)
         if not isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
-            # The gradient of a variable that the loss does not depend on is None.
             norm = tf.linalg.global_norm([tf.cast(each, tf.float32) for each in gradients if each is not None])
             is_finite &= tf.math.is_finite(tf.square(replicas * norm))
         own = tf.one_hot(tf.distribute.get_replica_context().replica_id_in_sync_group, replicas)
@@ -138,8 +174,11 @@ class Steps:
 
     def _gradients(
         self, examples: tf.Tensor, features: Features, labels: tf.Tensor, weights: tf.Tensor
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Return what a micro-batch adds to the gradients of the mean loss of all `examples`, and its sums."""
+    ) -> tuple[list[tf.Tensor | None], tf.Tensor]:
+        """Return what a micro-batch adds to the gradients of the mean loss of all `examples`, and its sums.
+
+        The gradient of a variable that the loss does not depend on is None.
+        """
         with tf.GradientTape() as tape:
             logits = self._model(features, training=True)
             losses = self._loss(labels, logits) * weights
@@ -167,6 +206,20 @@ class Steps:
     def _evaluated(self, features: Features, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         logits = self._model(features, training=False)
         return _sums(self._task.loss(labels, logits) * weights, self._task.measured(labels, logits), weights)
+
+
+@contextmanager
+def _exchanges_explained() -> Iterator[None]:
+    """Explain the error of TensorFlow if the replicas exchange values where they cannot."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "merge_call" not in str(error):
+            raise
+        raise SettingsError(
+            "a layer of the model combines values of all devices, such as BatchNormalization(synchronized=True): set "
+            "xla=false and micro_batches=1, or train on one device"
+        ) from error
 
 
 def _counts(weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:

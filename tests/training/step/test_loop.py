@@ -10,6 +10,7 @@ import tensorflow as tf
 from pipeline.errors import Preempted, TrainingError
 from pipeline.monitor import StepTimes
 from pipeline.training.step.loop import EpochLoop, NumberedBatch, Sums
+from pipeline.training.step.optimizer import NO_LOSS_SCALING
 
 
 class Clock:
@@ -34,7 +35,7 @@ class Steps:
         self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
         assert mirrored.dtype == tf.bool
-        return self.evaluate(images, labels, weights, should_stop)
+        return tf.concat([self.evaluate(images, labels, weights, should_stop), NO_LOSS_SCALING], axis=0)
 
     def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
         self._clock.now += self._seconds

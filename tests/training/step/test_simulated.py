@@ -10,6 +10,7 @@ from pipeline.monitor import read
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result, training_folder
 from pipeline.training.job import run_job
+from pipeline.training.step.optimizer import NO_LOSS_SCALING
 from pipeline.training.step.simulated import SimulatedSteps
 
 
@@ -31,7 +32,8 @@ def test_simulated_steps_count_examples_and_pass_on_a_stop_request() -> None:
     steps = SimulatedSteps(tf.distribute.get_strategy(), 0.0)
     weights = tf.constant([1.0, 1.0, 0.0])
     images, labels, mirrored = tf.zeros((3, 8, 8, 3), tf.uint8), tf.zeros(3, tf.int32), tf.zeros(3, bool)
-    assert steps.train(images, labels, weights, mirrored, tf.constant(1.0)).numpy().tolist() == [0.0, 0.0, 2.0, 1.0]
+    trained = steps.train(images, labels, weights, mirrored, tf.constant(1.0))
+    assert trained.numpy().tolist() == [0.0, 0.0, 2.0, 1.0, *NO_LOSS_SCALING]
     assert steps.evaluate(images, labels, weights, tf.constant(0.0)).numpy().tolist() == [0.0, 0.0, 2.0, 0.0]
 
 

@@ -3,21 +3,26 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from pipeline.config.settings import settings_from
-from pipeline.errors import TrainingError
+from pipeline.errors import SettingsError, TrainingError
 from pipeline.training.model.losses import Loss, cross_entropy
+from pipeline.training.model.models import base_of
 from pipeline.training.step.loop import EpochLoop, NumberedBatch
+from pipeline.training.step.optimizer import build_optimizer, optimizer_options
 from pipeline.training.step.steps import StepOptions, Steps
 from tests.training.small import BATCH, MIRRORED, TRAINED, Small, small
 
 ROOT = Path(__file__).parents[3]
 HALF = settings_from({"precision": "mixed_float16"})
+ONE_DEVICE = tf.distribute.OneDeviceStrategy("/cpu:0")
 TOO_LARGE = 2.0**60
 
 
@@ -51,32 +56,29 @@ def spoiled_by(label: int) -> Loss:
 @pytest.mark.parametrize(("label", "xla", "spoiled"), [(7, False, 0.0), (1, False, 1.0), (1, True, 1.0)])
 def test_a_step_reports_overflowed_gradients(label: int, xla: bool, spoiled: float, tmp_path: Path):
     training = small(settings_from({}), tmp_path, dropout=0.0)
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=spoiled_by(label), xla=xla))
+    steps = Steps(ONE_DEVICE, training.model, training.optimizer, StepOptions(loss=spoiled_by(label), xla=xla))
     result = steps.train(*TRAINED).numpy()
     assert np.isfinite(result[0])
-    assert result[4:].tolist() == [spoiled]
+    assert result[6:].tolist() == [spoiled]
 
 
 def test_gradients_whose_squares_overflow_count_as_overflowed(tmp_path: Path):
     """Adam keeps a mean of the squared gradients, which would stay infinite."""
     training = small(settings_from({}), tmp_path, dropout=0.0, normalized=False)
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     options = StepOptions(loss=lambda _, logits: 1e25 * tf.square(logits[:, 0]))
-    steps = Steps(strategy, training.model, training.optimizer, options)
-    assert steps.train(*TRAINED).numpy()[4:].tolist() == [1.0]
+    steps = Steps(ONE_DEVICE, training.model, training.optimizer, options)
+    assert steps.train(*TRAINED).numpy()[6:].tolist() == [1.0]
     assert not all(np.isfinite(variable.numpy()).all() for variable in training.optimizer.variables)
 
 
 def test_an_overflow_of_the_scaled_loss_is_not_reported(tmp_path: Path):
     result = overflowing(tmp_path).steps.train(*TRAINED).numpy()
-    assert result[4:].tolist() == [0.0]
+    assert result[6:].tolist() == [0.0]
 
 
 def test_the_error_names_the_batch_with_overflowed_gradients(tmp_path: Path):
     training = small(settings_from({}), tmp_path)
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=spoiled_by(9)))
+    steps = Steps(ONE_DEVICE, training.model, training.optimizer, StepOptions(loss=spoiled_by(9)))
     loop = EpochLoop(steps, NoMonitor(), lambda: False, describe=lambda batch, _: f"numbers {batch[4].numpy()}")
 
     def batches() -> Iterator[NumberedBatch]:
@@ -193,8 +195,7 @@ def test_a_step_runs_one_micro_batch_at_a_time(tmp_path: Path):
         taken.append(labels.shape[0])
         return cross_entropy(labels, logits)
 
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=loss, micro_batches=4))
+    steps = Steps(ONE_DEVICE, training.model, training.optimizer, StepOptions(loss=loss, micro_batches=4))
     graph = steps.train.get_concrete_function(*TRAINED).graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     loops = [node.attr["parallel_iterations"].i for node in nodes if node.op in ("While", "StatelessWhile")]
@@ -206,23 +207,41 @@ import sys
 import tensorflow as tf
 [cpu] = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from tests.training.step.test_steps import assert_two_devices_take_parts
-assert_two_devices_take_parts(sys.argv[1])
+from pathlib import Path
+from tests.training.step import test_steps
+strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+getattr(test_steps, sys.argv[1])(strategy, Path(sys.argv[2]))
 """
 
 
 @pytest.mark.long
-def test_two_devices_support_micro_batches(tmp_path: Path):
+@pytest.mark.parametrize(
+    "check",
+    [
+        "assert_two_devices_take_parts",
+        "assert_xla_changes_no_gradient",
+        "assert_unreached_weights_are_left_out",
+        "assert_skipped_steps_are_counted",
+        "assert_synchronized_layers_are_refused",
+        "assert_a_frozen_base_learns_later",
+    ],
+)
+def test_two_devices(check: str, tmp_path: Path):
     """The test needs a separate process: TensorFlow can split a processor only before it uses it."""
-    subprocess.run([sys.executable, "-c", TWO_DEVICES, str(tmp_path)], cwd=ROOT, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", TWO_DEVICES, check, str(tmp_path)], cwd=ROOT, check=True, timeout=300)
 
 
-def assert_two_devices_take_parts(folder: str) -> None:
+def parts_of(strategy: tf.distribute.Strategy, *values: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Return tensors whose first dimension is divided among two devices."""
+    halves = tf.data.Dataset.from_tensors(values).rebatch(len(values[0]) // 2, drop_remainder=True)
+    return next(iter(strategy.distribute_datasets_from_function(lambda _: halves)))
+
+
+def assert_two_devices_take_parts(strategy: tf.distribute.Strategy, folder: Path) -> None:
     """Assert that gradients equal those of whole batches, and that normalization and dropout work on two devices."""
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
 
     def moments(parts: int, dropout: float, normalized: bool) -> list[np.ndarray]:
-        training = small(settings_from({"micro_batches": parts}), Path(folder), dropout, normalized, strategy)
+        training = small(settings_from({"micro_batches": parts}), folder, dropout, normalized, strategy)
         same = strategy.distribute_datasets_from_function(lambda _: tf.data.Dataset.from_tensors(TRAINED[:4]).repeat(2))
         assert training.steps.train(*next(iter(same)), BATCH[3])[2] == 6  # examples, without the padding
         return first_moments(training)
@@ -230,3 +249,194 @@ def assert_two_devices_take_parts(folder: str) -> None:
     for one, other in zip(moments(1, 0.0, False), moments(2, 0.0, False), strict=True):
         assert np.allclose(one, other, rtol=1e-4, atol=1e-6)
     assert all(np.isfinite(moment).all() for moment in moments(2, 0.5, True))
+
+
+def assert_xla_changes_no_gradient(strategy: tf.distribute.Strategy, folder: Path) -> None:
+    """Assert that XLA compiles the part of each device, and that gradients, averages and sums stay equal."""
+    random = np.random.default_rng(0)
+    images = tf.constant(random.integers(0, 256, (16, 5, 5, 3), np.uint8))
+    # The second device has nothing but padding, and the first one has some.
+    weights = tf.constant([1.0] * 6 + [0.0] * 10)
+    batch = images, tf.constant(random.integers(0, 2, 16, np.int32)), weights, tf.constant(random.random(16) < 0.5)
+    parts, evaluated = parts_of(strategy, *batch), parts_of(strategy, *batch[:3])
+
+    def step(values: dict) -> tuple[Small, list[np.ndarray]]:
+        training = small(settings_from({"flip": True, **values}), folder, dropout=0.0, strategy=strategy)
+        results = [training.steps.evaluate(*evaluated, BATCH[3]), training.steps.train(*parts, BATCH[3])]
+        assert [result[2] for result in results] == [6, 6]
+        return training, [*results, *(10 * moment for moment in first_moments(training))]
+
+    for values, atol in (({}, 1e-5), ({"micro_batches": 2}, 1e-5), ({"precision": "mixed_float16"}, 0.02)):
+        (plain, expected), (compiled, found) = (step({**values, "xla": xla}) for xla in (False, True))
+        assert (compiled_functions(plain), compiled_functions(compiled)) == (0, 2)
+        assert max(np.abs(gradient).max() for gradient in expected[2:]) > 0.1
+        for one, other in zip(expected, found, strict=True):
+            assert np.allclose(one, other, rtol=atol, atol=atol), (values, one, other)
+        for one, other in zip(averages(plain), averages(compiled), strict=True):
+            assert np.allclose(one, other, rtol=atol, atol=atol), values
+    dropping = small(settings_from({"micro_batches": 2, "xla": True}), folder, strategy=strategy)
+    assert np.isfinite(dropping.steps.train(*parts, BATCH[3])).all()
+
+
+def averages(training: Small) -> list[np.ndarray]:
+    """Return the averages of normalization."""
+    return [weight.numpy() for weight in training.model.weights if "/moving_" in weight.path]
+
+
+def assert_unreached_weights_are_left_out(strategy: tf.distribute.Strategy, folder: Path) -> None:
+    """Assert that two devices leave them out, too, beside the sparse gradients of an embedding."""
+    for options in ({}, {"xla": True}, {"xla": True, "micro_batches": 2}):
+        model, optimizer = with_unreached(strategy)
+        before = [weight.numpy() for weight in model.weights]
+        steps = Steps(strategy, model, optimizer, StepOptions(**options))
+        assert np.isfinite(steps.train(*parts_of(strategy, *TRAINED[:4]), BATCH[3]).numpy()).all()
+        assert changed(model, before) == {"embedding/embeddings", "logits/kernel", "logits/bias"}, options
+
+
+def assert_synchronized_layers_are_refused(strategy: tf.distribute.Strategy, folder: Path) -> None:
+    """Assert that the error says what to set. Without XLA and micro-batches, such layers work."""
+    with strategy.scope():
+        inputs = keras.Input((5, 5, 3))
+        normalized = keras.layers.BatchNormalization(synchronized=True)(keras.layers.Flatten()(inputs))
+        model = keras.Model(inputs, keras.layers.Dense(2)(normalized))
+        optimizer = build_optimizer(optimizer_options(settings_from({}), 1), model)
+        optimizer.build(model.trainable_variables)
+    batch = (*parts_of(strategy, *TRAINED[:4]), BATCH[3])
+    assert np.isfinite(Steps(strategy, model, optimizer).train(*batch)).all()
+    for options in ({"xla": True}, {"micro_batches": 2}):
+        with pytest.raises(SettingsError, match="set xla=false and micro_batches=1"):
+            Steps(strategy, model, optimizer, StepOptions(**options)).train(*batch)
+
+
+def assert_a_frozen_base_learns_later(strategy: tf.distribute.Strategy, folder: Path) -> None:
+    """Assert that the step is traced again after the frozen epochs, with XLA, too."""
+    batch = (*parts_of(strategy, *TRAINED[:4]), BATCH[3])
+    of_transfer = {"freeze_epochs": 1, "weights": "/w.weights.h5", "model": "MobileNetV2"}
+    for xla in (False, True):
+        training = small(settings_from({**of_transfer, "xla": xla}), folder, normalized=False, strategy=strategy)
+        base = base_of(training.model)
+        for is_frozen in (True, True, False):
+            before = [weight.numpy() for weight in base.weights]
+            training.steps.train(*batch)
+            after = base.weights
+            assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True)) == is_frozen
+
+
+def assert_skipped_steps_are_counted(strategy: tf.distribute.Strategy, folder: Path) -> None:
+    """Assert that the step reports the count and the scale of one device, not the sum over both."""
+    batch = parts_of(strategy, *TRAINED[:4])
+    for xla in (False, True):
+        training = small(HALF, folder / str(xla), strategy=strategy)
+        training.optimizer.dynamic_scale.assign(2.0**10)
+        results = []
+        for label in (1, 1, 9):
+            steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=spoiled_by(label), xla=xla))
+            results.append(steps.train(*batch, BATCH[3]).numpy()[4:].tolist())
+        assert results == [[1, 2.0**9, 0, 0], [2, 2.0**8, 0, 0], [0, 2.0**8, 0, 0]]
+        spoiling = Steps(strategy, training.model, training.optimizer, StepOptions(loss=nan_for_zero, xla=xla))
+        # The first device has the label 0 alone.
+        first = parts_of(strategy, TRAINED[0], tf.constant([0, 0, 1, 1]), *TRAINED[2:4])
+        assert spoiling.train(*first, BATCH[3]).numpy()[6:].tolist() == [1, 0]
+
+
+def nan_for_zero(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    return cross_entropy(labels, logits) + tf.where(labels == 0, np.nan, 0.0)
+
+
+class Unreached(keras.layers.Layer):
+    """Returns what it takes. Its weight has no part in that."""
+
+    def build(self, shape: tuple) -> None:
+        self.unused = self.add_weight(shape=(3, 3), name="unused")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs
+
+
+def with_unreached(strategy: tf.distribute.Strategy, precision: str = "float32") -> tuple[keras.Model, keras.Optimizer]:
+    """Return a model with a weight that no loss reaches, and its optimizer, which has a weight decay."""
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        inputs = keras.Input((5, 5, 3), dtype="uint8")
+        embedded = keras.layers.Embedding(256, 2, name="embedding", dtype=precision)(keras.layers.Flatten()(inputs))
+        hidden = Unreached(name="own")(keras.layers.Flatten()(embedded))
+        model = keras.Model(inputs, keras.layers.Dense(2, name="logits", dtype="float32")(hidden))
+        options = optimizer_options(settings_from({"weight_decay": 0.1, "clip_norm": 1.0, "precision": precision}), 1)
+        optimizer = build_optimizer(options, model)
+        optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
+def changed(model: keras.Model, before: list[np.ndarray]) -> set[str]:
+    """Return the paths of the weights that are no longer as they were."""
+    pairs = zip(model.weights, before, strict=True)
+    return {weight.path for weight, value in pairs if not np.array_equal(weight.numpy(), value)}
+
+
+@pytest.mark.parametrize(
+    ("precision", "options"),
+    [
+        ("float32", {}),
+        ("float32", {"micro_batches": 2}),
+        ("mixed_float16", {"micro_batches": 2}),
+        pytest.param("mixed_float16", {"xla": True}, marks=pytest.mark.long),
+        pytest.param("float32", {"xla": True, "micro_batches": 2}, marks=pytest.mark.long),
+    ],
+)
+def test_a_weight_that_the_loss_does_not_reach_is_left_out(
+    precision: str, options: dict, caplog: pytest.LogCaptureFixture
+):
+    model, optimizer = with_unreached(ONE_DEVICE, precision)
+    before = [weight.numpy() for weight in model.weights]
+    steps = Steps(ONE_DEVICE, model, optimizer, StepOptions(**options))
+    for batch in (TRAINED, [tf.concat([value, value], axis=0) for value in TRAINED[:4]] + [BATCH[3]]):
+        assert np.isfinite(steps.train(*batch).numpy()).all()
+    assert changed(model, before) == {"embedding/embeddings", "logits/kernel", "logits/bias"}
+    message = "the loss does not depend on these weights of the model, so they do not learn: own/unused"
+    assert [record.message for record in caplog.records if "depend" in record.message] == [message]
+
+
+def test_a_model_whose_weights_the_loss_does_not_reach_is_refused():
+    model, optimizer = with_unreached(ONE_DEVICE)
+    steps = Steps(ONE_DEVICE, model, optimizer, StepOptions(loss=lambda labels, _: tf.cast(labels, tf.float32)))
+    with pytest.raises(SettingsError, match="the loss depends on no weight of the model"):
+        steps.train(*TRAINED)
+
+
+def looping(training: Small, loss: Loss, step: int = 0) -> EpochLoop:
+    steps = Steps(ONE_DEVICE, training.model, training.optimizer, StepOptions(loss=loss))
+    return EpochLoop(steps, NoMonitor(), lambda: False, step=step)
+
+
+def same_batches() -> Iterator[NumberedBatch]:
+    return repeat((*TRAINED[:4], tf.range(4, dtype=tf.int64)))
+
+
+@pytest.mark.parametrize(
+    ("scale", "step", "numbers"),
+    [
+        (2.0**15, 16, r"a loss scale of 1 \(the last 16 steps"),
+        (2.0**60, 50, r"a loss scale of 2048 \(the last 50 steps"),
+    ],
+)
+def test_a_training_that_skips_all_steps_ends(scale: float, step: int, numbers: str, tmp_path: Path):
+    training = small(HALF, tmp_path)
+    training.optimizer.dynamic_scale.assign(scale)
+    message = rf"does not learn any more at step {step} of epoch 1: .* {numbers} .*set precision to mixed_bfloat16"
+    with pytest.raises(TrainingError, match=message):
+        looping(training, spoiled_by(1)).train(1, same_batches(), 200, lambda *_: None)
+
+
+def test_skipped_steps_are_counted_over_a_stop_and_only_in_a_row(tmp_path: Path):
+    stopped = small(HALF, tmp_path)
+    stopped.optimizer.dynamic_scale.assign(2.0**90)
+    loop = looping(stopped, spoiled_by(1))
+    loop.train(1, same_batches(), 30, lambda *_: None)
+    stopped.save()
+    resumed = small(HALF, tmp_path)
+    with pytest.raises(TrainingError, match=r"at step 50 of epoch 2: .*the last 50 steps"):
+        looping(resumed, spoiled_by(1), step=30).train(2, same_batches(), 200, lambda *_: None)
+    resumed = small(HALF, tmp_path)
+    resumed.optimizer.dynamic_scale.assign(2.0**10)  # The next step is good.
+    looping(resumed, spoiled_by(9), step=30).train(2, same_batches(), 31, lambda *_: None)
+    assert int(resumed.optimizer.skipped) == 0
