@@ -15,6 +15,7 @@ from pipeline.training.model.losses import Loss
 from pipeline.training.model.task import ONE_LABEL, Task
 from pipeline.training.step.loop import Features
 from pipeline.training.step.micro_batches import summed
+from pipeline.training.step.strategy import is_on_gpu
 
 _log = logging.getLogger(__name__)
 _Replica = Callable[..., tf.Tensor]
@@ -107,7 +108,7 @@ class Steps:
     def _train_replica(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, examples: tf.Tensor
     ) -> tf.Tensor:
-        augmented = flipped(features, mirrored) if self._options.flip else features
+        augmented = flipped(features, mirrored, is_on_gpu(self._strategy)) if self._options.flip else features
         augmented = self._colored(augmented) if self._options.color_jitter else augmented
         variables = self._model.trainable_variables
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables], tf.zeros(2)
