@@ -47,14 +47,15 @@ class Ids:
         with tf.init_scope():
             keys = _keys(tf.constant(values)).numpy()
         order = np.argsort(keys)
-        self._keys, self._values, self._ids = keys[order], values[order], np.array(ids, np.int64)[order]
+        self._keys, self._ids = keys[order], np.array(ids, np.int64)[order]
 
     def of(self, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the ids (int64) of values, and which of them have one (bool), all of the shape of the values."""
-        flat = tf.reshape(_keys(values), [-1])
-        place = tf.reshape(tf.searchsorted(self._keys, flat), tf.shape(values))
-        place = tf.minimum(place, len(self._keys) - 1)
-        return tf.gather(self._ids, place), tf.equal(tf.gather(self._values, place), values)
+        keys = tf.reshape(_keys(values), [-1])
+        place = tf.minimum(tf.searchsorted(self._keys, keys), len(self._keys) - 1)
+        is_known = tf.equal(tf.gather(self._keys, place), keys)
+        shape = tf.shape(values)
+        return tf.reshape(tf.gather(self._ids, place), shape), tf.reshape(is_known, shape)
 
 
 def _keys(values: tf.Tensor) -> tf.Tensor:

@@ -430,7 +430,9 @@ def test_xla_compiles_the_steps_of_a_table_with_texts(name: str, request: pytest
         settings = settings_from({"model": "mlp", "xla": xla})
         keras.utils.set_random_seed(0)
         model = build_model_of(settings, dataset)
-        steps = build_steps(strategy, model, keras.optimizers.SGD(), step_options(settings, dataset, 1, 1))
+        of_steps = step_options(settings, dataset, 1, 1)
+        assert of_steps.xla == xla
+        steps = build_steps(strategy, model, keras.optimizers.SGD(), of_steps)
         evaluated.append(steps.evaluate(*batch[:3], should_stop).numpy())
         before = [variable.numpy() for variable in model.trainable_variables]
         # The loss differs, because XLA draws other random numbers for dropout.
