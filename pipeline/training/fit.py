@@ -19,7 +19,7 @@ from pipeline.training.state.saved_state import Keeper
 from pipeline.training.step.epoch import format_values, values_of
 from pipeline.training.step.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.step.optimizer import rate_now
-from pipeline.training.step.strategy import taken_ahead
+from pipeline.training.step.strategy import batches_ahead, taken_ahead
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def fit(training: Training, monitor: Monitor) -> None:
     keeps = start.keeps  # None: not decided yet. A single server decides alone.
     if keeps is None and run.server.count > 1:
         keeps = data.agreed_to_keep(training.strategy)
-    with data.open(start.step, keeps) as inputs:
+    with data.open(start.step, keeps, batches_ahead(training.strategy)) as inputs:
         loop = EpochLoop(
             steps=training.steps,
             monitor=monitor,

@@ -72,11 +72,12 @@ class ServerData:
     """Returns whether a stop is requested. Readers call it while they wait for a bucket."""
 
     @contextmanager
-    def open(self, start: int, keeps: bool | None = None) -> Iterator[Inputs]:
+    def open(self, start: int, keeps: bool | None = None, ahead: int = 1) -> Iterator[Inputs]:
         """Open the batches from step `start` (from 0) on.
 
         `keeps` says whether earlier attempts kept decoded images, or all servers agreed to do so; None if undecided.
-        The memory that is free now must not change the order in the middle of a training.
+        The memory that is free now must not change the order in the middle of a training. `ahead` is the number of
+        batches that can be ready behind the buffer of `prefetch_batches`.
         """
         settings, server = self.settings, self.server
         share = share_of(self.dataset.splits["train"].shards, self._options.batch_size, server)
@@ -93,7 +94,7 @@ class ServerData:
                 "validation": iter(validated) if is_cached else cycle(validated),
             }
             with self._readers(orders) as readers:
-                counter = BatchCounter(options.prefetch_batches + 1)  # `one_ahead` has one more.
+                counter = BatchCounter(options.prefetch_batches + ahead)
                 training = numbered_batches(
                     self.folder,
                     options,

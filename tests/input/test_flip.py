@@ -1,6 +1,7 @@
 """Mirroring of the images in a batch."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,13 +12,24 @@ from pipeline.input.flip import flipped
 Flip = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
+on_gpu = partial(flipped, on_gpu=True)
+"""The operations for a GPU, which a CPU has, too."""
+
+
 def in_a_map(images: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
     return next(iter(tf.data.Dataset.from_tensors((images, mirrored)).map(flipped)))
 
 
 @pytest.fixture(
-    params=[flipped, tf.function(flipped), tf.function(flipped, jit_compile=True), in_a_map],
-    ids=["eager", "function", "xla", "map"],
+    params=[
+        flipped,
+        tf.function(flipped),
+        tf.function(flipped, jit_compile=True),
+        in_a_map,
+        on_gpu,
+        tf.function(on_gpu, jit_compile=True),
+    ],
+    ids=["eager", "function", "xla", "map", "gpu", "gpu-xla"],
 )
 def flip(request: pytest.FixtureRequest) -> Flip:
     """The function in each way of calling it."""

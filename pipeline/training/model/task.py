@@ -73,7 +73,8 @@ class Classes(Task):
 
     def measured(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return whether the likeliest class is the true one."""
-        return tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
+        # As int64: TensorFlow compares int32 on the host, which waits for the GPU in the middle of the step.
+        return tf.cast(tf.equal(tf.argmax(logits, axis=-1), tf.cast(labels, tf.int64)), tf.float32)
 
     def predictions(self) -> keras.Layer:
         """Return a softmax."""

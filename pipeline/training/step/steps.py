@@ -19,6 +19,8 @@ from pipeline.training.model.task import ONE_LABEL, Task
 from pipeline.training.step.loop import Features
 from pipeline.training.step.micro_batches import summed
 from pipeline.training.step.optimizer import loss_scaling
+from pipeline.training.step.strategy import is_on_gpu
+from pipeline.wording import first_of
 
 _log = logging.getLogger(__name__)
 _MAX_NAMES = 10
@@ -130,12 +132,15 @@ class Steps:
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, examples: tf.Tensor
     ) -> tuple[list[tf.Tensor | None], tf.Tensor]:
         """Return what this replica adds to the gradients, and its sums with its part of `_spoiled` after them."""
-        augmented = flipped(features, mirrored) if self._options.flip else features
+        augmented = flipped(features, mirrored, is_on_gpu(self._strategy)) if self._options.flip else features
         augmented = self._colored(augmented) if self._options.color_jitter else augmented
         variables = self._model.trainable_variables
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables], tf.zeros(2)
         gradients_of = partial(self._gradients, examples)
         gradients, sums = summed(gradients_of, (augmented, labels, weights), self._options.micro_batches, zeros)
+        if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
+            # Keras looks for an overflow in the slices of an embedding with an operation that has no kernel for GPUs.
+            gradients = [each if each is None else tf.convert_to_tensor(each) for each in gradients]
         # Checked before the gradients are summed. Afterwards, those of all replicas are spoiled.
         return gradients, tf.concat([sums, self._spoiled(sums[0], gradients)], axis=0)
 
@@ -152,7 +157,7 @@ class Steps:
         unreached = [variable.path for gradient, variable in pairs if gradient is None]
         # The step is traced for each replica, and again for batches of another shape.
         if not self._unreached.issuperset(unreached):
-            names = ", ".join(unreached[:_MAX_NAMES]) + (" ..." if len(unreached) > _MAX_NAMES else "")
+            names = first_of(unreached, _MAX_NAMES)
             _log.warning("the loss does not depend on these weights of the model, so they do not learn: %s", names)
         self._unreached.update(unreached)
         return [gradient for gradient, _ in reached], [variable for _, variable in reached]

@@ -17,6 +17,9 @@ from pipeline.training.tensorflow_start import hold_back_stderr
 
 EXPLAINED_S = 15.0
 """Time limit, in seconds, for the reason why a server is gone to reach this one."""
+SENT_AHEAD = 2
+"""Batches that wait on the devices for the step. Several devices have as many by default: one that is there, and one
+on its way. For a single device, TensorFlow by default doubles the buffer after each pause, up to 256 batches."""
 _UNREACHED = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
 """Errors that TensorFlow raises if another server is gone."""
 _log = logging.getLogger(__name__)
@@ -44,15 +47,24 @@ def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribut
     """
     share = share_of_device(batch_size, strategy)
     sent: Iterable[Any] = batches
-    # No GPU holds strings. Batches with strings stay in the memory of the host, and the step sends the rest.
-    has_strings = any(spec.dtype == tf.string for spec in tf.nest.flatten(batches.element_spec))
     if strategy.num_replicas_in_sync > 1:  # For one device, the strategy's own way would cost 0.2 ms a batch.
         shares = batches if share == batch_size else batches.rebatch(share, drop_remainder=True)
-        options = tf.distribute.InputOptions(experimental_fetch_to_device=False) if has_strings else None
-        sent = strategy.distribute_datasets_from_function(lambda _: shares, options)
-    elif not has_strings and "CPU" not in (device := strategy.extended.worker_devices[0]).upper():
-        sent = batches.apply(tf.data.experimental.prefetch_to_device(device))
+        sent = strategy.distribute_datasets_from_function(lambda _: shares)
+    elif is_on_gpu(strategy):
+        [device] = strategy.extended.worker_devices
+        sent = batches.apply(tf.data.experimental.prefetch_to_device(device, SENT_AHEAD))
     return sent
+
+
+def batches_ahead(strategy: tf.distribute.Strategy) -> int:
+    """Return how many batches `taken_ahead` holds while the training takes none."""
+    is_sent = strategy.num_replicas_in_sync > 1 or is_on_gpu(strategy)
+    return 1 + (SENT_AHEAD if is_sent else 0)  # `one_ahead` holds one.
+
+
+def is_on_gpu(strategy: tf.distribute.Strategy) -> bool:
+    """Return whether the steps run on GPUs."""
+    return "GPU" in strategy.extended.worker_devices[0].upper()
 
 
 def taken_ahead(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribute.Strategy) -> Generator[Any]:
