@@ -18,22 +18,23 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline.training.step.loop import EpochLoop, NumberedBatch
+from pipeline.training.step.dispatch import Sent
+from pipeline.training.step.loop import EpochLoop
 
-TrainStep = Callable[[EpochLoop, int, NumberedBatch, float | None], bool]
+Finish = Callable[[EpochLoop, int, Sent], int]
 
 
-def noting(train_step: TrainStep, notes: TextIO, checksums: TextIO) -> TrainStep:
+def noting(finish: Finish, notes: TextIO, checksums: TextIO) -> Finish:
     last, taken = int(os.environ.get("KILL_AFTER", "0")), count(1)
 
-    def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
-        should_stop = train_step(loop, epoch, batch, ready_pct)
-        _, _, weights, _, numbers = batch
+    def noted(loop: EpochLoop, epoch: int, sent: Sent) -> int:
+        examples = finish(loop, epoch, sent)
+        _, _, weights, _, numbers = sent.about.batch
         print(loop.step, epoch, *_of_this_server(numbers)[_of_this_server(weights) > 0], file=notes)
         print(loop.step, _checksum(loop), file=checksums)
         if next(taken) == last:
             os.kill(os.getpid(), signal.SIGKILL)
-        return should_stop
+        return examples
 
     return noted
 
@@ -55,5 +56,5 @@ if __name__ == "__main__":
     name = sys.argv.pop(1)
     # Both are open until the process ends.
     notes, checksums = (open(name + suffix, "a", buffering=1) for suffix in ("", ".weights"))  # noqa: SIM115
-    EpochLoop._train_step = noting(EpochLoop._train_step, notes, checksums)
+    EpochLoop._finish = noting(EpochLoop._finish, notes, checksums)
     runpy.run_module("pipeline.training", run_name="__main__")

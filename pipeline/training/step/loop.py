@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
 from pipeline.input import one_ahead
-from pipeline.monitor import Monitor, StepClock
+from pipeline.monitor import Begun, Monitor, StepClock
 from pipeline.system.progress import Advance
+from pipeline.training.step.dispatch import InFlight, Result, Sent
 
 Features: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
 """What a model takes: images, or the columns of a table."""
@@ -61,7 +62,7 @@ class Sums:
 
 
 class TakesSteps(Protocol):
-    """The interface of `Steps`, which says what both methods take and return."""
+    """The interface of `Steps`, which says what the methods take and return."""
 
     @property
     def python_calls(self) -> int:
@@ -69,13 +70,30 @@ class TakesSteps(Protocol):
 
     def train(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor, /
-    ) -> tf.Tensor:
+    ) -> Result:
         """Take one training step."""
 
-    def evaluate(
-        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor, /
-    ) -> tf.Tensor:
+    def evaluate(self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor, /) -> Result:
         """Take one step of the validation."""
+
+
+class Saver(Protocol):
+    """Writes the checkpoints of a loop."""
+
+    def steps_until_due(self, step: int) -> float:
+        """Return after how many steps from `step` on a checkpoint is due: 0 if now, infinity if never."""
+
+    def save(self, epochs_done: int) -> None:
+        """Write a checkpoint. All steps that were sent are computed, and their results are finite."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step that was sent to the accelerator."""
+
+    batch: NumberedBatch
+    begun: Begun
+    ready_pct: float | None
 
 
 @dataclass
@@ -89,16 +107,18 @@ class Activity:
 class EpochLoop:
     """Runs epochs over batches, and reports each step to the monitor.
 
-    It calls `should_stop` before each step, and the answer goes through the step: all servers leave after the same one.
+    On an accelerator that works beside the host, it sends a step before it reads the result of the step before. It
+    calls `should_stop` before each step, and the answer goes through the step. Several servers leave after the step
+    that follows, or after the last one of the epoch: some of them may have sent it before they read the answer.
     """
 
     steps: TakesSteps
     monitor: Monitor
     should_stop: Callable[[], bool]
     step: int = 0
-    """Training steps since the first epoch, over all attempts."""
+    """Training steps since the first epoch, over all attempts, whose results were read."""
     sums: Sums = field(default_factory=Sums)
-    """Sums of the current epoch, over all attempts."""
+    """Sums of the current epoch up to `step`, over all attempts."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds that never go back."""
     host_s: Callable[[], float] = lambda: 0.0
@@ -112,11 +132,16 @@ class EpochLoop:
     """Whether the steps only wait, instead of using an accelerator."""
     activity: Activity = field(default_factory=Activity)
     """Kept up to date, for a person who waits for the next step."""
+    servers: int = 1
+    """Training servers that take each step together."""
 
     def __post_init__(self) -> None:
         self._has_compiled = False
         self._taken = 0
         self._times = StepClock(self.clock, self.host_s)
+        self._in_flight: InFlight[_Step] = InFlight(self.clock)
+        self._leave_after: float = math.inf
+        """The last step, because a stop is requested."""
 
     def train(
         self,
@@ -124,7 +149,7 @@ class EpochLoop:
         batches: Iterator[NumberedBatch],
         last_step: int,
         advance: Advance,
-        after_step: Callable[[int], None] = lambda epochs_done: None,
+        saver: Saver | None = None,
     ) -> Sums:
         """Take the training steps that are left of an epoch, and return its sums.
 
@@ -133,7 +158,7 @@ class EpochLoop:
             batches: The batches that are left, of later epochs too.
             last_step: Last step of the epoch, counted from the first epoch.
             advance: Called with the number of examples that were done.
-            after_step: Called after each step with the number of epochs that are done.
+            saver: Writes a checkpoint when one is due. None: nothing does.
 
         Raises:
             Preempted: If a stop is requested.
@@ -142,18 +167,28 @@ class EpochLoop:
         # The sums hold the time that earlier attempts spent on this epoch.
         start = self.clock() - self.sums.time_s
         advance(self.sums.examples)
+
+        def finish(sent: Iterable[Sent[_Step]]) -> None:
+            for each in sent:
+                advance(self._finish(epoch, each))
+                self.sums.time_s = self.clock() - start
+
         # The time since the last step was the validation, or the start of the process. It is no part of a step.
         self._times.pause()
-        while self.step < last_step:
-            before = self.sums.examples
-            # Before the next batch is taken: afterwards, the buffer has a free place at any speed of the input.
-            ready_pct = self.ready_pct(self._taken)
-            should_stop = self._train_step(epoch, self._timed_next(batches), ready_pct)
-            self.sums.time_s = self.clock() - start
-            advance(self.sums.examples - before)
-            after_step(epoch - 1)
-            if should_stop:
-                raise Preempted(f"the training was asked to stop after step {self.step}")
+        while self._sent < min(last_step, self._leave_after):
+            try:
+                self._send(batches)
+            except Exception:
+                # A stop can end the wait for a batch. The checkpoint then needs the results of all steps before.
+                finish(self._in_flight.take_all())
+                raise
+            finish(self._in_flight.take_due())
+            if saver and saver.steps_until_due(self._sent) <= 0 and self._is_finite():
+                finish(self._in_flight.take_all())
+                saver.save(epoch - 1)
+        finish(self._in_flight.take_all())
+        if self._leave_after < math.inf:
+            raise Preempted(f"the training was asked to stop after step {self.step}")
         self._times.pause()
         self.activity.text = "working between two epochs (validation, callbacks or a checkpoint)"
         sums, self.sums = self.sums, Sums()
@@ -166,27 +201,42 @@ class EpochLoop:
         yield
         self._times.add_checkpoint()
 
-    def _timed_next(self, batches: Iterator[NumberedBatch]) -> NumberedBatch:
+    @property
+    def _sent(self) -> int:
+        """The last step that was sent."""
+        return self.step + len(self._in_flight)
+
+    def _is_finite(self) -> bool:
+        """Wait for the last step, and return whether a checkpoint may hold the state after it."""
+        # If not, the loop goes on to the next step, as the other servers do. The error follows on all of them there.
+        return all(_is_finite(row) for sent in self._in_flight.newest() for row in sent.rows())
+
+    def _send(self, batches: Iterator[NumberedBatch]) -> None:
+        """Take the next batch, and send its step to the accelerator."""
         self._times.add_host()
+        # Before the next batch is taken: afterwards, the buffer has a free place at any speed of the input.
+        ready_pct = self.ready_pct(self._taken)
         self.activity.text = "waiting for a batch" if self._has_compiled else "waiting for the first batch"
         batch = next(batches)
         self._taken += 1
         self._times.add_wait()
         self.activity.text = "computing a step" if self._has_compiled else "compiling the first step"
-        return batch
-
-    def _train_step(self, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
-        """Take one step, and return whether some server should stop."""
+        should_stop = tf.constant(float(self.should_stop()))
+        begun = self._times.begin()
         features, labels, weights, mirrored, _ = batch
-        result = self.steps.train(features, labels, weights, mirrored, tf.constant(float(self.should_stop())))
-        # `numpy` waits for the device, which would otherwise still be at work.
-        loss, correct, examples, should_stop, *spoiled = result.numpy().tolist()
-        self._times.add_compute()
+        result = self.steps.train(features, labels, weights, mirrored, should_stop)
+        self._in_flight.add(result, _Step(batch, begun, ready_pct))
+
+    def _finish(self, epoch: int, sent: Sent[_Step]) -> int:
+        """Read the result of a step, report it, and return its number of examples."""
+        [row] = sent.rows()
+        loss, correct, examples, should_stop, *spoiled = row
+        times = self._times.end(sent.about.begun, sent.ended)
         self._has_compiled = True
         self.step += 1
 
         def where() -> str:
-            return f"at step {self.step} of epoch {epoch}, in {self.describe(batch, spoiled)}"
+            return f"at step {self.step} of epoch {epoch}, in {self.describe(sent.about.batch, spoiled)}"
 
         _require_number(loss, where)
         if any(spoiled):  # The loss was finite. Without this check, the error would name the next batch.
@@ -194,18 +244,20 @@ class EpochLoop:
                 f"the gradients overflowed {where()}: lower learning_rate, set clip_norm, or check the data; the next "
                 "attempt continues from the previous checkpoint"
             )
-        times = self._times.take()
+        if should_stop:
+            # Other servers may have sent the next step already.
+            self._leave_after = min(self._leave_after, self.step + 1 if self.servers > 1 else self._sent)
         self.monitor.batch(
             step=self.step,
             epoch=epoch,
             times=times,
             examples=int(examples),
-            ready_pct=ready_pct,
+            ready_pct=sent.about.ready_pct,
             python_calls=self.steps.python_calls,
             is_simulated=self.is_simulated,
         )
         self.sums.add(int(examples), loss, correct, times.wait_s)
-        return bool(should_stop)
+        return int(examples)
 
     def evaluate(self, batches: Iterable[Batch]) -> Sums:
         """Return the sums over all of `batches`, without their padding.
@@ -214,17 +266,36 @@ class EpochLoop:
             Preempted: If a stop is requested.
             TrainingError: If the loss is not finite.
         """
-        sums = Sums()
+        sums, in_flight = Sums(), InFlight[None](self.clock)
         start = self.clock()
-        for features, labels, weights in one_ahead(batches):
+        rows_read, leave_after = 0, math.inf
+
+        def finish(sent: Iterable[Sent[None]]) -> None:
+            nonlocal rows_read, leave_after
+            for loss, correct, examples, should_stop in (row for each in sent for row in each.rows()):
+                _require_number(loss, lambda: f"in the validation after step {self.step}")
+                sums.add(int(examples), loss, correct)
+                rows_read += 1
+                if should_stop:  # As in the training, other servers may have sent the next step already.
+                    leave_after = min(leave_after, rows_read + 1)
+
+        for number, (features, labels, weights) in enumerate(one_ahead(batches), 1):
             result = self.steps.evaluate(features, labels, weights, tf.constant(float(self.should_stop())))
-            loss, correct, examples, should_stop = result.numpy().tolist()
-            if should_stop:
-                raise Preempted(f"the training was asked to stop in the validation after step {self.step}")
-            _require_number(loss, lambda: f"in the validation after step {self.step}")
-            sums.add(int(examples), loss, correct)
+            in_flight.add(result, None)
+            finish(in_flight.take_due())
+            if number >= leave_after:
+                break
+        finish(in_flight.take_all())
+        if leave_after < math.inf:
+            raise Preempted(f"the training was asked to stop in the validation after step {self.step}")
         sums.time_s = self.clock() - start
         return sums
+
+
+def _is_finite(row: Sequence[float]) -> bool:
+    """Return whether the result of a training step says that its loss and its gradients are finite."""
+    loss, _, _, _, *spoiled = row
+    return math.isfinite(loss) and not any(spoiled)
 
 
 def _require_number(loss: float, where: Callable[[], str]) -> None:

@@ -25,6 +25,8 @@ class TwoPhases:
 
     def __init__(self, steps: Steps, base: keras.Model, optimizer: keras.Optimizer, frozen: int) -> None:
         self._steps, self._base, self._optimizer, self._frozen = steps, base, optimizer, frozen
+        self._max_updates = int(optimizer.iterations)
+        """The optimizer's count, if no step was skipped. To read the count itself is to wait for the accelerator."""
         self.evaluate = steps.evaluate
         # After the optimizer was built, so that the base has its places among the optimizer's variables from the start.
         base.trainable = False
@@ -36,11 +38,13 @@ class TwoPhases:
 
     def train(self, *batch: Features) -> tf.Tensor:
         """Take a training step, as `Steps` does; before the first one of the second phase, unfreeze the base."""
-        if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
+        may_unfreeze = not self._base.trainable and self._max_updates >= self._frozen
+        if may_unfreeze and int(self._optimizer.iterations) >= self._frozen:
             _log.info("the whole model learns from here on")
             self._base.trainable = True
             # The traced step has no gradients of the base.
             self._steps.trace()
+        self._max_updates += 1
         return self._steps.train(*batch)
 
 

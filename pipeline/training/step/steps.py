@@ -98,7 +98,10 @@ class Steps:
         return self._sum(self._compiled(self._evaluate_replica), features, labels, weights, should_stop)
 
     def _sum(self, of_replica: _Replica, *values: Features) -> tf.Tensor:
-        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, self._strategy.run(of_replica, args=values), axis=None)
+        of_replicas = self._strategy.run(of_replica, args=values)
+        # On the first device. By default, a sum of several GPUs is on the CPU, and the call of the step waits for it.
+        with tf.device(self._strategy.extended.worker_devices[0]):
+            return self._strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
 
     def _compiled(self, of_replica: _Replica) -> _Replica:
         # The part of a replica, not what goes on between them: XLA knows no strategy.
