@@ -220,6 +220,9 @@ class _BatchCalls:
 class _ReportingSteps:
     """Steps that report each batch to callbacks."""
 
+    train_several = None
+    """Callbacks are called between two steps."""
+
     def __init__(self, steps: TakesSteps, batches: _BatchCalls) -> None:
         self._steps, self._batches = steps, batches
 

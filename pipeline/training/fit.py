@@ -37,7 +37,7 @@ def fit(training: Training, monitor: Monitor) -> None:
     keeps = start.keeps  # None: not decided yet. A single server decides alone.
     if keeps is None and run.server.count > 1:
         keeps = data.agreed_to_keep(training.strategy)
-    with data.open(start.step, keeps) as inputs:
+    with data.open(start.step, keeps, may_stack=training.steps.train_several is not None) as inputs:
         loop = EpochLoop(
             steps=training.steps,
             monitor=monitor,
@@ -53,6 +53,7 @@ def fit(training: Training, monitor: Monitor) -> None:
             is_simulated=bool(settings.simulated_step_ms),
             activity=training.activity,
             servers=run.server.count,
+            stacked=inputs.stacked,
         )
         keeper = Keeper(run, loop, training.checkpoints, model=training.model, task=training.task, keeps=inputs.keeps)
         if not start.sums.examples:

@@ -1,8 +1,9 @@
 """The training process, which also writes the examples of each step: `noting_ids.py NOTES RUN_FOLDER PARENT`.
 
-Each step writes one line before anything else follows from it: the step, its epoch, the numbers of its examples. It
-then writes the step and the checksum of the weights into NOTES with the suffix `.weights`. With the environment
-variable KILL_AFTER, the process kills itself after that number of steps.
+Each step writes one line before a checkpoint follows from it: the step, its epoch, the numbers of its examples. The
+last of the steps that were sent together then writes its number and the checksum of the weights into NOTES with the
+suffix `.weights`. With the environment variable KILL_AFTER, the process kills itself after that number of steps, and
+those that were sent with the last of them.
 """
 
 import os
@@ -11,7 +12,6 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable
-from itertools import count
 from typing import TextIO
 
 import numpy as np
@@ -25,14 +25,17 @@ Finish = Callable[[EpochLoop, int, Sent], int]
 
 
 def noting(finish: Finish, notes: TextIO, checksums: TextIO) -> Finish:
-    last, taken = int(os.environ.get("KILL_AFTER", "0")), count(1)
+    last, taken = int(os.environ.get("KILL_AFTER", "0")), list[int]()
 
     def noted(loop: EpochLoop, epoch: int, sent: Sent) -> int:
+        first = loop.step + 1
         examples = finish(loop, epoch, sent)
-        _, _, weights, _, numbers = sent.about.batch
-        print(loop.step, epoch, *_of_this_server(numbers)[_of_this_server(weights) > 0], file=notes)
+        for number in range(sent.about.count):
+            _, _, weights, _, numbers = sent.about.batch(number)
+            print(first + number, epoch, *_of_this_server(numbers)[_of_this_server(weights) > 0], file=notes)
         print(loop.step, _checksum(loop), file=checksums)
-        if next(taken) == last:
+        taken.extend(range(sent.about.count))
+        if 0 < last <= len(taken):
             os.kill(os.getpid(), signal.SIGKILL)
         return examples
 

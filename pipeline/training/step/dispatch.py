@@ -5,7 +5,7 @@ reports, saves and takes the next batch.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -29,7 +29,7 @@ class Result(Protocol):
 
 @dataclass(frozen=True)
 class Sent(Generic[_About]):
-    """One or several steps that were sent together. `about` is what the sender notes of them."""
+    """Steps that were sent together. `about` is what the sender notes of them."""
 
     about: _About
     is_late: bool
@@ -61,8 +61,8 @@ class InFlight(Generic[_About]):
         # first may still wait for the step before.
         self._threads = ThreadPoolExecutor(2, "step-result")
 
-    def __len__(self) -> int:
-        return len(self._sent)
+    def __iter__(self) -> Iterator[Sent[_About]]:
+        return iter([*self._sent])
 
     def add(self, result: Result, about: _About) -> None:
         """Add steps that were just sent, with their result: (values,) of one step, or (steps, values)."""
@@ -73,10 +73,6 @@ class InFlight(Generic[_About]):
         else:
             read.set_result(self._ended(result))
         self._sent.append(Sent(about, is_late, read))
-
-    def newest(self) -> Sequence[Sent[_About]]:
-        """Return the steps that were sent last, if their result was not taken yet."""
-        return [*self._sent][-1:]
 
     def take_due(self) -> Iterator[Sent[_About]]:
         """Take the steps whose results are due: all but the newest, which the accelerator may be computing."""

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
 from pipeline.input import one_ahead
-from pipeline.monitor import Begun, Monitor, StepClock
+from pipeline.monitor import Begun, Monitor, StepClock, StepTimes
 from pipeline.system.progress import Advance
 from pipeline.training.step.dispatch import InFlight, Result, Sent
 
@@ -24,6 +24,8 @@ Batch = tuple[Features, tf.Tensor, tf.Tensor]
 """Features, labels and weights."""
 NumberedBatch = tuple[Features, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
 """Features, labels, weights, which images the step mirrors, and the numbers of the examples."""
+SENT_S = 0.02
+"""Steps that take less than this together are sent together, in seconds: to send a step costs up to a millisecond."""
 
 
 @dataclass
@@ -73,6 +75,10 @@ class TakesSteps(Protocol):
     ) -> Result:
         """Take one training step."""
 
+    @property
+    def train_several(self) -> Callable[..., Result] | None:
+        """Take several steps that are sent together; None if this is not possible."""
+
     def evaluate(self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor, /) -> Result:
         """Take one step of the validation."""
 
@@ -88,12 +94,25 @@ class Saver(Protocol):
 
 
 @dataclass(frozen=True)
-class _Step:
-    """A step that was sent to the accelerator."""
+class Together:
+    """Steps that are sent to the accelerator together: `count` batches of a stack, from its batch `first` on.
 
-    batch: NumberedBatch
-    begun: Begun
+    Without a stack, `batches` is one batch.
+    """
+
+    batches: NumberedBatch
+    first: int
+    count: int
+    is_stack: bool
     ready_pct: float | None
+    begun: Begun
+
+    def batch(self, number: int) -> NumberedBatch:
+        """Return one of the batches, from 0."""
+        if not self.is_stack:
+            return self.batches
+        batch: NumberedBatch = tf.nest.map_structure(lambda stack: stack[self.first + number], self.batches)
+        return batch
 
 
 @dataclass
@@ -134,12 +153,19 @@ class EpochLoop:
     """Kept up to date, for a person who waits for the next step."""
     servers: int = 1
     """Training servers that take each step together."""
+    stacked: int = 1
+    """How many batches the input stacks. If more than 1, the loop sends several steps together."""
 
     def __post_init__(self) -> None:
         self._has_compiled = False
         self._taken = 0
+        self._stack: NumberedBatch | None = None
+        self._used = self.stacked
+        """How many batches of the stack were sent."""
+        self._step_s = math.inf
+        """Seconds of one of the last steps; unknown until the second one."""
         self._times = StepClock(self.clock, self.host_s)
-        self._in_flight: InFlight[_Step] = InFlight(self.clock)
+        self._in_flight: InFlight[Together] = InFlight(self.clock)
         self._leave_after: float = math.inf
         """The last step, because a stop is requested."""
 
@@ -155,7 +181,7 @@ class EpochLoop:
 
         Args:
             epoch: Number of the epoch, from 1.
-            batches: The batches that are left, of later epochs too.
+            batches: The batches that are left, of later epochs too, or stacks of them.
             last_step: Last step of the epoch, counted from the first epoch.
             advance: Called with the number of examples that were done.
             saver: Writes a checkpoint when one is due. None: nothing does.
@@ -168,16 +194,17 @@ class EpochLoop:
         start = self.clock() - self.sums.time_s
         advance(self.sums.examples)
 
-        def finish(sent: Iterable[Sent[_Step]]) -> None:
+        def finish(sent: Iterable[Sent[Together]]) -> None:
             for each in sent:
                 advance(self._finish(epoch, each))
                 self.sums.time_s = self.clock() - start
 
         # The time since the last step was the validation, or the start of the process. It is no part of a step.
         self._times.pause()
-        while self._sent < min(last_step, self._leave_after):
+        while (left := min(last_step, self._leave_after) - self._sent) > 0:
+            due = saver.steps_until_due(self._sent) if saver else math.inf
             try:
-                self._send(batches)
+                self._send(batches, int(min(left, max(1, due), self.stacked)))
             except Exception:
                 # A stop can end the wait for a batch. The checkpoint then needs the results of all steps before.
                 finish(self._in_flight.take_all())
@@ -204,39 +231,53 @@ class EpochLoop:
     @property
     def _sent(self) -> int:
         """The last step that was sent."""
-        return self.step + len(self._in_flight)
+        return self.step + sum(sent.about.count for sent in self._in_flight)
 
     def _is_finite(self) -> bool:
-        """Wait for the last step, and return whether a checkpoint may hold the state after it."""
+        """Wait for all steps that were sent, and return whether a checkpoint may hold the state after them."""
         # If not, the loop goes on to the next step, as the other servers do. The error follows on all of them there.
-        return all(_is_finite(row) for sent in self._in_flight.newest() for row in sent.rows())
+        return all(_is_finite(row) for sent in self._in_flight for row in sent.rows())
 
-    def _send(self, batches: Iterator[NumberedBatch]) -> None:
-        """Take the next batch, and send its step to the accelerator."""
+    def _send(self, batches: Iterator[NumberedBatch], max_steps: int) -> None:
+        """Take the next batch, and send its step to the accelerator; up to `max_steps` of them if they are short."""
         self._times.add_host()
         # Before the next batch is taken: afterwards, the buffer has a free place at any speed of the input.
         ready_pct = self.ready_pct(self._taken)
         self.activity.text = "waiting for a batch" if self._has_compiled else "waiting for the first batch"
-        batch = next(batches)
-        self._taken += 1
+        if self._stack is None or self._used == self.stacked:
+            self._stack, self._used = next(batches), 0
         self._times.add_wait()
         self.activity.text = "computing a step" if self._has_compiled else "compiling the first step"
         should_stop = tf.constant(float(self.should_stop()))
-        begun = self._times.begin()
-        features, labels, weights, mirrored, _ = batch
-        result = self.steps.train(features, labels, weights, mirrored, should_stop)
-        self._in_flight.add(result, _Step(batch, begun, ready_pct))
+        count = min(max_steps, self.stacked - self._used, max(1, int(SENT_S / self._step_s)))
+        first, self._used, self._taken = self._used, self._used + count, self._taken + count
+        sent = Together(self._stack, first, count, self.stacked > 1, ready_pct, self._times.begin())
+        self._in_flight.add(self._result(sent, should_stop), sent)
 
-    def _finish(self, epoch: int, sent: Sent[_Step]) -> int:
-        """Read the result of a step, report it, and return its number of examples."""
-        [row] = sent.rows()
-        loss, correct, examples, should_stop, *spoiled = row
-        times = self._times.end(sent.about.begun, sent.ended)
+    def _result(self, sent: Together, should_stop: tf.Tensor) -> Result:
+        features, labels, weights, mirrored, _ = sent.batches
+        if not sent.is_stack:
+            return self.steps.train(features, labels, weights, mirrored, should_stop)
+        assert self.steps.train_several
+        steps = tf.constant(sent.first), tf.constant(sent.count)
+        return self.steps.train_several(features, labels, weights, mirrored, *steps, should_stop)
+
+    def _finish(self, epoch: int, sent: Sent[Together]) -> int:
+        """Read the results of steps that were sent together, report them, and return their number of examples."""
+        rows, count = sent.rows(), sent.about.count
+        times = self._times.end(sent.about.begun, sent.ended).share(count)
+        if self._has_compiled:
+            self._step_s = max(times.compute_s, 1e-6)
         self._has_compiled = True
+        return sum(self._report(epoch, number, row, times, sent.about) for number, row in enumerate(rows))
+
+    def _report(self, epoch: int, number: int, row: Sequence[float], times: StepTimes, sent: Together) -> int:
+        """Check and report the result of step `number`, from 0, of those sent together. Return its examples."""
+        loss, correct, examples, should_stop, *spoiled = row
         self.step += 1
 
         def where() -> str:
-            return f"at step {self.step} of epoch {epoch}, in {self.describe(sent.about.batch, spoiled)}"
+            return f"at step {self.step} of epoch {epoch}, in {self.describe(sent.batch(number), spoiled)}"
 
         _require_number(loss, where)
         if any(spoiled):  # The loss was finite. Without this check, the error would name the next batch.
@@ -252,7 +293,7 @@ class EpochLoop:
             epoch=epoch,
             times=times,
             examples=int(examples),
-            ready_pct=sent.about.ready_pct,
+            ready_pct=sent.ready_pct,
             python_calls=self.steps.python_calls,
             is_simulated=self.is_simulated,
         )

@@ -23,6 +23,9 @@ class TwoPhases:
     that loss scaling skips. The optimizer must be built already, for the base as well.
     """
 
+    train_several = None
+    """The steps of a large model take long enough."""
+
     def __init__(self, steps: Steps, base: keras.Model, optimizer: keras.Optimizer, frozen: int) -> None:
         self._steps, self._base, self._optimizer, self._frozen = steps, base, optimizer, frozen
         self._max_updates = int(optimizer.iterations)

@@ -45,6 +45,8 @@ class SimulatedSteps:
 
     python_calls = 0
     """The wait is not the user's Python code."""
+    train_several = None
+    """Steps that are sent one at a time show whether the host is fast enough for that."""
 
     def __init__(
         self, strategy: tf.distribute.Strategy, step_s: float, clock: Callable[[], float] = time.perf_counter
