@@ -248,8 +248,10 @@ class EpochLoop:
             self._stack, self._used = next(batches), 0
         self._times.add_wait()
         self.activity.text = "computing a step" if self._has_compiled else "compiling the first step"
-        should_stop = tf.constant(float(self.should_stop()))
         count = min(max_steps, self.stacked - self._used, max(1, int(SENT_S / self._step_s)))
+        # No step is sent after the one with the request, as if each was sent alone.
+        asked = next((number for number in range(1, count + 1) if self.should_stop()), None)
+        count, should_stop = asked or count, tf.constant(float(asked is not None))
         first, self._used, self._taken = self._used, self._used + count, self._taken + count
         sent = Together(self._stack, first, count, self.stacked > 1, ready_pct, self._times.begin())
         self._in_flight.add(self._result(sent, should_stop), sent)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -93,12 +94,13 @@ def test_the_error_names_the_batch_of_a_spoiled_step_among_several() -> None:
         loop.train(1, stacks(), LAST, lambda _: None, saver)
 
 
-def test_a_stop_leaves_after_the_steps_that_were_sent() -> None:
-    steps = SeveralSteps(Clock())
-    loop = EpochLoop(steps, Recorder(), lambda: len(steps.sent) == 3, stacked=STACK)
-    with pytest.raises(Preempted, match="after step 8"):
+@pytest.mark.parametrize(("asked_at", "sent"), [(1, [1]), (4, [1, 1, 2]), (6, [1, 1, 2, 2]), (8, [1, 1, 2, 4])])
+def test_a_stop_leaves_after_the_same_step_as_one_by_one(asked_at: int, sent: list[int]) -> None:
+    steps, asked = SeveralSteps(Clock()), count(1)
+    loop = EpochLoop(steps, Recorder(), lambda: next(asked) == asked_at, stacked=STACK)
+    with pytest.raises(Preempted, match=f"after step {asked_at}"):
         loop.train(1, stacks(), LAST, lambda _: None)
-    assert (loop.step, loop.sums.examples, steps.sent) == (8, 16, [1, 1, 2, 4])
+    assert (loop.step, loop.sums.examples, steps.sent) == (asked_at, 2 * asked_at, sent)
 
 
 def test_several_steps_together_give_the_same_bits_as_one_by_one(tmp_path: Path) -> None:
@@ -115,20 +117,20 @@ def test_several_steps_together_give_the_same_bits_as_one_by_one(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("shape", "count"), [((8, 3), MAX_STACKED), ((1000, 30), 8), ((256, 224, 224, 3), 1), ((8, None), 1)]
+    ("shape", "size"), [((8, 3), MAX_STACKED), ((1000, 30), 8), ((256, 224, 224, 3), 1), ((8, None), 1)]
 )
-def test_only_small_batches_of_one_shape_are_stacked(shape: tuple[int | None, ...], count: int) -> None:
+def test_only_small_batches_of_one_shape_are_stacked(shape: tuple[int | None, ...], size: int) -> None:
     spec = tf.TensorSpec(shape, tf.float32)
     batches = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=(spec, tf.TensorSpec(shape[:1])))
-    assert stacked(batches)[1] == count
+    assert stacked(batches)[1] == size
 
 
 def test_stacks_have_all_batches_in_order_and_one_shape() -> None:
     numbers = tf.data.Dataset.range(2 * (MAX_STACKED + 3)).batch(2, drop_remainder=True)
     texts = numbers.map(tf.strings.as_string)
-    stacks, count = stacked(tf.data.Dataset.zip(numbers, texts))
+    stacks, size = stacked(tf.data.Dataset.zip(numbers, texts))
     found = [*stacks]
-    assert {tuple(each.shape) for stack in found for each in stack} == {(count, 2)}
+    assert {tuple(each.shape) for stack in found for each in stack} == {(size, 2)}
     assert np.concatenate([stack[0] for stack in found])[: MAX_STACKED + 3].ravel().tolist() == [
         *range(2 * (MAX_STACKED + 3))
     ]
