@@ -1,7 +1,7 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines env-readers run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
-	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts bench-tables demo-gcs docker-up \
+	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-plugin bench-verdicts bench-tables demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
@@ -155,6 +155,9 @@ bench-orchestration: env ## measure the time that Airflow adds to the work itsel
 
 bench-training: env ## measure training steps, next to Model.fit and a bare step; BENCH='--only overhead'
 	$(call bench,benchmarks.training)
+
+bench-steps: env ## measure steps of a small table and gaps between steps; BENCH='--beside ../another-checkout'
+	$(call bench,benchmarks.steps)
 
 bench-monitoring: env ## measure the CPU time of the monitor, by source, and its effect on a loop; BENCH='--only cost'
 	$(call bench,benchmarks.monitoring)

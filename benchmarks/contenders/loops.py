@@ -62,11 +62,12 @@ def bare(job: Job, synced: bool) -> Loop:
 
 
 def ours(job: Job, monitored: bool, strategy: Any = None) -> Loop:
-    """This project's loop as a training has it: batches fetched ahead, each step recorded, five samples a second."""
+    """This project's loop as a training has it: batches fetched ahead, each step recorded, short ones sent together."""
     import tensorflow as tf
 
     from pipeline.input import one_ahead
     from pipeline.system.progress import progress
+    from pipeline.training.inputs import stacked
     from pipeline.training.step.loop import EpochLoop
     from pipeline.training.step.steps import Steps
     from pipeline.training.step.strategy import on_devices
@@ -76,11 +77,12 @@ def ours(job: Job, monitored: bool, strategy: Any = None) -> Loop:
         model, optimizer = _built(job)
         optimizer.build(model.trainable_variables)
     steps = Steps(strategy, model, optimizer)
-    batches = one_ahead(on_devices(_numbered(job), job["batch_size"], strategy))
+    stacks, of_stack = stacked(_numbered(job)) if steps.train_several else (_numbered(job), 1)
+    batches = one_ahead(on_devices(stacks, job["batch_size"], strategy))
 
     def run(count: int) -> float:
         with _monitor(Path(job["folder"]), monitored) as monitor:
-            loop = EpochLoop(steps, monitor, lambda: False)
+            loop = EpochLoop(steps, monitor, lambda: False, stacked=of_stack)
             begin = time.perf_counter()
             with progress("steps", count * job["batch_size"]) as advance:
                 loop.train(1, batches, count, advance)

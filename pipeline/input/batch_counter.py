@@ -9,8 +9,8 @@ class BatchCounter:
     """Counts the batches that pass a place of an input pipeline."""
 
     def __init__(self, capacity: int) -> None:
-        """`capacity` is the number of batches that can be ready behind that place."""
-        self._capacity = capacity
+        self.capacity = capacity
+        """The number of batches that can be ready behind that place."""
         with tf.device("CPU:0"):
             self._made = tf.Variable(0, trainable=False, dtype=tf.int64)
 
@@ -26,4 +26,4 @@ class BatchCounter:
     def ready_pct(self, taken: int) -> float:
         """Return how many batches are ready, in percent of the capacity, if `taken` batches were taken."""
         # TensorFlow may make a batch more than the capacity. The count of a new attempt can be behind `taken`.
-        return 100 * min(1.0, max(0, int(self._made) - taken) / self._capacity)
+        return 100 * min(1.0, max(0, int(self._made) - taken) / self.capacity)

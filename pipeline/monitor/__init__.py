@@ -17,7 +17,7 @@ from pipeline.monitor.record import RecordSink, last_row, read, read_servers
 from pipeline.monitor.reporter import Reporter, closing_sink
 from pipeline.monitor.row import KINDS, Row, Sink
 from pipeline.monitor.sampler import Sampler, Source
-from pipeline.monitor.step_clock import StepClock, StepTimes
+from pipeline.monitor.step_clock import Begun, StepClock, StepTimes
 
 PATIENT_S, HURRIED_S = 60.0, 8.0
 """Time limits for Comet in seconds: at the end of a training, and after an exception."""
@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 __all__ = [
     "KINDS",
+    "Begun",
     "CometOptions",
     "Monitor",
     "Row",

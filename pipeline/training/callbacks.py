@@ -25,6 +25,7 @@ from pipeline.monitor.record import as_recorded, rows
 from pipeline.runs.run import Run
 from pipeline.training.model.own_functions import explain_errors, import_function, type_and_message
 from pipeline.training.state.checkpoint import Position
+from pipeline.training.step.dispatch import Result
 from pipeline.training.step.keras_internals import attach_optimizer, set_direction
 from pipeline.training.step.loop import Features, Sums, TakesSteps
 from pipeline.training.step.optimizer import OptimizerOptions
@@ -199,21 +200,28 @@ class _BatchCalls:
         """Begin an epoch of a kind, "train" or "test", of which `count` batches with these sums are done."""
         self._counts[kind], self._sums[kind] = count, sums or Sums()
 
-    def take(self, kind: str, step: Callable[..., tf.Tensor], batch: tuple[Features, ...]) -> tf.Tensor:
-        """Return what `step` returns for a batch, and call the callbacks before and after it."""
+    def take(self, kind: str, step: Callable[..., Result], batch: tuple[Features, ...]) -> tf.Tensor:
+        """Return what `step` returns for a batch, and call the callbacks before and after it.
+
+        The callbacks get the result of each step before the next one is sent, because they can change the learning
+        rate or the weights.
+        """
         count, sums = self._counts[kind], self._sums[kind]
         self._call(f"on_{kind}_batch_begin", count)
-        result = step(*batch)
-        # This waits for the device. The loop waits for each step, too, so it costs no more.
-        loss, correct, examples = result.numpy().tolist()[:3]
+        result = step(*batch).numpy()  # This waits for the device.
+        loss, correct, examples = result[:3].tolist()
         sums.add(int(examples), loss, correct)
         self._call(f"on_{kind}_batch_end", count, _means(sums, self._metric))
         self._counts[kind] = count + 1
-        return result
+        with tf.device("CPU:0"):
+            return tf.constant(result)
 
 
 class _ReportingSteps:
     """Steps that report each batch to callbacks."""
+
+    train_several = None
+    """Callbacks are called between two steps."""
 
     def __init__(self, steps: TakesSteps, batches: _BatchCalls) -> None:
         self._steps, self._batches = steps, batches

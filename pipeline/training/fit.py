@@ -37,7 +37,8 @@ def fit(training: Training, monitor: Monitor) -> None:
     keeps = start.keeps  # None: not decided yet. A single server decides alone.
     if keeps is None and run.server.count > 1:
         keeps = data.agreed_to_keep(training.strategy)
-    with data.open(start.step, keeps, batches_ahead(training.strategy)) as inputs:
+    may_stack = training.steps.train_several is not None
+    with data.open(start.step, keeps, batches_ahead(training.strategy), may_stack=may_stack) as inputs:
         loop = EpochLoop(
             steps=training.steps,
             monitor=monitor,
@@ -52,6 +53,8 @@ def fit(training: Training, monitor: Monitor) -> None:
             ready_pct=inputs.counter.ready_pct,
             is_simulated=bool(settings.simulated_step_ms),
             activity=training.activity,
+            servers=run.server.count,
+            stacked=inputs.stacked,
         )
         keeper = Keeper(run, loop, training.checkpoints, model=training.model, task=training.task, keeps=inputs.keeps)
         if not start.sums.examples:
@@ -107,7 +110,7 @@ def _train_epoch(
     # Counted from the first epoch, because the steps of an earlier attempt are done already.
     last_step = epoch * training.steps_per_epoch
     with progress(title, training.dataset.splits["train"].examples, training.dataset.unit) as advance:
-        trained = loop.train(epoch, batches, last_step, advance, after_step=keeper.save_where_due)
+        trained = loop.train(epoch, batches, last_step, advance, saver=keeper)
     trained_at = time.perf_counter()
 
     loop.sums = trained  # The loop has reset them, but the checkpoint of a stop in the validation needs them.

@@ -28,6 +28,10 @@ from pipeline.training.step.strategy import all_agree
 _log = logging.getLogger(__name__)
 
 
+MAX_STACKED, STACKED_BYTES = 16, 1_000_000
+"""Limits of a stack: its batches, and its bytes."""
+
+
 class Readers(NamedTuple):
     """What hands out local copies of the shards, for each split; None if the dataset is on a disk."""
 
@@ -57,6 +61,26 @@ class Inputs(NamedTuple):
     """Whether decoded images are kept, which the order of later epochs depends on."""
     counter: BatchCounter
     """Counts the training batches."""
+    stacked: int
+    """How many batches each item of `training` stacks; 1 if it is a batch."""
+
+
+def stacked(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, int]:
+    """Return stacks of the batches, with one more axis in front, and how many batches each has.
+
+    Large batches, and those of different shapes, come as they are: the number is then 1. Batches of zeros fill up the
+    last stack, because the step is compiled for one shape.
+    """
+    specs = tf.nest.flatten(batches.element_spec)
+    if not all(spec.shape.is_fully_defined() for spec in specs):
+        return batches, 1  # Columns of lists have another length in each batch.
+    size = sum(spec.shape.num_elements() * spec.dtype.size for spec in specs)
+    count = min(MAX_STACKED, STACKED_BYTES // size)
+    if count <= 1:
+        return batches, 1
+    empty = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), batches.element_spec)
+    filled = batches.concatenate(tf.data.Dataset.from_tensors(empty).repeat(count - 1))
+    return filled.batch(count, drop_remainder=True).prefetch(1), count
 
 
 @dataclass(frozen=True)
@@ -72,12 +96,15 @@ class ServerData:
     """Returns whether a stop is requested. Readers call it while they wait for a bucket."""
 
     @contextmanager
-    def open(self, start: int, keeps: bool | None = None, ahead: int = 1) -> Iterator[Inputs]:
+    def open(
+        self, start: int, keeps: bool | None = None, ahead: int = 1, *, may_stack: bool = False
+    ) -> Iterator[Inputs]:
         """Open the batches from step `start` (from 0) on.
 
         `keeps` says whether earlier attempts kept decoded images, or all servers agreed to do so; None if undecided.
         The memory that is free now must not change the order in the middle of a training. `ahead` is the number of
-        batches that can be ready behind the buffer of `prefetch_batches`.
+        items that can be ready behind the buffer of `prefetch_batches`. `may_stack` says whether the training can take
+        several small batches at once.
         """
         settings, server = self.settings, self.server
         share = share_of(self.dataset.splits["train"].shards, self._options.batch_size, server)
@@ -104,8 +131,11 @@ class ServerData:
                     reader=readers.train,
                     counter=counter,
                 )
+                training, count = stacked(training) if may_stack else (training, 1)
+                if count > 1:
+                    counter.capacity = options.prefetch_batches + (1 + ahead) * count  # One stack is prefetched.
                 validation = validation_batches(self.folder, options, server=server, reader=readers.validation)
-                yield Inputs(training, validation, readers, is_cached, counter)
+                yield Inputs(training, validation, readers, is_cached, counter, count)
 
     @contextmanager
     def open_validation(self) -> Iterator[tuple[tf.data.Dataset, Readers]]:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,11 +49,11 @@ def job(folder: Path, batches: Batches, steps: int = 150, host_s: float = 0.0, s
             ready_pct = batches.ready_pct()
             batches.take()
             clock.add_wait()
+            begun = clock.begin()
             simulated_work(step_s)
-            clock.add_compute()
+            times = clock.end(begun, time.perf_counter())
             simulated_work(host_s)
-            clock.add_host()
-            monitor.batch(step=step, epoch=1, times=clock.take(), examples=1, ready_pct=ready_pct)
+            monitor.batch(step=step, epoch=1, times=times, examples=1, ready_pct=ready_pct)
     return diagnose(read(folder / "record", "batches"), read(folder / "record", "samples"), os.cpu_count())
 
 

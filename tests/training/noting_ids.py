@@ -1,8 +1,9 @@
 """The training process, which also writes the examples of each step: `noting_ids.py NOTES RUN_FOLDER PARENT`.
 
-Each step writes one line before anything else follows from it: the step, its epoch, the numbers of its examples. It
-then writes the step and the checksum of the weights into NOTES with the suffix `.weights`. With the environment
-variable KILL_AFTER, the process kills itself after that number of steps.
+Each step writes one line before a checkpoint follows from it: the step, its epoch, the numbers of its examples. The
+last of the steps that were sent together then writes its number and the checksum of the weights into NOTES with the
+suffix `.weights`. With the environment variable KILL_AFTER, the process kills itself after that number of steps, and
+those that were sent with the last of them.
 """
 
 import os
@@ -11,29 +12,32 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable
-from itertools import count
 from typing import TextIO
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline.training.step.loop import EpochLoop, NumberedBatch
+from pipeline.training.step.dispatch import Sent
+from pipeline.training.step.loop import EpochLoop
 
-TrainStep = Callable[[EpochLoop, int, NumberedBatch, float | None], bool]
+Finish = Callable[[EpochLoop, int, Sent], int]
 
 
-def noting(train_step: TrainStep, notes: TextIO, checksums: TextIO) -> TrainStep:
-    last, taken = int(os.environ.get("KILL_AFTER", "0")), count(1)
+def noting(finish: Finish, notes: TextIO, checksums: TextIO) -> Finish:
+    last, taken = int(os.environ.get("KILL_AFTER", "0")), list[int]()
 
-    def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
-        should_stop = train_step(loop, epoch, batch, ready_pct)
-        _, _, weights, _, numbers = batch
-        print(loop.step, epoch, *_of_this_server(numbers)[_of_this_server(weights) > 0], file=notes)
+    def noted(loop: EpochLoop, epoch: int, sent: Sent) -> int:
+        first = loop.step + 1
+        examples = finish(loop, epoch, sent)
+        for number in range(sent.about.count):
+            _, _, weights, _, numbers = sent.about.batch(number)
+            print(first + number, epoch, *_of_this_server(numbers)[_of_this_server(weights) > 0], file=notes)
         print(loop.step, _checksum(loop), file=checksums)
-        if next(taken) == last:
+        taken.extend(range(sent.about.count))
+        if 0 < last <= len(taken):
             os.kill(os.getpid(), signal.SIGKILL)
-        return should_stop
+        return examples
 
     return noted
 
@@ -55,5 +59,5 @@ if __name__ == "__main__":
     name = sys.argv.pop(1)
     # Both are open until the process ends.
     notes, checksums = (open(name + suffix, "a", buffering=1) for suffix in ("", ".weights"))  # noqa: SIM115
-    EpochLoop._train_step = noting(EpochLoop._train_step, notes, checksums)
+    EpochLoop._finish = noting(EpochLoop._finish, notes, checksums)
     runpy.run_module("pipeline.training", run_name="__main__")

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,8 +25,9 @@ from pipeline.training import callbacks as module
 from pipeline.training.callbacks import Callbacks
 from pipeline.training.job import run_job
 from pipeline.training.state.checkpoint import Position
-from pipeline.training.step.loop import Sums
+from pipeline.training.step.loop import EpochLoop, Sums
 from pipeline.training.step.optimizer import build_optimizer, optimizer_options
+from pipeline.training.step.simulated import SimulatedResult, SimulatedSteps
 from tests.training.small import STEPS_PER_EPOCH, TRAINED
 from tests.waiting import simulated_work, until
 
@@ -114,6 +116,11 @@ class StopsInEpoch(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+class HalvesTheRate(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        self.model.optimizer.learning_rate = 0.5 * float(self.model.optimizer.learning_rate)
+
+
 class Sleeper(keras.callbacks.Callback):
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -121,6 +128,10 @@ class Sleeper(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         simulated_work(self._seconds)
+
+
+def halves_the_rate(folder: Path) -> list[keras.callbacks.Callback]:
+    return [HalvesTheRate()]
 
 
 def settings_of(name: str, **values: object) -> Settings:
@@ -447,3 +458,22 @@ def test_all_servers_follow_the_callbacks_of_server_0(published: Path, tmp_path:
     assert [process.wait()["epochs"] for process in processes] == [3, 3]
     rates = [read(run.folder / "record", "epochs")["learning_rate"].tolist() for run in runs]
     assert rates == [[0.5, 0.5, 0.25]] * 2
+
+
+def test_a_callback_changes_the_rate_of_the_next_step_although_results_are_read_late(tmp_path: Path) -> None:
+    training = Training(tmp_path, settings_of("halves_the_rate"))
+    accelerator = SimulatedSteps(training.strategy, 0.001)
+    rates: list[float] = []
+
+    def train(*batch: tf.Tensor) -> SimulatedResult:
+        rates.append(float(training.optimizer.learning_rate))
+        return accelerator.train(*batch)
+
+    callbacks = training.callbacks()
+    steps = callbacks.report_batches_of(SimpleNamespace(train=train, python_calls=0))
+    callbacks.begin(Position())
+    callbacks.begin_epoch(1)
+    monitor = SimpleNamespace(batch=lambda **_: None)
+    batches = repeat((*TRAINED[:4], tf.range(4, dtype=tf.int64)))
+    EpochLoop(steps, monitor, lambda: False).train(1, batches, 4, lambda _: None)
+    assert rates == [0.5, 0.25, 0.125, 0.0625]

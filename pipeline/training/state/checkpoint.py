@@ -7,6 +7,7 @@ the copies instead of 0.4 to 1.2 s for the disk. TensorFlow's own background wri
 import io
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -208,7 +209,8 @@ class Interval:
         """Begin the next interval: a checkpoint was made at `step`."""
         self.step, self._time = step, self.clock()
 
-    def is_over(self, step: int) -> bool:
-        """Return whether a checkpoint is due at `step`."""
-        has_enough_steps = 0 < self.steps <= step - self.step
-        return has_enough_steps or 0 < self.minutes * 60 <= self.clock() - self._time
+    def steps_left(self, step: int) -> float:
+        """Return after how many steps from `step` on a checkpoint is due: 0 if now, infinity if only time decides."""
+        if 0 < self.minutes * 60 <= self.clock() - self._time:
+            return 0
+        return max(0, self.step + self.steps - step) if self.steps > 0 else math.inf

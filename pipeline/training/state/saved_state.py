@@ -53,11 +53,13 @@ class Keeper:
         self._model, self._task, self._keeps = model, task, keeps
         self._interval = Interval(run.settings.checkpoint_minutes, run.settings.checkpoint_steps, loop.step)
 
-    def save_where_due(self, epochs_done: int) -> None:
-        """Write a checkpoint if one is due. Raises StorageError if the one before failed."""
+    def steps_until_due(self, step: int) -> float:
+        """Return after how many steps from `step` on a checkpoint is due: 0 if now, infinity if never."""
+        if not self._run.server.is_chief:
+            return math.inf
+        steps = self._interval.steps_left(step)
         # A checkpoint that is due while another is being written is put off: a slow disk must not stop the steps.
-        if self._interval.is_over(self._loop.step) and not self._checkpoints.busy:
-            self.save(epochs_done)
+        return 1 if steps <= 0 and self._checkpoints.busy else steps
 
     def save(self, epochs_done: int) -> None:
         """Write a checkpoint, in the background. Raises StorageError if the one before failed."""

@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
 from pipeline.input import one_ahead
-from pipeline.monitor import Monitor, StepClock
+from pipeline.monitor import Begun, Monitor, StepClock, StepTimes
 from pipeline.system.progress import Advance
+from pipeline.training.step.dispatch import InFlight, Result, Sent
 
 Features: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
 """What a model takes: images, or the columns of a table."""
@@ -23,6 +24,8 @@ Batch = tuple[Features, tf.Tensor, tf.Tensor]
 """Features, labels and weights."""
 NumberedBatch = tuple[Features, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
 """Features, labels, weights, which images the step mirrors, and the numbers of the examples."""
+SENT_S = 0.02
+"""Steps that take less than this together are sent together, in seconds: to send a step costs up to a millisecond."""
 
 
 MAX_SKIPPED = 50
@@ -67,7 +70,7 @@ class Sums:
 
 
 class TakesSteps(Protocol):
-    """The interface of `Steps`, which says what both methods take and return."""
+    """The interface of `Steps`, which says what the methods take and return."""
 
     @property
     def python_calls(self) -> int:
@@ -75,13 +78,47 @@ class TakesSteps(Protocol):
 
     def train(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor, /
-    ) -> tf.Tensor:
+    ) -> Result:
         """Take one training step."""
 
-    def evaluate(
-        self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor, /
-    ) -> tf.Tensor:
+    @property
+    def train_several(self) -> Callable[..., Result] | None:
+        """Take several steps that are sent together; None if this is not possible."""
+
+    def evaluate(self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor, /) -> Result:
         """Take one step of the validation."""
+
+
+class Saver(Protocol):
+    """Writes the checkpoints of a loop."""
+
+    def steps_until_due(self, step: int) -> float:
+        """Return after how many steps from `step` on a checkpoint is due: 0 if now, infinity if never."""
+
+    def save(self, epochs_done: int) -> None:
+        """Write a checkpoint. All steps that were sent are computed, and their results are finite."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """Steps that are sent to the accelerator together: `count` batches of a stack, from its batch `first` on.
+
+    Without a stack, `batches` is one batch.
+    """
+
+    batches: NumberedBatch
+    first: int
+    count: int
+    is_stack: bool
+    ready_pct: float | None
+    begun: Begun
+
+    def batch(self, number: int) -> NumberedBatch:
+        """Return one of the batches, from 0."""
+        if not self.is_stack:
+            return self.batches
+        batch: NumberedBatch = tf.nest.map_structure(lambda stack: stack[self.first + number], self.batches)
+        return batch
 
 
 @dataclass
@@ -95,16 +132,18 @@ class Activity:
 class EpochLoop:
     """Runs epochs over batches, and reports each step to the monitor.
 
-    It calls `should_stop` before each step, and the answer goes through the step: all servers leave after the same one.
+    On an accelerator that works beside the host, it sends a step before it reads the result of the step before. It
+    calls `should_stop` before each step, and the answer goes through the step. Several servers leave after the step
+    that follows, or after the last one of the epoch: some of them may have sent it before they read the answer.
     """
 
     steps: TakesSteps
     monitor: Monitor
     should_stop: Callable[[], bool]
     step: int = 0
-    """Training steps since the first epoch, over all attempts."""
+    """Training steps since the first epoch, over all attempts, whose results were read."""
     sums: Sums = field(default_factory=Sums)
-    """Sums of the current epoch, over all attempts."""
+    """Sums of the current epoch up to `step`, over all attempts."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds that never go back."""
     host_s: Callable[[], float] = lambda: 0.0
@@ -118,11 +157,23 @@ class EpochLoop:
     """Whether the steps only wait, instead of using an accelerator."""
     activity: Activity = field(default_factory=Activity)
     """Kept up to date, for a person who waits for the next step."""
+    servers: int = 1
+    """Training servers that take each step together."""
+    stacked: int = 1
+    """How many batches the input stacks. If more than 1, the loop sends several steps together."""
 
     def __post_init__(self) -> None:
         self._has_compiled = False
         self._taken = 0
+        self._stack: NumberedBatch | None = None
+        self._used = self.stacked
+        """How many batches of the stack were sent."""
+        self._step_s = math.inf
+        """Seconds of one of the last steps; unknown until the second one."""
         self._times = StepClock(self.clock, self.host_s)
+        self._in_flight: InFlight[Together] = InFlight(self.clock)
+        self._leave_after: float = math.inf
+        """The last step, because a stop is requested."""
 
     def train(
         self,
@@ -130,16 +181,16 @@ class EpochLoop:
         batches: Iterator[NumberedBatch],
         last_step: int,
         advance: Advance,
-        after_step: Callable[[int], None] = lambda epochs_done: None,
+        saver: Saver | None = None,
     ) -> Sums:
         """Take the training steps that are left of an epoch, and return its sums.
 
         Args:
             epoch: Number of the epoch, from 1.
-            batches: The batches that are left, of later epochs too.
+            batches: The batches that are left, of later epochs too, or stacks of them.
             last_step: Last step of the epoch, counted from the first epoch.
             advance: Called with the number of examples that were done.
-            after_step: Called after each step with the number of epochs that are done.
+            saver: Writes a checkpoint when one is due. None: nothing does.
 
         Raises:
             Preempted: If a stop is requested.
@@ -149,18 +200,29 @@ class EpochLoop:
         # The sums hold the time that earlier attempts spent on this epoch.
         start = self.clock() - self.sums.time_s
         advance(self.sums.examples)
+
+        def finish(sent: Iterable[Sent[Together]]) -> None:
+            for each in sent:
+                advance(self._finish(epoch, each))
+                self.sums.time_s = self.clock() - start
+
         # The time since the last step was the validation, or the start of the process. It is no part of a step.
         self._times.pause()
-        while self.step < last_step:
-            before = self.sums.examples
-            # Before the next batch is taken: afterwards, the buffer has a free place at any speed of the input.
-            ready_pct = self.ready_pct(self._taken)
-            should_stop = self._train_step(epoch, self._timed_next(batches), ready_pct)
-            self.sums.time_s = self.clock() - start
-            advance(self.sums.examples - before)
-            after_step(epoch - 1)
-            if should_stop:
-                raise Preempted(f"the training was asked to stop after step {self.step}")
+        while (left := min(last_step, self._leave_after) - self._sent) > 0:
+            due = saver.steps_until_due(self._sent) if saver else math.inf
+            try:
+                self._send(batches, int(min(left, max(1, due), self.stacked)))
+            except Exception:
+                # A stop can end the wait for a batch. The checkpoint then needs the results of all steps before.
+                finish(self._in_flight.take_all())
+                raise
+            finish(self._in_flight.take_due())
+            if saver and saver.steps_until_due(self._sent) <= 0 and self._is_finite():
+                finish(self._in_flight.take_all())
+                saver.save(epoch - 1)
+        finish(self._in_flight.take_all())
+        if self._leave_after < math.inf:
+            raise Preempted(f"the training was asked to stop after step {self.step}")
         self._times.pause()
         self.activity.text = "working between two epochs (validation, callbacks or a checkpoint)"
         sums, self.sums = self.sums, Sums()
@@ -173,27 +235,58 @@ class EpochLoop:
         yield
         self._times.add_checkpoint()
 
-    def _timed_next(self, batches: Iterator[NumberedBatch]) -> NumberedBatch:
+    @property
+    def _sent(self) -> int:
+        """The last step that was sent."""
+        return self.step + sum(sent.about.count for sent in self._in_flight)
+
+    def _is_finite(self) -> bool:
+        """Wait for all steps that were sent, and return whether a checkpoint may hold the state after them."""
+        # If not, the loop goes on to the next step, as the other servers do. The error follows on all of them there.
+        return all(_is_finite(row) for sent in self._in_flight for row in sent.rows())
+
+    def _send(self, batches: Iterator[NumberedBatch], max_steps: int) -> None:
+        """Take the next batch, and send its step to the accelerator; up to `max_steps` of them if they are short."""
         self._times.add_host()
+        # Before the next batch is taken: afterwards, the buffer has a free place at any speed of the input.
+        ready_pct = self.ready_pct(self._taken)
         self.activity.text = "waiting for a batch" if self._has_compiled else "waiting for the first batch"
-        batch = next(batches)
-        self._taken += 1
+        if self._stack is None or self._used == self.stacked:
+            self._stack, self._used = next(batches), 0
         self._times.add_wait()
         self.activity.text = "computing a step" if self._has_compiled else "compiling the first step"
-        return batch
+        count = min(max_steps, self.stacked - self._used, max(1, int(SENT_S / self._step_s)))
+        # No step is sent after the one with the request, as if each was sent alone.
+        asked = next((number for number in range(1, count + 1) if self.should_stop()), None)
+        count, should_stop = asked or count, tf.constant(float(asked is not None))
+        first, self._used, self._taken = self._used, self._used + count, self._taken + count
+        sent = Together(self._stack, first, count, self.stacked > 1, ready_pct, self._times.begin())
+        self._in_flight.add(self._result(sent, should_stop), sent)
 
-    def _train_step(self, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
-        """Take one step, and return whether some server should stop."""
-        features, labels, weights, mirrored, _ = batch
-        result = self.steps.train(features, labels, weights, mirrored, tf.constant(float(self.should_stop())))
-        # `numpy` waits for the device, which would otherwise still be at work.
-        loss, correct, examples, should_stop, skipped, loss_scale, *spoiled = result.numpy().tolist()
-        self._times.add_compute()
+    def _result(self, sent: Together, should_stop: tf.Tensor) -> Result:
+        features, labels, weights, mirrored, _ = sent.batches
+        if not sent.is_stack:
+            return self.steps.train(features, labels, weights, mirrored, should_stop)
+        assert self.steps.train_several
+        steps = tf.constant(sent.first), tf.constant(sent.count)
+        return self.steps.train_several(features, labels, weights, mirrored, *steps, should_stop)
+
+    def _finish(self, epoch: int, sent: Sent[Together]) -> int:
+        """Read the results of steps that were sent together, report them, and return their number of examples."""
+        rows, count = sent.rows(), sent.about.count
+        times = self._times.end(sent.about.begun, sent.ended).share(count)
+        if self._has_compiled:
+            self._step_s = max(times.compute_s, 1e-6)
         self._has_compiled = True
+        return sum(self._report(epoch, number, row, times, sent.about) for number, row in enumerate(rows))
+
+    def _report(self, epoch: int, number: int, row: Sequence[float], times: StepTimes, sent: Together) -> int:
+        """Check and report the result of step `number`, from 0, of those sent together. Return its examples."""
+        loss, correct, examples, should_stop, skipped, loss_scale, *spoiled = row
         self.step += 1
 
         def where() -> str:
-            return f"at step {self.step} of epoch {epoch}, in {self.describe(batch, spoiled)}"
+            return f"at step {self.step} of epoch {epoch}, in {self.describe(sent.batch(number), spoiled)}"
 
         _require_number(loss, where)
         if any(spoiled):  # The loss was finite. Without this check, the error would name the next batch.
@@ -202,18 +295,20 @@ class EpochLoop:
                 "attempt continues from the previous checkpoint"
             )
         _require_learning(skipped, loss_scale, f"at step {self.step} of epoch {epoch}")
-        times = self._times.take()
+        if should_stop:
+            # Other servers may have sent the next step already.
+            self._leave_after = min(self._leave_after, self.step + 1 if self.servers > 1 else self._sent)
         self.monitor.batch(
             step=self.step,
             epoch=epoch,
             times=times,
             examples=int(examples),
-            ready_pct=ready_pct,
+            ready_pct=sent.ready_pct,
             python_calls=self.steps.python_calls,
             is_simulated=self.is_simulated,
         )
         self.sums.add(int(examples), loss, correct, times.wait_s)
-        return bool(should_stop)
+        return int(examples)
 
     def evaluate(self, batches: Iterable[Batch]) -> Sums:
         """Return the sums over all of `batches`, without their padding.
@@ -222,17 +317,36 @@ class EpochLoop:
             Preempted: If a stop is requested.
             TrainingError: If the loss is not finite.
         """
-        sums = Sums()
+        sums, in_flight = Sums(), InFlight[None](self.clock)
         start = self.clock()
-        for features, labels, weights in one_ahead(batches):
+        rows_read, leave_after = 0, math.inf
+
+        def finish(sent: Iterable[Sent[None]]) -> None:
+            nonlocal rows_read, leave_after
+            for loss, correct, examples, should_stop in (row for each in sent for row in each.rows()):
+                _require_number(loss, lambda: f"in the validation after step {self.step}")
+                sums.add(int(examples), loss, correct)
+                rows_read += 1
+                if should_stop:  # As in the training, other servers may have sent the next step already.
+                    leave_after = min(leave_after, rows_read + 1)
+
+        for number, (features, labels, weights) in enumerate(one_ahead(batches), 1):
             result = self.steps.evaluate(features, labels, weights, tf.constant(float(self.should_stop())))
-            loss, correct, examples, should_stop = result.numpy().tolist()
-            if should_stop:
-                raise Preempted(f"the training was asked to stop in the validation after step {self.step}")
-            _require_number(loss, lambda: f"in the validation after step {self.step}")
-            sums.add(int(examples), loss, correct)
+            in_flight.add(result, None)
+            finish(in_flight.take_due())
+            if number >= leave_after:
+                break
+        finish(in_flight.take_all())
+        if leave_after < math.inf:
+            raise Preempted(f"the training was asked to stop in the validation after step {self.step}")
         sums.time_s = self.clock() - start
         return sums
+
+
+def _is_finite(row: Sequence[float]) -> bool:
+    """Return whether the result of a training step says that its loss and its gradients are finite."""
+    loss, _, _, _, _, _, *spoiled = row
+    return math.isfinite(loss) and not any(spoiled)
 
 
 def _require_number(loss: float, where: Callable[[], str]) -> None:

@@ -24,8 +24,13 @@ class TwoPhases:
     that loss scaling skips. The optimizer must be built already, for the base as well.
     """
 
+    train_several = None
+    """The steps of a large model take long enough."""
+
     def __init__(self, steps: Steps, base: keras.Model, optimizer: keras.Optimizer, frozen: int) -> None:
         self._steps, self._base, self._optimizer, self._frozen = steps, base, optimizer, frozen
+        self._max_updates = updates_done(optimizer)
+        """The optimizer's count, if no step was skipped. To read the count itself is to wait for the accelerator."""
         self.evaluate = steps.evaluate
         # After the optimizer was built, so that the base has its places among the optimizer's variables from the start.
         base.trainable = False
@@ -37,11 +42,13 @@ class TwoPhases:
 
     def train(self, *batch: Features) -> tf.Tensor:
         """Take a training step, as `Steps` does; before the first one of the second phase, unfreeze the base."""
-        if not self._base.trainable and updates_done(self._optimizer) >= self._frozen:
+        may_unfreeze = not self._base.trainable and self._max_updates >= self._frozen
+        if may_unfreeze and updates_done(self._optimizer) >= self._frozen:
             _log.info("the whole model learns from here on")
             self._base.trainable = True
             # The traced step has no gradients of the base.
             self._steps.trace()
+        self._max_updates += 1
         return self._steps.train(*batch)
 
 

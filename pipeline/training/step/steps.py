@@ -61,6 +61,8 @@ class Steps:
     (as the loss takes them) and weights (float32, (n,)). The training step also takes which images to mirror (bool,
     (n,)). The last argument is whether this server should stop (float32 scalar, 0 or 1).
 
+    `train_several` takes several short steps in one call. With more than one replica, it is None.
+
     Both return four float32 sums over the replicas of all servers, (4,): the losses of the examples, their metric (how
     many predictions are correct, or their errors), how many examples there are, and how many replicas should stop. All
     servers thus learn in the same step that one of them has to leave. An example of weight 0 counts nowhere.
@@ -89,6 +91,8 @@ class Steps:
     def trace(self) -> None:
         """Trace the training step again: a traced step keeps the trainable variables that there were."""
         self.train = tf.function(self._train, reduce_retracing=True, autograph=False)
+        several = tf.function(self._train_several, reduce_retracing=True, autograph=False)
+        self.train_several = several if self._strategy.num_replicas_in_sync == 1 else None
 
     def _train(
         self, features: Features, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
@@ -103,11 +107,43 @@ class Steps:
         self.python_calls = python_calls(traced_graph())  # This runs once, when the step is traced.
         return result
 
+    def _train_several(
+        self,
+        features: Features,
+        labels: tf.Tensor,
+        weights: tf.Tensor,
+        mirrored: tf.Tensor,
+        first: tf.Tensor,
+        count: tf.Tensor,
+        should_stop: tf.Tensor,
+    ) -> tf.Tensor:
+        """Take one step with each of `count` batches of a stack, from its batch `first` on (int32 scalars).
+
+        Returns:
+            The results of all steps, (count, values).
+        """
+
+        def step(number: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            def of_step(stack: tf.Tensor) -> tf.Tensor:
+                return stack[first + number]
+
+            own = tf.nest.map_structure(of_step, features)
+            result = self._train(own, of_step(labels), of_step(weights), of_step(mirrored), should_stop)
+            return number + 1, results.write(number, result)
+
+        results = tf.TensorArray(tf.float32, count)
+        # One step after another: each takes the weights that the step before has left.
+        _, results = tf.while_loop(lambda number, _: number < count, step, (0, results), parallel_iterations=1)
+        return results.stack()
+
     def _evaluate(self, features: Features, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
         return self._sum(self._compiled(self._evaluate_replica), features, labels, weights, should_stop)
 
     def _sum(self, of_replica: Callable[..., tf.Tensor], *values: Features) -> tf.Tensor:
-        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, self._strategy.run(of_replica, args=values), axis=None)
+        of_replicas = self._strategy.run(of_replica, args=values)
+        # On the first device. By default, a sum of several GPUs is on the CPU, and the call of the step waits for it.
+        with tf.device(self._strategy.extended.worker_devices[0]):
+            return self._strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
 
     def _compiled(self, of_replica: Callable[..., Any]) -> Callable[..., Any]:
         if not self._options.xla:

@@ -106,4 +106,4 @@ def test_a_training_stuck_in_tensorflow_ends(make_images: MakeImages, tmp_path: 
     [stacks] = tmp_path.rglob(STACKS)
     text = stacks.read_text()
     assert '"wait"' in text or "in wait" in text
-    assert "_train_step" in text  # the main thread, within TensorFlow
+    assert "_send" in text  # the main thread, within TensorFlow

@@ -195,7 +195,7 @@ def test_a_checkpoint_is_due_by_time_or_by_steps(minutes: float, steps: int, due
     begun = []
     for step in range(1, 11):
         now += 10
-        if interval.is_over(100 + step):
+        if interval.steps_left(100 + step) <= 0:
             begun.append(step)
             interval.begin(100 + step)
     assert begun == due

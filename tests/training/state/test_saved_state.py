@@ -40,11 +40,15 @@ class SavedTraining:
         self.loop = EpochLoop(None, self.record, lambda: False, step=20, sums=Sums(12, 3.5))  # type: ignore[arg-type]
         self.keeper = Keeper(self.run, self.loop, self.checkpoints, model, task or OneLabel(), keeps=True)
 
+    def save_if_due(self) -> None:
+        if self.keeper.steps_until_due(self.loop.step) <= 0:
+            self.keeper.save(epochs_done=2)
+
     def steps_with_a_checkpoint(self, last: int) -> list[int]:
         """Take the steps up to `last`. Return the steps of all checkpoints in the folder."""
         while self.loop.step < last:
             self.loop.step += 1
-            self.keeper.save_where_due(epochs_done=2)
+            self.save_if_due()
         self.checkpoints.wait()
         return [int(path.stem.rpartition("-")[2]) for path in sorted(self.run.folder.glob("checkpoints/*"))]
 
@@ -60,11 +64,11 @@ def test_checkpoints_are_written_when_due_without_blocking_steps(tmp_path: Path)
     training = SavedTraining(tmp_path, checkpoint_minutes=0, checkpoint_steps=4)
     training.record.there.clear()
     training.loop.step = 24
-    training.keeper.save_where_due(epochs_done=2)
+    training.save_if_due()
     training.record.flush_requested.wait()
     assert not [*tmp_path.glob("checkpoints/*.npz")]  # not before the record of its steps is on the disk
     training.loop.step = 28  # due, but the previous checkpoint is still being written
-    training.keeper.save_where_due(epochs_done=2)
+    training.save_if_due()
     training.record.there.set()
     training.checkpoints.wait()
     assert training.steps_with_a_checkpoint(29) == [24, 29]

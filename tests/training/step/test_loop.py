@@ -1,7 +1,7 @@
 """The times and the ends of the training loop, with a clock that only steps and batches advance."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 import pytest
@@ -53,6 +53,16 @@ class Recorder:
         self.batches.append({**asdict(times), **values})
 
 
+class Saver:
+    """Calls `save` with the number of epochs that are done, after some steps."""
+
+    def __init__(self, due: Sequence[int], save: Callable[[int], None]) -> None:
+        self._due, self.save = due, save
+
+    def steps_until_due(self, step: int) -> float:
+        return min((due - step for due in self._due if due >= step), default=math.inf)
+
+
 def batches(clock: Clock, seconds: float = 0.0, count: int = 10) -> Iterator[NumberedBatch]:
     """Yield batches of two, each after `seconds`. The last batch has one example and padding."""
     for number in range(count):
@@ -92,7 +102,7 @@ def test_the_time_of_a_checkpoint_is_reported_with_the_next_step(clock: Clock, r
             clock.now += seconds
 
     source = batches(clock)
-    loop.train(1, source, 5, lambda _: None, after_step=lambda _: save(2.0) if loop.step == 3 else None)
+    loop.train(1, source, 5, lambda _: None, Saver([3], lambda _: save(2.0)))
     save(4.0)  # At the end of an epoch, the time before the checkpoint (the validation) counts for no step.
     loop.train(2, source, 10, lambda _: None)
     assert [each["checkpoint_s"] for each in recorder.batches] == [0, 0, 0, 2, 0, 4, 0, 0, 0, 0]
@@ -123,7 +133,7 @@ def test_a_nonfinite_loss_stops_the_training(clock: Clock, recorder: Recorder, l
         describe=lambda batch, spoiled: f"numbers {batch[4].numpy()}",
     )
     with pytest.raises(TrainingError, match=rf"{loss} at step 13 of epoch 2, in numbers \[0 1\]: lower learning_rate"):
-        loop.train(2, batches(clock), 20, lambda _: None, after_step=lambda _: pytest.fail("the step was saved"))
+        loop.train(2, batches(clock), 20, lambda _: None, Saver([13], lambda _: pytest.fail("the step was saved")))
 
 
 def test_sums_are_up_to_date_after_each_step(clock: Clock, recorder: Recorder):
@@ -133,7 +143,7 @@ def test_sums_are_up_to_date_after_each_step(clock: Clock, recorder: Recorder):
     def note(epochs_done: int) -> None:
         seen.append((epochs_done, loop.step, loop.sums.examples, loop.sums.time_s))
 
-    loop.train(3, batches(clock), 10, lambda _: None, after_step=note)
+    loop.train(3, batches(clock), 10, lambda _: None, Saver(range(1, 11), note))
     assert seen == [(2, step, min(2 * step, 19), pytest.approx(step / 2)) for step in range(1, 11)]
 
 

@@ -20,8 +20,9 @@ def test_simulated_steps_take_the_configured_time(tmp_path: Path, published: Pat
     run = prepare_run(settings_from({**places, "simulated_step_ms": 30.0}), published, "some run")
     run_job(run, lambda: False)
     batches = read(run.folder / "record", "batches")
-    assert batches["step/compute_ms"].min() >= 30.0
-    assert batches["step/compute_ms"].min() < 45.0  # A busy machine makes some of them late.
+    # The end of a step can be noted late, on a busy machine in particular. The next one then counts for less.
+    assert batches["step/compute_ms"].mean() >= 29.0
+    assert batches["step/compute_ms"].min() < 45.0
     result = load_result(run.folder)
     assert result is not None
     assert result["metrics"]["loss"] == 0.0
@@ -42,3 +43,19 @@ def test_a_simulated_training_has_another_folder(tmp_path: Path, simulated_step_
     plain = settings_from({"workspace": str(tmp_path)})
     other = plain.model_copy(update={"simulated_step_ms": simulated_step_ms})
     assert (training_folder(plain, "run", "v") == training_folder(other, "run", "v")) == is_same
+
+
+def test_a_simulated_accelerator_takes_one_step_after_another_beside_the_host() -> None:
+    now = [100.0]
+    steps = SimulatedSteps(tf.distribute.get_strategy(), 3.0, lambda: now[0])
+    weights = tf.ones(2)
+
+    def sent() -> tuple[float, float]:
+        result = steps.evaluate(tf.zeros((2, 8, 8, 3), tf.uint8), tf.zeros(2, tf.int32), weights, tf.constant(0.0))
+        return result.began, result.ended
+
+    assert sent() == (100.0, 103.0)
+    now[0] = 102.0  # It still computes the first step.
+    assert sent() == (103.0, 106.0)
+    now[0] = 107.5
+    assert sent() == (107.5, 110.5)
