@@ -1,11 +1,12 @@
 """The private parts of Keras that the project uses: these tests fail if an upgrade changes them."""
 
+import math
 from pathlib import Path
 
 import keras
 import pytest
 
-from pipeline.training.step.keras_internals import AdamOfSums, attach_optimizer, set_direction
+from pipeline.training.step.keras_internals import AdamOfSums, CountedLossScale, attach_optimizer, set_direction
 
 
 def test_each_update_calls_the_overridden_method_once(monkeypatch: pytest.MonkeyPatch):
@@ -21,6 +22,15 @@ def test_each_update_calls_the_overridden_method_once(monkeypatch: pytest.Monkey
     AdamOfSums(0.1).apply([keras.ops.ones((2,)), keras.ops.ones((1,))], variables)
     assert calls == [2]
     assert float(variables[1].numpy()[0]) == pytest.approx(2.9, abs=1e-3)
+
+
+def test_each_update_counts_skipped_steps():
+    optimizer, variable = CountedLossScale(AdamOfSums(0.1)), keras.Variable([1.0])
+    counts = []
+    for gradient in (math.nan, math.inf, 1.0, math.nan):
+        optimizer.apply([keras.ops.convert_to_tensor([gradient])], [variable])
+        counts.append(int(optimizer.skipped))
+    assert counts == [1, 2, 0, 1]
 
 
 def test_a_model_with_an_attached_optimizer_is_saved_without_the_optimizer(tmp_path: Path):
