@@ -28,7 +28,7 @@ CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
 _USABLE = 0.5
 """The images may take this share of the free memory or disk: the training itself and other programs need the rest."""
-_FORM = 5
+_FORM = 6
 """Version of the cached content. Increase it if decoding or the order of an epoch changes, so that old files are not
 reused."""
 _MEAN_SHAPE = 4 / 3

@@ -6,6 +6,7 @@ else 0.
 """
 
 from abc import abstractmethod
+from functools import reduce
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -21,14 +22,22 @@ from pipeline.input.order import (
     shuffled,
     shuffled_records,
 )
+from pipeline.input.tensorflow_internals import is_cached, read_cached
 from pipeline.system.cores import usable_cores
 
+_GROUP = 8
+"""This many images are read from a disk cache at once: one by one, opening its files costs as much as the images."""
 _Example = tuple[tf.Tensor, ...]
 
 
 def training_images(split: ServerSplit) -> TrainingExamples:
     """Return the training images of a split, decoded in each epoch, or once if the options keep them."""
-    return _Cached(split) if split.options.cache != "off" else _Encoded(split)
+    match split.options.cache:
+        case "off":
+            return _Encoded(split)
+        case "memory":
+            return _InMemory(split)
+    return _OnDisk(split)
 
 
 def validation_images(split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
@@ -115,7 +124,10 @@ class _Encoded(_Training):
 
 
 class _Cached(_Training):
-    """Images that are decoded once, a little larger than the model's images, and cropped again in each epoch."""
+    """Images that are decoded once, a little larger than the model's images, and cropped again in each epoch.
+
+    A subclass says in which order later epochs read them.
+    """
 
     def __init__(self, split: ServerSplit) -> None:
         super().__init__(split)
@@ -124,13 +136,6 @@ class _Cached(_Training):
         )
         self._images = self._decoded(records).cache(cache_prefix(self._options, "train"))
         self._padding = self._decoded(split.shards.again(split.share.padding))
-
-    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        # The first epoch takes the images as they are decoded: a buffer of all of them would decode all of them before
-        # the first batch. In later epochs, the buffer takes no more memory, because it holds what the cache holds.
-        all_of_them = max(self._split.share.examples, 1)
-        elements = tf.cond(epoch == 1, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
-        return shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
 
     def _cropped(self, example: _Example, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         image, label, number = example
@@ -146,3 +151,53 @@ class _Cached(_Training):
         crop, size = decode.cached_crop(stored, self._options.crop, self._options.image_size)
         image = decode.decode_crop(stored, crop, dataset.records, size)
         return image, decode.target(stored.label, dataset), number
+
+
+class _InMemory(_Cached):
+    """Images in memory."""
+
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        # The first epoch takes the images as they are decoded: a buffer of all of them would decode all of them before
+        # the first batch. In later epochs, the buffer takes no more memory, because it holds what the cache holds.
+        all_of_them = max(self._split.share.examples, 1)
+        elements = tf.cond(epoch == 1, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
+        return shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
+
+
+class _OnDisk(_Cached):
+    """Images on the disk. Later epochs read them by position, so no buffer has to hold images to mix them."""
+
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        prefix = cache_prefix(self._options, "train")
+        is_first = tf.equal(epoch, 1)
+        is_written = tf.ensure_shape(tf.numpy_function(lambda: is_cached(prefix), [], tf.bool), [])
+        # The first epoch takes the images as they are decoded. If a training continues in a later epoch, and the files
+        # are gone, one pass writes them again.
+        passes, later = tf.cast(is_first | ~is_written, tf.int64), tf.cast(~is_first, tf.int64)
+        decoded = tf.data.Dataset.range(passes).flat_map(lambda _: self._images).filter(lambda *_: is_first)
+        again = tf.data.Dataset.range(later).flat_map(lambda _: self._by_position(prefix, epoch))
+        return decoded.concatenate(again).concatenate(self._padding)
+
+    def _by_position(self, prefix: str, epoch: tf.Tensor) -> tf.data.Dataset:
+        """Return the cached images in the order of an epoch, in which each place is as likely for each image."""
+        examples = self._split.share.examples
+        seed = tf.stack([tf.constant(self._options.seed, tf.int64), epoch])
+        # Not `index_shuffle`, which needs no list: of a million images, those of a batch met again 11 times too often.
+        order = tf.random.experimental.stateless_shuffle(tf.range(examples, dtype=tf.int64), seed)
+        # The last group is filled up, because the number of its images is a part of the graph.
+        places = tf.range(-(-examples // _GROUP) * _GROUP) % max(examples, 1)
+        groups = tf.reshape(tf.gather(order, places), [-1, _GROUP])
+
+        def one_by_one(*group: _Example) -> tf.data.Dataset:
+            return reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, group))
+
+        return (
+            tf.data.Dataset.from_tensor_slices(groups)
+            .map(
+                lambda positions: read_cached(prefix, positions, self._images.element_spec),
+                num_parallel_calls=max(2, usable_cores() // 4),
+                deterministic=True,
+            )
+            .flat_map(one_by_one)
+            .take(examples)
+        )

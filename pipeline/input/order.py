@@ -20,6 +20,7 @@ from pipeline.input.shares import Share, epoch_order, repeated, share_of
 from pipeline.input.tensorflow_internals import seed_graph
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place, place_of
+from pipeline.system.cores import usable_cores
 
 ONLY = Server()
 
@@ -143,4 +144,7 @@ def tf_options() -> tf.data.Options:
     options.autotune.enabled = False
     # Each server reads its own share already. TensorFlow would divide it again, and most examples would be lost.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # Threads of its own, so that decoding does not delay the training step. TensorFlow would start one for each core of
+    # the machine, whatever the quota of the container.
+    options.threading.private_threadpool_size = usable_cores()
     return options

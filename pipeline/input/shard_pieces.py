@@ -14,11 +14,13 @@ from pipeline.system.cores import usable_cores
 
 _CYCLE = READ_AT_ONCE["train"]
 """This many shards are read in turn. The shard cache holds room for as many."""
+MAX_OPEN_FILES = 3 * _CYCLE
+"""A parallel interleave opens twice as many shards ahead as it reads in turn."""
 _READ_BYTES = 1 << 17
 """Each open shard has a read buffer of this many bytes.
 
-All of them stay in the cache of a core. With 1 MiB, pixels were read at 0.88 of the speed (0.85 to 0.99), from files in
-the page cache.
+The buffers of the shards that are read in turn stay in the cache of a core. With 1 MiB, pixels were read at 0.88 of the
+speed (0.85 to 0.99), from files in the page cache.
 """
 _BUFFER_BYTES = 350
 """The shuffle buffer takes this many bytes for an example, beside its content: two tensors and their list.

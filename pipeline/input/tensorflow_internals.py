@@ -5,7 +5,7 @@ errors are read in `pipeline/input/exhaustion.py`.
 """
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +13,8 @@ import tensorflow as tf
 
 _PYTHON_OPERATIONS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 """`tf.py_function` and `tf.numpy_function` become these operations in a graph."""
+_POSITION_WIDTH = 7
+"""Characters of a position in the files of `Dataset.cache`, which hold at most ten million elements."""
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
@@ -60,6 +62,32 @@ def read_cache(prefix: str) -> None:
     reader = tf.train.load_checkpoint(prefix)
     for name in reader.get_variable_to_shape_map():
         reader.get_tensor(name)
+
+
+def read_cached(prefix: str, positions: tf.Tensor, spec: Sequence[tf.TensorSpec]) -> tuple[tuple[tf.Tensor, ...], ...]:
+    """Return the elements at these positions of the complete files of `Dataset.cache(prefix)`, without the others.
+
+    Args:
+        prefix: The argument of `Dataset.cache`.
+        positions: Positions from 0, int64 of a static shape (n,).
+        spec: The `element_spec` of the dataset, whose elements are tuples of tensors.
+
+    Raises:
+        OpError: If a file is damaged or cannot be read.
+    """
+    elements = positions.shape[0]
+    # The first tensor of the eighth element has the name "      7_0".
+    numbers = tf.strings.as_string(positions, width=_POSITION_WIDTH)
+    names = tf.stack([tf.strings.join([numbers, f"_{place}"]) for place in range(len(spec))], axis=1)
+    tensors = iter(
+        tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=tf.reshape(names, [-1]),
+            shape_and_slices=tf.fill([elements * len(spec)], ""),
+            dtypes=[tensor.dtype for tensor in spec] * elements,
+        )
+    )
+    return tuple(tuple(tf.ensure_shape(next(tensors), each.shape) for each in spec) for _ in range(elements))
 
 
 def remove_cache(prefix: str) -> None:

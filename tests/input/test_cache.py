@@ -195,33 +195,51 @@ def in_memory(published: Path) -> list[Arrays]:
     return trained(published, replace(OPTIONS, cache="memory"))
 
 
-def test_each_epoch_has_every_image_once_in_its_own_order(in_memory: list[Arrays]):
-    orders = [reds(in_memory[STEPS * epoch : STEPS * (epoch + 1)]) for epoch in range(3)]
+@pytest.fixture(scope="module")
+def on_disk(published: Path, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Arrays]:
+    """The batches of three epochs, with a cache on the disk."""
+    with disk(tmp_path_factory.mktemp("on_disk"), dataset) as options:
+        return trained(published, options)
+
+
+@pytest.fixture(params=["memory", "disk"])
+def choice(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def cached(choice: str, in_memory: list[Arrays], on_disk: list[Arrays]) -> list[Arrays]:
+    """The batches of three epochs, with the chosen cache."""
+    return in_memory if choice == "memory" else on_disk
+
+
+def test_each_epoch_has_every_image_once_in_its_own_order(cached: list[Arrays]):
+    orders = [reds(cached[STEPS * epoch : STEPS * (epoch + 1)]) for epoch in range(3)]
     assert [Counter(order) for order in orders] == [Counter(range(TRAIN))] * 3
     assert len({tuple(order) for order in orders}) == 3
 
 
-def test_labels_stay_with_their_images(in_memory: list[Arrays]):
-    labels = [int(label) for _, labels, _ in in_memory for label in labels]
-    assert labels == [red % 3 for red in reds(in_memory)]
+def test_labels_stay_with_their_images(cached: list[Arrays]):
+    labels = [int(label) for _, labels, _ in cached for label in labels]
+    assert labels == [red % 3 for red in reds(cached)]
 
 
-def test_the_first_epoch_has_the_same_order_without_a_cache(published: Path, in_memory: list[Arrays]):
-    assert reds(trained(published, OPTIONS, epochs=1)) == reds(in_memory[:STEPS])
+def test_the_first_epoch_has_the_same_order_without_a_cache(published: Path, cached: list[Arrays]):
+    assert reds(trained(published, OPTIONS, epochs=1)) == reds(cached[:STEPS])
 
 
-def test_memory_and_disk_give_the_same_batches(
-    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays]
+def test_memory_and_disk_give_the_same_first_epoch_and_validation(
+    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], on_disk: list[Arrays]
 ):
+    assert_equal(on_disk[:STEPS], in_memory[:STEPS])
     kept_in_memory = validated(published, replace(OPTIONS, cache="memory"))
     with disk(tmp_path, dataset) as options:
-        assert_equal(trained(published, options), in_memory)
         assert_equal(validated(published, options), kept_in_memory)
     assert_equal(validated(published, OPTIONS), kept_in_memory)
 
 
 def test_the_second_use_of_a_disk_cache_decodes_nothing(
-    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays]
+    published: Path, dataset: Dataset, tmp_path: Path, on_disk: list[Arrays]
 ):
     with disk(tmp_path, dataset) as options:
         trained(published, options, epochs=1)
@@ -230,28 +248,47 @@ def test_the_second_use_of_a_disk_cache_decodes_nothing(
         # They are opened first, because a dataset without its shards is refused.
         batches = training_batches(published, options, epochs=3), validation_batches(published, options)
         with without_shards(published):
-            assert_equal(list(batches[0].as_numpy_iterator()), in_memory)
+            assert_equal(list(batches[0].as_numpy_iterator()), on_disk)
             assert_equal(list(batches[1].as_numpy_iterator()), validation)
 
 
-@pytest.mark.parametrize("choice", ["memory", "disk"])
 def test_the_second_epoch_decodes_nothing(
-    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], choice: Any
+    published: Path, dataset: Dataset, tmp_path: Path, cached: list[Arrays], choice: Any
 ):
     with open_cache(choice, tmp_path, dataset, OPTIONS, Server(), 3) as options:
         batches = training_batches(published, options, epochs=3).as_numpy_iterator()
         first = [next(batches) for _ in range(STEPS)]
         with without_shards(published):
-            assert_equal([*first, *batches], in_memory)
+            assert_equal([*first, *batches], cached)
 
 
-@pytest.mark.parametrize("choice", ["memory", pytest.param("disk", marks=pytest.mark.long)])
 @pytest.mark.parametrize("start", [3, *(pytest.param(start, marks=pytest.mark.long) for start in (STEPS, STEPS + 3))])
 def test_a_training_resumes_at_its_position(
-    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], choice: Any, start: int
+    published: Path, dataset: Dataset, tmp_path: Path, cached: list[Arrays], choice: Any, start: int
 ):
+    """In the second epoch, too, although there are no cached images of the first one."""
     with open_cache(choice, tmp_path, dataset, OPTIONS, Server(), 3) as options:
-        assert_equal(trained(published, options, start=start), in_memory[start:])
+        assert_equal(trained(published, options, start=start), cached[start:])
+
+
+def test_a_disk_cache_is_not_read_before_its_images_are_needed(
+    published: Path, dataset: Dataset, tmp_path: Path, on_disk: list[Arrays]
+):
+    """A damaged image that comes last does not stop the batches before it. The next attempt decodes it again."""
+    last = reds(on_disk)[2 * STEPS * BATCH - 1]
+    with disk(tmp_path, dataset) as options:
+        trained(published, options, epochs=1)
+    path = cache_file(tmp_path, "images-train.data*")
+    content = path.read_bytes()
+    pixels = bytes((last, 0, 0)) * SIDE * SIDE
+    assert pixels in content
+    path.write_bytes(content.replace(pixels, bytes(len(pixels)), 1))
+    read: list[Arrays] = []
+    with pytest.raises(CacheDamaged), disk(tmp_path, dataset) as options:
+        read.extend(training_batches(published, options, epochs=2, start=STEPS).as_numpy_iterator())
+    assert_equal(read, on_disk[STEPS : 2 * STEPS - 1])
+    with disk(tmp_path, dataset) as options:
+        assert_equal(trained(published, options, start=STEPS), on_disk[STEPS:])
 
 
 BREAK_OFF = """
@@ -270,7 +307,7 @@ with disk(Path(folder), load(Path(published))) as options:
 @pytest.mark.long
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_a_killed_first_pass_starts_again(
-    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], split: str
+    published: Path, dataset: Dataset, tmp_path: Path, on_disk: list[Arrays], split: str
 ):
     killed = subprocess.run([sys.executable, "-c", BREAK_OFF, str(published), str(tmp_path), split], cwd=ROOT)
     assert killed.returncode == 9
@@ -278,7 +315,7 @@ def test_a_killed_first_pass_starts_again(
     assert list(tmp_path.glob(f"*/images-{split}*.lockfile"))
     assert not list(tmp_path.glob(f"*/images-{split}.index"))
     with disk(tmp_path, dataset) as options:
-        assert_equal(trained(published, options), in_memory)
+        assert_equal(trained(published, options), on_disk)
         assert_equal(validated(published, options), validated(published, OPTIONS))
     assert not list(tmp_path.glob("*/*.lockfile"))
 
@@ -302,7 +339,7 @@ DAMAGE = {
     [("cut", "train.data*"), ("a bit", "train.data*"), ("empty", "train.index"), ("zeros", "validation.data*")],
 )
 def test_a_damaged_cache_is_removed_and_written_again(
-    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], damage: str, file: str
+    published: Path, dataset: Dataset, tmp_path: Path, on_disk: list[Arrays], damage: str, file: str
 ):
     with disk(tmp_path, dataset) as options:
         trained(published, options, epochs=1)
@@ -316,7 +353,7 @@ def test_a_damaged_cache_is_removed_and_written_again(
         read(published, options)
     assert not list(tmp_path.glob(f"*/images-{split}*"))
     with disk(tmp_path, dataset) as options:
-        assert_equal(trained(published, options), in_memory)
+        assert_equal(trained(published, options), on_disk)
         assert_equal(validated(published, options), validation)
 
 

@@ -10,6 +10,7 @@ from pipeline.input.tensorflow_internals import (
     is_cached,
     python_calls,
     read_cache,
+    read_cached,
     remove_cache,
     seed_graph,
     sigterm_handler_kept,
@@ -89,6 +90,18 @@ def test_a_cache_is_complete_with_its_index_and_read_as_a_checkpoint(tmp_path: P
     data.write_bytes(bytes(data.stat().st_size))
     with pytest.raises(tf.errors.OpError):
         read_cache(prefix)
+
+
+def test_elements_of_a_cache_are_read_by_position(tmp_path: Path):
+    prefix = str(tmp_path / "images-train")
+    dataset = tf.data.Dataset.range(12).map(lambda number: (tf.fill([number], number), number)).cache(prefix)
+    assert len(list(dataset)) == 12
+    found = read_cached(prefix, tf.constant([11, 0, 7], tf.int64), dataset.element_spec)
+    assert [(values.numpy().tolist(), int(number)) for values, number in found] == [
+        ([11] * 11, 11),
+        ([], 0),
+        ([7] * 7, 7),
+    ]
 
 
 def test_a_removed_cache_leaves_nothing_and_can_be_written_again(tmp_path: Path):

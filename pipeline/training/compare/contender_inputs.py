@@ -1,9 +1,10 @@
 """The inputs of a comparison: the batches of each contender, and its speed without a model."""
 
+import gc
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,17 @@ class Input:
     """Batches in an epoch."""
     batches: Callable[[int], Batches]
     """Returns the batches of this number of epochs. Closing them ends their threads."""
+
+    @contextmanager
+    def opened(self, epochs: int) -> Iterator[Batches]:
+        """Open the batches of this number of epochs. At the end of the block, no decoded image is left in memory."""
+        batches = self.batches(epochs)
+        try:
+            yield batches
+        finally:
+            batches.close()
+            # The datasets are in cycles of references, and the next ones may keep as many decoded images.
+            gc.collect()
 
 
 class ContenderInputs:
@@ -99,7 +111,7 @@ def measured_alone(source: Input, measure_s: float, should_stop: Callable[[], bo
     """
     drop_from_page_cache(source)
     # More epochs than a measurement reads. It stops when it has seen enough.
-    with closing(source.batches(1_000_000)) as batches:
+    with source.opened(1_000_000) as batches:
 
         def epoch_s() -> float:
             begin = time.perf_counter()

@@ -1,10 +1,8 @@
 """One model that trains from several inputs in turn, and the times of each: the measuring half of a comparison."""
 
-import gc
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import keras
@@ -69,7 +67,6 @@ class Contest:
             tf.errors.OpError: If TensorFlow cannot read a file or decode an image, or runs out of memory.
             OSError: If a file is missing or cannot be opened.
         """
-        gc.collect()  # The decoded images of an earlier contender may be in a cycle of references.
         source = self.inputs.of(contender)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -101,7 +98,7 @@ class Contest:
         for variable, value in zip(self._variables, self._first_values, strict=True):
             variable.assign(value)
         epochs, times = self._settings.epochs, []
-        with open_monitor(folder) as monitor, closing(source.batches(epochs)) as batches:
+        with open_monitor(folder) as monitor, source.opened(epochs) as batches:
             loop = EpochLoop(
                 steps=self._steps,
                 monitor=monitor,
@@ -122,7 +119,7 @@ class Contest:
 
     def _step_alone(self, source: Input) -> float:
         """Return the median time of a step, in ms, on one batch that is in memory."""
-        with closing(source.batches(1)) as batches:
+        with source.opened(1) as batches:
             images, labels, weights, mirrored, _ = next(batches)
         stop = tf.constant(0.0)
         self._steps.train(images, labels, weights, mirrored, stop).numpy()
