@@ -199,8 +199,8 @@ class Settings(BaseModel):
         title="Training servers",
         ge=1,
         le=1000,
-        description="Machines that train one model together, each with all of its GPUs. Each needs a slot of the pool "
-        "gpu and a worker at the same time. Ten training shards are written for each.",
+        description="Processes that train one model together, each on a machine or on some of its GPUs. Each needs a "
+        "slot of the pool gpu and a worker at the same time. Ten training shards are written for each.",
     )
 
     model: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
@@ -700,7 +700,17 @@ class Settings(BaseModel):
         title="Server timeout (minutes)",
         gt=0,
         le=10_080,
-        description="How long a training server waits for the others, before it fails and names the missing ones.",
+        description="How long a training server waits for the others, and for GPUs that other trainings use, before "
+        "it fails and says what is missing.",
+    )
+
+    gpus_per_server: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
+        0,
+        title="GPUs per server",
+        ge=0,
+        le=1000,
+        description="GPUs that each training server takes for itself. No other training uses them until it ends. "
+        "0: all GPUs that it sees. Servers on one machine then divide them evenly.",
     )
 
     learning_rate_scaling: Annotated[Literal["none", "linear", "sqrt"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = (

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -21,8 +21,6 @@ from typing import NoReturn
 from pipeline import storage
 from pipeline.errors import FileSystemError, Preempted, TenfoldError, TrainingError
 from pipeline.monitor.comet import log_upload_command
-from pipeline.rendezvous import Cluster, join_cluster
-from pipeline.rendezvous.servers import CLUSTER
 from pipeline.runs.mirror import mirrored
 from pipeline.runs.run import EXIT_PREEMPTED, load_run, result_of, run_lock, save_failure
 from pipeline.storage.local import FULL
@@ -30,6 +28,7 @@ from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
 from pipeline.training.failure.full_disk import explain_full_disk
 from pipeline.training.failure.watchdog import watched
+from pipeline.training.gpus import meeting_of, own_gpus
 from pipeline.training.log.experiment import log_results
 from pipeline.training.tensorflow_start import hold_back_stderr, remove_generated_files
 
@@ -134,15 +133,12 @@ def _train(folder: Path, stop: threading.Event, leave: Callable[[TenfoldError], 
     # Attempts that were killed left temporary files. The lock ensures that no other attempt writes here.
     storage.sweep(folder)
     # The servers meet before TensorFlow is loaded: a server that waits for the others holds no GPU.
-    meeting: AbstractContextManager[Cluster | None] = nullcontext()
-    if run.server.count > 1:
-        wait_s = 60 * run.settings.server_wait_minutes
-        meeting = join_cluster(run.training / CLUSTER, run.server, wait_s, should_stop=stop.is_set, leave=leave)
-    with meeting as cluster:
+    with meeting_of(run, stop.is_set, leave) as cluster, own_gpus(run.settings, cluster, stop.is_set) as gpus:
         _log.info("loading TensorFlow")
         with hold_back_stderr():  # The import takes seconds. SIGTERM must have its handler before.
             from pipeline.training.job import run_job
 
+        gpus.confirm()
         stall_s = 60 * run.settings.stall_minutes
         with mirrored(run.folder, run.place):
             with _failing_in_time(leave), watched(run.folder, stall_s, leave) as heartbeat:

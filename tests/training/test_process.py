@@ -263,6 +263,7 @@ def test_settings_of_transfer_learning_change_the_folder(settings: Settings, tmp
         {"comet_project": "other", "sample_hz": 1.0, "tensorboard": True},
         {"cache_gigabytes": 1.0, "read_shards": "direct"},
         {"checkpoint_minutes": 0.5, "checkpoint_steps": 7, "checkpoints_kept": 1},
+        {"gpus_per_server": 1, "server_wait_minutes": 1.0},
         {"micro_batches": 4, "on_out_of_memory": "fail", "stall_minutes": 5.0},
     ],
 )

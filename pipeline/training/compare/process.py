@@ -16,12 +16,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.dataset.manifest import load
-from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import BadInput, Preempted, SourceError, TenfoldError
 from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
+from pipeline.training.gpus import own_gpus
 from pipeline.training.tensorflow_start import hold_back_stderr
 from pipeline.tuning.contenders import CONTENDERS
 from pipeline.tuning.measurement import (
@@ -64,12 +63,19 @@ def main(folder: Path, parent: int) -> int:
 
 
 def _measure_all(folder: Path, stop: threading.Event) -> None:
-    _log.info("loading TensorFlow")
-    with hold_back_stderr():
-        from pipeline.training.compare.contest import Contest
-
     comparison = load_comparison(folder)
-    contest = Contest(comparison, stop.is_set)
+    with own_gpus(comparison.training_settings(), None, stop.is_set) as gpus:
+        _log.info("loading TensorFlow")
+        with hold_back_stderr():
+            from pipeline.training.compare.contest import Contest
+
+        gpus.confirm()
+        _measure_turns(Contest(comparison, stop.is_set), comparison, folder)
+
+
+def _measure_turns(contest: "Contest", comparison: Comparison, folder: Path) -> None:
+    from pipeline.training.compare.contender_inputs import why_not
+
     contenders, order = comparison.options.names, turns(comparison.options)
     # Before the first measurement: decoded images of an earlier one may still take memory in this process.
     failures = {name: Failure(name, why) for name in contenders if (why := why_not(name, comparison))}
@@ -99,26 +105,6 @@ def _require_two(contenders: Sequence[str], failures: Mapping[str, Failure]) -> 
     if len(contenders) - len(failures) < 2:
         reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
         raise BadInput(f"fewer than two contenders can be measured ({reasons}): set other contenders")
-
-
-def why_not(name: str, comparison: Comparison) -> str:
-    """Return why a contender cannot take part; empty if it can."""
-    from pipeline.input.cache import cached_bytes, usable_memory
-    from pipeline.input.options import batch_options
-
-    settings, contender = comparison.training_settings(), CONTENDERS[name]
-    dataset = load(Path(comparison.datasets[contender.prepare]))
-    if contender.reads_files and dataset.records.multi_label:
-        return "the images have several labels, and this comparison reads raw files with one label only"
-    if contender.reads_files and settings.crop_to_box:
-        return "crop_to_box is set, and raw files are not cropped to a box"
-    needed, usable = cached_bytes(dataset, batch_options(settings), splits=("train",)), usable_memory()
-    if contender.cache == "memory" and needed > usable:
-        return (
-            f"the decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of memory "
-            "can be used for them"
-        )
-    return ""
 
 
 def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Failure:
