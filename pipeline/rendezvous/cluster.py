@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, error_from_json
+from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, error_from_json, error_to_json
 from pipeline.rendezvous.presence import SILENT_S, Lookout, Member, Presence
 from pipeline.rendezvous.servers import Server
 
@@ -57,9 +57,27 @@ class Cluster:
             taken = list(self._members[first].taken)
         return taken[sharing.index(self.server.index) :: len(sharing)]
 
+    def wait_until_loaded(self, should_stop: Callable[[], bool]) -> None:
+        """Wait until all servers have loaded TensorFlow.
+
+        While TensorFlow connects to the other servers, no other thread of this process runs, and a signal to stop is
+        lost. Without this wait, a server that is slow to load would extend that time.
+
+        Raises:
+            TenfoldError: The reason why a server is gone, if one is.
+            Preempted: If a stop is requested.
+        """
+        self._presence.report(is_loaded=True)
+        self._wait_until(lambda: all(member.is_loaded for member in self._members), should_stop, "before it began")
+
     def report_sample(self, sample: Mapping[str, float]) -> None:
         """Report a sample of this machine to the other servers. They get it with the next count."""
         self._presence.report(sample=dict(sample))
+
+    def report_end(self, reason: TenfoldError) -> None:
+        """Report how this process ends to the other servers, at once: it ends without leaving its block."""
+        self._presence.report(ended=error_to_json(reason))
+        self._presence.count()
 
     def loss(self, within_s: float = 0.0) -> TenfoldError | None:
         """Return why a server is gone, or None if all are there. Wait up to `within_s` seconds for it to be known."""

@@ -36,7 +36,7 @@ def join_cluster(
 
     Waits at most `wait_s` seconds for the others. If a server is gone and the block does not end by itself soon after,
     a thread calls `leave` with the reason, because a process that waits for a dead one within TensorFlow does not
-    notice it.
+    notice it. If the other server was asked to stop, the thread calls it at once, and repeatedly.
 
     `gpus` are the GPUs that this process sees, by UUID, and `gpus_per_server` is the setting.
 
@@ -61,7 +61,7 @@ def join_cluster(
                     except (TenfoldError, OSError) as error:
                         _log.warning("the other servers cannot be seen for now: %s", error)
                     lost = cluster.loss()
-                    if lost and not has_ended.wait(LEAVE_S):
+                    if lost and not has_ended.wait(0 if isinstance(lost, Preempted) else LEAVE_S):
                         leave(lost)
 
             threading.Thread(target=guard, name="guard", daemon=True).start()

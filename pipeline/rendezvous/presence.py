@@ -49,6 +49,8 @@ class Member:
     """The GPUs that it sees, by UUID. Servers that see the same GPUs share them."""
     taken: list[str] = field(default_factory=list)
     """The GPUs that it took for itself and for the servers with which it shares them."""
+    is_loaded: bool = False
+    """Whether it has loaded TensorFlow."""
     pid: int = 0
     count: int = 0
     """Goes up while the process lives."""
@@ -70,7 +72,7 @@ class Presence:
 
     def __init__(self, folder: Place, member: Member) -> None:
         self.folder, self._member = folder, member
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
 
     @property
     def nonce(self) -> str:
@@ -85,9 +87,11 @@ class Presence:
 
     def count(self) -> None:
         """Write the file, with the next count and all that was reported."""
-        with self._lock:
-            member = self._member = replace(self._member, count=self._member.count + 1)
-        storage.write_json(self.folder / f"{self.nonce}.json", asdict(member))
+        # Without this lock, a thread could replace the last count with an earlier one.
+        with self._writing:
+            with self._lock:
+                member = self._member = replace(self._member, count=self._member.count + 1)
+            storage.write_json(self.folder / f"{self.nonce}.json", asdict(member))
 
 
 def heartbeat_s(folder: Place) -> float:

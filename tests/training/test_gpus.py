@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from pipeline.system.gpu_locks import GpuLocks, default_folder
 from pipeline.training import __main__ as process
 from pipeline.training import gpus as start
 from pipeline.training.gpus import OwnGpus, own_gpus
+from pipeline.training.stop import Stop
 from tests.monitor.test_gpu import UUIDS, FakeNvml
 
 TRAINING = """
@@ -154,8 +154,8 @@ def test_a_training_process_waits_for_gpus_before_it_loads_tensorflow(
     monkeypatch.setattr(start, "visible_uuids", lambda: FOUR)
     run = prepare_run(settings_from({"workspace": str(tmp_path)}), published, "run")
     assert locks.take(FOUR, 1)
-    stop = threading.Event()
-    stop.set()
+    stop = Stop()
+    stop.request()
     with pytest.raises(Preempted, match="while it waited for GPUs"):
         process._train(run.folder, stop, pytest.fail)
 

@@ -10,7 +10,6 @@ Exit codes: 0 all is measured; 75 stopped on request; 1 failed, and failure.json
 import logging
 import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +20,7 @@ from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
 from pipeline.training.gpus import own_gpus
+from pipeline.training.stop import Stage, Stop
 from pipeline.training.tensorflow_start import hold_back_stderr
 from pipeline.tuning.contenders import CONTENDERS
 from pipeline.tuning.measurement import (
@@ -46,11 +46,12 @@ _log = logging.getLogger("pipeline.training.compare.process")
 def main(folder: Path, parent: int) -> int:
     """Measure all contenders of the comparison in `folder`; return the exit code."""
     log_to_stderr()
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop = Stop()
+    stop.obey_sigterm()
+    stop.enter(Stage.STARTING)  # It has nothing to save: each measurement is complete or made again.
     end_with_parent(parent, signal.SIGTERM)
     try:
-        with run_lock(folder, stop.is_set):  # Two processes would write into the same folders.
+        with run_lock(folder, stop.is_requested):  # Two processes would write into the same folders.
             _measure_all(folder, stop)
     except Preempted as reason:
         _log.warning("%s", reason)
@@ -62,15 +63,15 @@ def main(folder: Path, parent: int) -> int:
     return 0
 
 
-def _measure_all(folder: Path, stop: threading.Event) -> None:
+def _measure_all(folder: Path, stop: Stop) -> None:
     comparison = load_comparison(folder)
-    with own_gpus(comparison.training_settings(), None, stop.is_set) as gpus:
+    with own_gpus(comparison.training_settings(), None, stop.is_requested) as gpus:
         _log.info("loading TensorFlow")
         with hold_back_stderr():
             from pipeline.training.compare.contest import Contest
 
         gpus.confirm()
-        _measure_turns(Contest(comparison, stop.is_set), comparison, folder)
+        _measure_turns(Contest(comparison, stop.is_requested), comparison, folder)
 
 
 def _measure_turns(contest: "Contest", comparison: Comparison, folder: Path) -> None:
