@@ -774,15 +774,17 @@ class Settings(BaseModel):
     ] = Field(
         "float32",
         title="Numeric precision",
-        description="mixed_bfloat16 computes in 16 bits and keeps weights in 32: for GPUs since NVIDIA's A100. "
-        "mixed_float16 (with loss scaling) for older ones with tensor cores. Slower on most CPUs.",
+        description="mixed_bfloat16 computes in 16 bits and keeps weights in 32. Choose it on NVIDIA's GPUs with "
+        "compute capability 8.0 or more (A100, RTX 30, L4, H100 and later). mixed_float16 (with loss scaling) is for "
+        "older ones with tensor cores. Both are slower on most CPUs.",
     )
 
     xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         False,
         title="XLA compilation",
-        description="Compile the step with XLA. This speeds up long trainings on a GPU, most of all for models with "
-        "many small layers. The first step takes up to a few minutes longer.",
+        description="Compile the step with XLA. Choose it for long trainings on a GPU with compute capability 8.0 or "
+        "more (A100, RTX 30, L4, H100 and later), most of all for models with many small layers. The first step takes "
+        "up to a few minutes longer.",
     )
 
     freeze_epochs: Annotated[NonNegativeInt, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(

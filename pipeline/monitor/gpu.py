@@ -174,6 +174,10 @@ def readings(nvml: Any, device: Device) -> dict[str, Reading]:
         kinds = {"sm_clock_mhz": nvml.NVML_CLOCK_SM, "mem_clock_mhz": nvml.NVML_CLOCK_MEM}
         return {name: float(nvml.nvmlDeviceGetClockInfo(handle, kind)) for name, kind in kinds.items()}
 
+    def capability() -> dict[str, float]:
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        return {"compute_capability": major + minor / 10}
+
     if device.is_part:
         return {"memory": memory}
     return {
@@ -185,6 +189,7 @@ def readings(nvml: Any, device: Device) -> dict[str, Reading]:
             "temperature_c": float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         },
         "clocks": clocks,
+        "compute capability": capability,
         "throttling": lambda: throttling(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
     }
 

@@ -48,6 +48,8 @@ class Load:
     """Pages a second of the training that had to be read from a disk."""
     gpu: float | None = None
     """Use of the GPUs: the share of the time in which a kernel ran, as mean over the GPUs."""
+    gpu_capability: float | None = None
+    """Compute capability of the oldest GPU, such as 8.0 for an A100."""
     received_Bps: float | None = None
     """Bytes a second from the network."""
 
@@ -79,6 +81,7 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
     def mean(column: str) -> float | None:
         return mean_of(samples, column, chosen)
 
+    capabilities = map(mean, gpu_columns.columns_of_gpus(samples, "compute_capability"))
     of_gpus = [mean(name) for name in gpu_columns.columns_of_gpus(samples, "util_pct")]
     gpus = [busy for busy in of_gpus if busy is not None]
     own = finite(samples, "proc/cpu_pct", chosen)
@@ -105,6 +108,7 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
         memory_stalls=mean("pressure/memory_some_pct"),
         major_faults=mean("proc/major_faults_per_s"),
         gpu=gpu_columns.mean(gpus) if gpus else None,
+        gpu_capability=min((each for each in capabilities if each is not None), default=None),
         received_Bps=mean("sys/net_recv_Bps"),
     )
 
