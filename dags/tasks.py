@@ -255,10 +255,10 @@ def _warn_of_slots(settings: Settings) -> None:
 
     It is a warning and not an error, because a task cannot look up the current slots of a pool.
     """
-    servers, slots = settings.num_training_servers, os.environ.get("TENFOLD_GPUS", "")
+    servers, slots = settings.num_training_servers, os.environ.get("TENFOLD_TRAININGS_AT_ONCE", "")
     if servers == 1 or (slots.isdecimal() and servers <= int(slots)):
         return
-    created = f", but the pool was created with TENFOLD_GPUS={slots}" if slots else ""
+    created = f", but the pool was created with TENFOLD_TRAININGS_AT_ONCE={slots}" if slots else ""
     _log.warning(
         "num_training_servers=%d needs %d slots of the pool %r at the same time%s: check the slots under Admin, Pools, "
         "or train on fewer servers; with fewer slots, the servers wait for each other for %g minutes "

@@ -143,8 +143,8 @@ class _SettingsBeforeGate(BaseModel):
         title="Training servers",
         ge=1,
         le=1000,
-        description="Machines that train one model together, each with all of its GPUs. Each needs a slot of the pool "
-        "gpu and a worker at the same time. Ten training shards are written for each.",
+        description="Processes that train one model together, each on a machine or on some of its GPUs. Each needs a "
+        "slot of the pool gpu and a worker at the same time. Ten training shards are written for each.",
     )
 
     model: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
@@ -546,7 +546,17 @@ class Settings(_SettingsToGate):
         title="Server timeout (minutes)",
         gt=0,
         le=10_080,
-        description="How long a training server waits for the others, before it fails and names the missing ones.",
+        description="How long a training server waits for the others, and for GPUs that other trainings use, before "
+        "it fails and says what is missing.",
+    )
+
+    gpus_per_server: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
+        0,
+        title="GPUs per server",
+        ge=0,
+        le=1000,
+        description="GPUs that each training server takes for itself. No other training uses them until it ends. "
+        "0: all GPUs that it sees. Servers on one machine then divide them evenly.",
     )
 
     learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
@@ -600,15 +610,17 @@ class Settings(_SettingsToGate):
     ] = Field(
         "float32",
         title="Numeric precision",
-        description="mixed_bfloat16 computes in 16 bits and keeps weights in 32: for GPUs since NVIDIA's A100. "
-        "mixed_float16 (with loss scaling) for older ones with tensor cores. Slower on most CPUs.",
+        description="mixed_bfloat16 computes in 16 bits and keeps weights in 32. Choose it on NVIDIA's GPUs with "
+        "compute capability 8.0 or more (A100, RTX 30, L4, H100 and later). mixed_float16 (with loss scaling) is for "
+        "older ones with tensor cores. Both are slower on most CPUs.",
     )
 
     xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         False,
         title="XLA compilation",
-        description="Compile the step with XLA; with several GPUs, the part of each. This speeds up long trainings on "
-        "a GPU, most of all for models with many small layers. The first step takes up to a few minutes longer.",
+        description="Compile the step with XLA; with several GPUs, the part of each. Choose it for long trainings on a "
+        "GPU with compute capability 8.0 or more (A100, RTX 30, L4, H100 and later), most of all for models with many "
+        "small layers. The first step takes up to a few minutes longer.",
     )
 
     freeze_epochs: Annotated[NonNegativeInt, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(

@@ -46,8 +46,7 @@ def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> di
     """
     nvml = nvml or importlib.import_module("pynvml")
     try:
-        nvml.nvmlInit()
-        shown = visible(devices(nvml), environment.get(MASK))
+        shown = _shown(nvml, environment)
     except nvml.NVMLError as error:
         _log.info("monitor: no GPU metrics: %s", error)
         return {}
@@ -64,7 +63,21 @@ def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> di
     return {**of_gpus, "PCIe": Pcie(nvml, whole)} if whole else of_gpus
 
 
+def visible_uuids(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the UUIDs of the GPUs that CUDA shows this process, in its order. Without a driver, there are none."""
+    nvml = nvml or importlib.import_module("pynvml")
+    try:
+        return [device.uuid for device in _shown(nvml, environment)]
+    except nvml.NVMLError:
+        return []
+
+
 # --- which GPUs -------------------------------------------------------------------------------------------------------
+
+
+def _shown(nvml: Any, environment: Mapping[str, str]) -> list[Device]:
+    nvml.nvmlInit()
+    return visible(devices(nvml), environment.get(MASK))
 
 
 def devices(nvml: Any) -> list[Device]:
@@ -161,6 +174,10 @@ def readings(nvml: Any, device: Device) -> dict[str, Reading]:
         kinds = {"sm_clock_mhz": nvml.NVML_CLOCK_SM, "mem_clock_mhz": nvml.NVML_CLOCK_MEM}
         return {name: float(nvml.nvmlDeviceGetClockInfo(handle, kind)) for name, kind in kinds.items()}
 
+    def capability() -> dict[str, float]:
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        return {"compute_capability": major + minor / 10}
+
     if device.is_part:
         return {"memory": memory}
     return {
@@ -172,6 +189,7 @@ def readings(nvml: Any, device: Device) -> dict[str, Reading]:
             "temperature_c": float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         },
         "clocks": clocks,
+        "compute capability": capability,
         "throttling": lambda: throttling(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
     }
 

@@ -50,6 +50,8 @@ class Load:
     """Pages a second of the training that had to be read from a disk."""
     gpu: float | None = None
     """Use of the GPUs: the share of the time in which a kernel ran, as mean over the GPUs."""
+    gpu_capability: float | None = None
+    """Compute capability of the oldest GPU, such as 8.0 for an A100."""
     received_Bps: float | None = None
     """Bytes a second from the network."""
     sent_Bps: float | None = None
@@ -97,6 +99,7 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
         of_process = mean(f"proc/{column}")
         return None if of_process is None else of_process + (mean(f"proc/children_{column}") or 0.0)
 
+    capabilities = map(mean, gpu_columns.columns_of_gpus(samples, "compute_capability"))
     of_gpus = [mean(name) for name in gpu_columns.columns_of_gpus(samples, "util_pct")]
     gpus = [busy for busy in of_gpus if busy is not None]
     own = finite(samples, "proc/cpu_pct", chosen)
@@ -124,6 +127,7 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
         memory_stalls=mean("pressure/memory_some_pct"),
         major_faults=with_children("major_faults_per_s"),
         gpu=gpu_columns.mean(gpus) if gpus else None,
+        gpu_capability=min((each for each in capabilities if each is not None), default=None),
         received_Bps=mean("sys/net_recv_Bps"),
         sent_Bps=mean("sys/net_sent_Bps"),
     )

@@ -2,13 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
-from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, error_from_json
+from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, error_from_json, error_to_json
 from pipeline.rendezvous.presence import SILENT_S, Lookout, Member, Presence
 from pipeline.rendezvous.servers import Server
 
-_Device = TypeVar("_Device")
+_FOR_GPUS = "while it waited for GPUs"
 
 
 class Cluster:
@@ -34,16 +33,51 @@ class Cluster:
         """The last sample that each server reported."""
         return [member.sample for member in self._members]
 
-    def own_devices(self, devices: Sequence[_Device]) -> list[_Device]:
-        """Return the devices of this machine that this server uses, if other servers run on it, too."""
-        own = self._members[self.server.index]
-        # Two servers on one machine would otherwise both take all of its GPUs.
-        on_this_machine = [member for member in self._members if member.host == own.host]
-        return list(devices[on_this_machine.index(own) :: len(on_this_machine)])
+    def take_gpus(self, take: Callable[[int], list[str]], should_stop: Callable[[], bool]) -> list[str]:
+        """Return the GPUs of this server, once they are taken.
+
+        `take` takes the GPUs of some servers, and returns them. The first of the servers that see the same GPUs calls
+        it for all of them. Otherwise, two trainings could wait for each other, each with a part of the GPUs.
+
+        Raises:
+            TenfoldError: What `take` raises on this server, or the reason why another server is gone.
+            Preempted: If a stop is requested.
+        """
+        gpus = self._members[self.server.index].gpus
+        sharing = [member.server for member in self._members if member.gpus == gpus]
+        first = sharing[0]
+        if self.server.index == first:
+            # For the same reason, all trainings take the GPUs of several machines in the same order.
+            before = [self._first_that_sees(member.gpus) for member in self._members if member.gpus < gpus]
+            self._wait_until(lambda: all(self._members[index].taken for index in before), should_stop, _FOR_GPUS)
+            taken = take(len(sharing))
+            self._presence.report(taken=taken)
+        else:
+            self._wait_until(lambda: bool(self._members[first].taken), should_stop, _FOR_GPUS)
+            taken = list(self._members[first].taken)
+        return taken[sharing.index(self.server.index) :: len(sharing)]
+
+    def wait_until_loaded(self, should_stop: Callable[[], bool]) -> None:
+        """Wait until all servers have loaded TensorFlow.
+
+        While TensorFlow connects to the other servers, no other thread of this process runs, and a signal to stop is
+        lost. Without this wait, a server that is slow to load would extend that time.
+
+        Raises:
+            TenfoldError: The reason why a server is gone, if one is.
+            Preempted: If a stop is requested.
+        """
+        self._presence.report(is_loaded=True)
+        self._wait_until(lambda: all(member.is_loaded for member in self._members), should_stop, "before it began")
 
     def report_sample(self, sample: Mapping[str, float]) -> None:
         """Report a sample of this machine to the other servers. They get it with the next count."""
         self._presence.report(sample=dict(sample))
+
+    def report_end(self, reason: TenfoldError) -> None:
+        """Report how this process ends to the other servers, at once: it ends without leaving its block."""
+        self._presence.report(ended=error_to_json(reason))
+        self._presence.count()
 
     def loss(self, within_s: float = 0.0) -> TenfoldError | None:
         """Return why a server is gone, or None if all are there. Wait up to `within_s` seconds for it to be known."""
@@ -58,11 +92,7 @@ class Cluster:
             TenfoldError: The reason why a server is gone, if one is.
             Preempted: If a stop is requested.
         """
-        while not self._members[0].is_done:
-            if error := self.loss(0.2):
-                raise error
-            if should_stop():
-                raise Preempted("the training was asked to stop while server 0 was writing the result")
+        self._wait_until(lambda: self._members[0].is_done, should_stop, "while server 0 was writing the result")
 
     def watch(self) -> None:
         """Read the files of all processes once."""
@@ -72,6 +102,16 @@ class Cluster:
             # The first reason stays. The losses that follow are its consequences.
             self._lost = self._lost or next(self._losses(), None)
             self._changed.notify_all()
+
+    def _wait_until(self, is_true: Callable[[], bool], should_stop: Callable[[], bool], doing: str) -> None:
+        while not is_true():
+            if error := self.loss(0.2):
+                raise error
+            if should_stop():
+                raise Preempted(f"the training was asked to stop {doing}")
+
+    def _first_that_sees(self, gpus: Sequence[str]) -> int:
+        return next(member.server for member in self._members if member.gpus == gpus)
 
     def _losses(self) -> Iterator[TenfoldError]:
         for member in self._members:

@@ -3,12 +3,13 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 from pipeline.errors import Preempted, StorageError, TenfoldError, TrainingError, error_to_json
 from pipeline.rendezvous.cluster import Cluster
+from pipeline.rendezvous.gpu_shares import require_equal_shares
 from pipeline.rendezvous.presence import DONE, SILENT_S, Lookout, Member, Presence, heartbeat_s, present
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
@@ -28,22 +29,28 @@ def join_cluster(
     wait_s: float,
     should_stop: Callable[[], bool],
     leave: Callable[[TenfoldError], None],
+    gpus: Sequence[str] = (),
+    gpus_per_server: int = 0,
 ) -> Iterator[Cluster]:
     """Meet the other servers in `folder`, and be one of them until the block ends. Report to them how it ends.
 
     Waits at most `wait_s` seconds for the others. If a server is gone and the block does not end by itself soon after,
     a thread calls `leave` with the reason, because a process that waits for a dead one within TensorFlow does not
-    notice it.
+    notice it. If the other server was asked to stop, the thread calls it at once, and repeatedly.
+
+    `gpus` are the GPUs that this process sees, by UUID, and `gpus_per_server` is the setting.
 
     Raises:
+        BadInput: If the servers would get different numbers of GPUs.
         TrainingError: If not all servers have come. It names the missing ones.
         Preempted: If a stop is requested.
     """
     lookout = Lookout(folder)
     has_ended = threading.Event()
-    with present(folder, server) as presence:
+    with present(folder, server, gpus) as presence:
         try:
             members = _Meeting(lookout, presence, server, should_stop).wait(wait_s)
+            require_equal_shares([member.gpus for member in members], gpus_per_server)
             cluster = Cluster(server, presence, lookout, members)
 
             # A thread, because the main thread may wait within TensorFlow for a server that is gone.
@@ -54,7 +61,7 @@ def join_cluster(
                     except (TenfoldError, OSError) as error:
                         _log.warning("the other servers cannot be seen for now: %s", error)
                     lost = cluster.loss()
-                    if lost and not has_ended.wait(LEAVE_S):
+                    if lost and not has_ended.wait(0 if isinstance(lost, Preempted) else LEAVE_S):
                         leave(lost)
 
             threading.Thread(target=guard, name="guard", daemon=True).start()

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -45,6 +45,12 @@ class Member:
     """Name of the machine, for people."""
     address: str
     """`host:port`, as other machines reach it."""
+    gpus: list[str] = field(default_factory=list)
+    """The GPUs that it sees, by UUID. Servers that see the same GPUs share them."""
+    taken: list[str] = field(default_factory=list)
+    """The GPUs that it took for itself and for the servers with which it shares them."""
+    is_loaded: bool = False
+    """Whether it has loaded TensorFlow."""
     pid: int = 0
     count: int = 0
     """Goes up while the process lives."""
@@ -64,6 +70,8 @@ class Member:
 class Changes(TypedDict, total=False):
     """The fields of a `Member` that change while its process lives, besides the count."""
 
+    taken: list[str]
+    is_loaded: bool
     follows: str
     ended: Mapping[str, str]
     sample: Mapping[str, float]
@@ -74,7 +82,7 @@ class Presence:
 
     def __init__(self, folder: Place, member: Member) -> None:
         self.folder, self._member = folder, member
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
 
     @property
     def nonce(self) -> str:
@@ -89,9 +97,11 @@ class Presence:
 
     def count(self) -> None:
         """Write the file, with the next count and all that was reported."""
-        with self._lock:
-            member = self._member = replace(self._member, count=self._member.count + 1)
-        storage.write_json(self.folder / f"{self.nonce}.json", asdict(member))
+        # Without this lock, a thread could replace the last count with an earlier one.
+        with self._writing:
+            with self._lock:
+                member = self._member = replace(self._member, count=self._member.count + 1)
+            storage.write_json(self.folder / f"{self.nonce}.json", asdict(member))
 
 
 def heartbeat_s(folder: Place) -> float:
@@ -100,9 +110,9 @@ def heartbeat_s(folder: Place) -> float:
 
 
 @contextmanager
-def present(folder: Place, server: Server) -> Iterator[Presence]:
-    """Count until the block ends, and once more after it."""
-    presence, has_ended = Presence(folder, _member(server)), threading.Event()
+def present(folder: Place, server: Server, gpus: Sequence[str] = ()) -> Iterator[Presence]:
+    """Count until the block ends, and once more after it. `gpus` are those that this process sees, by UUID."""
+    presence, has_ended = Presence(folder, _member(server, gpus)), threading.Event()
     # The first count must succeed. Later ones may fail for a while.
     retried(presence.count, folder)
 
@@ -129,13 +139,14 @@ def _try_to_count(presence: Presence) -> None:
         _log.warning("the other servers cannot see this server for now: %s", error)
 
 
-def _member(server: Server) -> Member:
+def _member(server: Server, gpus: Sequence[str] = ()) -> Member:
     return Member(
         nonce=uuid.uuid4().hex,
         server=server.index,
         host=_host(),
         name=platform.node(),
         address=f"{_address()}:{_free_port()}",
+        gpus=list(gpus),
         pid=os.getpid(),
     )
 

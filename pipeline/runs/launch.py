@@ -170,9 +170,7 @@ class TrainingProcess:
         """
         code = self._process.wait() if self._process else 0
         if code == EXIT_PREEMPTED:
-            raise Preempted(
-                "the training was asked to stop and wrote a checkpoint: run it again to continue from there"
-            )
+            raise Preempted("the training was asked to stop: run it again to continue from its last checkpoint")
         result = result_of(self._run)
         if code or result is None:
             raise self._failure(code)

@@ -23,7 +23,6 @@ cluster/        files by which the servers of a training find each other (pipeli
 servers/1/      run.json, record/ and failure.json of the second server, and so on
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -67,6 +66,7 @@ from pipeline.runs.files import (
     require_run_format,
 )
 from pipeline.storage import Place, crc32c_of
+from pipeline.system.flock import try_lock
 
 EXIT_PREEMPTED = 75
 """Exit code of a training that was stopped after a checkpoint: EX_TEMPFAIL of sysexits.h."""
@@ -401,9 +401,9 @@ def run_lock(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
     # The kernel releases the lock with the file, however the process ends.
     with open(folder / "lock", "wb") as lock:
         deadline = time.monotonic() + LOCK_WAIT_S
-        if not _locked(lock.fileno()):
+        if not try_lock(lock.fileno()):
             _log.info("another process is training in %s: waiting for it", folder)
-        while not _locked(lock.fileno()):
+        while not try_lock(lock.fileno()):
             if stopping():
                 raise Preempted("the training was asked to stop before it began")
             if time.monotonic() > deadline:
@@ -430,14 +430,6 @@ def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
     metric = epoch_metric(row)
     validated = f"{metric.title} {metric.text(row[metric.validation_key])}"
     return f"epoch {row['step']:.0f}/{epochs}, loss {row['loss']:.3f}, validation {validated}"
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _write(path: Path, content: Any) -> None:

@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from math import ceil
 from pathlib import Path
 
 GRACE_S = 30.0
 """A process has this many seconds after a request to stop, for example for its checkpoint, before it is killed."""
+ASK_EVERY_S = 5.0
+"""The request is repeated at this interval in seconds. While TensorFlow connects its servers, it takes the signal."""
 
 
 def end_with_parent(parent: int, with_signal: signal.Signals) -> None:
@@ -62,12 +66,13 @@ def start_module(module: str, *arguments: str, output: int) -> "subprocess.Popen
 
 def stop_process(process: "subprocess.Popen[bytes]") -> None:
     """Ask a process to stop. After GRACE_S, kill it and all processes that it started."""
-    process.terminate()
-    try:
-        process.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    for _ in range(ceil(GRACE_S / ASK_EVERY_S)):
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(ASK_EVERY_S)
+            return
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def run_module(module: str, *arguments: str, output: int) -> int:

@@ -8,12 +8,11 @@ taken, write a checkpoint, and leave.
 """
 
 import logging
-import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -21,8 +20,6 @@ from typing import NoReturn
 from pipeline import storage
 from pipeline.errors import FileSystemError, Preempted, TenfoldError, TrainingError
 from pipeline.monitor.comet import log_upload_command
-from pipeline.rendezvous import Cluster, join_cluster
-from pipeline.rendezvous.servers import CLUSTER
 from pipeline.runs.mirror import mirrored
 from pipeline.runs.run import EXIT_PREEMPTED, load_run, result_of, run_lock, save_failure
 from pipeline.storage.local import FULL
@@ -30,8 +27,10 @@ from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
 from pipeline.training.failure.full_disk import explain_full_disk
 from pipeline.training.failure.watchdog import watched
+from pipeline.training.gpus import meeting_of, own_gpus
 from pipeline.training.log.experiment import log_results
-from pipeline.training.tensorflow_start import hold_back_stderr, remove_generated_files
+from pipeline.training.stop import Stage, Stop, end_process
+from pipeline.training.tensorflow_start import hold_back_stderr
 
 FAIL_S = 300.0
 """Time limit in seconds for the work after a failure, such as copying the last files of the run to its bucket."""
@@ -41,20 +40,15 @@ _log = logging.getLogger("pipeline.training")
 def end(folder: Path, parent: int, attempt: str = "") -> NoReturn:
     """Call `main`, and end this process with its exit code."""
     code = main(folder, parent, attempt)
-    # All files are written. An ordinary exit would wait for all threads, and one of them may wait for a stalled bucket.
-    _exit(code)
-
-
-def _exit(code: int) -> NoReturn:
-    remove_generated_files()
-    logging.shutdown()
-    os._exit(code)
+    # All files are written. An ordinary exit would wait for all threads.
+    end_process(code)
 
 
 def main(folder: Path, parent: int, attempt: str = "") -> int:
     """Train the run of `folder`; return the exit code."""
     log_to_stderr()
-    stop = _stop_of(signal.SIGTERM)
+    stop = Stop()
+    stop.obey_sigterm()
     # After the handler is set: if the parent has died already, this sends SIGTERM at once.
     end_with_parent(parent, signal.SIGTERM)
     try:
@@ -65,11 +59,11 @@ def main(folder: Path, parent: int, attempt: str = "") -> int:
         log_upload_command(folder / "comet")
 
 
-def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:
+def _ended(folder: Path, stop: Stop, attempt: str = "") -> int:
     try:
         # The trainer of a killed task may still be writing its checkpoint into this folder.
-        with run_lock(folder, stop.is_set):
-            _train(folder, stop, partial(_leave, folder, attempt))
+        with run_lock(folder, stop.is_requested):
+            _train(folder, stop, partial(_leave, folder, attempt, stop))
     except Preempted as reason:
         _log.warning("%s: run again to continue from the last checkpoint", reason)
         return EXIT_PREEMPTED
@@ -105,65 +99,47 @@ def _save_failure(folder: Path, error: TenfoldError, attempt: str) -> None:
         _log.warning("the reason of the failure is only in this log, because its file cannot be written: %s", reason)
 
 
-def _stop_of(number: signal.Signals) -> threading.Event:
-    """Return an event that is set when the signal comes, even while the main thread waits for data in TensorFlow.
-
-    Python runs no handler there, but it writes the number of the signal to the wakeup file.
-    """
-    stop = threading.Event()
-    signal.signal(number, lambda *_: stop.set())
-    reader, writer = os.pipe()
-    # Python requires a wakeup file that does not block.
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer)
-
-    def watch() -> None:
-        # Python writes the numbers of all signals that have a handler, such as SIGINT.
-        while os.read(reader, 1)[0] != number:
-            pass
-        stop.set()
-
-    threading.Thread(target=watch, name="signals", daemon=True).start()
-    return stop
-
-
-def _train(folder: Path, stop: threading.Event, leave: Callable[[TenfoldError], None]) -> None:
+def _train(folder: Path, stop: Stop, leave: Callable[[TenfoldError], None]) -> None:
     run = load_run(folder)
     if result_of(run):  # Another process that held the lock has trained it.
         return
     # Attempts that were killed left temporary files. The lock ensures that no other attempt writes here.
     storage.sweep(folder)
     # The servers meet before TensorFlow is loaded: a server that waits for the others holds no GPU.
-    meeting: AbstractContextManager[Cluster | None] = nullcontext()
-    if run.server.count > 1:
-        wait_s = 60 * run.settings.server_wait_minutes
-        meeting = join_cluster(run.training / CLUSTER, run.server, wait_s, should_stop=stop.is_set, leave=leave)
-    with meeting as cluster:
+    with (
+        meeting_of(run, stop.is_requested, leave) as cluster,
+        own_gpus(run.settings, cluster, stop.is_requested) as gpus,
+    ):
+        if cluster:
+            stop.before_the_end = cluster.report_end
+        stop.enter(Stage.STARTING)
         _log.info("loading TensorFlow")
         with hold_back_stderr():  # The import takes seconds. SIGTERM must have its handler before.
             from pipeline.training.job import run_job
 
+        gpus.confirm()
         stall_s = 60 * run.settings.stall_minutes
         with mirrored(run.folder, run.place):
-            with _failing_in_time(leave), watched(run.folder, stall_s, leave) as heartbeat:
-                run_job(run, stop.is_set, cluster, heartbeat)
+            with _failing_in_time(stop, leave), watched(run.folder, stall_s, leave) as heartbeat:
+                run_job(run, stop.is_requested, cluster, heartbeat, stop.enter)
             # Within the mirror, because Comet's offline archive must reach the bucket, too.
             if run.server.is_chief:
                 log_results(run)
         # The result is written by server 0. This process must not report success before, since it may still fail.
         if cluster and not run.server.is_chief:
-            cluster.wait_for_chief(stop.is_set)
+            cluster.wait_for_chief(stop.is_requested)
 
 
 @contextmanager
-def _failing_in_time(leave: Callable[[TenfoldError], None]) -> Iterator[None]:
+def _failing_in_time(stop: Stop, leave: Callable[[TenfoldError], None]) -> Iterator[None]:
     """End this process with `leave` FAIL_S seconds after the block failed, if it still lives.
 
     The watchdog is off by then. The mirror and the readers may wait for a stalled bucket, and would hold the GPU.
     """
     try:
         yield
-    except Preempted:  # The process that requested the stop has its own time limit.
+    except Preempted:
+        stop.enter(Stage.SAVING)  # The mirror still has to copy the last files.
         raise
     except Exception as error:
         timer = threading.Timer(FAIL_S, leave, [_in_words(error)])
@@ -172,11 +148,14 @@ def _failing_in_time(leave: Callable[[TenfoldError], None]) -> Iterator[None]:
         raise
 
 
-def _leave(folder: Path, attempt: str, error: TenfoldError) -> None:
+def _leave(folder: Path, attempt: str, stop: Stop, error: TenfoldError) -> None:
     """End this process, although its main thread is stuck within TensorFlow or waits there for a lost server."""
+    if isinstance(error, Preempted):  # Another server was asked to stop. This one ends as if it had been asked itself.
+        stop.request()
+        return
     _save_failure(folder, error, attempt)
     _log.error("%s", error)
-    _exit(1)
+    end_process(1)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,14 @@ from pipeline.training.step.loop import Activity
 from pipeline.training.step.optimizer import build_optimizer, optimizer_options
 from pipeline.training.step.phases import build_steps, step_options
 from pipeline.training.step.strategy import on_devices, open_strategy, share_of_device
+from pipeline.training.stop import Stage
 
 
 class Training:
     """One training, restored from its last checkpoint and ready to go on. All servers must make it together.
 
     `heartbeat` is called with each step as a sign of life. Readers call `should_stop` even while the steps are stuck.
+    `enter` is called when it changes what a stop would lose.
 
     Raises:
         BadInput: If the settings do not fit the dataset, the model or the devices.
@@ -33,9 +35,14 @@ class Training:
     """
 
     def __init__(
-        self, run: Run, should_stop: Callable[[], bool], cluster: Cluster | None, heartbeat: Callable[[], None]
+        self,
+        run: Run,
+        should_stop: Callable[[], bool],
+        cluster: Cluster | None,
+        heartbeat: Callable[[], None],
+        enter: Callable[[Stage], None],
     ) -> None:
-        self.run, self.should_stop, self._heartbeat = run, should_stop, heartbeat
+        self.run, self.should_stop, self._heartbeat, self.enter = run, should_stop, heartbeat, enter
         self.activity = Activity()
         settings = run.settings
         self.dataset_folder = place_of(run.dataset)
@@ -45,6 +52,8 @@ class Training:
         """Examples in a batch of this server."""
         self.steps_per_epoch = steps = steps_per_epoch(dataset, self.batch_size, run.server.count)
 
+        if cluster:
+            cluster.wait_until_loaded(should_stop)
         self.strategy = strategy = open_strategy(cluster)  # Before any other work of TensorFlow.
         self.task = task_of(dataset)
         self.device_batch_size = share_of_device(self.batch_size, strategy)

@@ -20,6 +20,7 @@ from pipeline.training.step.epoch import format_values, values_of
 from pipeline.training.step.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.step.optimizer import rate_now
 from pipeline.training.step.strategy import batches_ahead, taken_ahead
+from pipeline.training.stop import Stage
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) 
                 epochs_done = epoch
             training.callbacks.end()
         except Preempted:
+            training.enter(Stage.SAVING)
             # All servers leave after the same step, so its checkpoint is good for all of them.
             keeper.save(epochs_done)
             training.checkpoints.wait()
@@ -110,7 +112,13 @@ def _train_epoch(
     # Counted from the first epoch, because the steps of an earlier attempt are done already.
     last_step = epoch * training.steps_per_epoch
     with progress(title, training.dataset.splits["train"].examples, training.dataset.unit) as advance:
-        trained = loop.train(epoch, batches, last_step, advance, saver=keeper)
+
+        def done(*counts: int) -> None:
+            if loop.step > training.start.step:  # The first call comes before the first step.
+                training.enter(Stage.WORKING)
+            advance(*counts)
+
+        trained = loop.train(epoch, batches, last_step, done, saver=keeper)
     trained_at = time.perf_counter()
 
     loop.sums = trained  # The loop has reset them, but the checkpoint of a stop in the validation needs them.

@@ -7,7 +7,6 @@ from pipeline.monitor import Monitor, Sink, closing_sink, open_monitor
 from pipeline.monitor.all_servers import SampleSender, aggregate
 from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.overview import OVERVIEW, OverviewSink
-from pipeline.monitor.record import rows
 from pipeline.monitor.verdict import Verdict
 from pipeline.rendezvous import Cluster
 from pipeline.runs.files import VERDICT
@@ -15,8 +14,9 @@ from pipeline.runs.run import Run, save_result
 from pipeline.training.assembly import Training
 from pipeline.training.fit import fit
 from pipeline.training.log.experiment import comet_options
-from pipeline.training.log.tensorboard import TensorBoardSink
+from pipeline.training.log.tensorboard import open_tensorboard
 from pipeline.training.step.strategy import lost_servers_named
+from pipeline.training.stop import Stage
 from pipeline.tuning.advice import with_advice
 
 
@@ -25,11 +25,12 @@ def run_job(
     should_stop: Callable[[], bool],
     cluster: Cluster | None = None,
     heartbeat: Callable[[], None] = lambda: None,
+    enter: Callable[[Stage], None] = lambda stage: None,
 ) -> None:
     """Train what `run` describes, together with the other servers. Server 0 writes the result.
 
     `should_stop` is called between steps. `heartbeat` is called with each step, also of the validation and of the
-    evaluation.
+    evaluation. `enter` is called when it changes what a stop would lose.
 
     Raises:
         Preempted: If a stop was requested. A checkpoint is written before.
@@ -38,7 +39,7 @@ def run_job(
         OutOfMemory: If the next attempt takes fewer examples at once.
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
-    training = Training(run, should_stop, cluster, heartbeat)
+    training = Training(run, should_stop, cluster, heartbeat, enter)
 
     def format_verdict(verdict: Verdict) -> str:
         return with_advice(verdict, run.settings, training.dataset.settings)
@@ -46,9 +47,8 @@ def run_job(
     with ExitStack() as stack:
         sinks: list[Sink] = [stack.enter_context(closing_sink(OverviewSink(run.folder / OVERVIEW)))]
         if run.settings.tensorboard and run.server.is_chief:
-            # It begins with the epochs that are done.
-            done = (row for row in rows(run.folder / "record", "epochs") if row.step <= training.start.epochs_done)
-            sinks.append(stack.enter_context(closing_sink(TensorBoardSink(run.folder / "tensorboard", done))))
+            tensorboard = open_tensorboard(run.folder, training.start.epochs_done)
+            sinks.append(stack.enter_context(closing_sink(tensorboard)))
         monitor = stack.enter_context(_monitored(training, cluster, sinks, format_verdict))
         with lost_servers_named(cluster):
             fit(training, monitor)

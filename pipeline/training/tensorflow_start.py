@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import cache_from_source
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +49,15 @@ def tensorflow_on_the_cpu() -> Iterator[None]:
         import tensorflow as tf
 
         tf.config.set_visible_devices([], "GPU")
+
+
+def found_gpus() -> "list[tf.config.PhysicalDevice]":
+    """Return the GPUs that TensorFlow finds. It does not use them yet."""
+    with hold_back_stderr():
+        import tensorflow as tf
+
+        gpus: list[tf.config.PhysicalDevice] = tf.config.list_physical_devices("GPU")
+    return gpus
 
 
 def remove_generated_files() -> None:

@@ -13,6 +13,9 @@ from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.contenders import PREPARED_PER_CROP
 
+BFLOAT16_CAPABILITY = 8.0
+"""NVIDIA's GPUs compute with bfloat16 from this compute capability on (A100, RTX 30, L4, H100)."""
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -80,6 +83,15 @@ _CACHED = Condition("cache=memory", lambda _, settings: settings.cache == "memor
 _CALLBACKS = Condition("callbacks are set", lambda _, settings: bool(settings.callbacks))
 _SIMULATED = Condition("simulated_step_ms is set", lambda _, settings: bool(settings.simulated_step_ms))
 _FLOAT32 = Condition("precision=float32", lambda _, settings: settings.precision == "float32")
+_NEW_GPU = Condition(
+    f"all GPUs have compute capability {BFLOAT16_CAPABILITY} or more",
+    lambda verdict, _: (verdict.load.gpu_capability or 0.0) >= BFLOAT16_CAPABILITY,
+)
+_OLD_GPU = Condition(
+    f"a GPU has a compute capability below {BFLOAT16_CAPABILITY}",
+    lambda verdict, _: (verdict.load.gpu_capability or BFLOAT16_CAPABILITY) < BFLOAT16_CAPABILITY,
+)
+_UNCOMPILED = Condition("xla=false", lambda _, settings: not settings.xla)
 _NO_GPU = Condition("there is no GPU", lambda verdict, _: verdict.load.gpu is None)
 _IDLE_GPU = Condition(
     f"the GPU is less than {IDLE_GPU:.0f}% busy while the training computes",
@@ -108,7 +120,16 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
         Change("", [_SIMULATED]),
         Change("use a GPU, a larger batch_size or a smaller model", [_NO_GPU, _TABLE]),
         Change("use a GPU, a smaller image_size or a smaller model", [_NO_GPU]),
+        Change(
+            "set precision=mixed_bfloat16 and xla=true, with which this GPU computes faster",
+            [_NEW_GPU, _FLOAT32, _UNCOMPILED],
+        ),
+        Change("set precision=mixed_bfloat16, which this GPU computes faster", [_NEW_GPU, _FLOAT32]),
         Change("give the GPU more work in each step (a larger batch_size), or set xla=true", [_IDLE_GPU]),
+        Change(
+            "set precision=mixed_float16, which is faster on GPUs with tensor cores, and check the loss",
+            [_OLD_GPU, _FLOAT32],
+        ),
         Change("set precision=mixed_bfloat16, which is faster on GPUs from 2020 on", [_FLOAT32]),
         Change(""),
     ],

@@ -43,7 +43,7 @@ def wait_until_ready(airflow: Airflow, client: Client, since: datetime, signals:
             f"{airflow.where_logs_are}"
         )
         signals.pause(_POLL_S)
-    require_pool(client, airflow.layout.gpus)
+    require_pool(client, airflow.layout.trainings)
     client.unpause()
 
 
@@ -75,8 +75,8 @@ def require_slots(client: Client, conf: Json) -> None:
     if 0 <= slots < servers:
         raise Failed(
             f"num_training_servers={servers} needs {servers} slots at the same time, but the pool {GPU_POOL!r} has "
-            f"{slots}: add slots under Admin, Pools (or with TENFOLD_GPUS, before the first start of Airflow), or "
-            "train on fewer servers. To write more shards without more servers, set num_shards"
+            f"{slots}: add slots under Admin, Pools (or with TENFOLD_TRAININGS_AT_ONCE, before the first start of "
+            "Airflow), or train on fewer servers. To write more shards without more servers, set num_shards"
         )
 
 

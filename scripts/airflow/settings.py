@@ -12,19 +12,20 @@ from scripts.ports import HOST, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS_AT_ONCE = 4
-"""Tasks that run at the same time, over all runs."""
+"""Tasks that run at the same time, over all runs, if one training runs at once. Each further training adds one."""
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 """Airflow's own setting of its database."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The folders of one embedded Airflow, all absolute, and how many trainings may run at once."""
+    """The folders of one embedded Airflow, all absolute, and how much runs at once."""
 
     home: Path
     workspace: Path
     dags: Path
-    gpus: int = 1
+    trainings: int = 1
+    """Trainings that can run at once."""
     port: int = 0
     """Port of the UI of an Airflow that stays. 0: 8080, or any free port if that is taken."""
 
@@ -52,17 +53,17 @@ class Layout:
 def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
     """Return the layout of this checkout, or where TENFOLD_HOME and TENFOLD_WORKSPACE say.
 
-    Raises Refused if TENFOLD_GPUS is not a number of GPUs, or TENFOLD_PORT is not a port.
+    Raises Refused if TENFOLD_TRAININGS_AT_ONCE is not a positive number, or TENFOLD_PORT is not a port.
     """
-    gpus, port = environ.get("TENFOLD_GPUS") or "1", environ.get("TENFOLD_PORT")
-    if not gpus.isdecimal() or int(gpus) < 1:
-        raise Refused(f"TENFOLD_GPUS must be the number of trainings that can run at once, at least 1, got {gpus!r}")
+    trainings, port = environ.get("TENFOLD_TRAININGS_AT_ONCE") or "1", environ.get("TENFOLD_PORT")
+    if not trainings.isdecimal() or int(trainings) < 1:
+        raise Refused(f"TENFOLD_TRAININGS_AT_ONCE must be a number of trainings, at least 1, got {trainings!r}")
     try:
         return Layout(
             home=Path(environ.get("TENFOLD_HOME") or ROOT / ".airflow").absolute(),
             workspace=Path(environ.get("TENFOLD_WORKSPACE") or ROOT / "workspace").absolute(),
             dags=Path(dags or ROOT / "dags").absolute(),
-            gpus=int(gpus),
+            trainings=int(trainings),
             port=port_of(port) if port else 0,
         )
     except ValueError as error:
@@ -94,7 +95,7 @@ def environment(
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])),
         "TENFOLD_WORKSPACE": str(layout.workspace),
         "TENFOLD_SAMPLES": str(layout.samples),
-        "TENFOLD_GPUS": str(layout.gpus),
+        "TENFOLD_TRAININGS_AT_ONCE": str(layout.trainings),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         **hosts,
         **others,
@@ -114,7 +115,7 @@ def _airflow(layout: Layout, keys: Keys, port: int) -> dict[str, str]:
         # a schedule, nothing starts by itself.
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        "AIRFLOW__CORE__PARALLELISM": str(TASKS_AT_ONCE),
+        "AIRFLOW__CORE__PARALLELISM": str(TASKS_AT_ONCE + layout.trainings - 1),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url_of(port)}/execution/",
         # The default asks the name server, and waits for an answer even if there is no name server.
         "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",

@@ -32,8 +32,8 @@ TENFOLD_WORKER_TASKS=2
 # PYTHON_IMAGE=python:3.11-slim-bookworm
 # POSTGRES_IMAGE=postgres:17
 # REDIS_IMAGE=redis:7
-# Number of trainings that run at once.
-TENFOLD_GPUS=1
+# Number of trainings that run at once. On a machine with several GPUs, set gpus_per_server, too.
+TENFOLD_TRAININGS_AT_ONCE=1
 # What a form may reach: prefixes (also gs://bucket/prefix) and packages of models, separated by commas.
 # Empty allows nothing, * allows everything.
 TENFOLD_ALLOWED_SOURCES=/data,/workspace/samples

@@ -39,7 +39,7 @@ def cluster(bucket: FakeGcs, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         pytest.skip(f"needs PostgreSQL and Redis: {reasons}")
     folder: Path = tmp_path_factory.mktemp("cluster")
     (folder / "settings.json").write_text(json.dumps(SETTINGS))
-    layout = Layout(folder / "home", folder / "workspace", ROOT / "dags", gpus=2)
+    layout = Layout(folder / "home", folder / "workspace", ROOT / "dags", trainings=2)
     with database() as address, key_prefix() as prefix:
         environ = {**celery(address, prefix), "TENFOLD_SETTINGS": str(folder / "settings.json")}
         with started(layout, environ) as cluster:

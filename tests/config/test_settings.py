@@ -101,6 +101,7 @@ CHANGED = {
     "freeze_epochs": 2,
     "finetune_rate": 0.5,
     "server_wait_minutes": 5.0,
+    "gpus_per_server": 2,
     "checkpoint_minutes": 0.5,
     "checkpoint_steps": 100,
     "micro_batches": 4,

@@ -34,14 +34,14 @@ def server(airflow_database: None) -> Iterator[TestClient]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("servers", "gpus", "message"),
+    ("servers", "slots", "message"),
     [
         (
             3,
             "2",
             (
                 "num_training_servers=3 needs 3 slots of the pool 'gpu' at the same time, but the pool was created "
-                "with TENFOLD_GPUS=2"
+                "with TENFOLD_TRAININGS_AT_ONCE=2"
             ),
         ),
         (2, "2", ""),
@@ -54,11 +54,11 @@ def test_the_first_task_logs_the_number_of_servers_and_slots(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     servers: int,
-    gpus: str,
+    slots: str,
     message: str,
 ):
     """The warning comes before an image is listed. The run ends there, because there are no images."""
-    monkeypatch.setenv("TENFOLD_GPUS", gpus)
+    monkeypatch.setenv("TENFOLD_TRAININGS_AT_ONCE", slots)
     conf = {"source_uri": "/not/there", "num_training_servers": servers, "batch_size": 8 * servers}
     with caplog.at_level(logging.WARNING, "dags.tasks"):
         ran = run_dag("image_training", conf)

@@ -22,7 +22,7 @@ HOST = [
 ]
 OF_A_GPU = (
     *("util_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "power_limit_w", "temperature_c", "sm_clock_mhz"),
-    *("mem_clock_mhz", "throttled_power", "throttled_thermal", "pcie_rx_Bps", "pcie_tx_Bps"),
+    *("mem_clock_mhz", "throttled_power", "throttled_thermal", "pcie_rx_Bps", "pcie_tx_Bps", "compute_capability"),
 )
 OF_A_BATCH = {
     **{f"step/{part}_ms": 1.0 for part in ("compute", "host", "checkpoint", "time")},

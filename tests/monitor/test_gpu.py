@@ -99,6 +99,9 @@ class FakeNvml:
         assert sensor == pynvml.NVML_TEMPERATURE_GPU
         return 61
 
+    def _nvmlDeviceGetCudaComputeCapability(self, handle: Any) -> list[int]:
+        return [8, 6]
+
     def _nvmlDeviceGetClockInfo(self, handle: Any, kind: int) -> int:
         return {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}[kind]
 
@@ -125,6 +128,7 @@ def test_a_gpu_has_all_metrics() -> None:
         "gpu/1/power_limit_w": 700.0,
         "gpu/1/temperature_c": 61.0,
         "gpu/1/sm_clock_mhz": 1980.0,
+        "gpu/1/compute_capability": 8.6,
         "gpu/1/mem_clock_mhz": 2619.0,
         "gpu/1/throttled_power": 1.0,
         "gpu/1/throttled_thermal": 0.0,

@@ -154,6 +154,42 @@ def test_other_servers_wait_until_server_0_is_done(start: Start):
     assert not second.left
 
 
+def test_a_server_that_was_asked_to_stop_stops_the_others_at_once(start: Start, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(meeting, "LEAVE_S", PATIENCE_S)
+    first, second = cluster_of(start, 2)
+    second.cluster.report_end(Preempted("asked to stop"))  # as a process whose main thread is stuck
+    until(lambda: first.left)
+    assert isinstance(first.left[0], Preempted)
+
+
+def test_no_server_connects_before_all_have_loaded(start: Start):
+    first, second = cluster_of(start, 2)
+    with pytest.raises(Preempted):
+        first.cluster.wait_until_loaded(lambda: True)
+    second.cluster.wait_until_loaded(lambda: False)
+    first.cluster.wait_until_loaded(lambda: False)
+
+
+def test_the_first_server_takes_the_gpus_of_all(tmp_path: Path):
+    """Servers 0 and 2 see the same GPUs. Server 1 sees others, and takes its own after them."""
+    seen, asked = [["a", "b"], ["x"], ["a", "b"]], []
+
+    def gpus_of(index: int) -> list[str]:
+        def take(servers: int) -> list[str]:
+            asked.append((index, servers))
+            return seen[index]
+
+        server = Server(index, 3)
+        with join_cluster(tmp_path, server, PATIENCE_S, lambda: False, pytest.fail, seen[index]) as cluster:
+            own = cluster.take_gpus(take, lambda: False)
+            cluster.wait_until_loaded(lambda: False)  # A server that ended early would be a lost server.
+            return own
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(gpus_of, range(3))) == [["a"], ["x"], ["b"]]
+    assert asked == [(0, 2), (1, 1)]
+
+
 def test_servers_share_their_samples(start: Start):
     first, second = cluster_of(start, 2)
     second.cluster.report_sample({"sys/cpu_pct": 50.0})

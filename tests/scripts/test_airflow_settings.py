@@ -20,13 +20,18 @@ def test_the_layout_defaults_to_the_checkout() -> None:
     assert layout_from({}).workspace == ROOT / "workspace"
     layout = layout_from({"TENFOLD_HOME": "/h", "TENFOLD_WORKSPACE": "/w"}, dags="/d")
     assert (layout.home, layout.workspace, layout.dags) == (Path("/h"), Path("/w"), Path("/d"))
-    assert (layout_from({}).gpus, layout_from({"TENFOLD_GPUS": "8"}).gpus) == (1, 8)
+    assert (layout_from({}).trainings, layout_from({"TENFOLD_TRAININGS_AT_ONCE": "8"}).trainings) == (1, 8)
 
 
-@pytest.mark.parametrize("gpus", ["0", "-1", "all", "1.5"])
-def test_gpus_must_be_a_positive_number(gpus: str) -> None:
-    with pytest.raises(Refused, match=f"TENFOLD_GPUS must be .*'{gpus}'"):
-        layout_from({"TENFOLD_GPUS": gpus})
+def test_each_further_training_at_once_adds_a_task_at_once() -> None:
+    environments = [environment(layout_from({"TENFOLD_TRAININGS_AT_ONCE": str(n)}), KEYS, 1, {}) for n in (1, 8)]
+    assert [each["AIRFLOW__CORE__PARALLELISM"] for each in environments] == ["4", "11"]
+
+
+@pytest.mark.parametrize("trainings", ["0", "-1", "all", "1.5"])
+def test_trainings_at_once_must_be_a_positive_number(trainings: str) -> None:
+    with pytest.raises(Refused, match=f"TENFOLD_TRAININGS_AT_ONCE must be .*'{trainings}'"):
+        layout_from({"TENFOLD_TRAININGS_AT_ONCE": trainings})
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "http"])

@@ -31,9 +31,6 @@ class Pinned:
     def __init__(self, index: int, addresses: list[str]) -> None:
         self.server, self.addresses = Server(index, len(addresses)), addresses
 
-    def own_devices(self, devices: list) -> list:
-        return devices
-
 
 def batch(server: Server) -> tuple[tf.Tensor, ...]:
     """Return the share of a server. The last examples are padding, so the shares have unequal numbers of examples."""

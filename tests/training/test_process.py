@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psutil
@@ -41,6 +40,7 @@ from pipeline.runs.run import (
 )
 from pipeline.stages.build import build
 from pipeline.training import __main__ as process
+from pipeline.training.stop import Stop
 from scripts.airflow.processes import alive
 from tests.conftest import MakeImages
 from tests.waiting import until
@@ -264,6 +264,7 @@ def test_settings_of_transfer_learning_change_the_folder(settings: Settings, tmp
         {"cache_gigabytes": 1.0},
         {"checkpoint_minutes": 0.5, "checkpoint_steps": 7},
         {"micro_batches": 4, "stall_minutes": 5.0},
+        {"gpus_per_server": 1, "server_wait_minutes": 1.0},
     ],
 )
 def test_settings_that_decide_no_training_keep_its_folder(settings: Settings, values: dict):
@@ -313,15 +314,15 @@ def test_a_process_with_an_unexpected_exception_does_not_wait_for_threads(tmp_pa
 def test_a_failing_process_exits_within_a_time_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process, "FAIL_S", 0.1)
     left: list[TenfoldError] = []
-    with pytest.raises(RuntimeError), process._failing_in_time(left.append):
+    with pytest.raises(RuntimeError), process._failing_in_time(Stop(), left.append):
         raise RuntimeError("nobody expected this")
     until(lambda: left)
     assert "RuntimeError: nobody expected this" in str(left[0])
-    with pytest.raises(OSError, match="Stale"), process._failing_in_time(left.append):
+    with pytest.raises(OSError, match="Stale"), process._failing_in_time(Stop(), left.append):
         raise OSError(errno.ESTALE, "Stale file handle")
     until(lambda: len(left) == 2)
     assert isinstance(left[1], FileSystemError)
-    with pytest.raises(Preempted), process._failing_in_time(lambda _: pytest.fail("the exit was forced")):
+    with pytest.raises(Preempted), process._failing_in_time(Stop(), lambda _: pytest.fail("the exit was forced")):
         raise Preempted("asked to stop")
 
 
@@ -337,6 +338,6 @@ def test_a_full_disk_does_not_hide_the_failure_of_a_training(
 
     monkeypatch.setattr(process, "_train", failing)
     monkeypatch.setattr(process, "save_failure", full)
-    assert process._ended(tmp_path, threading.Event()) == 1
+    assert process._ended(tmp_path, Stop()) == 1
     assert str(reason) in caplog.text
     assert "the reason of the failure is only in this log" in caplog.text

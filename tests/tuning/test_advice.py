@@ -12,8 +12,10 @@ from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.advice import ADVICE, with_advice
 
-OF_TENSORFLOW = ("py_function", "numpy_function", "mixed_bfloat")
+OF_TENSORFLOW = ("py_function", "numpy_function", "mixed_bfloat", "mixed_float")
 GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
+A100, A100_IDLE = (Load(gpu=busy, gpu_capability=8.0) for busy in (95.0, 40.0))
+T4 = Load(gpu=95.0, gpu_capability=7.5)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,11 @@ GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
         (Limit.COMPUTE, Load(), {}, "a GPU"),
         (Limit.COMPUTE, GPU_IDLE, {}, "xla=true"),
         (Limit.COMPUTE, GPU_BUSY, {}, "precision=mixed_bfloat16"),
+        (Limit.COMPUTE, A100, {}, "precision=mixed_bfloat16 and xla=true"),
+        (Limit.COMPUTE, A100_IDLE, {}, "precision=mixed_bfloat16 and xla=true"),
+        (Limit.COMPUTE, A100, {"xla": True}, "precision=mixed_bfloat16, which this GPU"),
+        (Limit.COMPUTE, A100_IDLE, {"precision": "mixed_bfloat16"}, "batch_size), or set xla=true"),
+        (Limit.COMPUTE, T4, {}, "precision=mixed_float16"),
     ],
 )
 def test_advice_names_an_existing_setting_to_change(limit: Limit, load: Load, values: dict, phrase: str):
@@ -64,7 +71,7 @@ def test_advice_names_an_existing_setting_to_change(limit: Limit, load: Load, va
     assert set(re.findall(r"[a-z]+_[a-z_]+", advice)) <= {*Settings.model_fields, *OF_TENSORFLOW}
 
 
-@pytest.mark.parametrize("load", [Load(), GPU_IDLE, GPU_BUSY])
+@pytest.mark.parametrize("load", [Load(), GPU_IDLE, GPU_BUSY, A100, T4])
 @pytest.mark.parametrize("limit", Limit)
 def test_advice_for_a_table_names_no_setting_of_images(limit: Limit, load: Load):
     settings = settings_from({"example_kind": "table", "model": "mlp"})

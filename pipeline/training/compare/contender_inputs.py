@@ -12,13 +12,16 @@ from pathlib import Path
 import tensorflow as tf
 
 from pipeline.dataset.manifest import load
+from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import Preempted
 from pipeline.input import BatchOptions, numbered_batches, steps_per_epoch
+from pipeline.input.cache import cached_bytes, usable_memory
+from pipeline.input.options import batch_options
 from pipeline.input.raw_files import raw_batches, raw_files_of
 from pipeline.system.page_cache import cached_fraction, drop_page_cache
 from pipeline.training.step.loop import NumberedBatch
 from pipeline.training.step.strategy import taken_ahead
-from pipeline.tuning.contenders import Contender
+from pipeline.tuning.contenders import CONTENDERS, Contender
 from pipeline.tuning.measurement import Comparison
 
 Batches = Generator[NumberedBatch]
@@ -101,6 +104,23 @@ class Alone:
     """The same of later epochs."""
     kept_fraction: float | None
     """Share of the files in the page cache after the later epochs: less than 1 if they do not fit."""
+
+
+def why_not(name: str, comparison: Comparison) -> str:
+    """Return why a contender cannot take part; empty if it can."""
+    settings, contender = comparison.training_settings(), CONTENDERS[name]
+    dataset = load(Path(comparison.datasets[contender.prepare]))
+    if contender.reads_files and dataset.records.multi_label:
+        return "the images have several labels, and this comparison reads raw files with one label only"
+    if contender.reads_files and settings.crop_to_box:
+        return "crop_to_box is set, and raw files are not cropped to a box"
+    needed, usable = cached_bytes(dataset, batch_options(settings), splits=("train",)), usable_memory()
+    if contender.cache == "memory" and needed > usable:
+        return (
+            f"the decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of memory "
+            "can be used for them"
+        )
+    return ""
 
 
 def measured_alone(source: Input, measure_s: float, should_stop: Callable[[], bool]) -> Alone:

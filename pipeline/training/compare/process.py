@@ -10,18 +10,17 @@ Exit codes: 0 all is measured; 75 stopped on request; 1 failed, and failure.json
 import logging
 import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.dataset.manifest import load
-from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import BadInput, Preempted, SourceError, TenfoldError
 from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
+from pipeline.training.gpus import own_gpus
+from pipeline.training.stop import Stage, Stop
 from pipeline.training.tensorflow_start import hold_back_stderr
 from pipeline.tuning.contenders import CONTENDERS
 from pipeline.tuning.measurement import (
@@ -47,11 +46,12 @@ _log = logging.getLogger("pipeline.training.compare.process")
 def main(folder: Path, parent: int) -> int:
     """Measure all contenders of the comparison in `folder`; return the exit code."""
     log_to_stderr()
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop = Stop()
+    stop.obey_sigterm()
+    stop.enter(Stage.STARTING)  # It has nothing to save: each measurement is complete or made again.
     end_with_parent(parent, signal.SIGTERM)
     try:
-        with run_lock(folder, stop.is_set):  # Two processes would write into the same folders.
+        with run_lock(folder, stop.is_requested):  # Two processes would write into the same folders.
             _measure_all(folder, stop)
     except Preempted as reason:
         _log.warning("%s", reason)
@@ -63,13 +63,20 @@ def main(folder: Path, parent: int) -> int:
     return 0
 
 
-def _measure_all(folder: Path, stop: threading.Event) -> None:
-    _log.info("loading TensorFlow")
-    with hold_back_stderr():
-        from pipeline.training.compare.contest import Contest
-
+def _measure_all(folder: Path, stop: Stop) -> None:
     comparison = load_comparison(folder)
-    contest = Contest(comparison, stop.is_set)
+    with own_gpus(comparison.training_settings(), None, stop.is_requested) as gpus:
+        _log.info("loading TensorFlow")
+        with hold_back_stderr():
+            from pipeline.training.compare.contest import Contest
+
+        gpus.confirm()
+        _measure_turns(Contest(comparison, stop.is_requested), comparison, folder)
+
+
+def _measure_turns(contest: "Contest", comparison: Comparison, folder: Path) -> None:
+    from pipeline.training.compare.contender_inputs import why_not
+
     contenders, order = comparison.options.names, turns(comparison.options)
     # Before the first measurement: decoded images of an earlier one may still take memory in this process.
     failures = {name: Failure(name, why) for name in contenders if (why := why_not(name, comparison))}
@@ -99,26 +106,6 @@ def _require_two(contenders: Sequence[str], failures: Mapping[str, Failure]) -> 
     if len(contenders) - len(failures) < 2:
         reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
         raise BadInput(f"fewer than two contenders can be measured ({reasons}): set other contenders")
-
-
-def why_not(name: str, comparison: Comparison) -> str:
-    """Return why a contender cannot take part; empty if it can."""
-    from pipeline.input.cache import cached_bytes, usable_memory
-    from pipeline.input.options import batch_options
-
-    settings, contender = comparison.training_settings(), CONTENDERS[name]
-    dataset = load(Path(comparison.datasets[contender.prepare]))
-    if contender.reads_files and dataset.records.multi_label:
-        return "the images have several labels, and this comparison reads raw files with one label only"
-    if contender.reads_files and settings.crop_to_box:
-        return "crop_to_box is set, and raw files are not cropped to a box"
-    needed, usable = cached_bytes(dataset, batch_options(settings), splits=("train",)), usable_memory()
-    if contender.cache == "memory" and needed > usable:
-        return (
-            f"the decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of memory "
-            "can be used for them"
-        )
-    return ""
 
 
 def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Failure:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from pipeline.monitor import Row
 from pipeline.monitor.aggregation import Intervals
+from pipeline.monitor.record import rows
 from pipeline.records.tfrecord import frame
 
 _PREFIX = "events.out.tfevents"
@@ -52,6 +53,12 @@ class TensorBoardSink:
     def _write(self, rows: Iterable[Row]) -> None:
         for row in rows:
             (self._epochs if row.kind == "epochs" else self._others).write(row)
+
+
+def open_tensorboard(run_folder: Path, epochs_done: int) -> TensorBoardSink:
+    """Return the sink of a run. It begins with the epochs that are done, from the record of the run."""
+    done = (row for row in rows(run_folder / "record", "epochs") if row.step <= epochs_done)
+    return TensorBoardSink(run_folder / "tensorboard", done)
 
 
 class _EventFile:

@@ -13,7 +13,7 @@ from pipeline.input import one_ahead
 from pipeline.input.tensorflow_internals import sigterm_handler_kept, take_batches_of_equal_number
 from pipeline.rendezvous import Cluster
 from pipeline.system.malloc import keep_large_blocks
-from pipeline.training.tensorflow_start import hold_back_stderr
+from pipeline.training.tensorflow_start import found_gpus, hold_back_stderr
 
 EXPLAINED_S = 15.0
 """Time limit, in seconds, for the reason why a server is gone to reach this one."""
@@ -26,12 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 def open_strategy(cluster: Cluster | None) -> tf.distribute.Strategy:
-    """Return the strategy for the devices of all servers. Call it before anything else that TensorFlow does.
-
-    Raises:
-        BadInput: If a machine has more servers than GPUs.
-    """
-    gpus = _own_gpus(cluster)
+    """Return the strategy for the devices of all servers. Call it before anything else that TensorFlow does."""
+    gpus = found_gpus()
+    for gpu in gpus:  # By default, TensorFlow takes all memory of every GPU that it sees.
+        tf.config.experimental.set_memory_growth(gpu, True)
+    _log.info("training on %s", ", ".join(gpu.name for gpu in gpus) or "the CPU: no GPU was found")
     if cluster:
         return _strategy_of_servers(cluster)
     # There are several CPUs only if someone has split this one, as tests do.
@@ -143,22 +142,6 @@ def lost_servers_named(cluster: Cluster | None) -> Iterator[None]:
         raise cluster.loss(EXPLAINED_S) or ServerLost(
             "another training server can no longer be reached: run again, so that all servers continue together"
         ) from error
-
-
-def _own_gpus(cluster: Cluster | None) -> list[tf.config.PhysicalDevice]:
-    """Return the GPUs of this process, which sees no other from then on."""
-    with hold_back_stderr():
-        all_gpus = tf.config.list_physical_devices("GPU")
-    gpus = cluster.own_devices(all_gpus) if cluster else all_gpus
-    if all_gpus and not gpus:
-        raise BadInput(
-            f"this machine has {len(all_gpus)} GPUs, but more training servers run on it: lower num_training_servers"
-        )
-    tf.config.set_visible_devices(gpus, "GPU")
-    for gpu in gpus:  # By default, TensorFlow takes all memory of every GPU that it sees.
-        tf.config.experimental.set_memory_growth(gpu, True)
-    _log.info("training on %s", ", ".join(gpu.name for gpu in gpus) or "the CPU: no GPU was found")
-    return gpus
 
 
 def _strategy_of_servers(cluster: Cluster) -> tf.distribute.Strategy:

@@ -1,0 +1,73 @@
+"""A lock for each GPU of this machine, so that no two trainings use the same one."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline.system.flock import try_lock
+
+_TAKING = "taking"
+"""The file whose lock a process holds for the moment in which it takes GPUs."""
+
+
+def default_folder() -> Path:
+    """Return the folder of the locks: one for all users and workspaces that share the folder for temporary files."""
+    return Path(tempfile.gettempdir()) / "tenfold-gpus"
+
+
+class GpuLocks:
+    """The locks of this process. The kernel releases them when the process ends, however it ends.
+
+    The servers of one training can hold a lock together. `folder` has an empty file for each GPU.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: list[int] = []
+
+    def take(self, gpus: Sequence[str], count: int) -> list[str] | None:
+        """Return the first `count` of `gpus` that nobody holds, and hold them; None if there are not that many now."""
+        taking = self._open(_TAKING)
+        free: dict[str, int] = {}
+        try:
+            if not try_lock(taking, fcntl.LOCK_EX):  # Another process is taking GPUs.
+                return None
+            for gpu in gpus:
+                free[gpu] = self._open(gpu)
+                if not try_lock(free[gpu], fcntl.LOCK_EX):
+                    os.close(free.pop(gpu))
+            taken = list(free)[:count] if len(free) >= count else []
+            for gpu in taken:
+                # So that the other servers of this training can hold it, too.
+                try_lock(free[gpu], fcntl.LOCK_SH)
+                self._held.append(free.pop(gpu))
+            return taken or None
+        finally:
+            for descriptor in (*free.values(), taking):
+                os.close(descriptor)
+
+    def join(self, gpus: Sequence[str]) -> None:
+        """Also hold GPUs that another server of this training holds."""
+        for gpu in gpus:
+            self._held.append(self._open(gpu))
+            try_lock(self._held[-1], fcntl.LOCK_SH)
+
+    def release(self) -> None:
+        """Release all locks of this process."""
+        while self._held:
+            os.close(self._held.pop())
+
+    def _open(self, name: str) -> int:
+        # Other users share the folder and the files.
+        with suppress(FileExistsError):
+            self._folder.mkdir(parents=True)
+            self._folder.chmod(0o777)
+        # Not for writing, because the file may belong to another user. No link, which another user may have put there.
+        name = name.replace("/", "-")  # Older drivers have it in the UUIDs of parts of a GPU.
+        descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        with suppress(PermissionError):
+            os.fchmod(descriptor, 0o644)
+        return descriptor
