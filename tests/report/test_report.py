@@ -242,7 +242,7 @@ def test_the_page_of_an_empty_folder_names_what_is_missing(tmp_path: Path) -> No
 def test_a_run_killed_in_its_first_epoch_has_a_page(tmp_path: Path) -> None:
     describe(tmp_path)
     record(tmp_path)
-    (tmp_path / "record" / "epochs-00000.csv.gz").unlink()
+    (tmp_path / "record" / "epochs-00000.parquet").unlink()
     (tmp_path / "result.json").write_text('{"metrics": ')  # torn
     text = Page(write_report(tmp_path)).text
     assert "No epoch was completed" in text

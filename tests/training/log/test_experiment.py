@@ -130,7 +130,7 @@ def test_all_results_are_logged_once(run: Run):
     [path] = archives(run.folder / "comet")
     archive = Archive(path)
     assert archive.uploads("model-element") == {"model.keras": b"the model"}
-    files = ("evaluation.json", "record/batches-00000.csv.gz", "record/epochs-00000.csv.gz", "report.html")
+    files = ("evaluation.json", "record/batches-00000.parquet", "record/epochs-00000.parquet", "report.html")
     assert archive.uploads("asset") == {name: (run.folder / name).read_bytes() for name in files}
     assert json.loads((run.folder / LOGGED).read_text()) == {"comet": str(path)}
 
@@ -162,7 +162,7 @@ def test_an_online_experiment_sends_all_results_to_the_server(run: Run):
         warnings = log_results(run, COMET_API_KEY=SECRET, COMET_URL_OVERRIDE=url)
     assert warnings == ""
     files = received["/clientlib/asset/upload"]
-    whole = ("model.keras", "evaluation.json", "record/batches-00000.csv.gz", "report.html")
+    whole = ("model.keras", "evaluation.json", "record/batches-00000.parquet", "report.html")
     assert all((run.folder / name).read_bytes() in files for name in whole)
     assert b'"matrix"' in files
     assert all(image in received["/clientlib/visualizations/upload"] for _, image in sampled(Path(run.dataset)))
@@ -190,7 +190,7 @@ def test_failed_and_too_large_results_are_reported_and_the_rest_is_logged(run: R
     archive = Archive(path)
     assert archive.uploads("model-element") == {}
     assert archive.uploads("asset").keys() == {
-        *("evaluation.json", "record/batches-00000.csv.gz", "record/epochs-00000.csv.gz")
+        *("evaluation.json", "record/batches-00000.parquet", "record/epochs-00000.parquet")
     }
 
 
