@@ -436,6 +436,11 @@ def last_row(folder: Path, kind: str) -> dict[str, float] | None:
     return None
 
 
+def last_time(folder: Path) -> float:
+    """Return the time of the newest row of all kinds (Unix s); 0 if there is none."""
+    return max((row["time"] for kind in KINDS if (row := last_row(folder, kind))), default=0.0)
+
+
 def _tail(path: Path) -> "pyarrow.Table":
     """Return the whole lines among the last bytes of an open segment."""
     with open(path, "rb") as file:
