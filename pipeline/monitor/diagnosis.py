@@ -59,22 +59,31 @@ def summarize(batches: Table) -> Summary:
 
     They have the columns input/wait_ms, step/compute_ms, step/time_ms, epoch and first.
     """
-    if "step/time_ms" not in batches or not len(batches["step/time_ms"]):
-        return Summary(0, None, None, None, None, None, None, None, None)
-    total, wait, compute = (
-        np.asarray(batches[name], dtype=float) for name in ("step/time_ms", "input/wait_ms", "step/compute_ms")
-    )
     steady, process_first, epoch_first = step_masks(batches)
+    if not len(steady):
+        return Summary(0, None, None, None, None, None, None, None, None)
+
+    def values(name: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return np.asarray(batches[name], dtype=float)[chosen]
+
+    # One column at a time: of a long training, few columns fit into memory together.
+    total, wait, compute = (
+        float(values(name, steady).sum()) for name in ("step/time_ms", "input/wait_ms", "step/compute_ms")
+    )
+    rate = (
+        1000 * float(values("input/examples", steady).sum()) / total if "input/examples" in batches and total else None
+    )
     return Summary(
         steps=int(steady.sum()),
-        time_ms=spread(total[steady]),
-        wait_ms=spread(wait[steady]),
-        compute_ms=spread(compute[steady]),
-        wait_fraction=_share(wait[steady], total[steady]),
-        host_fraction=_share((total - wait - compute)[steady], total[steady]),
-        examples_per_s=_per_s(batches, total, steady),
-        first_step_ms=_mean(total[process_first]),
-        first_batch_wait_ms=_mean(wait[epoch_first]),
+        time_ms=spread(values("step/time_ms", steady)),
+        wait_ms=spread(values("input/wait_ms", steady)),
+        compute_ms=spread(values("step/compute_ms", steady)),
+        wait_fraction=wait / total if total else None,
+        # A sum of many numbers is rounded, so the rest may be less than nothing.
+        host_fraction=max(0.0, total - wait - compute) / total if total else None,
+        examples_per_s=rate if rate is not None and np.isfinite(rate) else None,
+        first_step_ms=_mean(values("step/time_ms", process_first)),
+        first_batch_wait_ms=_mean(values("input/wait_ms", epoch_first)),
     )
 
 
@@ -85,6 +94,23 @@ def seconds_by_part(batches: Table, epochs: "Table | None") -> dict[str, float]:
     """
     in_steps = {part: _sum(batches, f"{name}_ms") / 1000 for part, name in PARTS.items()}
     return {**in_steps, **{part: _sum(epochs, name) for part, name in BETWEEN_EPOCHS.items()}}
+
+
+def seconds_by_epoch(batches: Table, epochs: "pandas.DataFrame") -> "pandas.DataFrame":
+    """Return the `seconds_by_part` of each epoch, the current one included. The index is the epoch, from 1."""
+    import pandas
+
+    epoch = np.asarray(batches["epoch"]).astype(int)
+    numbers = np.flatnonzero(np.bincount(epoch))
+    in_steps = {
+        part: np.bincount(epoch, np.nan_to_num(np.asarray(batches[f"{name}_ms"], dtype=float)))[numbers] / 1000
+        for part, name in PARTS.items()
+        if f"{name}_ms" in batches
+    }
+    ended, unknown = epochs.set_index("step"), pandas.Series(dtype=float)
+    between = {part: ended.get(name, unknown).reindex(numbers) for part, name in BETWEEN_EPOCHS.items()}
+    seconds = pandas.DataFrame(in_steps, index=numbers, columns=[*PARTS])
+    return seconds.assign(**between).fillna(0.0)
 
 
 def _sum(table: "Table | None", column: str) -> float:
@@ -98,6 +124,8 @@ def is_steady(batches: Table) -> NDArray[np.bool_]:
 
 def step_masks(batches: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return masks over the batches: steady, first of a process, first of a further epoch. Each batch is in one."""
+    if "epoch" not in batches or not len(batches["epoch"]):
+        return np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, bool)
     epoch = np.asarray(batches["epoch"])
     process_first = np.asarray(batches["first"]) > 0
     epoch_first = np.append(True, epoch[1:] != epoch[:-1]) & ~process_first
@@ -120,18 +148,9 @@ def spread(values: NDArray[np.float64]) -> Spread | None:
     values = values[np.isfinite(values)]
     if not len(values):
         return None
-    return Spread(*(float(v) for v in (values.mean(), np.median(values), values.std(), np.percentile(values, 95))))
-
-
-def _per_s(batches: Table, total_ms: NDArray[np.float64], steady: NDArray[np.bool_]) -> float | None:
-    if "input/examples" not in batches:
-        return None
-    rate = _share(1000 * np.asarray(batches["input/examples"], dtype=float)[steady], total_ms[steady])
-    return rate if rate is not None and np.isfinite(rate) else None
-
-
-def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float | None:
-    return float(part.sum() / whole.sum()) if whole.sum() > 0 else None
+    mean, std = float(values.mean()), float(values.std())
+    median, p95 = np.percentile(values, (50, 95), overwrite_input=True)  # The values are a copy.
+    return Spread(mean, float(median), std, float(p95))
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

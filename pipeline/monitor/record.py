@@ -30,8 +30,10 @@ from pipeline.rendezvous.servers import SERVERS
 from pipeline.storage import sync_folder, write_whole
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
     import pyarrow
+    from numpy.typing import NDArray
 
 SEGMENT_BYTES = 2_000_000
 """A segment of this size is closed.
@@ -40,8 +42,8 @@ That takes a twentieth of a second, and with 8 GPUs and steps of 20 ms it happen
 A bucket gets the open segment again every few seconds, and a closed segment once. Only the size counts: closing by the
 clock would make thousands of files of a month of epochs.
 """
-CHUNK_ROWS = 20_000
-"""`chunks` yields at least this many rows together: 20 MB with 8 GPUs. Many small tables would take longer."""
+CHUNK_ROWS = 10_000
+"""`chunks` yields at least this many rows together: 10 MB with 8 GPUs. Many small tables would take longer."""
 _PARQUET = {
     "compression": "zstd",
     "compression_level": 3,
@@ -195,16 +197,11 @@ def _create_next(folder: Path, kind: str) -> tuple[Path, IO[bytes]]:
 
 def _store_as_parquet(path: Path) -> None:
     """Close a segment, unless a live process has it open. If that fails, the segment stays as it is."""
-    import pyarrow.parquet
-
     try:
         with open(path, "r+b") as plain:  # NFS locks only files that are open for writing.
             fcntl.flock(plain, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _stored_rows(path, _every) is None:
-                rows, content = _rows_of_csv(path, plain.read(), _every), pyarrow.BufferOutputStream()
-                pyarrow.parquet.write_table(rows, content, **_PARQUET)
-                with write_whole(_closed(path), synced=True) as file:
-                    file.write(content.getvalue())
+                write_closed(path, _rows_of_csv(path, plain.read(), _every))
                 sync_folder(path.parent)  # A power loss must not keep the removal alone.
             path.unlink()
     # Another process has closed it, or a live process has it open.
@@ -212,6 +209,16 @@ def _store_as_parquet(path: Path) -> None:
         pass
     except OSError as error:
         _log.warning("monitor: %s is not stored as Parquet: %s", path, error)
+
+
+def write_closed(path: Path, rows: "pyarrow.Table", *, synced: bool = True) -> None:
+    """Write the rows of one of `segments` as its Parquet file, and bring it to the disk. Raises OSError."""
+    import pyarrow.parquet
+
+    content = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(rows, content, **_PARQUET)
+    with write_whole(_closed(path), synced=synced) as file:
+        file.write(content.getvalue())
 
 
 def closed_name(name: str) -> str:
@@ -315,20 +322,26 @@ def _rows(path: Path, wanted: Callable[[str], bool]) -> "pyarrow.Table":
     return _rows_of_csv(path, content, wanted)
 
 
-def _stored_rows(path: Path, wanted: Callable[[str], bool]) -> "pyarrow.Table | None":
-    """Return the rows of a closed segment; None if its Parquet file is missing or damaged."""
+def _stored_rows(path: Path, wanted: Callable[[str], bool], head: bool = False) -> "pyarrow.Table | None":
+    """Return the rows of a closed segment, or only its columns; None if its Parquet file is missing or damaged."""
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(_closed(path), page_checksum_verification=True) as file:
             names = [name for name in file.schema_arrow.names if name in _TIME_AND_STEP or wanted(name)]
-            return file.read(names, use_threads=False)
+            return file.schema_arrow.empty_table() if head else file.read(names, use_threads=False)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno:  # The disk fails. Arrow has no number for damaged content.
             raise
         return None
+
+
+def columns_of(path: Path) -> list[str] | None:
+    """Return the names of the columns of one of `segments`; None if it is open, or its file is damaged."""
+    rows = _stored_rows(path, _every, head=True)
+    return None if rows is None else rows.column_names
 
 
 def _rows_of_csv(path: Path, content: bytes, wanted: Callable[[str], bool]) -> "pyarrow.Table":
@@ -377,13 +390,16 @@ def _parsed(content: bytes, wanted: Callable[[str], bool]) -> "pyarrow.Table":
 
 def surviving_rows(table: "pandas.DataFrame") -> "pandas.DataFrame":
     """Return the rows whose step no later row reaches or repeats."""
+    return table[survives(table["step"].to_numpy())].reset_index(drop=True)
+
+
+def survives(steps: "NDArray[np.int64]") -> "NDArray[np.bool_]":
+    """Return for each row, by its step, whether no later row reaches or repeats that step."""
     import numpy as np
 
     # Rows are in the order in which they were written. A resumed process begins again at a lower step.
-    steps = table["step"].to_numpy()
     lowest_from_here = np.minimum.accumulate(steps[::-1])[::-1]
-    survives = np.append(steps[:-1] < lowest_from_here[1:], True)[: len(steps)]
-    return table[survives].reset_index(drop=True)
+    return np.append(steps[:-1] < lowest_from_here[1:], True)[: len(steps)]
 
 
 def first_time(path: Path) -> float | None:

@@ -364,7 +364,7 @@ def test_the_records_of_all_servers_are_fetched(gcs: FakeGcs, folder: Path, tmp_
     Mirror(folder, PLACE).sync()
     fetch(tmp_path / "there", PLACE, REPORT_FILES)
     recorded = load_recorded_run(tmp_path / "there")
-    assert {index: table["step"].tolist() for index, table in recorded.servers.items()} == {
+    assert {index: samples.rows["step"].tolist() for index, samples in recorded.servers.items()} == {
         index: [*range(index, 8)] for index in range(3)
     }
     assert recorded.samples is recorded.servers[0]
