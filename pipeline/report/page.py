@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bokeh.resources import INLINE
@@ -17,8 +18,13 @@ from pipeline.report import card, figures, utilization
 from pipeline.report import evaluation_section as evaluation
 from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.drawing import Figure, embedded
-from pipeline.runs.recorded_run import RecordedRun
+from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
 from pipeline.tuning.advice import with_advice
+
+
+def load(folder: Path) -> RecordedRun:
+    """Read the folder of a run, with the columns of its record that a page shows."""
+    return load_recorded_run(folder, utilization.is_drawn)
 
 
 def render(
