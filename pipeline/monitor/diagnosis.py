@@ -124,9 +124,9 @@ def is_steady(batches: Table) -> NDArray[np.bool_]:
 
 def step_masks(batches: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return masks over the batches: steady, first of a process, first of a further epoch. Each batch is in one."""
-    if "epoch" not in batches or not len(batches["epoch"]):
+    epoch = np.asarray(batches["epoch"]) if "epoch" in batches else np.empty(0)
+    if not len(epoch):
         return np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, bool)
-    epoch = np.asarray(batches["epoch"])
     process_first = np.asarray(batches["first"]) > 0
     epoch_first = np.append(True, epoch[1:] != epoch[:-1]) & ~process_first
     return ~(process_first | epoch_first), process_first, epoch_first

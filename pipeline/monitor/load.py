@@ -1,6 +1,7 @@
 """How busy a machine was while it trained: the numbers that tell the causes of a wait apart."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ _COLUMNS = {
 }
 
 
+@cache  # It is asked for each column of thousands of segments.
 def is_of_load(column: str) -> bool:
     """Return whether `load_of` reads a column of the samples."""
     return column in _COLUMNS or bool(gpu_columns.columns_of_gpus([column], "util_pct"))

@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from pipeline.monitor.row import KINDS, Row
 from pipeline.rendezvous.servers import SERVERS
@@ -42,8 +42,8 @@ That takes a twentieth of a second, and with 8 GPUs and steps of 20 ms it happen
 A bucket gets the open segment again every few seconds, and a closed segment once. Only the size counts: closing by the
 clock would make thousands of files of a month of epochs.
 """
-CHUNK_ROWS = 10_000
-"""`chunks` yields at least this many rows together: 10 MB with 8 GPUs. Many small tables would take longer."""
+CHUNK_ROWS = 20_000
+"""`chunks` yields at least this many rows together: 20 MB with 8 GPUs. Many small tables would take longer."""
 _PARQUET = {
     "compression": "zstd",
     "compression_level": 3,
@@ -270,17 +270,18 @@ def chunks(folder: Path, kind: str, wanted: Callable[[str], bool]) -> "Iterator[
 
     Steps that were repeated later are in them. `wanted` says whether to read a metric, by its name.
     """
-    import pandas
+    import pyarrow
 
-    tables: list[pandas.DataFrame] = []
+    tables: list[pyarrow.Table] = []
     paths = segments(folder, kind)
     for path in paths:
-        tables.append(read_segment(path, wanted))
+        tables.append(_rows(path, wanted))
         if path == paths[-1] or sum(map(len, tables)) >= CHUNK_ROWS:
-            yield pandas.concat(tables, ignore_index=True)
+            # A column that a segment lacks becomes null there.
+            yield pyarrow.concat_tables(tables, promote_options="default").to_pandas()
             tables.clear()
     if not paths:
-        yield _rows_of_csv(folder, _NOTHING, wanted).to_pandas()
+        yield _rows_of_csv(folder, _NOTHING, _every).to_pandas()
 
 
 def rows(folder: Path, kind: str) -> Iterator[Row]:
@@ -294,10 +295,6 @@ def _every(_name: str) -> bool:
     return True
 
 
-def _no_metric(_name: str) -> bool:
-    return False
-
-
 def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> "pandas.DataFrame":
     """Return the rows of one of `segments`, as `read` returns them, with steps that were repeated later.
 
@@ -307,7 +304,16 @@ def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> "pandas.
     return rows
 
 
-def _rows(path: Path, wanted: Callable[[str], bool]) -> "pyarrow.Table":
+def read_column(path: Path, name: str) -> "NDArray[Any] | None":
+    """Return a column of one of `segments` that is closed; None if the segment lacks it, or its file is damaged."""
+    rows = _stored_rows(path, {name}.__contains__)
+    return rows[name].to_numpy() if rows is not None and name in rows.column_names else None
+
+
+def _rows(path: Path, metrics: Callable[[str], bool]) -> "pyarrow.Table":
+    def wanted(name: str) -> bool:
+        return name in _TIME_AND_STEP or metrics(name)
+
     stored = _stored_rows(path, wanted)
     if stored is not None:
         return stored
@@ -328,7 +334,7 @@ def _stored_rows(path: Path, wanted: Callable[[str], bool], head: bool = False) 
 
     try:
         with pyarrow.parquet.ParquetFile(_closed(path), page_checksum_verification=True) as file:
-            names = [name for name in file.schema_arrow.names if name in _TIME_AND_STEP or wanted(name)]
+            names = [name for name in file.schema_arrow.names if wanted(name)]
             return file.schema_arrow.empty_table() if head else file.read(names, use_threads=False)
     except FileNotFoundError:
         return None
@@ -383,7 +389,7 @@ def _parsed(content: bytes, wanted: Callable[[str], bool]) -> "pyarrow.Table":
     (names,) = csv.reader([content[: content.index(b"\n")].decode()])
     # With explicit types: they would be guessed for each segment, and differently.
     types = {name: pyarrow.int64() if name == "step" else pyarrow.float64() for name in names}
-    chosen = [name for name in names if name in _TIME_AND_STEP or wanted(name)]
+    chosen = [name for name in names if wanted(name)]
     convert = arrow_csv.ConvertOptions(column_types=types, include_columns=chosen, null_values=[""])
     return arrow_csv.read_csv(io.BytesIO(content), arrow_csv.ReadOptions(use_threads=False), convert_options=convert)
 
@@ -393,7 +399,7 @@ def surviving_rows(table: "pandas.DataFrame") -> "pandas.DataFrame":
     return table[survives(table["step"].to_numpy())].reset_index(drop=True)
 
 
-def survives(steps: "NDArray[np.int64]") -> "NDArray[np.bool_]":
+def survives(steps: "NDArray[Any]") -> "NDArray[np.bool_]":
     """Return for each row, by its step, whether no later row reaches or repeats that step."""
     import numpy as np
 
@@ -404,12 +410,12 @@ def survives(steps: "NDArray[np.int64]") -> "NDArray[np.bool_]":
 
 def first_time(path: Path) -> float | None:
     """Return the time of the first row of one of `segments`; None if it has no row yet."""
-    stored = _stored_rows(path, _no_metric)
-    if stored is None:
+    times = read_column(path, "time")
+    if times is None:
         with suppress(FileNotFoundError):
             return _first_time_of_csv(path)
-        stored = _stored_rows(path, _no_metric)  # It was closed between the two attempts.
-    return float(stored["time"][0].as_py()) if stored else None
+        times = read_column(path, "time")  # It was closed between the two attempts.
+    return float(times[0]) if times is not None and len(times) else None
 
 
 def _first_time_of_csv(path: Path) -> float | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,7 @@ class _Time:
         return tuple(panels)
 
 
+@cache  # It is asked for each column of thousands of segments.
 def is_drawn(column: str) -> bool:
     """Return whether `utilization` reads a column of the samples."""
     drawn = {curve.column for panel in PANELS for curve in panel.curves}
