@@ -30,7 +30,7 @@ class Columns(Mapping[str, NDArray[Any]]):
             # A closed segment never changes, so its path is enough. Of one that still grows, all rows are kept.
             self._parts.append(read_segment(path) if names is None else path)
             self._names |= dict.fromkeys([*read_segment(path)] if names is None else names)
-        steps = [self._piece(part, "step") for part in self._parts]
+        steps = (self._piece(part, "step") for part in self._parts)
         self._counts = [0 if each is None else len(each) for each in steps]
         survivors = survives(self._whole("step"))
         self._survivors = slice(None) if survivors.all() else survivors

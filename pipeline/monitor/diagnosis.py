@@ -63,27 +63,27 @@ def summarize(batches: Table) -> Summary:
     if not len(steady):
         return Summary(0, None, None, None, None, None, None, None, None)
 
-    def values(name: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
-        return np.asarray(batches[name], dtype=float)[chosen]
-
     # One column at a time: of a long training, few columns fit into memory together.
-    total, wait, compute = (
-        float(values(name, steady).sum()) for name in ("step/time_ms", "input/wait_ms", "step/compute_ms")
-    )
-    rate = (
-        1000 * float(values("input/examples", steady).sum()) / total if "input/examples" in batches and total else None
-    )
+    sums, spreads, first_of_process, first_of_epoch = {}, {}, {}, {}
+    for name in ("step/time_ms", "input/wait_ms", "step/compute_ms"):
+        values = np.asarray(batches[name], dtype=float)
+        first_of_process[name], first_of_epoch[name] = _mean(values[process_first]), _mean(values[epoch_first])
+        values = values[steady]
+        sums[name], spreads[name] = float(values.sum()), spread(values)
+    total, wait, compute = sums.values()
+    examples = float(np.asarray(batches["input/examples"])[steady].sum()) if "input/examples" in batches else np.nan
+    rate = 1000 * examples / total if total else np.nan
     return Summary(
         steps=int(steady.sum()),
-        time_ms=spread(values("step/time_ms", steady)),
-        wait_ms=spread(values("input/wait_ms", steady)),
-        compute_ms=spread(values("step/compute_ms", steady)),
+        time_ms=spreads["step/time_ms"],
+        wait_ms=spreads["input/wait_ms"],
+        compute_ms=spreads["step/compute_ms"],
         wait_fraction=wait / total if total else None,
         # A sum of many numbers is rounded, so the rest may be less than nothing.
         host_fraction=max(0.0, total - wait - compute) / total if total else None,
-        examples_per_s=rate if rate is not None and np.isfinite(rate) else None,
-        first_step_ms=_mean(values("step/time_ms", process_first)),
-        first_batch_wait_ms=_mean(values("input/wait_ms", epoch_first)),
+        examples_per_s=rate if np.isfinite(rate) else None,
+        first_step_ms=first_of_process["step/time_ms"],
+        first_batch_wait_ms=first_of_epoch["input/wait_ms"],
     )
 
 
