@@ -16,7 +16,8 @@ from typing import Any
 
 import psutil
 
-from pipeline.monitor import Row, gpu, machine, open_monitor, process_tree, read  # noqa: F401 - before the command
+from pipeline.monitor import Row, gpu, machine, open_monitor, process_tree  # noqa: F401 - before the command
+from pipeline.monitor.record import chunks
 from pipeline.monitor.sampler import Source, require_rate
 from pipeline.monitor.threads import Threads
 from pipeline.system.progress import log_to_stderr
@@ -175,9 +176,13 @@ def _pause(seconds: float) -> int:
 
 def _judge(record: Path) -> dict[str, Any]:
     """Return what limits the command."""
-    from pipeline.monitor.any_program import diagnose_from_outside  # After the command: NumPy takes a second.
+    # After the command: NumPy takes a second.
+    from pipeline.monitor.any_program import diagnose_from_outside
+    from pipeline.monitor.load import is_of_load
+    from pipeline.monitor.thinned import thinned
 
-    verdict = diagnose_from_outside(read(record, "samples"))
+    samples, _ = thinned(chunks(record, "samples", is_of_load))
+    verdict = diagnose_from_outside(samples)
     return {"verdict": verdict.sentence, "limits": [limit.value for limit in verdict.limits]}
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pipeline.monitor.comet import CometOptions, CometSink
-from pipeline.monitor.record import RecordSink, last_row, read, read_servers
+from pipeline.monitor.record import RecordSink, last_row, last_time, read, read_servers
 from pipeline.monitor.reporter import Reporter, closing_sink
-from pipeline.monitor.row import KINDS, Row, Sink
+from pipeline.monitor.row import KINDS, Row, Sink, steady_clock
 from pipeline.monitor.sampler import Sampler, Source
 from pipeline.monitor.step_clock import Begun, StepClock, StepTimes
 
@@ -141,7 +141,8 @@ def open_monitor(
             # `push` and not `callback`, because `_close` must know whether the block failed.
             closing.push(partial(_close, tracker))
         record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
-        reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)
+        clock = steady_clock(not_before=last_time(run_folder / "record"))
+        reporter = Reporter([record, *([tracker] if tracker else []), *sinks], clock=clock, sync=record.sync)
         closing.callback(reporter.close)
         monitor = Monitor(reporter, {**machine.sources(), **gpu.sources(), **sources}, hz, tracker)
         closing.callback(monitor.sampler.close)

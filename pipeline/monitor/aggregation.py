@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.monitor.row import Row
+from pipeline.monitor.row import KINDS, Row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,15 +31,18 @@ class Intervals:
     Args:
         share: An interval of a long run takes this part of the run so far: 1000 means a thousandth.
         of_batches: Metrics that intervals of batches have.
+        all_epochs: Whether all epochs count. Otherwise, of epochs in quick succession only some do (`Spaced`).
     """
 
-    def __init__(self, share: int = 1000, of_batches: Sequence[str] = OF_BATCHES) -> None:
+    def __init__(self, share: int = 1000, of_batches: Sequence[str] = OF_BATCHES, all_epochs: bool = True) -> None:
         self._of_batches = of_batches
-        self._open = {"samples": Interval(share), "batches": Interval(share)}
+        self._open: dict[str, Interval | Spaced] = {"samples": Interval(share), "batches": Interval(share)}
+        if not all_epochs:
+            self._open["epochs"] = Spaced(share)
 
     def add(self, row: Row) -> list[Row]:
         """Add a row and return the rows that are complete now."""
-        if row.kind == "epochs":
+        if row.kind not in self._open:
             return [row]
         if row.kind == "batches":
             values = {name: row.values[name] for name in self._of_batches if name in row.values}
@@ -47,9 +50,9 @@ class Intervals:
         complete = self._open[row.kind].add(row)
         return [complete] if complete else []
 
-    def take(self, kinds: Sequence[str] = ("samples", "batches")) -> list[Row]:
+    def take(self, kinds: Sequence[str] = KINDS) -> list[Row]:
         """End the intervals of these kinds now, and return them."""
-        return [row for kind in kinds if (row := self._open[kind].take())]
+        return [row for kind in kinds if kind in self._open and (row := self._open[kind].take())]
 
 
 class Interval:
@@ -60,7 +63,8 @@ class Interval:
     - A metric gets 1,000 values in the first 2,000 s and 1,000 ln(T / 2,000 s) after T seconds from there: 3,900 after
       10 hours, and 15,000 not within a lifetime.
     - An interval sends 2 series values (mean and maximum), so at most 2 series / (series / 50 s) = 100 values a second,
-      half of what Comet takes. 8 GPUs and the host are 128 series: 5,420 values a minute, batches included.
+      half of what Comet takes. 8 GPUs and the host are 128 series: 5,420 values a minute, batches included. Epochs
+      send at most 50 values a second (`Spaced`).
     """
 
     def __init__(self, share: int = 1000) -> None:
@@ -75,8 +79,7 @@ class Interval:
         if self._begin is None:
             self._begin = self._opened = row.time
         complete = None
-        width = max(MIN_INTERVAL_S, (row.time - self._begin) / self._share, len(self._sums) / 50)
-        if row.time - self._opened >= width:
+        if row.time - self._opened >= _width(row.time - self._begin, self._share, len(self._sums)):
             complete = self.take()
             self._opened = row.time
         self._last = row
@@ -98,6 +101,39 @@ class Interval:
         values |= {f"{name}{HIGHEST}": highest for name, (_, _, highest) in self._sums.items()}
         self._sums = {}
         return Row(self._last.kind, self._last.time, self._last.step, values)
+
+
+class Spaced:
+    """Passes rows on as they are, but not more often than `Interval` would; of the rows between two, none but the last.
+
+    An epoch may be a single step of milliseconds, and its values have no mean that says anything. Of a training with
+    at most 1,000 epochs of more than two seconds, a share of 1000 passes on all.
+    """
+
+    def __init__(self, share: int = 1000) -> None:
+        self._share = share
+        self._begin: float | None = None
+        self._passed = 0.0
+        self._held: Row | None = None
+
+    def add(self, row: Row) -> Row | None:
+        """Add a row, and return it if the last one that was returned is old enough."""
+        if self._begin is None:
+            self._begin, self._passed = row.time, -math.inf
+        self._held = row
+        if row.time - self._passed < _width(row.time - self._begin, self._share, len(row.values)):
+            return None
+        self._passed = row.time
+        return self.take()
+
+    def take(self) -> Row | None:
+        """Return the last row if `add` did not."""
+        held, self._held = self._held, None
+        return held
+
+
+def _width(elapsed: float, share: int, series: int) -> float:
+    return max(MIN_INTERVAL_S, elapsed / share, series / 50)
 
 
 def split_maxima(intervals: "pandas.DataFrame") -> "tuple[pandas.DataFrame, pandas.DataFrame]":

@@ -50,6 +50,8 @@ class Session:
         if key and online is None:  # Threads of the experiment that failed to start may still write there.
             self._attempt.discard()
             self._attempt = _new_attempt(folder, options)
+        self.folder = self._attempt.open
+        """A folder for files that are made to be logged. `end` removes it."""
         self._is_online = online is not None
         self.experiment: Any = online or _begin(options, self._attempt.open, online=False)
 
@@ -72,7 +74,7 @@ class Session:
 
 
 class CometSink:
-    """Sends intervals of samples and batches, and every epoch, to one Comet experiment.
+    """Sends intervals of samples and batches, and the epochs, to one Comet experiment.
 
     Comet starts on a thread of its own, and rows wait here until it has started. Comet stamps a value with the time at
     which it gets it: the times of these rows are late in Comet, and their steps are right.
@@ -83,7 +85,7 @@ class CometSink:
     def __init__(self, folder: Path, options: CometOptions) -> None:
         self.location: str | None = None
         self._folder, self._options = folder, options
-        self._intervals = Intervals()
+        self._intervals = Intervals(all_epochs=False)
         self._pending: list[Row] = []
         self._session: Session | None = None
         # Comet may take 30 s to start, and training must not wait for it.

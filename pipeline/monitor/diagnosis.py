@@ -64,22 +64,31 @@ def summarize(batches: Table) -> Summary:
 
     They have the columns input/wait_ms, step/compute_ms, step/time_ms, epoch and first.
     """
-    if "step/time_ms" not in batches or not len(batches["step/time_ms"]):
-        return Summary(0, None, None, None, None, None, None, None, None)
-    total, wait, compute = (
-        np.asarray(batches[name], dtype=float) for name in ("step/time_ms", "input/wait_ms", "step/compute_ms")
-    )
     steady, process_first, epoch_first = step_masks(batches)
+    if not len(steady):
+        return Summary(0, None, None, None, None, None, None, None, None)
+
+    # One column at a time: of a long training, few columns fit into memory together.
+    sums, spreads, first_of_process, first_of_epoch = {}, {}, {}, {}
+    for name in ("step/time_ms", "input/wait_ms", "step/compute_ms"):
+        values = np.asarray(batches[name], dtype=float)
+        first_of_process[name], first_of_epoch[name] = _mean(values[process_first]), _mean(values[epoch_first])
+        values = values[steady]
+        sums[name], spreads[name] = float(values.sum()), spread(values)
+    total, wait, compute = sums.values()
+    examples = float(np.asarray(batches["input/examples"])[steady].sum()) if "input/examples" in batches else np.nan
+    rate = 1000 * examples / total if total else np.nan
     return Summary(
         steps=int(steady.sum()),
-        time_ms=spread(total[steady]),
-        wait_ms=spread(wait[steady]),
-        compute_ms=spread(compute[steady]),
-        wait_fraction=_share(wait[steady], total[steady]),
-        host_fraction=_share((total - wait - compute)[steady], total[steady]),
-        examples_per_s=_per_s(batches, total, steady),
-        first_step_ms=_mean(total[process_first]),
-        first_batch_wait_ms=_mean(wait[epoch_first]),
+        time_ms=spreads["step/time_ms"],
+        wait_ms=spreads["input/wait_ms"],
+        compute_ms=spreads["step/compute_ms"],
+        wait_fraction=wait / total if total else None,
+        # A sum of many numbers is rounded, so the rest may be less than nothing.
+        host_fraction=max(0.0, total - wait - compute) / total if total else None,
+        examples_per_s=rate if np.isfinite(rate) else None,
+        first_step_ms=first_of_process["step/time_ms"],
+        first_batch_wait_ms=first_of_epoch["input/wait_ms"],
     )
 
 
@@ -90,6 +99,23 @@ def seconds_by_part(batches: Table, epochs: "Table | None") -> dict[str, float]:
     """
     in_steps = {part: _sum(batches, f"{name}_ms") / 1000 for part, name in PARTS.items()}
     return {**in_steps, **{part: _sum(epochs, name) for part, name in BETWEEN_EPOCHS.items()}}
+
+
+def seconds_by_epoch(batches: Table, epochs: "pandas.DataFrame") -> "pandas.DataFrame":
+    """Return the `seconds_by_part` of each epoch, the current one included. The index is the epoch, from 1."""
+    import pandas
+
+    epoch = np.asarray(batches["epoch"]).astype(int)
+    numbers = np.flatnonzero(np.bincount(epoch))
+    in_steps = {
+        part: np.bincount(epoch, np.nan_to_num(np.asarray(batches[f"{name}_ms"], dtype=float)))[numbers] / 1000
+        for part, name in PARTS.items()
+        if f"{name}_ms" in batches
+    }
+    ended, unknown = epochs.set_index("step"), pandas.Series(dtype=float)
+    between = {part: ended.get(name, unknown).reindex(numbers) for part, name in BETWEEN_EPOCHS.items()}
+    seconds = pandas.DataFrame(in_steps, index=numbers, columns=[*PARTS])
+    return seconds.assign(**between).fillna(0.0)
 
 
 def _sum(table: "Table | None", column: str) -> float:
@@ -106,7 +132,9 @@ def step_masks(batches: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_], ND
 
     If epochs are short, their first steps are steady: the wait for them is a large part of such a training.
     """
-    epoch = np.asarray(batches["epoch"])
+    epoch = np.asarray(batches["epoch"]) if "epoch" in batches else np.empty(0)
+    if not len(epoch):
+        return np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, bool)
     process_first = np.asarray(batches["first"]) > 0
     begins = np.append(True, epoch[1:] != epoch[:-1])
     epoch_first = begins & ~process_first & (not _are_short(begins))
@@ -135,18 +163,9 @@ def spread(values: NDArray[np.float64]) -> Spread | None:
     values = values[np.isfinite(values)]
     if not len(values):
         return None
-    return Spread(*(float(v) for v in (values.mean(), np.median(values), values.std(), np.percentile(values, 95))))
-
-
-def _per_s(batches: Table, total_ms: NDArray[np.float64], steady: NDArray[np.bool_]) -> float | None:
-    if "input/examples" not in batches:
-        return None
-    rate = _share(1000 * np.asarray(batches["input/examples"], dtype=float)[steady], total_ms[steady])
-    return rate if rate is not None and np.isfinite(rate) else None
-
-
-def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float | None:
-    return float(part.sum() / whole.sum()) if whole.sum() > 0 else None
+    mean, std = float(values.mean()), float(values.std())
+    median, p95 = np.percentile(values, (50, 95), overwrite_input=True)  # The values are a copy.
+    return Spread(mean, float(median), std, float(p95))
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import NDArray
 
-_ONE_GPU = re.compile(r"^gpu/\d+/")
+ONE_GPU = re.compile(r"^gpu/\d+/")
+"""Matches the start of the name of a column of one GPU."""
 _COMBINED = re.compile(r"gpu/\d+/(util_pct|power_w|power_limit_w|throttled_\w+|mem_(used|total)_bytes)")
 """Columns that `with_gpus_together` reads."""
 
@@ -29,7 +30,7 @@ def mean_over_gpus(values: Mapping[str, float]) -> dict[str, float]:
     """
     values_of: dict[str, list[float]] = {}
     for column, value in values.items():
-        values_of.setdefault(_ONE_GPU.sub("gpu/", column), []).append(value)
+        values_of.setdefault(ONE_GPU.sub("gpu/", column), []).append(value)
     return {column: mean(each) for column, each in values_of.items()}
 
 

@@ -1,12 +1,28 @@
 """How busy a machine was while it trained: the numbers that tell the causes of a wait apart."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.monitor import gpu_columns
 from pipeline.monitor.diagnosis import Table, finite, mean_of
+
+_COLUMNS = {
+    *(f"sys/{name}" for name in ("cores", "cpu_pct", "cpu_max_core_pct", "disk_busy_pct", "net_recv_Bps")),
+    *(f"proc/{name}" for name in ("cpu_pct", "children_cpu_pct", "cores", "core_wait_pct", "busiest_thread_pct")),
+    *(f"proc/{name}" for name in ("read_Bps", "major_faults_per_s")),
+    *(f"cgroup/{name}" for name in ("cpu_limit_cores", "cpu_used_cores", "cpu_throttled_pct")),
+    *(f"pressure/{name}" for name in ("io_some_pct", "memory_some_pct")),
+    "monitor/tick_late_ms",
+}
+
+
+@cache  # It is asked for each column of thousands of segments.
+def is_of_load(column: str) -> bool:
+    """Return whether `load_of` reads a column of the samples."""
+    return column in _COLUMNS or bool(gpu_columns.columns_of_gpus([column], "util_pct"))
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,12 @@ class Sink(Protocol):
         """Take a row."""
 
 
-def steady_clock() -> Callable[[], float]:
+def steady_clock(not_before: float = 0.0) -> Callable[[], float]:
     """Return a clock in Unix seconds that never jumps: it reads the wall clock once, and adds monotonic time.
 
-    If NTP or a person sets the wall clock during a run, batches would otherwise come before their samples.
+    If NTP or a person sets the wall clock during a run, batches would otherwise come before their samples. If the wall
+    clock is behind `not_before`, the clock begins there. That is the last time in the record: another worker, whose
+    clock was ahead, may have written it, and the times of a record must not go back.
     """
-    origin = time.time() - time.monotonic()
+    origin = max(time.time(), not_before) - time.monotonic()
     return lambda: origin + time.monotonic()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.monitor.columns import Columns
 from pipeline.monitor.diagnosis import (
     Summary,
     Table,
@@ -19,8 +20,9 @@ from pipeline.monitor.diagnosis import (
     three_digits,
 )
 from pipeline.monitor.limits import BOUND, FINE, OTHERS, Bottleneck, Limit, Part, Shares, Supply, find_bottleneck
-from pipeline.monitor.load import Load, during, load_of
-from pipeline.monitor.record import read, record_folders
+from pipeline.monitor.load import Load, during, is_of_load, load_of
+from pipeline.monitor.record import chunks, read, record_folders
+from pipeline.monitor.thinned import thinned
 
 MIN_STEPS, MIN_S = 10, 2.0
 """A verdict needs at least this number of steady steps, which take at least this time: ten samples of the machine."""
@@ -155,19 +157,27 @@ def diagnose(
 def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
     """Return the verdict on a run, from the records of all training servers that are in its folder."""
     epochs = read(run_folder / "record", "epochs")
-    folders = record_folders(run_folder).items()
-    records = {index: (read(at, "batches"), read(at, "samples")) for index, at in folders}
-    return diagnose_servers(records, cores, epochs)
+    folders = record_folders(run_folder)
+    batches = {index: Columns(folder) for index, folder in folders.items()}
+    index = slowest_server(batches)
+    samples, _ = thinned(chunks(folders[index], "samples", is_of_load))
+    return diagnose_server(index, batches, samples, cores, epochs)
 
 
-def diagnose_servers(
-    records: Mapping[int, tuple[Table, Table]], cores: int | None = None, epochs: "Table | None" = None
+def diagnose_server(
+    index: int, batches: Mapping[int, Table], samples: Table, cores: int | None = None, epochs: "Table | None" = None
 ) -> Verdict:
-    """Return the verdict on the training server that waits most, from the batches and samples of each server."""
-    index = slowest_server({server: batches for server, (batches, _) in records.items()})
-    batches, samples = records[index]
-    verdict = diagnose(batches, samples, cores, epochs)
-    if len(records) == 1 or verdict.limit is Limit.UNKNOWN:
+    """Return the verdict on the training server that waits most.
+
+    Args:
+        index: Its index, from `slowest_server`.
+        batches: The batches of each server.
+        samples: The samples of that server.
+        cores: Number of cores of its machine, for records that lack it.
+        epochs: Rows of kind "epochs".
+    """
+    verdict = diagnose(batches[index], samples, cores, epochs)
+    if len(batches) == 1 or verdict.limit is Limit.UNKNOWN:
         return verdict
     return replace(verdict, sentence=f"Server {index} waits most. {verdict.sentence}")
 

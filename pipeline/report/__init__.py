@@ -60,10 +60,11 @@ def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
     """
     from pipeline.report import compare_page
     from pipeline.report.compare import compare
-    from pipeline.runs.recorded_run import load_answers, load_recorded_run
+    from pipeline.report.page import load
+    from pipeline.runs.recorded_run import load_answers
 
     with _local_folder(a, COMPARISON_FILES) as of_a, _local_folder(b, COMPARISON_FILES) as of_b:
-        runs = load_recorded_run(of_a), load_recorded_run(of_b)
+        runs = load(of_a), load(of_b)
         comparison = compare(*runs, (load_answers(of_a), load_answers(of_b)))
     with write_whole(to) as file:
         file.write(compare_page.render(runs, (str(a), str(b)), comparison).encode("utf-8", "backslashreplace"))
@@ -108,11 +109,10 @@ def write_report(
         OSError: The folder cannot be written.
     """
     # Not at the top: pandas and Bokeh take long to import, and the dataset card needs neither.
-    from pipeline.report.page import render
-    from pipeline.runs.recorded_run import load_recorded_run
+    from pipeline.report.page import load, render
 
     path = run_folder / REPORT
     with write_whole(path) as file:
-        page = render(load_recorded_run(run_folder), samples, confident_mistakes, wrong_rows)
+        page = render(load(run_folder), samples, confident_mistakes, wrong_rows)
         file.write(page.encode("utf-8", "backslashreplace"))
     return path

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+from numpy.typing import NDArray
 
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
@@ -25,7 +26,7 @@ from pipeline.evaluation.estimates import (
 )
 from pipeline.evaluation.metrics import METRICS, evaluated_class, figures_in
 from pipeline.evaluation.scales import four_digits
-from pipeline.monitor.diagnosis import is_steady, three_digits
+from pipeline.monitor.diagnosis import Table, is_steady, three_digits
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import during, load_of
 from pipeline.monitor.verdict import MIN_STEPS
@@ -104,13 +105,16 @@ def compare(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answe
 
 def _speed(a: RecordedRun, b: RecordedRun) -> tuple[str, list[Row]]:
     """Return a sentence about the speed, and the figures of the steady steps."""
-    steady = [run.judged[is_steady(run.judged)] if len(run.judged) else run.judged for run in (a, b)]
-    if min(map(len, steady)) < MIN_STEPS:
-        counts = " and ".join(f"{len(each):,}" for each in steady)
+    steady = [is_steady(run.judged) for run in (a, b)]
+    if min(each.sum() for each in steady) < MIN_STEPS:
+        counts = " and ".join(f"{each.sum():,}" for each in steady)
         return f"Not enough steps to compare the speed: {counts} steady steps, {MIN_STEPS} of each run are needed.", []
     randoms = np.random.default_rng(0).spawn(2)  # With one generator, runs of equal length would be drawn in pairs.
-    resampled = [_resampled(each, random) for each, random in zip(steady, randoms, strict=True)]
-    rows = [_row(name, unit, *(each[name] for each in resampled)) for name, unit in _MEASURES]
+    resampled = [
+        {measure.name: _resampled(measure, run.judged, each, random) for measure in _MEASURES}
+        for run, each, random in zip((a, b), steady, randoms, strict=True)
+    ]
+    rows = [_row(each.name, each.unit, *(figures[each.name] for figures in resampled)) for each in _MEASURES]
     sentence = speed_sentence(*(each["examples a second"] for each in resampled))
     return f"{sentence} {contention_sentence(a, b)}".rstrip(), rows
 
@@ -128,18 +132,30 @@ def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
 
 
 def _others(run: RecordedRun, cores: float) -> float:
-    if not len(run.samples) or not len(run.batches):
+    steady, samples = is_steady(run.batches), run.samples.rows
+    if not len(samples) or not len(steady):
         return 0.0
-    steady = during(run.samples, run.batches, is_steady(run.batches))
-    return load_of(run.samples, steady, cores).other_cores or 0.0
+    return load_of(samples, during(samples, run.batches, steady), cores).other_cores or 0.0
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """A figure of the steady steps: the sum of one column, divided by the sum of another one, times a factor."""
+
+    name: str
+    unit: str
+    over: str
+    under: str = ""
+    """Empty for the number of steps."""
+    factor: float = 1.0
 
 
 _MEASURES = (
-    ("examples a second", ""),
-    ("time of a step", _MS),
-    ("data wait of a step", _MS),
-    ("compute of a step", _MS),
-    ("share of the step time that is data wait", _POINTS),
+    _Measure("examples a second", "", "input/examples", "step/time_ms", 1000.0),
+    _Measure("time of a step", _MS, "step/time_ms"),
+    _Measure("data wait of a step", _MS, "input/wait_ms"),
+    _Measure("compute of a step", _MS, "step/compute_ms"),
+    _Measure("share of the step time that is data wait", _POINTS, "input/wait_ms", "step/time_ms", 100.0),
 )
 
 
@@ -151,17 +167,13 @@ class ResampledFigure:
     resampled: Array
 
 
-def _resampled(steady: pandas.DataFrame, random: np.random.Generator) -> dict[str, ResampledFigure]:
-    total, wait, compute, examples = (
-        steady[name].to_numpy(dtype=float)
-        for name in ("step/time_ms", "input/wait_ms", "step/compute_ms", "input/examples")
-    )
-    steps = np.ones(len(total))
-    ratios = (examples, total / 1000), (total, steps), (wait, steps), (compute, steps), (100 * wait, total)
-    return {
-        name: ResampledFigure(float(over.sum() / under.sum()), ratios_of_blocks(over, under, random))
-        for (name, _), (over, under) in zip(_MEASURES, ratios, strict=True)
-    }
+def _resampled(
+    measure: _Measure, batches: Table, steady: NDArray[np.bool_], random: np.random.Generator
+) -> ResampledFigure:
+    over = np.asarray(batches[measure.over], dtype=float)[steady]
+    under = np.asarray(batches[measure.under], dtype=float)[steady] if measure.under else np.ones(len(over))
+    value = measure.factor * float(over.sum() / under.sum())
+    return ResampledFigure(value, measure.factor * ratios_of_blocks(over, under, random))
 
 
 def ratios_of_blocks(over: Array, under: Array, random: np.random.Generator) -> Array:

@@ -8,13 +8,12 @@ import pandas
 from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.evaluation.estimates import INTERVAL_PERCENT
 from pipeline.monitor.diagnosis import is_steady, seconds_by_part, three_digits
-from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
 from pipeline.report.drawing import BLUE, VERMILION, Figure, outlines
 from pipeline.report.figures import Line, learning_plots, learning_title, shares_of_a_second
 from pipeline.report.page import page_of
-from pipeline.report.utilization import busy_panel
+from pipeline.report.utilization import busy_line, busy_panel, can_draw
 from pipeline.runs.recorded_run import RecordedRun
 
 NAMES = ("A", "B")
@@ -84,13 +83,16 @@ def time_spent(runs: Runs) -> Figure:
 def times(runs: Runs) -> Figure:
     """Draw the distributions of the times of the steady steps and of their data waits."""
     name, title = "times", "How long a batch takes"
-    steady = [run.judged[is_steady(run.judged)] if len(run.judged) else run.judged for run in runs]
-    if min(map(len, steady)) < 2:
+    steady = [is_steady(run.judged) for run in runs]
+    if min(each.sum() for each in steady) < 2:
         return Figure(name, title, "Fewer than two steady steps were recorded, so there is no distribution to show.")
     looks = ((BLUE, "solid"), (VERMILION, "6 3"))
     plots = []
     for column, title_of in (("step/time_ms", "Time of a step"), ("input/wait_ms", "Data wait of a step")):
-        values = {name: each[column].to_numpy(dtype=float) for name, each in zip(NAMES, steady, strict=True)}
+        values = {
+            name: np.asarray(run.judged[column], dtype=float)[each]
+            for name, run, each in zip(NAMES, runs, steady, strict=True)
+        }
         plots.append(outlines(title_of, values, looks, height=260, is_filled=True))
     plots[1].x_range.start = 0
     sentence = "In percent of each run's steady steps. The last bar contains the slowest half percent."
@@ -100,13 +102,10 @@ def times(runs: Runs) -> Figure:
 def busy(runs: Runs) -> Figure:
     """Draw how busy the GPUs of each run were over its own time, or the processor if there is no GPU."""
     name, title = "busy", "Utilization over time"
-    lines = {
-        name: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busy_pct(run.samples))
-        for name, run in zip(NAMES, runs, strict=True)
-        if len(run.samples) > 1 and "sys/cpu_pct" in run.samples
-    }
+    lines = {name: busy_line(run.samples) for name, run in zip(NAMES, runs, strict=True) if can_draw(run.samples)}
     if not lines:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
-    means = ", ".join(f"{name} {np.nanmean(values):.0f}%" for name, (_, values) in lines.items())
+    lines = {name: line.moved_by(-line.seconds[0]) for name, line in lines.items()}
+    means = ", ".join(f"{name} {np.nanmean(line.values):.0f}%" for name, line in lines.items())
     panel = busy_panel("GPU, or processor if there is no GPU (%)", lines, pandas.DataFrame({"time": []}))
     return Figure(name, title, f"On average over the run: {means}.", (panel,), is_stacked=True)

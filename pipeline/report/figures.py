@@ -9,7 +9,7 @@ from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Rang
 
 from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
-from pipeline.monitor.diagnosis import is_steady, percent, seconds_by_part, three_digits
+from pipeline.monitor.diagnosis import Table, is_steady, percent, seconds_by_epoch, seconds_by_part, three_digits
 from pipeline.report.drawing import (
     BLUE,
     GRAY,
@@ -108,7 +108,7 @@ def learning_sentence(epochs: pandas.DataFrame) -> str:
     return f"{sentence}; validation {best.metric.title} was best in epoch {best.epoch} with {best.text}."
 
 
-def times(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
+def times(batches: Table, epochs: pandas.DataFrame) -> Figure:
     """Draw the distributions of the time of a steady step, of its data wait, and of the time of an epoch."""
     name, title = "times", "How long a batch and an epoch take"
     sentences, plots = [], []
@@ -119,11 +119,11 @@ def times(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
     return Figure(name, title, " ".join(sentences) + note, tuple(plots))
 
 
-def _batch_times(batches: pandas.DataFrame) -> tuple[str, list[Any]]:
-    steady = batches[is_steady(batches)] if len(batches) else batches
-    if len(steady) < 2:
+def _batch_times(batches: Table) -> tuple[str, list[Any]]:
+    steady = is_steady(batches)
+    if steady.sum() < 2:
         return "Fewer than two steady steps were recorded, so there is no distribution to show.", []
-    total, wait = steady["step/time_ms"].to_numpy(), steady["input/wait_ms"].to_numpy()
+    total, wait = (np.asarray(batches[name], dtype=float)[steady] for name in ("step/time_ms", "input/wait_ms"))
     median, p95 = np.percentile(total, (50, 95))
     share = percent(wait.sum() / total.sum()) if total.sum() else "0%"
     sentence = (
@@ -149,18 +149,13 @@ def _epoch_times(epochs: pandas.DataFrame) -> tuple[str, list[Any]]:
     return sentence, [histogram(values, title, "s", "epochs", color) for title, values, color in drawn]
 
 
-def time_spent(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
+def time_spent(batches: Table, epochs: pandas.DataFrame) -> Figure:
     """Draw how a second of the training was spent, and each epoch."""
     name, title = "spent", "Where the time went"
-    whole = seconds_by_part(batches, epochs) if len(batches) else {}
+    whole = seconds_by_part(batches, epochs) if "epoch" in batches else {}
     if not sum(whole.values()):
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
-    # A row for each epoch, including one that was not finished.
-    of_epoch = dict(tuple(epochs.groupby("step"))) if len(epochs) else {}
-    rows = {
-        epoch: seconds_by_part(steps, of_epoch.get(epoch, epochs.iloc[:0])) for epoch, steps in batches.groupby("epoch")
-    }
-    by_epoch = pandas.DataFrame.from_dict(rows, orient="index")
+    by_epoch = seconds_by_epoch(batches, epochs)
     items = (shares_of_a_second({"": whole}), epoch_bars(by_epoch.tail(MAX_EPOCHS)))
     return Figure(name, title, spent_sentence(whole, len(by_epoch)), items, is_stacked=True)
 

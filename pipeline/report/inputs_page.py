@@ -9,11 +9,12 @@ from bokeh.models import HoverTool
 
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import percent, three_digits
-from pipeline.monitor.gpu_columns import busy_pct
+from pipeline.monitor.load import is_of_load
+from pipeline.monitor.thinned import read_samples
 from pipeline.report.components import Table, fact_tables
 from pipeline.report.drawing import BLUE, GRAY, GREEN, ORANGE, PURPLE, VERMILION, Figure, new_plot, outlines
 from pipeline.report.page import page_of, spread_cells
-from pipeline.report.utilization import busy_panel
+from pipeline.report.utilization import busy_line, busy_panel, can_draw
 from pipeline.storage import write_json, write_whole
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
 from pipeline.tuning.measurement import (
@@ -149,10 +150,11 @@ def utilization(folder: Path, found: Found) -> Figure:
     for turn, _ in found:
         if turn.round:
             continue
-        samples, epochs = (read(turn_folder(folder, turn) / "record", kind) for kind in ("samples", "epochs"))
-        if len(samples) > 1 and "sys/cpu_pct" in samples:
-            line = {CONTENDERS[turn.contender].title: (samples["time"].to_numpy(), busy_pct(samples))}
-            panels.append(busy_panel(f"{CONTENDERS[turn.contender].title} (%)", line, epochs))
+        record = turn_folder(folder, turn) / "record"
+        samples = read_samples(record, is_of_load)
+        if can_draw(samples):
+            line = {CONTENDERS[turn.contender].title: busy_line(samples)}
+            panels.append(busy_panel(f"{CONTENDERS[turn.contender].title} (%)", line, read(record, "epochs")))
     if not panels:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
     sentence = (

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bokeh.resources import INLINE
@@ -12,13 +13,18 @@ from pipeline.config.settings import settings_for, settings_from
 from pipeline.errors import SettingsError
 from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.monitor.diagnosis import Spread, Summary, percent, spread, summarize, three_digits
-from pipeline.monitor.verdict import diagnose_servers
+from pipeline.monitor.verdict import diagnose_server
 from pipeline.report import card, figures, utilization
 from pipeline.report import evaluation_section as evaluation
 from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.drawing import Figure, embedded
-from pipeline.runs.recorded_run import RecordedRun
+from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
 from pipeline.tuning.advice import with_advice
+
+
+def load(folder: Path) -> RecordedRun:
+    """Read the folder of a run, with the columns of its record that a page shows."""
+    return load_recorded_run(folder, utilization.is_drawn)
 
 
 def render(
@@ -75,8 +81,8 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
 
 def verdict(run: RecordedRun) -> str:
     """Return the verdict, with advice if the settings are valid here."""
-    records = {index: (run.steps[index], samples) for index, samples in run.servers.items()}
-    diagnosis = diagnose_servers(records, run.files.host.get("cores"), run.epochs)
+    samples = run.servers[run.slowest].rows
+    diagnosis = diagnose_server(run.slowest, run.steps, samples, run.files.host.get("cores"), run.epochs)
     try:
         settings = settings_from(run.files.settings)
         return with_advice(diagnosis, settings, run.dataset.get("settings") or {})

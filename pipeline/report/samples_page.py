@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas
 
-from pipeline.monitor import read
 from pipeline.monitor.diagnosis import three_digits
+from pipeline.monitor.thinned import Samples, read_samples
 from pipeline.report.components import Table
 from pipeline.report.page import page_of
 from pipeline.report.utilization import utilization
@@ -18,11 +18,11 @@ def write(record: Path) -> Path:
     """Write the page of a record beside the folder of the record, and return its path. Raises OSError."""
     path = record.parent / PAGE
     with write_whole(path) as file:
-        file.write(render(read(record, "samples"), path.parent.name).encode("utf-8", "backslashreplace"))
+        file.write(render(read_samples(record), path.parent.name).encode("utf-8", "backslashreplace"))
     return path
 
 
-def render(samples: pandas.DataFrame, title: str) -> str:
+def render(samples: Samples, title: str) -> str:
     """Return the page as HTML that loads nothing from anywhere."""
     figure = utilization(samples, pandas.DataFrame({"time": []}))
     return page_of(
@@ -37,11 +37,13 @@ def render(samples: pandas.DataFrame, title: str) -> str:
     )
 
 
-def metrics(samples: pandas.DataFrame) -> Table:
+def metrics(samples: Samples) -> Table:
     """Return mean, median, 95th percentile and maximum of each metric as a table."""
-    values = samples.drop(columns=["time", "step"])
+    values = samples.rows.drop(columns=["time", "step"])
     rows = [
         (str(name), *map(three_digits, (of.mean(), of.median(), of.quantile(0.95), of.max())))
         for name, of in values.items()
     ]
-    return Table(("metric", "mean", "median", "p95", "most"), rows, f"Of {len(samples):,} samples.")
+    spread = f"{len(values):,} evenly spread samples of " if len(values) < samples.count else ""
+    note = f"Of {spread}{samples.count:,} samples."
+    return Table(("metric", "mean", "median", "p95", "most"), rows, note)

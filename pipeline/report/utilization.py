@@ -1,7 +1,8 @@
 """What the machines did over time: panels of one axis, raw behind smoothed, with the ends of the epochs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from bokeh.models import CrosshairTool, HoverTool, Range1d, Span
 from pipeline.monitor import gpu_columns
 from pipeline.monitor.diagnosis import percent
 from pipeline.monitor.gpu_columns import busy_pct, gpus, with_gpus_together
+from pipeline.monitor.thinned import Samples
 from pipeline.report import series
 from pipeline.report.drawing import (
     BLUE,
@@ -134,6 +136,20 @@ PANELS = (
 )
 
 
+@dataclass(frozen=True)
+class Line:
+    """Values over time (Unix s, or from any start), and all of their peaks: the lowest and the highest values."""
+
+    seconds: series.Array
+    values: series.Array
+    peak_seconds: series.Array
+    peaks: series.Array
+
+    def moved_by(self, seconds: float) -> "Line":
+        """Return the same values at other times."""
+        return replace(self, seconds=self.seconds + seconds, peak_seconds=self.peak_seconds + seconds)
+
+
 class _Time:
     """The time axis that panels share, from `start` (Unix s)."""
 
@@ -164,9 +180,10 @@ class _Time:
         """Whether panels mark the ends of the epochs. Many marks would hide the curves."""
         return 0 < len(self._ends) <= MAX_BOUNDARIES
 
-    def draw(self, plot: Any, curve: Curve, seconds: series.Array, values: series.Array) -> Any:
-        """Draw values, smoothed in front of raw. Return the line."""
-        raw, smooth = _raw_and_smooth(seconds, values, self.span)
+    def draw(self, plot: Any, curve: Curve, line: Line) -> Any:
+        """Draw values, smoothed in front of raw. Return the line of the smoothed ones."""
+        line = line.moved_by(-self.start)
+        raw, smooth = _thinned(line.peak_seconds, line.peaks), _thinned(line.seconds, line.values, self.span)
         plot.line(raw[0] / self.per_unit, raw[1], color=curve.color, line_alpha=0.28, line_width=1)
         return plot.line(
             smooth[0] / self.per_unit, smooth[1], color=curve.color, line_width=2.2, line_dash=curve.dash,
@@ -181,17 +198,29 @@ class _Time:
         return tuple(panels)
 
 
-def utilization(samples: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
+@cache  # It is asked for each column of thousands of segments.
+def is_drawn(column: str) -> bool:
+    """Return whether `utilization` reads a column of the samples."""
+    drawn = {curve.column for panel in PANELS for curve in panel.curves}
+    return column in drawn or column.startswith("monitor/") or gpu_columns.is_combined(column)
+
+
+def can_draw(samples: Samples) -> bool:
+    """Return whether there are samples to draw."""
+    return samples.count > 1 and "sys/cpu_pct" in samples.rows
+
+
+def utilization(samples: Samples, epochs: pandas.DataFrame) -> Figure:
     """Draw all samples of this machine that have something to show."""
     name, title = "utilization", "Utilization over time"
-    if len(samples) < 2 or "sys/cpu_pct" not in samples:
+    if not can_draw(samples):
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
-    start = samples["time"].iloc[0]
-    time = _Time(start, samples["time"].iloc[-1] - start, epochs)
-    together = with_gpus_together(samples)
-    panels = [_panel(panel, curves, together, time) for panel in PANELS if (curves := telling(panel, together))]
-    notes = tuple(filter(None, (throttle_sentence(together), sampler_sentence(samples))))
-    sentence = _sentence(samples, together, time.shows_ends)
+    start, end = samples.extremes["time"].iloc[[0, -1]]
+    time = _Time(start, end - start, epochs)
+    together = replace(samples, rows=with_gpus_together(samples.rows))
+    panels = [_panel(panel, curves, together, time) for panel in PANELS if (curves := telling(panel, samples.extremes))]
+    notes = tuple(filter(None, (throttle_sentence(together.rows), sampler_sentence(samples.rows))))
+    sentence = _sentence(together, time.shows_ends)
     return Figure(name, title, sentence, time.finish(panels), is_stacked=True, notes=notes)
 
 
@@ -201,17 +230,20 @@ def telling(panel: Panel, samples: pandas.DataFrame) -> list[Curve]:
     return recorded if any(samples[curve.column].max() >= panel.min_peak for curve in recorded) else []
 
 
-def _panel(panel: Panel, curves: Sequence[Curve], samples: pandas.DataFrame, time: _Time) -> Any:
-    several = len(gpus(samples, "util_pct").columns)
+def _panel(panel: Panel, curves: Sequence[Curve], samples: Samples, time: _Time) -> Any:
+    several = len(gpus(samples.rows, "util_pct").columns)
     of = f", {several} together" if panel.title.startswith("GPU") and several > 1 else ""
     plot = time.panel(panel.title + of, panel.top, height=200 if len(curves) > 1 else 170)
-    seconds = (samples["time"] - time.start).to_numpy()
-    lines = [
-        time.draw(plot, curve, seconds, samples[curve.column].to_numpy(dtype=float) / panel.per_unit)
-        for curve in curves
-    ]
+    lines = [time.draw(plot, curve, _line(samples, curve.column, panel.per_unit)) for curve in curves]
     add_legend_and_tooltip(plot, lines)
     return plot
+
+
+def _line(samples: Samples, column: str, per_unit: float = 1.0) -> Line:
+    times, values = (
+        [table[name].to_numpy(dtype=float) for table in (samples.rows, samples.extremes)] for name in ("time", column)
+    )
+    return Line(times[0], values[0] / per_unit, times[1], values[1] / per_unit)
 
 
 def add_legend_and_tooltip(plot: Any, lines: Sequence[Any], has_button: bool = True) -> None:
@@ -221,34 +253,34 @@ def add_legend_and_tooltip(plot: Any, lines: Sequence[Any], has_button: bool = T
     plot.add_tools(HoverTool(renderers=list(lines), tooltips=tooltips, mode="mouse", visible=has_button))
 
 
-def _raw_and_smooth(
-    seconds: series.Array, values: series.Array, span: float
-) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Return raw and smoothed values, thinned. The smoothing is over a 200th of the run, at least half a second."""
-    # The median, because a retry leaves a gap. It is 0 only if samples have equal times.
-    period = float(np.median(np.diff(seconds))) or 0.2
-    sigma = max(0.5, span / 200) / period
+def _thinned(seconds: series.Array, values: series.Array, span: float = 0.0) -> tuple[series.Array, series.Array]:
+    """Return a few values. If they are of a run of `span` seconds, they are smoothed over a 200th of it."""
+    # Most times between two rows: a retry leaves a gap, and the two extremes of a block are far from each other. It is
+    # 0 only if samples have equal times.
+    period = float(np.percentile(np.diff(seconds), 75)) or 0.2
+    sigma = max(0.5, span / 200) / period if span else 0.0
     parts = list(series.pieces(seconds, values, gap=max(5.0, 10 * period)))
     shares = [max(4, MAX_POINTS * len(x) // max(1, len(seconds))) for x, _ in parts]
-    raw = [series.thinned(x, y, share) for (x, y), share in zip(parts, shares, strict=True)]
-    smooth = [series.thinned(x, series.smoothed(y, sigma), share) for (x, y), share in zip(parts, shares, strict=True)]
-    return series.joined(raw), series.joined(smooth)
+    return series.joined(
+        [series.thinned(x, series.smoothed(y, sigma), share) for (x, y), share in zip(parts, shares, strict=True)]
+    )
 
 
-def _sentence(samples: pandas.DataFrame, together: pandas.DataFrame, shows_ends: bool) -> str:
-    facts = [f"The processor was {samples['sys/cpu_pct'].mean():.0f}% busy on average"]
-    busy = gpus(samples, "util_pct").mean().dropna()
+def _sentence(samples: Samples, shows_ends: bool) -> str:
+    together, highest = samples.rows, samples.extremes
+    facts = [f"The processor was {together['sys/cpu_pct'].mean():.0f}% busy on average"]
+    busy = gpus(together, "util_pct").mean().dropna()
     if len(busy):
         spread = f" (from {busy.min():.0f}% to {busy.max():.0f}% by GPU)" if len(busy) > 1 else ""
         facts.append(f"the GPU {gpu_columns.mean(busy.tolist()):.0f}%{spread}")
     if "gpu/power_limit_w" in together and "gpu/power_w" in together:
         drawn, limit = together["gpu/power_w"].mean(), together["gpu/power_limit_w"].max()
         facts.append(f"drawing {drawn:,.0f} of at most {limit:,.0f} W")
-    if "sys/mem_pct" in samples:
-        facts.append(f"host memory was at most {samples['sys/mem_pct'].max():.0f}% full")
+    if "sys/mem_pct" in highest:
+        facts.append(f"host memory was at most {highest['sys/mem_pct'].max():.0f}% full")
     lines = "; dotted lines are the ends of epochs" if shows_ends else ""
     gpu = "" if len(busy) else "; no GPU was found"
-    return f"{', '.join(facts)} ({len(samples):,} samples){gpu}{lines}."
+    return f"{', '.join(facts)} ({samples.count:,} samples){gpu}{lines}."
 
 
 def throttle_sentence(together: pandas.DataFrame) -> str:
@@ -283,17 +315,13 @@ def grown(counter: series.Array) -> float:
     return float(np.where(steps < 0, counter, steps).sum())
 
 
-def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame) -> Figure:
+def servers(samples_of: Mapping[int, Samples], epochs: pandas.DataFrame) -> Figure:
     """Draw how busy the GPUs of each training server were, or its processor if it has no GPU."""
     name, title = "servers", "All training servers"
-    busy = {
-        f"server {number}": (samples["time"].to_numpy(), busy_pct(samples))
-        for number, samples in samples_of.items()
-        if len(samples) > 1 and "sys/cpu_pct" in samples
-    }
+    busy = {f"server {number}": busy_line(samples) for number, samples in samples_of.items() if can_draw(samples)}
     if len(busy) < 2:
         return Figure(name, title, "The record of other servers was not found.")
-    means = {label: float(np.nanmean(values)) for label, (_, values) in busy.items()}
+    means = {label: float(np.nanmean(line.values)) for label, line in busy.items()}
     ascending = sorted(means, key=lambda label: means[label])
     shown = sorted(ascending[:MAX_LINES], key=list(busy).index)
     panel = busy_panel("GPU, or processor if there is no GPU (%)", {label: busy[label] for label in shown}, epochs)
@@ -306,14 +334,21 @@ def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame
     return Figure(name, title, sentence, (panel,), is_stacked=True)
 
 
-def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]], epochs: pandas.DataFrame) -> Any:
-    """Draw one panel with a line for each name, of Unix seconds and percent."""
-    start = min(seconds[0] for seconds, _ in lines.values())
-    time = _Time(start, max(seconds[-1] for seconds, _ in lines.values()) - start, epochs)
+def busy_line(samples: Samples) -> Line:
+    """Return how busy the GPUs were on average, or the processor if there is no GPU, in percent."""
+    together = replace(samples, rows=samples.rows[["time"]].assign(busy=busy_pct(samples.rows)))
+    column = "gpu/util_pct" if "gpu/util_pct" in samples.extremes else "sys/cpu_pct"
+    return _line(replace(together, extremes=samples.extremes.rename(columns={column: "busy"})), "busy")
+
+
+def busy_panel(title: str, lines: Mapping[str, Line], epochs: pandas.DataFrame) -> Any:
+    """Draw one panel with a line for each name, in percent."""
+    start = min(line.peak_seconds[0] for line in lines.values())
+    time = _Time(start, max(line.peak_seconds[-1] for line in lines.values()) - start, epochs)
     plot = time.panel(title, WHOLE, height=260)
     drawn = [
-        time.draw(plot, Curve(label, "", *look_of_line(number)), seconds - start, values)
-        for number, (label, (seconds, values)) in enumerate(lines.items())
+        time.draw(plot, Curve(label, "", *look_of_line(number)), line)
+        for number, (label, line) in enumerate(lines.items())
     ]
     add_legend_and_tooltip(plot, drawn)
     return time.finish([plot])[0]

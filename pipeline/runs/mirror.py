@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from pipeline import storage
 from pipeline.errors import ConflictError, TenfoldError, TrainingError
+from pipeline.monitor.record import closed_name
 from pipeline.rendezvous.servers import CLUSTER, SERVERS
 from pipeline.runs.files import BEST, FAILURE, RESULT, RUN
 from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of
@@ -76,9 +77,9 @@ class Mirror:
         changed = [name for name in files if name not in _LAST and there.get(name) != files[name]]
         files |= checkpoints
         last = [(name, version, content) for name, version, content in last if there.get(name) != version]
-        # The folder has a newer file instead of these, or the same file compressed.
+        # The folder has a newer file instead of these, or the closed segment of the record.
         replaced = [
-            name for name in there if name not in files and (name.startswith(_REPLACED) or f"{name}.gz" in files)
+            name for name in there if name not in files and (name.startswith(_REPLACED) or closed_name(name) in files)
         ]
         # The newest first: if the worker is killed during the upload, the next one loses least.
         newer = [name for name in sorted(checkpoints, reverse=True) if there.get(name) != checkpoints[name]]

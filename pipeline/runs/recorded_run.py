@@ -1,8 +1,9 @@
 """Reads all files in the folder of a run into one value for the report. Any of them may be missing."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -14,6 +15,10 @@ from pipeline.dataset.manifest import COMMIT, REJECTED
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import EVALUATION, load_predictions
 from pipeline.monitor import record
+from pipeline.monitor.columns import Columns
+from pipeline.monitor.diagnosis import Table
+from pipeline.monitor.load import is_of_load
+from pipeline.monitor.thinned import Samples, read_samples
 from pipeline.monitor.verdict import slowest_server
 from pipeline.runs.files import RunFiles, load_files, read_or_empty
 from pipeline.storage import Place, place_of
@@ -29,43 +34,55 @@ class RecordedRun:
     """The content of `evaluation.json`."""
     dataset: Mapping[str, Any]
     """The content of `dataset.json`."""
-    samples: pandas.DataFrame
-    """The samples of server 0, with the columns of pipeline.monitor."""
-    batches: pandas.DataFrame
-    """The steps of server 0, with the columns of pipeline.monitor."""
     epochs: pandas.DataFrame
     """The epochs, with the columns of pipeline.monitor."""
-    servers: Mapping[int, pandas.DataFrame]
+    servers: Mapping[int, Samples]
     """The samples of each training server, by its index."""
-    steps: Mapping[int, pandas.DataFrame]
-    """The steps of each training server, by its index."""
+    steps: Mapping[int, Table]
+    """The steps of each training server, by its index, with the columns of pipeline.monitor."""
     rejected: Iterable[Mapping[str, str]]
     """The rows of the dataset's file of rejected images."""
 
     @property
-    def judged(self) -> pandas.DataFrame:
-        """The steps of the training server that waits most. The verdict and the numbers are about that server."""
-        return self.steps[slowest_server(self.steps)]
+    def samples(self) -> Samples:
+        """The samples of server 0."""
+        return self.servers[0]
+
+    @property
+    def batches(self) -> Table:
+        """The steps of server 0."""
+        return self.steps[0]
+
+    @cached_property
+    def slowest(self) -> int:
+        """The index of the training server that waits most. The verdict and the numbers are about that server."""
+        return slowest_server(self.steps)
+
+    @property
+    def judged(self) -> Table:
+        """The steps of the training server that waits most."""
+        return self.steps[self.slowest]
 
 
-def load_recorded_run(folder: Path) -> RecordedRun:
-    """Read the folder of a run, and the description of its dataset."""
+def load_recorded_run(folder: Path, is_shown: Callable[[str], bool] = lambda _: True) -> RecordedRun:
+    """Read the folder of a run, and the description of its dataset.
+
+    `is_shown` says whether a metric of the samples of server 0 is shown. Of the others, only the load is read.
+    """
     files = load_files(folder)
     uri = files.run.get("dataset")
     dataset = place_of(uri) if isinstance(uri, str) else None
     records = record.record_folders(folder)
-    servers, steps = (
-        {index: record.read(each, kind) for index, each in records.items()} for kind in ("samples", "batches")
-    )
     return RecordedRun(
         files=files,
         evaluation=read_or_empty(folder / EVALUATION),
         dataset=read_or_empty(dataset / COMMIT) if dataset else {},
-        samples=servers[0],
-        batches=steps[0],
         epochs=record.read(folder / "record", "epochs"),
-        servers=servers,
-        steps=steps,
+        servers={
+            index: read_samples(each, is_of_load if index else lambda name: is_of_load(name) or is_shown(name))
+            for index, each in records.items()
+        },
+        steps={index: Columns(each) for index, each in records.items()},
         rejected=_rejected(dataset) if dataset else (),
     )
 

@@ -19,7 +19,7 @@ from pipeline.tuning.options import ComparisonOptions
 
 COMPARISON, RESULT, PAGE = "comparison.json", "result.json", "inputs.html"
 MEASUREMENTS, MEASUREMENT = "measurements", "measurement.json"
-COMPARISON_FORMAT = 2
+COMPARISON_FORMAT = 3
 """The format of all files of a comparison, which `comparison.json` states."""
 
 

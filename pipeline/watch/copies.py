@@ -123,7 +123,7 @@ def _fetch_span(copy: _Copy, training: BucketPath, span: Span) -> bool:
     def begin(name: str) -> float | None:
         # Only the few segments that the bisection opens are fetched for their first row.
         fetch(copy.folder, training, (name,))
-        return first_time(copy.folder / name.removesuffix(".gz"))
+        return first_time((copy.folder / name).with_suffix(".csv"))
 
     with copy.lock:
         names = [

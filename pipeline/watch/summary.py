@@ -21,12 +21,12 @@ from pipeline.evaluation.one_label import ACCURACY
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
 from pipeline.runs.files import BEST, RESULT, RUN, VERDICT, RunFiles, read_optional, require_run_format
-from pipeline.storage import Place
+from pipeline.storage import BucketPath, Place
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.status import progress, state_of
 
 READERS = 8
-"""Maximum number of trainings in buckets that are read at once."""
+"""Maximum number of trainings that are read from one bucket at once. A silent bucket blocks only its own readers."""
 PATIENCE_S = 4.0
 """Seconds that a page waits for a bucket. The client tries for two minutes, and nobody waits that long for a list."""
 ENDED_S = 600.0
@@ -75,24 +75,27 @@ class Summaries:
     """Reads trainings. Those in buckets are read a few at a time, in threads whose answer a later call may get."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="summaries")
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        """The readers of each bucket."""
         self._pending: dict[Training, Future[Summary]] = {}
         self._heartbeats = Heartbeats()
         self._lock = threading.Lock()
 
     def of(self, trainings: Sequence[Training], patience_s: float = PATIENCE_S) -> list[Summary]:
         """Return a summary of each training; `UNANSWERED` if its bucket takes longer than `patience_s`."""
-        futures = {each: self._start(each) for each in trainings if not isinstance(each.place, Path)}
+        futures = {each: self._start(each, each.place) for each in trainings if isinstance(each.place, BucketPath)}
         wait(futures.values(), patience_s)
         answers = {each: future.result() if future.done() else UNANSWERED for each, future in futures.items()}
         return [answers.get(each) or summary(each, self._heartbeats) for each in trainings]
 
-    def _start(self, training: Training) -> Future[Summary]:
+    def _start(self, training: Training, place: BucketPath) -> Future[Summary]:
         with self._lock:
             # An answer is given once. The next call reads the training again, because it may have changed.
             self._pending = {each: future for each, future in self._pending.items() if not future.done()}
             if training not in self._pending:
-                self._pending[training] = self._pool.submit(summary, training)
+                if place.bucket not in self._pools:
+                    self._pools[place.bucket] = ThreadPoolExecutor(READERS, thread_name_prefix="summaries")
+                self._pending[training] = self._pools[place.bucket].submit(summary, training)
             return self._pending[training]
 
 

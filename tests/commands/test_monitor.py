@@ -149,7 +149,7 @@ def test_a_signal_is_passed_to_the_command_and_the_record_is_complete(tmp_path: 
     assert (process.returncode, out) == (5, "stopping\n"), err
     assert "figure: " in err
     assert read(tmp_path / "record", "samples")["monitor/dropped"].notna().all()
-    assert [path.suffix for path in (tmp_path / "record").iterdir()] == [".gz"]  # closed
+    assert [path.suffix for path in (tmp_path / "record").iterdir()] == [".parquet"]  # closed
 
 
 def code_of(expression: str) -> int:

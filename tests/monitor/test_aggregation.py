@@ -1,6 +1,7 @@
 """Intervals: the number of values stays below the limits of a tracker, and stalls stay visible."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pandas
@@ -62,6 +63,26 @@ def test_aggregated_values_stay_below_the_limits_of_comet(gpus: int, hours: int,
     assert max(by_minute.values()) < 12_000
     assert 100 < max(by_metric.values()) < 15_000
     assert by_metric.keys() > sample.keys()
+
+
+@pytest.mark.parametrize("hours", [0.5, pytest.param(10, marks=pytest.mark.long)])
+def test_epochs_of_one_step_stay_below_the_limits_of_comet(hours: float):
+    """An epoch takes 50 ms, and has 20 metrics."""
+    intervals = Intervals(all_epochs=False)
+    epochs = [Row("epochs", 1e9 + n / 20, n, dict.fromkeys("abcdefghijklmnopqrst", float(n))) for n in range(36_000)]
+    repeated = [replace(row, time=row.time + 1800 * half) for half in range(round(2 * hours)) for row in epochs]
+    passed = [row for each in repeated for row in intervals.add(each)] + intervals.take()
+    by_minute = Counter(int(row.time // 60) for row in passed)
+    assert 20 * max(by_minute.values()) < 6_000  # samples and batches send as many
+    assert 800 < len(passed) < 15_000
+    assert (passed[0], passed[-1]) == (repeated[0], repeated[-1])
+
+
+def test_epochs_of_a_usual_length_are_all_passed_on():
+    intervals = Intervals(all_epochs=False)
+    epochs = [Row("epochs", 1e9 + 60.0 * n, n, {"loss": 1.0}) for n in range(1000)]
+    assert [row for each in epochs for row in intervals.add(each)] == epochs
+    assert intervals.take() == []
 
 
 def test_one_slow_batch_is_visible_in_ten_hours():

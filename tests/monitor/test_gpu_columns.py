@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 from pipeline.monitor import gpu_columns
-from pipeline.monitor.load import load_of
+from pipeline.monitor.load import is_of_load, load_of
 
 BUSY = {0: 20.0, 1: 60.0, 10: 70.0}
 
@@ -20,6 +20,21 @@ def samples(busy: dict[int, float]) -> pandas.DataFrame:
 def test_mean_over_gpus_replaces_the_values_of_each_gpu() -> None:
     row = {"sys/cpu_pct": 5.0, **{f"gpu/{number}/util_pct": busy for number, busy in BUSY.items()}}
     assert gpu_columns.mean_over_gpus(row) == {"sys/cpu_pct": 5.0, "gpu/util_pct": 50.0}
+
+
+def test_all_columns_of_the_load_are_known() -> None:
+    """Of a long record, only these columns are read."""
+    read: set[str] = set()
+
+    class Asked(dict[str, list[float]]):
+        def __contains__(self, column: object) -> bool:
+            read.add(str(column))
+            return False
+
+    load_of(Asked({"time": [1.0], "gpu/0/util_pct": [1.0]}))
+    assert len(read) > 15
+    assert all(map(is_of_load, read))
+    assert not is_of_load("gpu/0/power_w")
 
 
 def test_table_and_load_have_the_same_mean_over_gpus() -> None:

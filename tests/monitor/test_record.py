@@ -1,11 +1,9 @@
 """The record: all written rows are read back, even if the process was killed or the disk was full."""
 
-import gzip
-import random
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +14,7 @@ import pytest
 from benchmarks.harness import simulated
 from pipeline.monitor import record
 from pipeline.monitor.record import (
+    PARQUET,
     SEGMENT_BYTES,
     RecordSink,
     first_time,
@@ -46,12 +45,19 @@ def row(kind: str, step: int, **values: float) -> Row:
 
 
 def left_open(folder: Path, kind: str = "samples") -> Path:
-    """Decompress the last segment, as a killed process leaves it. Return its path."""
+    """Open the last segment again, as a killed process leaves it. Return its path."""
     path = segments(folder, kind)[-1]
-    packed = folder / f"{path.name}.gz"
-    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    packed = path.with_suffix(PARQUET)
+    path.write_bytes(as_csv(packed))
     packed.unlink()
     return path
+
+
+def as_csv(packed: Path) -> bytes:
+    """Return the rows of a closed segment as the open segment had them."""
+    table = pandas.read_parquet(packed)
+    rows = ([f"{row.pop('time'):.3f}", *map(record._number, row.values())] for row in table.to_dict("records"))
+    return "".join(f"{','.join(line)}\n" for line in (table.columns, *rows)).encode()
 
 
 def names(folder: Path) -> list[str]:
@@ -96,7 +102,7 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: str) -> None:
     for _ in range(2):
         assert list(read(tmp_path, "samples")["step"]) == [1, 2]
         assert last_row(tmp_path, "samples") == {"time": 1002.0, "step": 2.0, "x": 1.0}
-        RecordSink(tmp_path)  # compresses it
+        RecordSink(tmp_path)  # closes it
 
 
 def test_a_torn_header_is_not_a_row(tmp_path: Path) -> None:
@@ -109,21 +115,21 @@ def test_a_torn_header_is_not_a_row(tmp_path: Path) -> None:
 
 def test_each_process_writes_a_separate_segment(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1])
-    before = (tmp_path / "samples-00000.csv.gz").read_bytes()
+    before = (tmp_path / "samples-00000.parquet").read_bytes()
     written(tmp_path, "samples", [2])
 
-    assert names(tmp_path) == ["samples-00000.csv.gz", "samples-00001.csv.gz"]
-    assert (tmp_path / "samples-00000.csv.gz").read_bytes() == before
+    assert names(tmp_path) == ["samples-00000.parquet", "samples-00001.parquet"]
+    assert (tmp_path / "samples-00000.parquet").read_bytes() == before
 
 
-def test_full_segments_are_compressed_and_the_growing_one_is_plain(tmp_path: Path) -> None:
+def test_full_segments_are_closed_and_the_growing_one_is_plain(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path, segment_bytes=50)  # four lines
     for step in range(10, 20):
         sink.write(row("samples", step))
         assert last_row(tmp_path, "samples") == {"time": 1000.0 + step, "step": step, "x": step / 2}
         assert read(tmp_path, "samples")["step"].tolist() == list(range(10, step + 1))
-    assert names(tmp_path) == ["samples-00000.csv.gz", "samples-00001.csv.gz", "samples-00002.csv"]
-    assert gzip.decompress((tmp_path / "samples-00001.csv.gz").read_bytes()).decode().splitlines() == [
+    assert names(tmp_path) == ["samples-00000.parquet", "samples-00001.parquet", "samples-00002.csv"]
+    assert as_csv(tmp_path / "samples-00001.parquet").decode().splitlines() == [
         "time,step,x",
         "1014.000,14,7",
         "1015.000,15,7.5",
@@ -131,7 +137,7 @@ def test_full_segments_are_compressed_and_the_growing_one_is_plain(tmp_path: Pat
         "1017.000,17,8.5",
     ]
     sink.close()
-    assert names(tmp_path)[-1] == "samples-00002.csv.gz"
+    assert names(tmp_path)[-1] == "samples-00002.parquet"
 
 
 def test_a_new_segment_keeps_the_columns_of_a_full_one(tmp_path: Path) -> None:
@@ -139,36 +145,36 @@ def test_a_new_segment_keeps_the_columns_of_a_full_one(tmp_path: Path) -> None:
     for values in ({"a": 1.0, "b": 1.0}, {"a": 2.0}, {"b": 3.0}):
         sink.write(Row("samples", 0.0, 0, values))
     sink.close()
-    assert [gzip.decompress(path.read_bytes())[:13] for path in sorted(tmp_path.iterdir())] == [b"time,step,a,b"] * 3
+    assert [as_csv(path)[:13] for path in sorted(tmp_path.iterdir())] == [b"time,step,a,b"] * 3
 
 
-def test_a_plain_and_a_compressed_file_are_one_segment(tmp_path: Path) -> None:
+def test_a_plain_and_a_stored_file_are_one_segment(tmp_path: Path) -> None:
     """A process may be killed before it removes the plain file. In a bucket, the plain file may be older."""
     written(tmp_path, "samples", [1, 2])
-    packed = (tmp_path / "samples-00000.csv.gz").read_bytes()
+    packed = (tmp_path / "samples-00000.parquet").read_bytes()
     plain = left_open(tmp_path)
-    (tmp_path / "samples-00000.csv.gz").write_bytes(packed)
+    (tmp_path / "samples-00000.parquet").write_bytes(packed)
     for content in (plain.read_bytes(), plain.read_bytes()[:-10]):
         plain.write_bytes(content)
         assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
         assert last_row(tmp_path, "samples") == {"time": 1002.0, "step": 2.0, "x": 1.0}
     RecordSink(tmp_path)
-    assert names(tmp_path) == ["samples-00000.csv.gz"]
-    assert (tmp_path / "samples-00000.csv.gz").read_bytes() == packed
+    assert names(tmp_path) == ["samples-00000.parquet"]
+    assert (tmp_path / "samples-00000.parquet").read_bytes() == packed
 
 
-def test_only_segments_of_dead_processes_are_compressed(tmp_path: Path) -> None:
+def test_only_segments_of_dead_processes_are_closed(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1, 2])
     left_open(tmp_path)
     twin = RecordSink(tmp_path)
     twin.write(row("samples", 3))
     written(tmp_path, "samples", [4])
-    assert names(tmp_path) == ["samples-00000.csv.gz", "samples-00001.csv", "samples-00002.csv.gz"]
+    assert names(tmp_path) == ["samples-00000.parquet", "samples-00001.csv", "samples-00002.parquet"]
     twin.write(row("samples", 5))
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2, 3, 5, 4]
     twin.close()
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2, 3, 5, 4]
-    assert names(tmp_path)[1] == "samples-00001.csv.gz"
+    assert names(tmp_path)[1] == "samples-00001.parquet"
 
 
 def test_a_segment_number_taken_by_another_process_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +183,12 @@ def test_a_segment_number_taken_by_another_process_is_skipped(tmp_path: Path, mo
     monkeypatch.setattr(record, "segments", lambda *_: [])  # as before the other process wrote
     sink.write(row("samples", 2))
     monkeypatch.undo()
-    assert names(tmp_path) == ["samples-00000.csv.gz", "samples-00001.csv"]
+    assert names(tmp_path) == ["samples-00000.parquet", "samples-00001.csv"]
     sink.close()
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
 
 
-def test_readers_see_each_row_once_during_compression(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_see_each_row_once_while_a_segment_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[list[int], float | None]] = []
 
     def look() -> None:
@@ -200,41 +206,50 @@ def test_readers_see_each_row_once_during_compression(tmp_path: Path, monkeypatc
     monkeypatch.setattr(record, "write_whole", looked_at)
     sink = RecordSink(tmp_path, EACH_ROW)
     sink.write(row("samples", 1))
-    sink.write(row("samples", 2))  # must not wait for the compression of the first segment
+    sink.write(row("samples", 2))  # must not wait until the first segment is stored
     sink.close()
     assert reads == [([1, 2], 2)] * 6
 
 
-def test_a_segment_can_be_compressed_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink, unpacked = RecordSink(tmp_path), record._unpacked
+@pytest.mark.parametrize(
+    ("reader", "expected"),
+    [
+        (lambda folder: read(folder, "samples")["step"].tolist(), [1]),
+        (lambda folder: last_row(folder, "samples"), {"time": 1001.0, "step": 1.0, "x": 0.5}),
+        (lambda folder: first_time(folder / "samples-00000.csv"), 1001.0),
+    ],
+)
+def test_a_segment_can_be_closed_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: Callable[[Path], Any], expected: Any
+) -> None:
+    sink, stored_rows = RecordSink(tmp_path), record._stored_rows
     sink.write(row("samples", 1))
 
-    def looked_for_compressed(path: Path) -> Any:
-        try:
-            return unpacked(path)
-        finally:
-            sink.close()
+    def looked_for_stored(path: Path, wanted: Callable[[str], bool]) -> Any:
+        rows = stored_rows(path, wanted)
+        monkeypatch.undo()
+        sink.close()
+        return rows
 
-    monkeypatch.setattr(record, "_unpacked", looked_for_compressed)
-    assert read(tmp_path, "samples")["step"].tolist() == [1]
-    assert names(tmp_path) == ["samples-00000.csv.gz"]
+    monkeypatch.setattr(record, "_stored_rows", looked_for_stored)
+    assert reader(tmp_path) == expected
+    assert names(tmp_path) == ["samples-00000.parquet"]
 
 
-def test_a_truncated_segment_is_read_up_to_the_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    noise = random.Random(1)
-    sink = RecordSink(tmp_path)
-    for step in range(5000):
-        sink.write(Row("samples", 1e9 + step, step, {"noise": noise.random()}))
-    sink.close()
-    packed = tmp_path / "samples-00000.csv.gz"
-    packed.write_bytes(packed.read_bytes()[: packed.stat().st_size // 2])
-    assert first_time(tmp_path / "samples-00000.csv") == 1e9
-    steps = read(tmp_path, "samples")["step"].tolist()
-    assert steps == [*range(len(steps))]
-    assert 2000 < len(steps) < 3000
-    assert last_row(tmp_path, "samples")["step"] == steps[-1]
-    read(tmp_path, "samples")
-    assert caplog.text.count("samples-00000.csv is damaged: only its first") == 1
+@pytest.mark.parametrize("position", [100, -100, -1])
+def test_a_closed_segment_with_a_wrong_byte_has_no_rows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, position: int
+) -> None:
+    for steps in (range(500), [500]):
+        written(tmp_path, "samples", steps)
+    content = bytearray((tmp_path / "samples-00000.parquet").read_bytes())
+    content[position] ^= 1
+    (tmp_path / "samples-00000.parquet").write_bytes(content)
+    for _ in range(2):
+        assert read(tmp_path, "samples")["step"].tolist() == [500]
+    assert caplog.text.count("samples-00000.parquet is damaged: only its first 0 bytes") == 1
+    (tmp_path / "samples-00001.parquet").unlink()
+    assert last_row(tmp_path, "samples") is None
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 40, b"\0" * 40 + b"5,1\n1004.0,4,2.0\n", b"half a row\n"])
@@ -250,36 +265,36 @@ def test_a_segment_is_read_up_to_an_invalid_line(
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("damage", [b"", bytes(100), b"\x1f\x8b\x08"])
+@pytest.mark.parametrize("damage", [b"", bytes(100), b"PAR1"])
 def test_an_empty_or_zeroed_segment_has_no_rows(tmp_path: Path, damage: bytes) -> None:
     written(tmp_path, "samples", [1, 2])
     written(tmp_path, "samples", [3])
-    (tmp_path / "samples-00000.csv.gz").write_bytes(damage)
+    (tmp_path / "samples-00000.parquet").write_bytes(damage)
     assert read(tmp_path, "samples")["step"].tolist() == [3]
     assert first_time(tmp_path / "samples-00000.csv") is None
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x1f\x8b\x08"])
-def test_an_empty_compressed_file_is_replaced_from_the_plain_file(tmp_path: Path, damage: bytes) -> None:
+@pytest.mark.parametrize("damage", [b"", b"PAR1"])
+def test_an_empty_stored_file_is_replaced_from_the_plain_file(tmp_path: Path, damage: bytes) -> None:
     written(tmp_path, "samples", [1, 2])
-    packed = tmp_path / "samples-00000.csv.gz"
+    packed = tmp_path / "samples-00000.parquet"
     whole = packed.read_bytes()
-    (tmp_path / "samples-00000.csv").write_bytes(gzip.decompress(whole))
+    (tmp_path / "samples-00000.csv").write_bytes(as_csv(packed))
     packed.write_bytes(damage)
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
     RecordSink(tmp_path)
     assert packed.read_bytes() == whole
 
 
-def test_a_torn_compressed_file_is_replaced_from_the_plain_file(tmp_path: Path) -> None:
+def test_a_torn_stored_file_is_replaced_from_the_plain_file(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1, 2])
-    packed = tmp_path / "samples-00000.csv.gz"
+    packed = tmp_path / "samples-00000.parquet"
     whole = packed.read_bytes()
-    (tmp_path / "samples-00000.csv").write_bytes(gzip.decompress(whole))
+    (tmp_path / "samples-00000.csv").write_bytes(as_csv(packed))
     packed.write_bytes(whole[:-9])
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
     RecordSink(tmp_path)
-    assert names(tmp_path) == ["samples-00000.csv.gz"]
+    assert names(tmp_path) == ["samples-00000.parquet"]
     assert packed.read_bytes() == whole
 
 
@@ -289,10 +304,10 @@ def test_a_segment_stays_plain_if_the_disk_is_full(tmp_path: Path, caplog: pytes
     with full_disk(10):
         sink.close()
     assert names(tmp_path) == ["samples-00000.csv"]
-    assert "samples-00000.csv is not compressed: [Errno 27]" in caplog.text
+    assert "samples-00000.csv is not stored as Parquet: [Errno 27]" in caplog.text
     assert read(tmp_path, "samples")["step"].tolist() == [1]
     RecordSink(tmp_path)
-    assert names(tmp_path) == ["samples-00000.csv.gz"]
+    assert names(tmp_path) == ["samples-00000.parquet"]
 
 
 def test_a_half_written_row_is_written_again_to_the_next_segment(
@@ -305,7 +320,7 @@ def test_a_half_written_row_is_written_again_to_the_next_segment(
     sink.write(row("samples", 3))
     sink.close()
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2, 3]
-    assert names(tmp_path) == ["samples-00000.csv", "samples-00001.csv.gz"]  # no space to compress the first
+    assert names(tmp_path) == ["samples-00000.csv", "samples-00001.parquet"]  # no space to store the first
     assert "trying again after File too large" in caplog.text
 
 
@@ -429,7 +444,7 @@ def test_ten_hours_with_eight_gpus_fit_into_200_mb(tmp_path: Path) -> None:
             sink.write(each)
         assert len(read(tmp_path, kind).columns) == {"samples": 129, "batches": 10}[kind]
     sink.close()
-    sizes = {kind: (tmp_path / f"{kind}-00000.csv.gz").stat().st_size for kind in ("samples", "batches")}
+    sizes = {kind: (tmp_path / f"{kind}-00000.parquet").stat().st_size for kind in ("samples", "batches")}
     closed = 36_000 * (
         simulated.SAMPLES_A_S * sizes["samples"] / 2000 + simulated.BATCHES_A_S * sizes["batches"] / 20_000
     )
@@ -510,4 +525,4 @@ def test_a_process_killed_at_any_moment_leaves_each_row_once(tmp_path: Path) -> 
     assert table["step"].unique().tolist() == [0, 1, 2, 3]
     RecordSink(tmp_path)
     assert read(tmp_path, "samples").equals(table)
-    assert {path.suffix for path in tmp_path.iterdir() if not path.name.startswith(".")} == {".gz"}
+    assert {path.suffix for path in tmp_path.iterdir() if not path.name.startswith(".")} == {PARQUET}

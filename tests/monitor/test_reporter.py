@@ -1,11 +1,16 @@
 """The writer thread keeps the order of rows, never blocks the training, and logs errors."""
 
 import threading
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pipeline import monitor
+from pipeline.monitor.diagnosis import is_steady
+from pipeline.monitor.load import during
+from pipeline.monitor.record import RecordSink
 from pipeline.monitor.reporter import Reporter
 from pipeline.monitor.row import Row, steady_clock
 from tests.waiting import simulated_work, until
@@ -142,6 +147,23 @@ def test_the_monitor_records_batches_epochs_and_samples(tmp_path: Path) -> None:
     assert last["monitor/dropped"] >= 0  # A busy machine misses ticks.
     assert m.comet_location is None
     assert len(sink.rows) == 3 + len(monitor.read(tmp_path / "record", "samples"))
+
+
+def test_the_times_of_a_record_never_go_back_on_a_worker_whose_clock_is_behind(tmp_path: Path) -> None:
+    ahead = time.time() + 600
+    with closing(RecordSink(tmp_path / "record")) as record:
+        for step in range(1, 21):
+            values = {"step/time_ms": 1000.0, "epoch": 1.0, "first": float(step == 1)}
+            record.write(Row("batches", ahead + step, step, values))
+            record.write(Row("samples", ahead + step - 0.5, step - 1, {"sys/cpu_pct": 90.0}))
+    with monitor.open_monitor(tmp_path, hz=20) as m:
+        for step in range(21, 41):
+            m.batch(step=step, epoch=1, times=monitor.StepTimes(0.25, 0.75), examples=32)
+    batches, samples = (monitor.read(tmp_path / "record", kind) for kind in ("batches", "samples"))
+    assert batches["time"].is_monotonic_increasing
+    assert samples["time"].is_monotonic_increasing
+    steady = is_steady(batches)
+    assert during(samples, batches, steady)[:20].tolist() == steady[:20].tolist()
 
 
 def test_the_monitor_closes_the_record_if_the_training_fails(tmp_path: Path) -> None:

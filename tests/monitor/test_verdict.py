@@ -9,7 +9,7 @@ import pytest
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.monitor.verdict import Verdict, diagnose, diagnose_run, diagnose_servers
+from pipeline.monitor.verdict import Verdict, diagnose, diagnose_run, diagnose_server, slowest_server
 
 STEPS = 200
 PERIOD_S = 0.1
@@ -389,11 +389,13 @@ def test_the_first_steps_of_long_epochs_stay_apart() -> None:
 
 
 def test_the_verdict_names_the_server_that_waits_most() -> None:
-    busy, waiting = (batches(1, 99), samples(sys_cpu_pct=50.0)), (batches(41, 59), samples(sys_cpu_pct=95.0))
-    judged = diagnose_servers({0: busy, 1: waiting}, cores=16)
+    of = {0: batches(1, 99), 1: batches(41, 59)}
+    assert slowest_server(of) == 1
+    judged = diagnose_server(1, of, samples(sys_cpu_pct=95.0), cores=16)
     assert judged.limit is Limit.DECODING
     assert judged.sentence.startswith("Server 1 waits most. Input-bound (decoding): 41%")
-    assert diagnose_servers({0: busy}) == diagnose(*busy)
+    alone = samples(sys_cpu_pct=50.0)
+    assert diagnose_server(0, {0: of[0]}, alone) == diagnose(of[0], alone)
 
 
 def test_diagnose_run_reads_the_records_of_all_servers(tmp_path: Path) -> None:

@@ -210,6 +210,23 @@ def test_a_silent_bucket_does_not_block_other_summaries(trained: Path, gcs: Fake
     assert stall.fired == 1  # the pending request was not sent twice
 
 
+def test_a_bucket_with_many_silent_trainings_does_not_block_another_bucket(trained: Path, gcs: FakeGcs) -> None:
+    gcs.create_bucket("silent")
+    for number in range(READERS + 1):
+        gcs.put("silent", f"runs/{number}/run.json", (trained / "run.json").read_bytes())
+    gcs.put("bucket", "of/another/run.json", (trained / "run.json").read_bytes())
+    stall = Fault("stall", matches="runs/[0-9]", times=None)
+    gcs.faults.add(stall)
+    summaries = Summaries()
+    places = [*(f"gs://silent/runs/{number}" for number in range(READERS + 1)), "gs://bucket/of/another"]
+    listed = [Training(place_of(place), False) for place in places]
+    assert summaries.of(listed, patience_s=0.2)[:-1] == [UNANSWERED] * (READERS + 1)
+    assert [each.state for each in summaries.of(listed[-1:], patience_s=20)] == ["training"]
+    assert stall.fired == READERS
+    stall.release()
+    assert [each.state for each in summaries.of(listed, patience_s=20)] == ["training"] * len(listed)
+
+
 def test_a_stopped_training_in_a_bucket_is_read_once(trained: Path, gcs: FakeGcs) -> None:
     gcs.put("bucket", "runs/ended/run.json", (trained / "run.json").read_bytes())
     ended = Training(place_of("gs://bucket/runs/ended"), is_over=True)

@@ -12,6 +12,7 @@ from pipeline.__main__ import main
 from pipeline.errors import DatasetError
 from pipeline.evaluation.estimates import interval
 from pipeline.evaluation.metrics import difference, load_predictions, save
+from pipeline.monitor.thinned import all_samples
 from pipeline.report import compare, compare_runs
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.storage import place_of
@@ -61,15 +62,17 @@ def test_the_verdict_names_the_faster_run_with_an_interval(result: dict[str, Any
 
 def test_the_verdict_names_other_programs_that_may_explain_the_difference(runs: tuple[Path, Path], tmp_path: Path):
     a, b = (load_recorded_run(run) for run in runs)
-    busy = a.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0})
-    alone = b.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0})
+    of_a = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0}
+    of_b = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0}
+    busy = replace(a, servers={0: all_samples(a.samples.rows[["time"]].assign(**of_a))})
+    alone = replace(b, servers={0: all_samples(b.samples.rows[["time"]].assign(**of_b))})
     sentence = (
         "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may explain the "
         "whole difference."
     )
-    assert compare.contention_sentence(replace(a, samples=busy), replace(b, samples=alone)) == sentence
-    assert compare.contention_sentence(replace(b, samples=alone), replace(b, samples=alone)) == ""
-    assert compare.compare(replace(a, samples=busy), b, (None, None)).verdict.endswith("explain the whole difference.")
+    assert compare.contention_sentence(busy, alone) == sentence
+    assert compare.contention_sentence(alone, alone) == ""
+    assert compare.compare(busy, b, (None, None)).verdict.endswith("explain the whole difference.")
 
 
 def test_the_command_refuses_to_compare_a_run_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):

@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.harness.rounds import ROOT
+from benchmarks.long_record import DAY_S, write_training
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report import write_report
@@ -242,7 +246,7 @@ def test_the_page_of_an_empty_folder_names_what_is_missing(tmp_path: Path) -> No
 def test_a_run_killed_in_its_first_epoch_has_a_page(tmp_path: Path) -> None:
     describe(tmp_path)
     record(tmp_path)
-    (tmp_path / "record" / "epochs-00000.csv.gz").unlink()
+    (tmp_path / "record" / "epochs-00000.parquet").unlink()
     (tmp_path / "result.json").write_text('{"metrics": ')  # torn
     text = Page(write_report(tmp_path)).text
     assert "No epoch was completed" in text
@@ -288,3 +292,14 @@ def test_no_number_of_a_page_is_written_with_an_exponent(tmp_path: Path) -> None
     text = Page(write_report(tmp_path)).text
     assert "6,000,270 ms" in text
     assert not re.findall(r"[0-9.]+e[+][0-9]+", text)
+
+
+@pytest.mark.long
+def test_the_end_of_a_long_training_fits_into_memory(tmp_path: Path) -> None:
+    """A day on two servers with 8 GPUs. As a table, the samples and batches of each server take half a GB."""
+    write_training(tmp_path, DAY_S, servers=2, gpus=8)
+    for part, limit_mb in (("verdict", 350), ("report", 450), ("page", 350)):
+        command = [sys.executable, "-m", "benchmarks.long_record", "--folder", str(tmp_path), "--part", part]
+        found = json.loads(subprocess.check_output(command, cwd=ROOT))
+        assert found["peak_mb"] < limit_mb, found
+    assert "432,000 samples" in (tmp_path / "report.html").read_text()

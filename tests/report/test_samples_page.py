@@ -6,6 +6,7 @@ import pandas
 
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
+from pipeline.monitor.thinned import all_samples
 from pipeline.report import samples_page
 
 
@@ -31,7 +32,7 @@ def test_the_page_has_a_figure_and_escapes_the_folder_name(tmp_path: Path) -> No
 
 def test_the_table_summarizes_each_metric(tmp_path: Path) -> None:
     samples = pandas.DataFrame({"time": [0.0, 1, 2], "step": [0] * 3, "a": [1.0, 2, 9], "b": [None, 2.0, None]})
-    table = samples_page.metrics(samples)
+    table = samples_page.metrics(all_samples(samples))
     assert table.rows == [("a", "4", "2", "8.3", "9"), ("b", "2", "2", "2", "2")]
     assert table.note == "Of 3 samples."
 

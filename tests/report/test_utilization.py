@@ -5,6 +5,7 @@ import pandas
 import pytest
 
 from pipeline.monitor.gpu_columns import with_gpus_together
+from pipeline.monitor.thinned import all_samples
 from pipeline.report import utilization as shown
 
 NO_EPOCHS = pandas.DataFrame({"time": []})
@@ -17,7 +18,7 @@ def samples(**columns: float | list[float]) -> pandas.DataFrame:
 
 
 def titles(table: pandas.DataFrame) -> list[str]:
-    return [panel.title.text for panel in shown.utilization(table, NO_EPOCHS).items]
+    return [panel.title.text for panel in shown.utilization(all_samples(table), NO_EPOCHS).items]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_a_curve_without_values_is_left_out_of_its_panel():
 
 
 def test_panels_share_a_time_axis_and_zoom_only_that():
-    figure = shown.utilization(samples(sys__mem_pct=10.0), NO_EPOCHS)
+    figure = shown.utilization(all_samples(samples(sys__mem_pct=10.0)), NO_EPOCHS)
     assert len({panel.x_range.id for panel in figure.items}) == 1
     assert {tool.dimensions for panel in figure.items for tool in panel.tools if hasattr(tool, "zoom_on_axis")} == {
         "width"
@@ -77,7 +78,7 @@ def test_gpu_metrics_are_combined():
 
 def test_the_sentence_compares_power_with_its_limit():
     table = samples(gpu__0__util_pct=90.0, gpu__0__power_w=650.0, gpu__0__power_limit_w=700.0)
-    assert "the GPU 90%, drawing 650 of at most 700 W" in shown.utilization(table, NO_EPOCHS).sentence
+    assert "the GPU 90%, drawing 650 of at most 700 W" in shown.utilization(all_samples(table), NO_EPOCHS).sentence
 
 
 @pytest.mark.parametrize(
@@ -94,12 +95,12 @@ def test_the_sentence_compares_power_with_its_limit():
 def test_a_delayed_sampler_is_reported(columns: dict[str, float | list[float]], note: str):
     sentence = shown.sampler_sentence(samples(**columns))
     assert sentence == (note and note + shown.WHY_LATE)
-    assert (sentence in shown.utilization(samples(**columns), NO_EPOCHS).notes) == bool(sentence)
+    assert (sentence in shown.utilization(all_samples(samples(**columns)), NO_EPOCHS).notes) == bool(sentence)
 
 
 def test_each_server_has_a_line_and_the_sentence_names_the_least_busy():
-    machines = {0: samples(gpu__0__util_pct=95.0), 1: samples(gpu__0__util_pct=40.0), 2: samples(sys__cpu_pct=70.0)}
-    figure = shown.servers(machines, NO_EPOCHS)
+    machines = [samples(gpu__0__util_pct=95.0), samples(gpu__0__util_pct=40.0), samples(sys__cpu_pct=70.0)]
+    figure = shown.servers(dict(enumerate(map(all_samples, machines))), NO_EPOCHS)
     assert figure.sentence.startswith(
         "On average, server 1 was the least busy with 40%, and server 0 the busiest with 95%"
     )
@@ -108,7 +109,7 @@ def test_each_server_has_a_line_and_the_sentence_names_the_least_busy():
 
 
 def test_only_the_least_busy_of_many_servers_are_drawn():
-    machines = {index: samples(sys__cpu_pct=90.0 - index) for index in range(40)}
+    machines = {index: all_samples(samples(sys__cpu_pct=90.0 - index)) for index in range(40)}
     figure = shown.servers(machines, NO_EPOCHS)
     lines = [line.name for line in figure.items[0].renderers if line.name]
     assert lines == [f"server {index}" for index in range(40 - shown.MAX_LINES, 40)]
@@ -120,5 +121,5 @@ def test_only_the_least_busy_of_many_servers_are_drawn():
 
 
 def test_a_server_without_a_record_is_left_out():
-    machines = {0: samples(), 1: pandas.DataFrame({"time": [], "step": []})}
+    machines = {0: all_samples(samples()), 1: all_samples(pandas.DataFrame({"time": [], "step": []}))}
     assert shown.servers(machines, NO_EPOCHS).items == ()

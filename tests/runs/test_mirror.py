@@ -274,7 +274,7 @@ def test_only_the_open_segment_is_uploaded_again(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
     sink = record_of(folder, range(12))
     ours.sync()
-    assert list(there(gcs)) == [f"record/samples-0000{n}" for n in ("0.csv.gz", "1.csv.gz", "2.csv")]
+    assert list(there(gcs)) == [f"record/samples-0000{n}" for n in ("0.parquet", "1.parquet", "2.csv")]
     sink.write(Row("samples", 1012.0, 12, {"x": 0.5}))
     uploads = gcs.requests["insert"]
     ours.sync()
@@ -283,7 +283,7 @@ def test_only_the_open_segment_is_uploaded_again(gcs: FakeGcs, folder: Path):
     sink.close()
     ours.sync()
     assert gcs.requests["insert"] == uploads + 2
-    assert list(there(gcs)) == [f"record/samples-0000{n}.csv.gz" for n in range(3)]
+    assert list(there(gcs)) == [f"record/samples-0000{n}.parquet" for n in range(3)]
 
 
 def test_a_plain_segment_stays_in_the_bucket_until_its_compressed_file_is_uploaded(gcs: FakeGcs, folder: Path):
@@ -297,7 +297,7 @@ def test_a_plain_segment_stays_in_the_bucket_until_its_compressed_file_is_upload
     assert fault.fired
     assert list(there(gcs)) == ["record/samples-00000.csv"]
     Mirror(folder, PLACE).sync()  # a retry on the same worker
-    assert list(there(gcs)) == ["record/samples-00000.csv.gz"]
+    assert list(there(gcs)) == ["record/samples-00000.parquet"]
 
 
 def test_another_worker_reads_each_row_once_after_a_kill(gcs: FakeGcs, folder: Path, tmp_path: Path):
@@ -312,14 +312,14 @@ def test_another_worker_reads_each_row_once_after_a_kill(gcs: FakeGcs, folder: P
         ours.sync()
     assert fault.fired
     fault.release()
-    assert list(there(gcs)) == ["record/samples-00000.csv", "record/samples-00000.csv.gz"]  # the plain one is older
+    assert list(there(gcs)) == ["record/samples-00000.csv", "record/samples-00000.parquet"]  # the plain one is older
 
     other = tmp_path / "other"
     claim(other, PLACE)
     record_of(other, range(5, 7)).close()
     assert read(other / "record", "samples")["step"].tolist() == [*range(7)]
     Mirror(other, PLACE).sync()
-    assert list(there(gcs)) == ["record/samples-00000.csv.gz", "record/samples-00001.csv.gz"]
+    assert list(there(gcs)) == ["record/samples-00000.parquet", "record/samples-00001.parquet"]
 
 
 def test_a_segment_closed_during_a_fetch_is_fetched_compressed(
@@ -364,7 +364,7 @@ def test_the_records_of_all_servers_are_fetched(gcs: FakeGcs, folder: Path, tmp_
     Mirror(folder, PLACE).sync()
     fetch(tmp_path / "there", PLACE, REPORT_FILES)
     recorded = load_recorded_run(tmp_path / "there")
-    assert {index: table["step"].tolist() for index, table in recorded.servers.items()} == {
+    assert {index: samples.rows["step"].tolist() for index, samples in recorded.servers.items()} == {
         index: [*range(index, 8)] for index in range(3)
     }
     assert recorded.samples is recorded.servers[0]

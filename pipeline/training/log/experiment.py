@@ -2,6 +2,7 @@
 
 import io
 import logging
+import zipfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from pipeline.dataset.manifest import COMMIT, images_at, load, sample_images
 from pipeline.evaluation.metrics import EVALUATION, figures_in
 from pipeline.monitor import CometOptions
 from pipeline.monitor.comet import Session, error_text, finish_within
+from pipeline.monitor.overview import OVERVIEW
 from pipeline.plan.example_kind import kind_of
 from pipeline.runs.files import read_required
 from pipeline.runs.run import Run, load_result
@@ -23,6 +25,8 @@ LOGGED_WITHIN_S = 120.0
 """Time limit for logging the results, in seconds. The training must not wait for an outage of Comet."""
 MAX_ASSET_BYTES = 200_000_000
 """Larger files stay in the folder of the run."""
+RECORD = "record.zip"
+"""Name of the asset with the records of all servers."""
 MAX_IMAGES = 24
 """This many images of each kind are logged."""
 MAX_CLASSES = 500
@@ -60,7 +64,8 @@ def log_results(run: Run) -> None:
 
 def _log_results(run: Run) -> None:
     session = Session(run.folder / "comet", comet_options(run))
-    for log in (_log_summary, _log_figures, _log_confusions, _log_images, _log_report, _log_files):
+    log_record = partial(_log_record, session.folder / RECORD)
+    for log in (_log_summary, _log_figures, _log_confusions, _log_images, _log_report, _log_files, log_record):
         try:
             log(session.experiment, run)
         except Exception as error:  # noqa: BLE001 - the other results may be there
@@ -137,9 +142,26 @@ def _log_report(experiment: Any, run: Run) -> None:
 def _log_files(experiment: Any, run: Run) -> None:
     if _is_small_enough(run.model_path):
         experiment.log_model(run.settings.model, str(run.model_path), overwrite=True)
-    records = sorted(path for pattern in ("record/*", "servers/*/record/*") for path in run.folder.glob(pattern))
-    for path in filter(_is_small_enough, (run.folder / EVALUATION, *records)):
-        experiment.log_asset(str(path), file_name=str(path.relative_to(run.folder)), overwrite=True)
+    if _is_small_enough(run.folder / EVALUATION):
+        experiment.log_asset(str(run.folder / EVALUATION), file_name=EVALUATION, overwrite=True)
+
+
+def _log_record(archive: Path, experiment: Any, run: Run) -> None:
+    """Log the records of all servers as one file: a long record has thousands of segments, each of them a request."""
+    records, overviews = ([*run.folder.glob(f"**/{name}/*.*")] for name in ("record", OVERVIEW))
+    size = sum(path.stat().st_size for path in records)
+    if size > MAX_ASSET_BYTES:
+        _log.warning(
+            "the record (%d MB) is not logged to Comet, because it is larger than %d MB: it stays in %s, and Comet "
+            "gets its means over intervals instead",
+            size // 10**6,
+            MAX_ASSET_BYTES // 10**6,
+            run.folder / "record",
+        )
+    with zipfile.ZipFile(archive, "w") as packed:
+        for path in sorted(overviews if size > MAX_ASSET_BYTES else records):
+            packed.write(path, path.relative_to(run.folder))
+    experiment.log_asset(str(archive), file_name=RECORD, overwrite=True)
 
 
 def _is_small_enough(path: Path) -> bool:

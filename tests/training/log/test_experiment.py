@@ -1,5 +1,6 @@
 """The results of a complete run are logged to Comet once. The files of the training are created without a training."""
 
+import io
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pipeline.dataset.manifest import load, sample_images
 from pipeline.evaluation.metrics import evaluation_of, save
 from pipeline.monitor.archives import archives
 from pipeline.monitor.comet import experiment_key
+from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.runs.launch import prepare_run
@@ -53,6 +55,9 @@ def run(tmp_path: Path) -> Run:
         for step in (1, 2):
             sink.write(Row("batches", 100.0 + step, step, {**dict.fromkeys(OF_A_BATCH, 1.0), "input/examples": 8}))
         sink.write(Row("epochs", 103.0, 1, {"loss": 0.5, "val_loss": 0.5, "accuracy": 0.5, "val_accuracy": 0.5}))
+    for sink in (RecordSink(run.folder / "servers" / "1" / "record"), OverviewSink(run.folder / "overview")):
+        with closing(sink):
+            sink.write(Row("samples", 100.0, 1, {"sys/cpu_pct": 1.0}))
     (run.folder / "model-00001.keras").write_bytes(b"the model")
     save_best(run, Best(1, "model-00001.keras", {"loss": 0.5, "val_accuracy": 0.5}, "00000000"))
     validation = load(Path(run.dataset)).splits["validation"].examples
@@ -130,8 +135,9 @@ def test_all_results_are_logged_once(run: Run):
     [path] = archives(run.folder / "comet")
     archive = Archive(path)
     assert archive.uploads("model-element") == {"model.keras": b"the model"}
-    files = ("evaluation.json", "record/batches-00000.csv.gz", "record/epochs-00000.csv.gz", "report.html")
-    assert archive.uploads("asset") == {name: (run.folder / name).read_bytes() for name in files}
+    assets = archive.uploads("asset")
+    assert packed(assets.pop("record.zip")) == files_of(run, "record") | files_of(run, "servers/1/record")
+    assert assets == {name: (run.folder / name).read_bytes() for name in ("evaluation.json", "report.html")}
     assert json.loads((run.folder / LOGGED).read_text()) == {"comet": str(path)}
 
     evaluation = json.loads((run.folder / "evaluation.json").read_text())
@@ -152,6 +158,15 @@ def test_all_results_are_logged_once(run: Run):
     assert archives(run.folder / "comet") == [path]
 
 
+def packed(content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def files_of(run: Run, folder: str) -> dict[str, bytes]:
+    return {f"{folder}/{path.name}": path.read_bytes() for path in (run.folder / folder).iterdir()}
+
+
 def sampled(folder: Path) -> list[tuple[str, bytes]]:
     return sample_images(folder, load(folder), 24)
 
@@ -162,7 +177,7 @@ def test_an_online_experiment_sends_all_results_to_the_server(run: Run):
         warnings = log_results(run, COMET_API_KEY=SECRET, COMET_URL_OVERRIDE=url)
     assert warnings == ""
     files = received["/clientlib/asset/upload"]
-    whole = ("model.keras", "evaluation.json", "record/batches-00000.csv.gz", "report.html")
+    whole = ("model.keras", "evaluation.json", "record/batches-00000.parquet", "report.html")  # record.zip stores it
     assert all((run.folder / name).read_bytes() in files for name in whole)
     assert b'"matrix"' in files
     assert all(image in received["/clientlib/visualizations/upload"] for _, image in sampled(Path(run.dataset)))
@@ -181,17 +196,20 @@ def key(run: Run) -> str:
 def test_failed_and_too_large_results_are_reported_and_the_rest_is_logged(run: Run):
     with run.model_path.open("wb") as file:
         file.truncate(MAX_ASSET_BYTES + 1)
+    with (run.folder / "record" / "samples-00000.parquet").open("wb") as file:
+        file.truncate(MAX_ASSET_BYTES + 1)
     for path in Path(run.dataset).glob("*.tfrecord"):
         path.unlink()
     warnings = log_results(run)
+    assert "the record (200 MB) is not logged to Comet, because it is larger than 200 MB" in warnings
     assert f"{run.model_path} (200 MB) is not logged to Comet, because it is larger than 200 MB" in warnings
     assert warnings.count("some results could not be logged to Comet: FileNotFoundError") == 2  # images and report
     [path] = archives(run.folder / "comet")
     archive = Archive(path)
     assert archive.uploads("model-element") == {}
-    assert archive.uploads("asset").keys() == {
-        *("evaluation.json", "record/batches-00000.csv.gz", "record/epochs-00000.csv.gz")
-    }
+    assets = archive.uploads("asset")
+    assert assets.keys() == {"evaluation.json", "record.zip"}
+    assert packed(assets["record.zip"]) == files_of(run, "overview")
 
 
 def test_an_experiment_is_identified_by_dag_run_dataset_and_settings(run: Run):

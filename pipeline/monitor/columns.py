@@ -1,0 +1,66 @@
+"""The batches of a record as columns: one column of a long training fits into memory, and all of them do not."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.monitor.record import columns_of, read_column, read_segment, segments, survives
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Columns(Mapping[str, NDArray[Any]]):
+    """The batches that `read` returns, as a table whose columns are read each time that they are asked for.
+
+    Rows that are written later are left out, so that all columns have the same length.
+
+    Args:
+        folder: The folder of the record.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._parts: list[Path | pandas.DataFrame] = []
+        self._names: dict[str, None] = {}
+        for path in segments(folder, "batches"):
+            names = columns_of(path)
+            # A closed segment never changes, so its path is enough. Of one that still grows, all rows are kept.
+            self._parts.append(read_segment(path) if names is None else path)
+            self._names |= dict.fromkeys([*read_segment(path)] if names is None else names)
+        steps = (self._piece(part, "step") for part in self._parts)
+        self._counts = [0 if each is None else len(each) for each in steps]
+        survivors = survives(self._whole("step"))
+        self._survivors = slice(None) if survivors.all() else survivors
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._whole(name)[self._survivors]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # The method of the base class would read the column.
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _whole(self, name: str) -> NDArray[Any]:
+        """Return a column with the steps that were repeated later."""
+        values, end = np.full(sum(self._counts), np.nan), 0
+        for part, count in zip(self._parts, self._counts, strict=True):
+            piece = self._piece(part, name)
+            if piece is not None:
+                values[end : end + count] = piece
+            end += count
+        return values
+
+    def _piece(self, part: "Path | pandas.DataFrame", name: str) -> NDArray[Any] | None:
+        """Return a column of one segment; None if the segment lacks it."""
+        if isinstance(part, Path):
+            return read_column(part, name)
+        return part[name].to_numpy() if name in part else None

@@ -1,0 +1,49 @@
+"""The columns of a record: the same values as the table, although only one column is read at a time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.monitor import read
+from pipeline.monitor.columns import Columns
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+
+
+def write(sink: RecordSink, steps: range, **values: float) -> None:
+    for step in steps:
+        sink.write(Row("batches", 1000.0 + step, step, {"x": step / 2, **values}))
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_columns_are_those_of_the_table(tmp_path: Path, closes: bool) -> None:
+    """The second process repeats steps 4 and 5, and has another metric."""
+    first, second = RecordSink(tmp_path, segment_bytes=40), RecordSink(tmp_path)
+    write(first, range(1, 6), y=1.0)
+    first.close()
+    write(second, range(4, 9), z=2.0)
+    if closes:
+        second.close()  # Otherwise the segment is read as it grows.
+    table, columns = read(tmp_path, "batches"), Columns(tmp_path)
+    assert [*columns] == [*table]
+    for name in table:
+        np.testing.assert_array_equal(columns[name], table[name])
+    assert columns["step"].tolist() == [*range(1, 9)]
+    assert np.isnan(columns["z"]).tolist() == 3 * [True] + 5 * [False]
+    with pytest.raises(KeyError):
+        columns["nowhere"]
+    second.close()
+
+
+def test_rows_that_come_later_are_left_out(tmp_path: Path) -> None:
+    sink = RecordSink(tmp_path)
+    write(sink, range(1, 4))
+    columns = Columns(tmp_path)
+    write(sink, range(2, 6))
+    sink.close()
+    assert columns["x"].tolist() == [0.5, 1.0, 1.5]
+
+
+def test_a_missing_record_has_no_columns(tmp_path: Path) -> None:
+    assert [*Columns(tmp_path)] == []
