@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from pipeline.config.declarations import GATE, Decides, Fraction, OnlyFor, UsedBy
 from pipeline.config.example_kinds import TABLE
-from pipeline.wording import MAX_EXAMPLES, counted, first_of, share, such_as
+from pipeline.system.wording import MAX_EXAMPLES, counted, first_of, share, such_as
 
 Action = Literal["continue", "ask", "fail"]
 """The data gate does this if the examples exceed a threshold."""

@@ -10,7 +10,7 @@ from pipeline.config.allowed import require_allowed
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import Place, is_inside, place_of
-from pipeline.wording import first_of
+from pipeline.system.wording import first_of
 
 MAX_LISTED = 10
 """An error message shows at most this many dataset names."""

@@ -26,7 +26,7 @@ from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsEr
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 from pipeline.system.parallel import ordered_map
-from pipeline.wording import first_of
+from pipeline.system.wording import first_of
 
 COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""

@@ -22,7 +22,7 @@ from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
 from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsError, require_format
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
-from pipeline.wording import first_of
+from pipeline.system.wording import first_of
 
 LATEST = "latest"
 """The partition of a source without dates."""

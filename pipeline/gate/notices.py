@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.dataset.manifest import SKIPPED
 from pipeline.snapshot.skipped import suffix_counts
-from pipeline.wording import MAX_EXAMPLES, counted, first_of, share, such_as
+from pipeline.system.wording import MAX_EXAMPLES, counted, first_of, share, such_as
 
 MANY_SKIPPED = 0.1
 """If more than this share of the files was skipped because of their suffix, a warning appears."""

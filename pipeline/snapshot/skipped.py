@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pipeline.sources import Skipped
 from pipeline.sources.folder import NOT_BY_NAME
 from pipeline.sources.suffixes import suffix_of
-from pipeline.wording import first_of
+from pipeline.system.wording import first_of
 
 MAX_NAMES = 100_000
 """At most this many files are listed. All are counted, and a source may hold millions of them."""

@@ -23,7 +23,7 @@ from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, bytes
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.system.parallel import ordered_map
-from pipeline.wording import shortened
+from pipeline.system.wording import shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from pipeline.errors import SourceError
+from pipeline.system.wording import shortened
 from pipeline.tables.schema import Column, ColumnType, Schema
 from pipeline.tables.values import (
     RECORD_TYPES,
@@ -22,7 +23,6 @@ from pipeline.tables.values import (
     without,
     without_empty_text,
 )
-from pipeline.wording import shortened
 
 MAX_TEXT_BYTES = 1 << 20
 """A text has at most this many bytes."""

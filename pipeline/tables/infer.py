@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from pipeline.errors import SettingsError, SourceError
+from pipeline.system.wording import first_of
 from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, Column, ColumnType, Role, Schema, Task
 from pipeline.tables.source import TEXT, RawBatch
 from pipeline.tables.values import (
@@ -30,7 +31,6 @@ from pipeline.tables.values import (
     without_empty,
     without_empty_text,
 )
-from pipeline.wording import first_of
 
 MAX_CLASSES_OF_INTS = 20
 """A label of integers is one of classes if it has at most this many different values."""

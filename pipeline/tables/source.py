@@ -28,9 +28,9 @@ from pipeline.sources.csv_quotes import require_quotes_of_lines
 from pipeline.sources.folder import LEADS_OUTSIDE, NOT_BY_NAME, walk
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
+from pipeline.system.wording import shortened
 from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_pieces, whole
 from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, read_batches, shown_files, starts_with_record
-from pipeline.wording import shortened
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""

@@ -15,7 +15,7 @@ from pipeline.sources.key_range import MIN_IMAGES, KeyRange
 from pipeline.storage import Place
 from pipeline.system.environment import whole_number
 from pipeline.system.progress import Show
-from pipeline.wording import shortened
+from pipeline.system.wording import shortened
 
 MAX_KEY = 100
 """The name of a task shows at most this many characters of a key."""

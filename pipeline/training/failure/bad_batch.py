@@ -9,8 +9,8 @@ from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.errors import TenfoldError
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
+from pipeline.system.wording import first_of
 from pipeline.training.step.loop import NumberedBatch
-from pipeline.wording import first_of
 
 MAX_NAMES, MAX_NUMBERS = 5, 64
 """Limits for the names and numbers that are listed of a batch. To find a name, its shard is read up to there."""

@@ -14,13 +14,13 @@ from pipeline.errors import SettingsError
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.flip import flipped
 from pipeline.input.tensorflow_internals import python_calls, traced_graph
+from pipeline.system.wording import first_of
 from pipeline.training.model.losses import Loss
 from pipeline.training.model.task import ONE_LABEL, Task
 from pipeline.training.step.loop import Features
 from pipeline.training.step.micro_batches import summed
 from pipeline.training.step.optimizer import loss_scaling
 from pipeline.training.step.strategy import is_on_gpu
-from pipeline.wording import first_of
 
 _log = logging.getLogger(__name__)
 _MAX_NAMES = 10
