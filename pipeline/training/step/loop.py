@@ -197,8 +197,7 @@ class EpochLoop:
             TrainingError: If the loss or the gradients of a step are not finite. It names the batch of that step. Also
                 if loss scaling skips one step after the other.
         """
-        # The sums hold the time that earlier attempts spent on this epoch.
-        start = self.clock() - self.sums.time_s
+        start = self.clock() - self.sums.time_s  # The sums hold the time that earlier attempts spent on this epoch.
         advance(self.sums.examples)
 
         def finish(sent: Iterable[Sent[Together]]) -> None:
@@ -209,9 +208,9 @@ class EpochLoop:
         # The time since the last step was the validation, or the start of the process. It is no part of a step.
         self._times.pause()
         while (left := min(last_step, self._leave_after) - self._sent) > 0:
-            due = saver.steps_until_due(self._sent) if saver else math.inf
+            due = max(1, saver.steps_until_due(self._sent)) if saver else math.inf
             try:
-                self._send(batches, int(min(left, max(1, due), self.stacked)))
+                self._send(batches, int(min(left, due, self.stacked)))
             except Exception:
                 # A stop can end the wait for a batch. The checkpoint then needs the results of all steps before.
                 finish(self._in_flight.take_all())
