@@ -33,10 +33,17 @@ def on_host(function: tf.types.experimental.ConcreteFunction, rows: int) -> set[
     return {
         _described(operation.node_def)
         for operation in function.graph.get_operations()
-        for argument, tensor in zip(operation.op_def.input_arg, operation.inputs, strict=False)
+        for name, tensor in zip(_argument_names(operation), operation.inputs, strict=False)
         if tensor.op.type != "Placeholder" and tensor.shape.rank and tensor.shape[0] == rows
-        if any(argument.name in kernel.host_memory_arg for kernel in _fitting(operation.node_def))
+        if any(name in kernel.host_memory_arg for kernel in _fitting(operation.node_def))
     }
+
+
+def _argument_names(operation: tf.Operation) -> Iterator[str]:
+    """Yield the name of the argument of each input. An argument may be a list of tensors."""
+    for argument in operation.op_def.input_arg:
+        count = operation.get_attr(argument.number_attr) if argument.number_attr else 1
+        yield from [argument.name] * count
 
 
 def _nodes(function: tf.types.experimental.ConcreteFunction) -> Iterator[Message]:

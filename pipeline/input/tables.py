@@ -1,12 +1,15 @@
 """Batches of the rows of a table.
 
 A batch is (features, labels, weights). The features are a dict with a tensor for each feature column, by its name. It
-holds the values of the records: int64 (integers, 0 or 1 of a bool, days of a date, microseconds of a time), float32 or
-string. Its shape is (batch,), or (batch, longest list) for a column of lists, filled up with 0 or "".
+holds the values of the records: int64 (integers, 0 or 1 of a bool, days of a date, microseconds of a time) or float32.
+In place of texts, it holds their ids (int64) of `ids.py`. Its shape is (batch,), or (batch, longest list) for a column
+of lists, filled up with 0.
 
 A column of lists, or one with missing values, also has a mask of the same shape, which `mask_name` names: float32, 1
-for a value, 0 for a missing one, whose place holds 0 or "". In these columns, an empty text counts as missing, because
-an exported model, which gets no masks, cannot tell them apart.
+for a value, 0 for a missing one, whose place holds 0. In these columns, an empty text counts as missing, because an
+exported model, which gets no masks, cannot tell them apart.
+
+`raw_batches` keep the texts, which an exported model takes.
 
 Labels are int32 of (batch,), the ids from 0 of the classes, or for a regression float64 in the unit of the label,
 which holds the integers up to 2^53.
@@ -21,7 +24,19 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
-from pipeline.input.order import ServerSplit, batch_weights, epoch_records
+from pipeline.input.autograph import without_autograph
+from pipeline.input.ids import Ids, text_ids
+from pipeline.input.options import BatchOptions
+from pipeline.input.order import (
+    ONLY,
+    ServerSplit,
+    batch_weights,
+    epoch_records,
+    open_split,
+    records_in_turn,
+    tf_options,
+)
+from pipeline.storage import Place
 from pipeline.system.cores import usable_cores
 from pipeline.tables.schema import Column, Schema
 
@@ -36,8 +51,6 @@ DTYPES = {
 """The dtype of a value in a record, by the type of its column."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOOLS = {"false": 0, "true": 1}
-_MAX_HASH = 2**62
-"""Equal hashes of two labels are as good as impossible below this number."""
 Features: TypeAlias = dict[str, tf.Tensor]
 
 
@@ -72,11 +85,38 @@ def schema_of(dataset: Dataset) -> Schema:
     return schema
 
 
-class Rows:
-    """The rows of a split."""
+def feature_dtype(column: Column) -> tf.DType:
+    """Return the dtype of a column in the features of a model, where texts are ids."""
+    return tf.int64 if column.type == "string" else DTYPES[column.type]
 
-    def __init__(self, split: ServerSplit) -> None:
-        self._split = split
+
+def with_ids(features: Features, dataset: Dataset) -> Features:
+    """Return the features with ids in place of texts, as a model of the dataset takes them."""
+    preprocessing = dataset.table["preprocessing"]
+    return {
+        name: text_ids(preprocessing[name], value) if value.dtype == tf.string else value
+        for name, value in features.items()
+    }
+
+
+@without_autograph
+def raw_batches(folder: Place, batch_size: int) -> tf.data.Dataset:
+    """Return the batches of a validation with their texts.
+
+    Raises:
+        DatasetError: If there is no dataset, or its schema cannot be used.
+    """
+    split = open_split(folder, BatchOptions(image_size=1, batch_size=batch_size), "validation", ONLY, None)
+    batches = Rows(split, keeps_texts=True).batches(records_in_turn(split), start=0, numbered=False)
+    batches = batches.apply(tf.data.experimental.assert_cardinality(split.share.steps))
+    return batches.prefetch(split.options.prefetch_batches).with_options(tf_options())
+
+
+class Rows:
+    """The rows of a split. They have ids in place of texts, unless `keeps_texts`."""
+
+    def __init__(self, split: ServerSplit, keeps_texts: bool = False) -> None:
+        self._split, self._keeps_texts = split, keeps_texts
         self._parser = RowParser(split.dataset)
 
     def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
@@ -89,6 +129,7 @@ class Rows:
         def batch(examples: tuple[tf.Tensor, tf.Tensor], weights: tf.Tensor) -> tuple[Features | tf.Tensor, ...]:
             numbers, serialized = examples
             features, labels = self._parser.parse(serialized)
+            features = features if self._keeps_texts else with_ids(features, self._split.dataset)
             if not numbered:
                 return features, labels, weights
             return features, labels, weights, tf.zeros_like(weights, tf.bool), numbers
@@ -117,10 +158,12 @@ class RowParser:
         }
         label = self._schema.label
         self._spec[label.name] = tf.io.FixedLenFeature([], DTYPES[label.type])
-        self._ids = _LabelIds(label, dataset.labels) if self._schema.task == "classification" else None
+        values = [value_of_text(label, text) for text in dataset.labels]
+        is_number = self._schema.task == "regression"
+        self._ids = None if is_number else Ids(np.array(values, DTYPES[label.type].as_numpy_dtype), range(len(values)))
 
     def parse(self, serialized: tf.Tensor) -> tuple[Features, tf.Tensor]:
-        """Return the features and the labels of a batch of records (string, (batch,))."""
+        """Return the features, with their texts, and the labels of a batch of records (string, (batch,))."""
         parsed = tf.io.parse_example(serialized, self._spec)
         label = parsed.pop(self._schema.label.name)
         features = {}
@@ -139,31 +182,15 @@ class RowParser:
             if column.type == "string":
                 is_present = tf.not_equal(features[column.name], "")
             features[mask_name(column.name)] = tf.cast(is_present, tf.float32)
-        return features, self._ids.of(label) if self._ids else tf.cast(label, tf.float64)
+        return features, _known(self._ids, label) if self._ids else tf.cast(label, tf.float64)
 
 
-class _LabelIds:
-    """Finds the ids of labels by their values in the records, in a sorted list: a hash table would be a resource."""
-
-    def __init__(self, column: Column, labels: tuple[str, ...]) -> None:
-        # Arrays of NumPy, because TensorFlow could place its own constants on a GPU, which no input pipeline reads.
-        values = np.array([value_of_text(column, label) for label in labels], DTYPES[column.type].as_numpy_dtype)
-        keys = _keys(tf.constant(values)).numpy()
-        self._ids = np.argsort(keys).astype(np.int32)
-        self._values, self._keys = values[self._ids], keys[self._ids]
-
-    def of(self, label: tf.Tensor) -> tf.Tensor:
-        """Return the ids (int32) of values, both (batch,)."""
-        place = tf.minimum(tf.searchsorted(self._keys, _keys(label)), len(self._keys) - 1)
-        known = tf.reduce_all(tf.equal(tf.gather(self._values, place), label))
-        check = tf.debugging.Assert(known, ["a record has a label that is not in dataset.json", label])
-        with tf.control_dependencies([check]):
-            return tf.gather(self._ids, place)
-
-
-def _keys(values: tf.Tensor) -> tf.Tensor:
-    """Return numbers that can be sorted: the values, or the hashes of strings."""
-    return tf.strings.to_hash_bucket_fast(values, _MAX_HASH) if values.dtype == tf.string else values
+def _known(ids: Ids, labels: tf.Tensor) -> tf.Tensor:
+    """Return the ids (int32) of labels. An unknown label is an error."""
+    found, is_known = ids.of(labels)
+    check = tf.debugging.Assert(tf.reduce_all(is_known), ["a record has a label that is not in dataset.json", labels])
+    with tf.control_dependencies([check]):
+        return tf.cast(found, tf.int32)
 
 
 def value_of_text(column: Column, text: str) -> int | float | bytes:

@@ -92,8 +92,6 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
         Change("", [_SIMULATED]),
         Change("use a GPU, a larger batch_size or a smaller model", [_NO_GPU, _TABLE]),
         Change("use a GPU, a smaller image_size or a smaller model", [_NO_GPU]),
-        # XLA does not know strings, which most tables have.
-        Change("give the GPU more work in each step (a larger batch_size)", [_IDLE_GPU, _TABLE]),
         Change("give the GPU more work in each step (a larger batch_size), or set xla=true", [_IDLE_GPU]),
         Change("set precision=mixed_bfloat16, which is faster on GPUs from 2020 on", [_FLOAT32]),
         Change(""),

@@ -24,7 +24,7 @@ from pipeline.input import (
     validation_batches,
 )
 from pipeline.input.shard_pieces import buffered_bytes, shuffle_elements
-from pipeline.input.tables import mask_name, value_of_text
+from pipeline.input.tables import mask_name, raw_batches, value_of_text, with_ids
 from pipeline.tables.schema import Column, Task
 from tests.made_tables import Row, make_table
 
@@ -97,8 +97,9 @@ def assert_equal(batches: list[Any], others: list[Any]) -> None:
 # --- the values of a batch --------------------------------------------------------------------------------------------
 
 
-def test_a_batch_holds_the_raw_values_of_its_rows(published: Path):
+def test_a_batch_holds_the_values_of_its_rows_and_the_ids_of_texts(published: Path):
     labels_of = dict(zip(load(published).labels, range(3), strict=True))
+    preprocessing = load(published).table["preprocessing"]
     assert [*labels_of] == ["-1", "3", "7"]
     for features, labels, weights in [*training_batches(published, OPTIONS), *validation_batches(published, OPTIONS)]:
         assert {name: (tensor.dtype.name, tensor.shape[0]) for name, tensor in features.items()} == DTYPES
@@ -108,7 +109,7 @@ def test_a_batch_holds_the_raw_values_of_its_rows(published: Path):
             for column in COLUMNS[:10]:
                 # In a batch, a missing list is an empty one.
                 expected = row[column.name] or [] if column.is_list else row[column.name]
-                assert value_of(features, column, place) == expected, column.name
+                assert value_of(features, column, place, preprocessing[column.name]) == expected, column.name
         assert (labels.dtype, weights.dtype) == (tf.int32, tf.float32)
 
 
@@ -118,10 +119,10 @@ DTYPES = {
     "share_is_present": ("float32", 7),
     "größe (cm)/max": ("int64", 7),
     "größe (cm)/max_is_present": ("float32", 7),
-    "color": ("string", 7),
+    "color": ("int64", 7),
     "color_is_present": ("float32", 7),
-    "city": ("string", 7),
-    "words": ("string", 7),
+    "city": ("int64", 7),
+    "words": ("int64", 7),
     "words_is_present": ("float32", 7),
     "scores": ("float32", 7),
     "scores_is_present": ("float32", 7),
@@ -131,17 +132,31 @@ DTYPES = {
 }
 
 
-def value_of(features: dict[str, tf.Tensor], column: Column, place: int) -> Any:
+def value_of(features: dict[str, tf.Tensor], column: Column, place: int, facts: dict[str, Any]) -> Any:
     """Return the value of a column in a row, as `row_of` states it."""
     value = features[column.name][place].numpy()
+
+    def of(each: Any) -> Any:
+        listed = ["", None, *(text for text in facts.get("vocabulary", ()) if text)]
+        return listed[each] if column.type == "string" else each.item()
+
     if column.is_list:
         mask = features[mask_name(column.name)][place].numpy() > 0
-        assert not np.any(value[~mask])  # The rest is filled up with 0 or "".
-        return [each.decode() if column.type == "string" else float(each) for each in value[mask]]
+        assert not np.any(value[~mask])  # The rest is filled up with 0.
+        return [of(each) for each in value[mask]]
     if mask_name(column.name) in features and not features[mask_name(column.name)][place]:
-        assert value in (0, b"")
+        assert value == 0
         return None
-    return value.decode() if column.type == "string" else value.item()
+    return of(value)
+
+
+def test_raw_batches_hold_the_texts(published: Path):
+    raw, same = [*raw_batches(published, 7)], [*validation_batches(published, OPTIONS)]
+    assert_equal([(with_ids(features, load(published)), *others) for features, *others in raw], same)
+    [(features, *_), *_] = raw
+    assert features["color"].numpy().tolist() == [
+        (row_of(number)["color"] or "").encode() for number in range(TRAIN, TRAIN + 7)
+    ]
 
 
 @pytest.mark.long

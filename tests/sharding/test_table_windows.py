@@ -141,6 +141,7 @@ def test_the_facts_of_a_window_are_those_of_all_training_rows(window: Place):
 
 def test_the_reader_finds_the_rows_of_all_versions(window: Place):
     seen: dict[str, set[int]] = {}
+    colors = load(window).table["preprocessing"]["color"]["vocabulary"]
     for split, batches in (("train", training_batches), ("validation", validation_batches)):
         seen[split] = set()
         for features, labels, weights in batches(window, OPTIONS):
@@ -155,8 +156,8 @@ def test_the_reader_finds_the_rows_of_all_versions(window: Place):
                     assert is_present == (row.get(name) is not None), (name, number)
                     value = features[name][place].numpy()
                     if is_present:
-                        expected = row[name]
-                        assert value == (expected.encode() if name == "color" else pytest.approx(expected, rel=1e-6))
+                        expected = 2 + colors.index(row[name]) if name == "color" else row[name]
+                        assert value == pytest.approx(expected, rel=1e-6)
                     else:
                         assert not value
         assert seen[split] == set(ids_of(window, split))

@@ -66,8 +66,8 @@ def test_advice_names_an_existing_setting_to_change(limit: Limit, load: Load, va
 def test_advice_for_a_table_names_no_setting_of_images(limit: Limit, load: Load):
     settings = settings_from({"example_kind": "table", "model": "mlp"})
     advice = with_advice(Verdict((limit,), "It is so.", load), settings, {"split_seed": 0})
-    names = re.findall(r"[a-z]+_[a-z_]+|xla|cache=|prepare=", advice)
-    assert not {"cache=", "prepare=", "xla"} & set(names)
+    names = re.findall(r"[a-z]+_[a-z_]+|cache=|prepare=", advice)
+    assert not {"cache=", "prepare="} & set(names)
     assert set(names) - set(OF_TENSORFLOW) <= set(settings_for(TABLE, Settings.model_fields))
     assert "image" not in advice
 

@@ -14,10 +14,10 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import predictions_class
-from pipeline.input import BatchOptions, validation_batches
+from pipeline.input import BatchOptions
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import ServerSplit
-from pipeline.input.tables import DTYPES, Rows, has_mask, mask_name, schema_of
+from pipeline.input.tables import DTYPES, Rows, has_mask, mask_name, raw_batches, schema_of, with_ids
 from pipeline.storage import Place
 from pipeline.tables.schema import Column, Schema
 from pipeline.training.model.models import ModelOptions
@@ -52,10 +52,6 @@ class RowTensors(TensorKind):
     def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
         return build_table_model(options, dataset)
 
-    def can_use_xla(self, dataset: Dataset) -> bool:
-        """Return whether no feature is a string, which XLA does not know."""
-        return all(column.type != "string" for column in schema_of(dataset).features)
-
     def signature(self, dataset: Dataset) -> Any:
         """Return the spec of each column, by its name."""
         columns = schema_of(dataset).features
@@ -68,7 +64,7 @@ class RowTensors(TensorKind):
     def features(
         self, options: BatchOptions, dataset: Dataset, served: Mapping[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        """Return the columns and their masks: a NaN or "" is a missing value."""
+        """Return the columns and their masks: a NaN or "" is a missing value. Texts become ids."""
         features = {}
         for column in schema_of(dataset).features:
             value = served[column.name]
@@ -76,8 +72,8 @@ class RowTensors(TensorKind):
                 is_missing = tf.equal(value, "") if value.dtype == tf.string else tf.math.is_nan(value)
                 features[mask_name(column.name)] = 1.0 - tf.cast(is_missing, tf.float32)
                 value = tf.where(is_missing, tf.zeros_like(value), value)
-            features[column.name] = value if value.dtype == tf.string else tf.cast(value, DTYPES[column.type])
-        return features
+            features[column.name] = tf.cast(value, DTYPES[column.type])
+        return with_ids(features, dataset)
 
     def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return the task and the columns that the model takes."""
@@ -99,8 +95,7 @@ class RowTensors(TensorKind):
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
         """Yield the predictions for the columns that the model takes."""
-        options = BatchOptions(image_size=1, batch_size=EXPORTED_BATCH)
-        for features, labels, weights in validation_batches(folder, options):
+        for features, labels, weights in raw_batches(folder, EXPORTED_BATCH):
             real = weights.numpy() > 0
             served = model.serve(served_columns(features, dataset, about["columns"]))
             if "value" in served:
@@ -119,7 +114,7 @@ def served_columns(
     """Return the features of a batch of rows in the form that an exported model takes.
 
     Args:
-        features: The features, as the input pipeline makes them.
+        features: The features of `raw_batches`.
         dataset: Their dataset. The model may have been trained on another version of it.
         columns: The `columns` of about.json of the model.
 

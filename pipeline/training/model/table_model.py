@@ -1,4 +1,4 @@
-"""Models of the rows of a table. They take the values of the records, and prepare them themselves.
+"""Models of the rows of a table. They take the values of the records, and prepare numbers themselves.
 
 A model takes the features of `pipeline/input/tables.py`: a dict with a tensor for each column, and for each mask. It
 gives logits, (batch, classes), or for a regression (batch, 1): the label less its mean, over its deviation.
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import layers, ops
 
 from pipeline.dataset.manifest import Dataset
-from pipeline.input.tables import DTYPES, has_mask, mask_name, schema_of
+from pipeline.input.ids import id_count
+from pipeline.input.tables import feature_dtype, has_mask, mask_name, schema_of
 from pipeline.tables.schema import Column, Schema
 from pipeline.training.model.models import ModelOptions, dtype_policy, functional, own_model, with_weights
 
@@ -22,10 +22,6 @@ DROPOUT = 0.2
 MAX_DEVIATIONS = 10.0
 """A number counts as at most this many deviations from the mean. Otherwise, an outlier would decide a whole step."""
 MAX_EMBEDDING = 50
-MAX_TEXT = 1000
-"""Longer strings are not in a vocabulary."""
-_KNOWN = 2
-"""Ids before those of the vocabulary: a missing value, and a value that is not in the vocabulary."""
 
 Tensors = dict[str, Any]
 
@@ -58,7 +54,7 @@ def inputs_of(schema: Schema) -> Tensors:
         shape = (None,) if column.is_list else ()
         # The keys of the dict count, not these names, see `functional`.
         name = f"column_{number}"
-        inputs[column.name] = keras.Input(shape, name=name, dtype=DTYPES[column.type].name)
+        inputs[column.name] = keras.Input(shape, name=name, dtype=feature_dtype(column).name)
         if has_mask(column):
             inputs[mask_name(column.name)] = keras.Input(shape, name=mask_name(name), dtype="float32")
     return inputs
@@ -82,9 +78,9 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
     if deep:
         linear = layers.Dense(outputs, use_bias=False, kernel_initializer="zeros", dtype="float32", name="wide")
         wide.append(linear(_joined(deep)))
-    strings = [column for column in schema.features if column.type == "string"]
-    for number, column in enumerate(strings):
-        ids, size = _ids(inputs[column.name], preprocessing[column.name], f"ids_{number}")
+    texts = [column for column in schema.features if column.type == "string"]
+    for number, column in enumerate(texts):
+        ids, size = inputs[column.name], id_count(preprocessing[column.name])
         # The linear part begins at zero, so that the first steps are not lost on undoing random weights.
         weights = layers.Embedding(size, outputs, "zeros", dtype="float32", name=f"weights_{number}")(ids)
         width = int(min(MAX_EMBEDDING, round(1.6 * size**0.56)))
@@ -137,25 +133,6 @@ def _scaled(centered: Any, scale: Sequence[float]) -> Any:
 def _facts(facts: dict[str, Any]) -> tuple[float, float]:
     """Return mean and deviation of a column; 0 and 1 for a bool, and for a column without values."""
     return float(facts.get("mean") or 0.0), float(facts.get("deviation") or 1.0)
-
-
-def _ids(values: Any, facts: dict[str, Any], name: str) -> tuple[Any, int]:
-    """Return the ids of strings, and how many there are. A missing value, "", has the id 0."""
-    if "hash_buckets" in facts:
-        size = facts["hash_buckets"] + 1
-        return layers.Hashing(size, mask_value="", name=name)(values), size
-    # Values that cannot be in a vocabulary count as unknown. Keras makes an array of NumPy of it, each element of which
-    # takes the memory of the longest, and ends before zeros.
-    vocabulary = [value for value in facts["vocabulary"] if 0 < len(value) <= MAX_TEXT and not value.endswith("\0")]
-    # A layer without a vocabulary would wait for `adapt`.
-    vocabulary = vocabulary or ["no value"]
-    # Keras refuses a vocabulary that contains the name of its own for unknown values.
-    unknown = "[UNK]"
-    while unknown in vocabulary:
-        unknown = f"[{unknown}]"
-    with tf.device("CPU:0"):  # No GPU holds strings.
-        lookup = layers.StringLookup(vocabulary=vocabulary, mask_token="", oov_token=unknown, name=name)
-    return lookup(values), _KNOWN + len(vocabulary)
 
 
 def _mean(values: Any, mask: Any) -> Any:

@@ -39,10 +39,6 @@ class TensorKind(BatchKind):
     def build_model(self, options: ModelOptions, dataset: Dataset) -> keras.Model:
         """Build the model that the options name. It gives logits."""
 
-    def can_use_xla(self, dataset: Dataset) -> bool:
-        """Return whether XLA can compile the steps."""
-        return True
-
     @abstractmethod
     def signature(self, dataset: Dataset) -> Any:
         """Return the specs of what an exported model takes."""

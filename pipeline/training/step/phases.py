@@ -52,8 +52,6 @@ def step_options(settings: Settings, dataset: Dataset, steps_per_epoch: int, mic
         )
         return StepOptions(simulated_s=settings.simulated_step_ms / 1000)
     task, kind = task_of(dataset), tensor_kind_of(dataset)
-    if settings.xla and not kind.can_use_xla(dataset):
-        _log.warning("xla=true is ignored, because XLA cannot compile a model that takes strings")
     class_counts = dataset.class_counts("train") if settings.class_weights == "balanced" else None
     return StepOptions(
         task=task,
@@ -62,7 +60,7 @@ def step_options(settings: Settings, dataset: Dataset, steps_per_epoch: int, mic
         color_jitter=settings.color_jitter if kind.is_augmented else 0.0,
         seed=settings.seed,
         micro_batches=micro_batches,
-        xla=settings.xla and kind.can_use_xla(dataset),
+        xla=settings.xla,
         frozen_updates=settings.freeze_epochs * steps_per_epoch,
     )
 

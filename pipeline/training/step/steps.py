@@ -114,6 +114,9 @@ class Steps:
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables], tf.zeros(2)
         gradients_of = partial(self._gradients, examples)
         gradients, sums = summed(gradients_of, (augmented, labels, weights), self._options.micro_batches, zeros)
+        if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
+            # Keras looks for an overflow in the slices of an embedding with an operation that has no kernel for GPUs.
+            gradients = [each if each is None else tf.convert_to_tensor(each) for each in gradients]
         # Checked before the gradients are summed. Afterwards, those of all replicas are spoiled.
         spoiled = self._spoiled(sums[0], gradients)
         # Before the optimizer, which would clip, and look for an overflow, in the part of this replica alone.

@@ -1,7 +1,8 @@
 """Each operation of a step has a kernel for GPUs. Otherwise, TensorFlow moves the batch to the host in silence."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from pipeline.input import numbered_batches
 from pipeline.input.flip import flipped
 from pipeline.input.options import batch_options
 from pipeline.stages.build import build
+from pipeline.tables.schema import Column, Task
 from pipeline.training.model.tensor_kind import build_model_of
 from pipeline.training.step.optimizer import build_optimizer, optimizer_options
 from pipeline.training.step.phases import build_steps, step_options
 from tests.conftest import jpeg
 from tests.gpu_kernels import on_host, without_gpu_kernel
+from tests.made_tables import Row, make_table
 
 pytestmark = pytest.mark.skipif(not tf.test.is_built_with_cuda(), reason="this TensorFlow has no kernels for GPUs")
 
@@ -60,6 +63,44 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(build(settings_from({"source_uri": str(root / "list.jsonl"), "workspace": str(root / "w")}))["dataset"])
 
 
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function that returns a dataset of a table with columns of all types, for a label."""
+    columns = [
+        Column("number", "int", missing=5),
+        Column("share", "float"),
+        Column("good", "bool"),
+        Column("moment", "time"),
+        Column("job", "string", missing=5),
+        Column("words", "string", is_list=True),
+        Column("sizes", "int", is_list=True),
+    ]
+    labels = {"classes": Column("label", "string", role="label"), "values": Column("number of it", "int", role="label")}
+
+    @cache
+    def made(name: str) -> Path:
+        rows = [row_of(number) for number in range(24)]
+        task: Task = "classification" if name == "classes" else "regression"
+        splits = {"train": rows, "validation": rows, "test": []}
+        return make_table(tmp_path_factory.mktemp("table") / name, [*columns, labels[name]], splits, task)
+
+    return made
+
+
+def row_of(number: int) -> Row:
+    return {
+        "number": number if number % 5 else None,
+        "share": number / 7,
+        "good": number % 2,
+        "moment": 1_700_000_000_123_456 + number,
+        "job": "ab"[number % 2] if number % 5 else None,
+        "words": ["x", "y"][: number % 3],
+        "sizes": [number] * (number % 3),
+        "label": "abc"[number % 3],
+        "number of it": number,
+    }
+
+
 def test_the_registry_lists_what_a_gpu_cannot_do():
     """`gather` of uint8 is why a GPU mirrors images in another way than a CPU."""
     images, mirrored = tf.TensorSpec([4, 8, 8, 3], tf.uint8), tf.TensorSpec([4], tf.bool)
@@ -80,3 +121,18 @@ def test_each_step_of_images_stays_on_the_gpu(
 ):
     settings = settings_from({**OPTIONS, **others, "precision": precision})
     assert_all_on_gpu(settings, request.getfixturevalue(name))
+
+
+def test_a_step_of_a_table_stays_on_the_gpu(table: Callable[[str], Path]):
+    assert_all_on_gpu(settings_from({**OPTIONS, "model": "mlp"}), table("classes"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("name", ["classes", "values"])
+def test_each_step_of_a_table_stays_on_the_gpu(
+    name: str, micro_batches: int, precision: str, table: Callable[[str], Path]
+):
+    others = {"model": "mlp", "micro_batches": micro_batches, "precision": precision}
+    assert_all_on_gpu(settings_from({**OPTIONS, **others}), table(name))
