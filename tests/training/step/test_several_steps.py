@@ -13,6 +13,7 @@ from pipeline.config.settings import settings_from
 from pipeline.errors import Preempted, TrainingError
 from pipeline.training.inputs import MAX_STACKED, stacked
 from pipeline.training.step.loop import EpochLoop, NumberedBatch
+from pipeline.training.step.optimizer import NO_LOSS_SCALING
 from tests.training.small import TRAINED, small
 from tests.training.step.test_loop import Clock, Recorder, Saver
 
@@ -36,7 +37,7 @@ class SeveralSteps:
         self._clock.now += int(count) * self._step_s
         assert int(first) == done % STACK
         losses = [math.nan if done + each + 1 == self._spoiled else done + each + 1 for each in range(int(count))]
-        return tf.stack([[loss, 1.0, tf.reduce_sum(weights[0]), should_stop] for loss in losses])
+        return tf.stack([[loss, 1.0, tf.reduce_sum(weights[0]), should_stop, *NO_LOSS_SCALING] for loss in losses])
 
 
 def stacks(epochs: int = 1) -> Iterator[NumberedBatch]:
