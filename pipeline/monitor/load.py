@@ -10,19 +10,25 @@ from pipeline.monitor import gpu_columns
 from pipeline.monitor.diagnosis import Table, finite, mean_of
 
 _COLUMNS = {
-    *(f"sys/{name}" for name in ("cores", "cpu_pct", "cpu_max_core_pct", "disk_busy_pct", "net_recv_Bps")),
+    *(
+        f"sys/{name}"
+        for name in ("cores", "cpu_pct", "cpu_max_core_pct", "disk_busy_pct", "net_recv_Bps", "net_sent_Bps")
+    ),
     *(f"proc/{name}" for name in ("cpu_pct", "children_cpu_pct", "cores", "core_wait_pct", "busiest_thread_pct")),
-    *(f"proc/{name}" for name in ("read_Bps", "major_faults_per_s")),
+    *(f"proc/{of}{name}" for of in ("", "children_") for name in ("read_Bps", "major_faults_per_s")),
+    "proc/disk_wait_pct",
     *(f"cgroup/{name}" for name in ("cpu_limit_cores", "cpu_used_cores", "cpu_throttled_pct")),
     *(f"pressure/{name}" for name in ("io_some_pct", "memory_some_pct")),
     "monitor/tick_late_ms",
 }
 
+_OF_GPUS = ("util_pct", "compute_capability")
+
 
 @cache  # It is asked for each column of thousands of segments.
 def is_of_load(column: str) -> bool:
     """Return whether `load_of` reads a column of the samples."""
-    return column in _COLUMNS or bool(gpu_columns.columns_of_gpus([column], "util_pct"))
+    return column in _COLUMNS or any(gpu_columns.columns_of_gpus([column], name) for name in _OF_GPUS)
 
 
 @dataclass(frozen=True)

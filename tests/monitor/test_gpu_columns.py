@@ -31,7 +31,7 @@ def test_all_columns_of_the_load_are_known() -> None:
             read.add(str(column))
             return False
 
-    load_of(Asked({"time": [1.0], "gpu/0/util_pct": [1.0]}))
+    load_of(Asked({"time": [1.0], "gpu/0/util_pct": [1.0], "gpu/0/compute_capability": [8.0]}))
     assert len(read) > 15
     assert all(map(is_of_load, read))
     assert not is_of_load("gpu/0/power_w")
