@@ -43,7 +43,7 @@ class Group:
     environments: tuple[str, ...] = ()
 
 
-_OF_SERVERS = ("callbacks", "crashes", "exact_resume", "process", "servers")
+_OF_SERVERS = ("callbacks", "crashes", "exact_resume", "process", "servers", "stop")
 _OF_DATA = ("dataset", "gate", "images", "plan", "records", "sharding", "snapshot", "sources", "system", "tables")
 GROUPS = {
     "airflow": Group(("tests/scripts/", "tests/docker/", "tests/test_secrets.py")),

@@ -24,6 +24,7 @@ LONGEST = (
     "tests/dags/test_retries.py",
     "tests/dags/test_image_training.py",
     "tests/training/test_servers.py",
+    "tests/training/test_stop.py",
     "tests/training/test_callbacks.py",
     "tests/training/test_job.py",
     "tests/test_transient_errors.py",

@@ -71,8 +71,13 @@ def codes_within_bound(trainings: Sequence[Training]) -> list[int]:
     return [each.process.returncode for each in trainings]
 
 
-@pytest.mark.core
-@pytest.mark.parametrize("phase", ["import", "compile", "validation", "export"])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        pytest.param("compile", marks=pytest.mark.core),
+        *(pytest.param(phase, marks=pytest.mark.long) for phase in ("import", "validation", "export")),
+    ],
+)
 def test_a_training_stops_in_time_in_each_phase(settings: Settings, published: Path, phase: str):
     run = prepare_run(settings.model_copy(update={"checkpoint_steps": 1}), published, "run")
     training = Training(run, phase)
@@ -83,8 +88,9 @@ def test_a_training_stops_in_time_in_each_phase(settings: Settings, published: P
     assert has_checkpoint == (phase in ("validation", "export"))
 
 
-@pytest.mark.core
-@pytest.mark.parametrize("phase", ["import", "compile"])
+@pytest.mark.parametrize(
+    "phase", [pytest.param("compile", marks=pytest.mark.core), pytest.param("import", marks=pytest.mark.long)]
+)
 def test_the_stop_of_one_server_ends_the_other_in_time(settings: Settings, published: Path, phase: str):
     """Server 0 gets the signal. It is stuck, and server 1 waits for it within TensorFlow or before."""
     settings = settings.model_copy(update={"num_training_servers": 2})
