@@ -3,8 +3,8 @@
 RUN_FOLDER holds a run.json, and PARENT is a process id. failure.json repeats ATTEMPT, so that its reader knows which
 attempt failed.
 
-Exit codes: 0 trained; 75 asked to stop, run it again; 1 failed, and failure.json says why. SIGTERM means: if a step was
-taken, write a checkpoint, and leave.
+Exit codes: 0 trained; 75 asked to stop, run it again; 1 failed, and failure.json says why. SIGTERM requests a stop: see
+`stop.py`.
 """
 
 import logging

@@ -134,6 +134,8 @@ def _train_epoch(
     _log.info("%s: %s", title, format_values(values))
 
     # The model before the checkpoint: an attempt that goes on from the checkpoint does not save the model again.
+    training.enter(Stage.SAVING)
     with loop.standing_still():
         keeper.save_if_best(epoch, values)
     keeper.save(epoch)
+    training.enter(Stage.WORKING)

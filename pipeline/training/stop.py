@@ -62,7 +62,7 @@ class Stop:
         return self._requested.is_set()
 
     def enter(self, stage: Stage) -> None:
-        """Note what would be lost from now on. It does not return if the process is just ending."""
+        """Note what would be lost from now on. Blocks if the process is already ending, so that no save begins."""
         with self._changed:
             self._stage = stage
             self._changed.notify_all()
@@ -73,19 +73,25 @@ class Stop:
             pass
         self.request()
 
+    def _wait_for_main_thread(self) -> None:
+        """Return if nothing would be lost, or if the main thread neither stops nor saves for NOTICE_S."""
+        while self._changed.wait_for(lambda: self._stage is not Stage.WORKING, NOTICE_S):
+            if self._stage is Stage.STARTING:
+                return
+            self._changed.wait_for(lambda: self._stage is not Stage.SAVING)
+
     def _end_in_time(self) -> None:
         self._requested.wait()
         # The lock is held to the end, so that the main thread cannot begin to save.
         with self._changed:
-            self._changed.wait_for(lambda: self._stage is not Stage.WORKING, NOTICE_S)
-            if self._stage is Stage.SAVING:
-                return
+            self._wait_for_main_thread()
             doing = "before its first step" if self._stage is Stage.STARTING else "during work that takes long"
             reason = Preempted(f"the training was asked to stop {doing}")
-            _log.warning("%s: run again to continue from the last checkpoint", reason)
+            # Before the log line, which could wait for a main thread that is stuck in one.
             timer = threading.Timer(REPORT_S, os._exit, [EXIT_PREEMPTED])
             timer.daemon = True
             timer.start()
+            _log.warning("%s: run again to continue from the last checkpoint", reason)
             try:
                 self.before_the_end(reason)
             finally:

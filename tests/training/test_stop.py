@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.settings import Settings, settings_from
-from pipeline.errors import Preempted
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import EXIT_PREEMPTED, Run
 from pipeline.system import process
+from pipeline.training import stop as stop_module
 from pipeline.training.stop import Stage, Stop
 from tests.training import stuck
 from tests.waiting import until
@@ -122,11 +122,18 @@ def test_a_process_that_misses_a_signal_is_asked_again(monkeypatch: pytest.Monke
     assert child.returncode == 0
 
 
-def test_a_stop_waits_for_the_main_thread_while_that_saves():
+def test_a_stop_waits_for_the_main_thread_while_that_saves(monkeypatch: pytest.MonkeyPatch):
+    events: list[str] = []
+    monkeypatch.setattr(stop_module, "end_process", lambda code: events.append("ended"))
+    monkeypatch.setattr(stop_module, "REPORT_S", 86_400.0)  # Its timer would end this process.
+    monkeypatch.setattr(stop_module, "NOTICE_S", 0.01)
     stop = Stop()
-    ended: list[Preempted] = []
-    stop.before_the_end = ended.append
     stop.enter(Stage.SAVING)
     stop.request()
-    stop._end_in_time()
-    assert not ended
+    ending = threading.Thread(target=stop._end_in_time, daemon=True)
+    ending.start()
+    with stop._changed:  # The thread waits by then, or has not begun.
+        events.append("saved")
+    stop.enter(Stage.WORKING)
+    ending.join()
+    assert events == ["saved", "ended"]

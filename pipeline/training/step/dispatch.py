@@ -56,9 +56,9 @@ class InFlight(Generic[_About]):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._sent = clock, deque[Sent[_About]]()
-        # A GPU copies a result after all work that it was sent before the copy. Asked for after the next step was sent,
-        # the result would come with the end of that step. A thread therefore asks at once. There are two, because the
-        # first may still wait for the step before.
+        # A GPU runs the copy of a result after all work that was queued before the copy. Queued after the next step,
+        # the copy would wait for that step, so a thread queues it at once. There are two threads, because one may still
+        # wait for the step before.
         self._threads = ThreadPoolExecutor(2, "step-result")
 
     def __iter__(self) -> Iterator[Sent[_About]]:

@@ -24,12 +24,12 @@ Batch = tuple[Features, tf.Tensor, tf.Tensor]
 """Features, labels and weights."""
 NumberedBatch = tuple[Features, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
 """Features, labels, weights, which images the step mirrors, and the numbers of the examples."""
-SENT_S = 0.02
-"""Steps that take less than this together are sent together, in seconds: to send a step costs up to a millisecond."""
+GROUP_S = 0.02
+"""Short steps are sent in groups that take about this many seconds, because sending costs up to a millisecond."""
 
 
 MAX_SKIPPED = 50
-"""A training ends if it has skipped this many steps in a row."""
+"""A training ends if it has skipped this many steps in a row. A loss scale that has not grown ends it before."""
 MIN_LOSS_SCALE = 1.0
 """A training ends if its loss scale falls below this number. Loss scaling is meant to enlarge gradients."""
 
@@ -173,7 +173,7 @@ class EpochLoop:
         self._times = StepClock(self.clock, self.host_s)
         self._in_flight: InFlight[Together] = InFlight(self.clock)
         self._leave_after: float = math.inf
-        """The last step, because a stop is requested."""
+        """The step after which the loop ends, once a stop is requested; infinity before."""
 
     def train(
         self,
@@ -254,13 +254,15 @@ class EpochLoop:
             self._stack, self._used = next(batches), 0
         self._times.add_wait()
         self.activity.text = "computing a step" if self._has_compiled else "compiling the first step"
-        count = min(max_steps, self.stacked - self._used, max(1, int(SENT_S / self._step_s)))
+        count = min(max_steps, self.stacked - self._used, max(1, int(GROUP_S / self._step_s)))
         # No step is sent after the one with the request, as if each was sent alone.
         asked = next((number for number in range(1, count + 1) if self.should_stop()), None)
         count, should_stop = asked or count, tf.constant(float(asked is not None))
         first, self._used, self._taken = self._used, self._used + count, self._taken + count
         sent = Together(self._stack, first, count, self.stacked > 1, ready_pct, self._times.begin())
         self._in_flight.add(self._result(sent, should_stop), sent)
+        if asked and self.servers == 1:  # Other servers learn of the request from the result of the step.
+            self._leave_after = self._sent
 
     def _result(self, sent: Together, should_stop: tf.Tensor) -> Result:
         features, labels, weights, mirrored, _ = sent.batches
@@ -294,9 +296,9 @@ class EpochLoop:
                 "attempt continues from the previous checkpoint"
             )
         _require_learning(skipped, loss_scale, f"at step {self.step} of epoch {epoch}")
-        if should_stop:
+        if should_stop and self.servers > 1:
             # Other servers may have sent the next step already.
-            self._leave_after = min(self._leave_after, self.step + 1 if self.servers > 1 else self._sent)
+            self._leave_after = min(self._leave_after, self.step + 1)
         self.monitor.batch(
             step=self.step,
             epoch=epoch,
@@ -326,12 +328,14 @@ class EpochLoop:
                 _require_number(loss, lambda: f"in the validation after step {self.step}")
                 sums.add(int(examples), loss, correct)
                 rows_read += 1
-                if should_stop:  # As in the training, other servers may have sent the next step already.
+                if should_stop and self.servers > 1:  # As in the training, others may have sent the next step.
                     leave_after = min(leave_after, rows_read + 1)
 
         for number, (features, labels, weights) in enumerate(one_ahead(batches), 1):
-            result = self.steps.evaluate(features, labels, weights, tf.constant(float(self.should_stop())))
-            in_flight.add(result, None)
+            asked = self.should_stop()
+            in_flight.add(self.steps.evaluate(features, labels, weights, tf.constant(float(asked))), None)
+            if asked and self.servers == 1:
+                leave_after = number
             finish(in_flight.take_due())
             if number >= leave_after:
                 break

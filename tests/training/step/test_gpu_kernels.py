@@ -32,7 +32,7 @@ PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
 
 def traced(settings: Settings, folder: Path) -> Iterator[Any]:
-    """Yield the training step and the evaluation step of a training on a GPU, which need no GPU until they run."""
+    """Yield the training steps and the evaluation step of a training on a GPU, which need no GPU until they run."""
     strategy, dataset = tf.distribute.OneDeviceStrategy("/gpu:0"), load(folder)
     keras.utils.set_random_seed(0)
     with strategy.scope():
@@ -44,6 +44,10 @@ def traced(settings: Settings, folder: Path) -> Iterator[Any]:
     should_stop = tf.TensorSpec([], tf.float32)
     yield steps.train.get_concrete_function(*batch, should_stop)
     yield steps.evaluate.get_concrete_function(*batch[:3], should_stop)
+    if steps.train_several and all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(batch)):
+        stack = tf.nest.map_structure(lambda spec: tf.TensorSpec([2, *spec.shape], spec.dtype), batch)
+        number = tf.TensorSpec([], tf.int32)
+        yield steps.train_several.get_concrete_function(*stack, number, number, should_stop)
 
 
 def assert_all_on_gpu(settings: Settings, folder: Path) -> None:

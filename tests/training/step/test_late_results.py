@@ -173,6 +173,13 @@ def test_all_servers_leave_after_the_same_step(due: Sequence[int]) -> None:
     assert (training.loop.step, training.loop.sums.examples, len(training.accelerator.sent)) == (4, 8, 4)
 
 
+def test_a_single_server_sends_no_step_after_the_one_with_the_request() -> None:
+    training = Training(read_at_once=[3], stop_with=3)
+    with pytest.raises(Preempted, match="after step 3"):
+        training.run(batches(9), 9)
+    assert (training.loop.step, training.loop.sums.examples, len(training.accelerator.sent)) == (3, 6, 3)
+
+
 @pytest.mark.parametrize("servers", [1, 2])
 def test_a_stop_with_the_last_step_of_an_epoch_leaves_after_it(servers: int) -> None:
     training = Training(read_at_once=[4], servers=servers, stop_with=4)
@@ -207,11 +214,12 @@ def test_a_validation_reads_late_and_counts_each_example_once() -> None:
     assert (sums.examples, sums.loss, sums.correct) == (7, 1 + 2 + 3 + 4, 4)
 
 
-def test_all_servers_leave_a_validation_after_the_same_step() -> None:
-    training = Training(read_at_once=[3], stop_with=2)
+@pytest.mark.parametrize(("servers", "last"), [(1, 2), (2, 3)])
+def test_all_servers_leave_a_validation_after_the_same_step(servers: int, last: int) -> None:
+    training = Training(read_at_once=[last], servers=servers, stop_with=2)
     with pytest.raises(Preempted, match="in the validation"):
         training.loop.evaluate(batch[:3] for batch in batches(9))
-    assert len(training.accelerator.sent) == 3
+    assert len(training.accelerator.sent) == last
 
 
 def test_an_error_of_the_accelerator_is_raised() -> None:
