@@ -13,11 +13,10 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.on_gpu import Report, Row
-from benchmarks.on_gpu.section import in_words
 from pipeline.config.allowed import open_unless_set
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
-from pipeline.errors import Preempted
+from pipeline.errors import Preempted, TrainingError
 from pipeline.monitor import read
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.runs.launch import TrainingProcess, prepare_run
@@ -53,9 +52,9 @@ class Trained:
         return read(self.run.folder / "record", kind)
 
     def failure(self) -> str:
-        """Return why it failed, in words; empty if it has not failed."""
+        """Return why it failed, in words, and where its log is; empty if it has not failed."""
         error = self.end.exception() if self.end.done() else None
-        return "" if error is None or isinstance(error, Preempted) else in_words(Exception(error))
+        return "" if error is None or isinstance(error, Preempted) else f"{error}; see {self.log}"
 
 
 def training(job: dict[str, Any], report: Report) -> None:
@@ -73,7 +72,7 @@ def training(job: dict[str, Any], report: Report) -> None:
 
         _wait(lambda: is_enough() or trained.end.done(), deadline)
     if failure := trained.failure():
-        raise RuntimeError(f"{failure}; see {trained.log}")
+        raise TrainingError(failure)
     epochs, samples = trained.rows("epochs"), trained.rows("samples")
     if len(epochs) < job["epochs"]:
         report(Row("epochs", f"only {len(epochs)} of {job['epochs']} in {job['seconds']:.0f} s"))
