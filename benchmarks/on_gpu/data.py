@@ -31,16 +31,10 @@ def machine(job: dict[str, Any], report: Report) -> None:
         report(Row("missing packages", f"{', '.join(missing)}: the sections that need them fail", {"missing": missing}))
     import tensorflow as tf
 
-    from benchmarks.on_gpu.section import in_words
-
     gpus = tf.config.list_physical_devices("GPU")
-    try:
-        details = tf.config.experimental.get_device_details(gpus[0]) if gpus else {}
-    except RuntimeError as error:
-        report(Row("details of the GPU", in_words(error)))
-        details = {}
-    name = details.get("device_name", "GPU") if gpus else ""
-    capability = ".".join(map(str, details.get("compute_capability", ())))
+    details = tf.config.experimental.get_device_details(gpus[0]) if gpus else {}
+    name = details.get("device_name", "unknown GPU") if gpus else ""
+    capability = ".".join(map(str, details.get("compute_capability", ()))) or "unknown"
     versions = {package: found for package in PACKAGES.values() if (found := _version(package))}
     text = f"{name} (compute capability {capability})" if gpus else "none: tiny sizes on the CPU"
     report(Row("GPU", text, {"gpu": name, "capability": capability, "versions": versions}))

@@ -60,29 +60,31 @@ class Trained:
 def training(job: dict[str, Any], report: Report) -> None:
     """Train for some epochs, each with a validation, and report what the record says.
 
-    The job has the `settings`, the `datasets` by name, the fewest `epochs`, the fewest seconds `trained_s` after the
-    first one, the `gpu` for nvidia-smi, and the `limit_s` of this section.
+    The job has the `settings`, the `datasets` by name, the fewest `epochs`, the fewest seconds `trained_s` of
+    steps after the first one, the `gpu` for nvidia-smi, and the `limit_s` of this section.
     """
     deadline = time.monotonic() + job["limit_s"] - END_S
     with _nvidia_smi(job["gpu"], Path(job["folder"]) / "nvidia-smi.csv") as smi, _trainings(job, [0]) as [trained]:
 
         def is_enough() -> bool:
-            ends = trained.rows("epochs")["time"]
-            return len(ends) >= int(job["epochs"]) and float(ends.iloc[-1] - ends.iloc[0]) >= float(job["trained_s"])
+            steps_ms = trained.rows("batches").get("step/time_ms")
+            if steps_ms is None or len(trained.rows("epochs")) < job["epochs"]:
+                return False
+            return bool(steps_ms.iloc[1:].sum() >= 1000 * job["trained_s"])
 
         _wait(lambda: is_enough() or trained.end.done(), deadline)
     if failure := trained.failure():
         raise TrainingError(failure)
     epochs, samples = trained.rows("epochs"), trained.rows("samples")
     if len(epochs) < job["epochs"]:
-        report(Row("epochs", f"only {len(epochs)} of {job['epochs']} in {job['seconds']:.0f} s"))
+        report(Row("epochs", f"only {len(epochs)} of {job['epochs']} before the training had to be stopped"))
     verdict = diagnose_run(trained.run.folder, os.cpu_count())
     found = numbers(verdict)
     if found["step_ms"]:
         text = f"{found['step_ms']:.2f} ms, {found['wait_ms']:.2f} ms of it waiting for data"
         report(Row("a step", f"{text}; {found['examples_per_s']:,.0f} images/s", found))
-    report(_memory(epochs, samples, job["epochs"]))
-    report(_beside(smi, samples, epochs))
+    report(memory_row(epochs, samples, job["epochs"]))
+    report(beside_row(smi, samples, epochs))
     advised = with_advice(verdict, trained.run.settings, load(Path(job["datasets"]["pixels"])).settings)
     report(Row("verdict", advised, {"limits": [limit.value for limit in verdict.limits]}))
 
@@ -160,7 +162,7 @@ def _wait(is_done: Callable[[], object], deadline: float) -> None:
 # --- what the record says ---------------------------------------------------------------------------------------------
 
 
-def _memory(epochs: "pandas.DataFrame", samples: "pandas.DataFrame", shown: int) -> Row:
+def memory_row(epochs: "pandas.DataFrame", samples: "pandas.DataFrame", shown: int) -> Row:
     """Return the memory of the process and of the GPU after each validation, in MB. The words show the first ones."""
     after: dict[str, list[float]] = {}
     for name, column in {"process": "proc/rss_bytes", "GPU": "gpu/0/mem_used_bytes"}.items():
@@ -176,7 +178,7 @@ def _memory(epochs: "pandas.DataFrame", samples: "pandas.DataFrame", shown: int)
     return Row(f"memory after each of {shown} validations", text, {"validations": len(epochs), "after_mb": after})
 
 
-def _beside(smi: "Path | str", samples: "pandas.DataFrame", epochs: "pandas.DataFrame") -> Row:
+def beside_row(smi: "Path | str", samples: "pandas.DataFrame", epochs: "pandas.DataFrame") -> Row:
     """Compare the monitor with nvidia-smi, by the means from the end of the first epoch to the last one."""
     what = "monitor beside nvidia-smi"
     if isinstance(smi, str):
