@@ -1,7 +1,7 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines env-readers run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
-	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-plugin bench-verdicts bench-tables demo-gcs docker-up \
+	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-tables demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
@@ -164,6 +164,10 @@ bench-monitoring: env ## measure the CPU time of the monitor, by source, and its
 
 bench-verdicts: env ## compare verdicts with known limits, alone and beside other programs; BENCH='--only slow --again'
 	$(call bench,benchmarks.verdicts)
+
+# Needs nothing but PYTHON, which is .venv by default. It makes no environment.
+bench-gpu: ## measure what only a GPU can show, in at most 10 minutes; PYTHON=/path/to/python with TensorFlow
+	eval "\"\$${PYTHON:-$(VENV_PYTHON)}\" -m benchmarks.gpu $$BENCH"
 
 bench-engines: env env-engines ## measure what Spark, Beam and multiprocessing add to the work itself; BENCH='--rounds 3'
 	$(call bench,benchmarks.engines)

@@ -7,6 +7,8 @@ import signal
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from typing import Any
 
@@ -123,7 +125,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
             "cores": os.cpu_count(),
             "memory_bytes": psutil.virtual_memory().total,
         },
-        software={name: installed_version(name) for name in ("tensorflow", "keras", "numpy", "pillow", "comet-ml")},
+        software=_software(),
         steps_per_epoch=steps_of_epoch(content.splits["train"].examples, servers, settings.batch_size // servers),
         index=index,
         dag=dag,
@@ -137,6 +139,15 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     elif isinstance(place, BucketPath):  # The bucket may have failed at the end of the training.
         Mirror(run.folder, place).sync()
     return run
+
+
+def _software() -> dict[str, str]:
+    """Return the versions of the packages that matter to a training. Without Comet's, a training works, too."""
+    versions: dict[str, str] = {}
+    for name in ("tensorflow", "keras", "numpy", "pillow", "comet-ml"):
+        with suppress(PackageNotFoundError):
+            versions[name] = installed_version(name)
+    return versions
 
 
 class TrainingProcess:
