@@ -15,6 +15,7 @@ PACKAGES = {
     "pandas": "pandas",
     "PIL": "pillow",
     "psutil": "psutil",
+    "pyarrow": "pyarrow",
     "pydantic": "pydantic",
     "pynvml": "nvidia-ml-py",
     "simplejpeg": "simplejpeg",
