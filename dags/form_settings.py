@@ -7,7 +7,7 @@ from pipeline.config.settings import settings_for, settings_used_by
 _OF_BUILD = settings_used_by(UsedBy.BUILD)
 _OF_ALL = settings_used_by(UsedBy.BUILD | UsedBy.TRAIN)
 _WITHOUT_EFFECT = frozenset(
-    {"num_training_servers", "server_wait_minutes", "learning_rate", "promote", "max_worse"}
+    {"num_training_servers", "learning_rate", "promote", "max_worse"}
     | {"comet_project", "cache", "prepare", "prepare_size", "engine"}
 )
 """Settings without an effect on a comparison: there is one server and one machine, the model is not kept, and

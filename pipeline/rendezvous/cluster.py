@@ -7,7 +7,7 @@ from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, error
 from pipeline.rendezvous.presence import SILENT_S, Lookout, Member, Presence
 from pipeline.rendezvous.servers import Server
 
-_FOR_GPUS = "while it waited for GPUs"
+WAITING_FOR_GPUS = "while it waited for GPUs"
 
 
 class Cluster:
@@ -27,6 +27,12 @@ class Cluster:
         share_machine = len({member.host for member in self._members}) == 1
         addresses = [member.address for member in self._members]
         return [f"127.0.0.1:{address.rpartition(':')[2]}" for address in addresses] if share_machine else addresses
+
+    @property
+    def shares_machine(self) -> bool:
+        """Whether another server of this training runs on the machine of this process."""
+        hosts = [member.host for member in self._members]
+        return hosts.count(hosts[self.server.index]) > 1
 
     @property
     def samples(self) -> list[Mapping[str, float]]:
@@ -49,11 +55,11 @@ class Cluster:
         if self.server.index == first:
             # For the same reason, all trainings take the GPUs of several machines in the same order.
             before = [self._first_that_sees(member.gpus) for member in self._members if member.gpus < gpus]
-            self._wait_until(lambda: all(self._members[index].taken for index in before), should_stop, _FOR_GPUS)
+            self._wait_until(lambda: all(self._members[index].taken for index in before), should_stop, WAITING_FOR_GPUS)
             taken = take(len(sharing))
             self._presence.report(taken=taken)
         else:
-            self._wait_until(lambda: bool(self._members[first].taken), should_stop, _FOR_GPUS)
+            self._wait_until(lambda: bool(self._members[first].taken), should_stop, WAITING_FOR_GPUS)
             taken = list(self._members[first].taken)
         return taken[sharing.index(self.server.index) :: len(sharing)]
 

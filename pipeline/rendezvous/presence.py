@@ -46,7 +46,7 @@ class Member:
     address: str
     """`host:port`, as other machines reach it."""
     gpus: list[str] = field(default_factory=list)
-    """The GPUs that it sees, by UUID. Servers that see the same GPUs share them."""
+    """The GPUs that it sees, by UUID, sorted. Servers that see the same GPUs share them."""
     taken: list[str] = field(default_factory=list)
     """The GPUs that it took for itself and for the servers with which it shares them."""
     is_loaded: bool = False

@@ -31,7 +31,8 @@ def require_own_model(settings: Settings, classes: int, *, multi_label: bool = F
     Does nothing for other models. Only looks for the function on workers without TensorFlow, which do not train, and
     with `can_build=False`, if the model needs facts that are not known yet.
 
-    If the module or the function fails, it only warns: the worker that trains may have other packages, and a GPU.
+    If the module or the function fails, it only warns: the worker that trains may have other packages, and a GPU. If
+    the training step fails, it raises: the packages were there to build the model, and tracing a step needs no GPU.
 
     Raises:
         SettingsError: If the module has no such function, or if the function does not take an image size and a number

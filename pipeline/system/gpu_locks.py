@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pipeline.errors import FileSystemError
 from pipeline.system.flock import try_lock
 
 _TAKING = "taking"
@@ -26,10 +27,17 @@ class GpuLocks:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: list[int] = []
+        self._held: dict[str, int] = {}
+        """The descriptor of the open file of each GPU."""
+        # A forked child, such as one of `multiprocessing.Pool`, would hold the locks after the end of this process.
+        os.register_at_fork(after_in_child=self.release)
 
     def take(self, gpus: Sequence[str], count: int) -> list[str] | None:
-        """Return the first `count` of `gpus` that nobody holds, and hold them; None if there are not that many now."""
+        """Return the first `count` of `gpus` that nobody holds, and hold them; None if there are not that many now.
+
+        Raises:
+            FileSystemError: If this user may not open the files.
+        """
         taking = self._open(_TAKING)
         free: dict[str, int] = {}
         try:
@@ -41,33 +49,43 @@ class GpuLocks:
                     os.close(free.pop(gpu))
             taken = list(free)[:count] if len(free) >= count else []
             for gpu in taken:
-                # So that the other servers of this training can hold it, too.
+                # A shared lock, which the other servers of this training can take, too.
                 try_lock(free[gpu], fcntl.LOCK_SH)
-                self._held.append(free.pop(gpu))
+                self._held[gpu] = free.pop(gpu)
             return taken or None
         finally:
             for descriptor in (*free.values(), taking):
                 os.close(descriptor)
 
-    def join(self, gpus: Sequence[str]) -> None:
-        """Also hold GPUs that another server of this training holds."""
+    def join(self, gpus: Sequence[str]) -> bool:
+        """Also hold GPUs that another server of this training holds. Return False if that server has lost one."""
         for gpu in gpus:
-            self._held.append(self._open(gpu))
-            try_lock(self._held[-1], fcntl.LOCK_SH)
+            if gpu not in self._held:
+                self._held[gpu] = self._open(gpu)
+                if not try_lock(self._held[gpu], fcntl.LOCK_SH):
+                    return False
+        return True
 
     def release(self) -> None:
         """Release all locks of this process."""
         while self._held:
-            os.close(self._held.pop())
+            os.close(self._held.popitem()[1])
 
     def _open(self, name: str) -> int:
-        # Other users share the folder and the files.
+        # Other users share the folder and the files. The folder is not sticky: in a sticky folder, Linux refuses to
+        # open the file of another user with O_CREAT (fs.protected_regular).
         with suppress(FileExistsError):
             self._folder.mkdir(parents=True)
             self._folder.chmod(0o777)
         # Not for writing, because the file may belong to another user. No link, which another user may have put there.
         name = name.replace("/", "-")  # Older drivers have it in the UUIDs of parts of a GPU.
-        descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except PermissionError as error:
+            raise FileSystemError(
+                f"this user cannot use the locks of GPUs in {self._folder} ({error}): let all users write there with "
+                f"`chmod 777 {self._folder}`, and run again"
+            ) from error
         with suppress(PermissionError):
             os.fchmod(descriptor, 0o644)
         return descriptor

@@ -8,6 +8,7 @@ from pipeline.errors import BadInput
 from pipeline.rendezvous.gpu_shares import require_equal_shares
 
 EIGHT, FOUR = [f"GPU-{number}" for number in range(8)], [f"GPU-x{number}" for number in range(4)]
+PARTS = [f"MIG-{number}" for number in range(7)]
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,10 @@ EIGHT, FOUR = [f"GPU-{number}" for number in range(8)], [f"GPU-x{number}" for nu
         ([EIGHT, EIGHT, FOUR], 0),
         ([EIGHT, FOUR], 4),
         ([["GPU-0"], ["GPU-1"]], 0),
+        ([PARTS], 0),
+        ([PARTS, PARTS], 0),
+        ([PARTS] * 7, 1),
+        ([PARTS, ["GPU-0"]], 0),
     ],
 )
 def test_equal_shares_are_accepted(gpus: Sequence[Sequence[str]], per_server: int):
@@ -37,6 +42,11 @@ def test_equal_shares_are_accepted(gpus: Sequence[Sequence[str]], per_server: in
         ([FOUR] * 5, 0, "would get 1, 1, 1, 1, 0, .*: set another num_training_servers"),
         ([EIGHT] * 3, 3, "gpus_per_server=3 needs 9 GPUs for 3 training servers, but the driver shows 8 there"),
         ([EIGHT, FOUR], 5, "gpus_per_server=5 needs 5 GPUs for training server 1, but the driver shows 4"),
+        ([EIGHT[:2], EIGHT[1:3]], 0, "0 and 1 see only some of the same GPUs .GPU-0, GPU-1; GPU-1, GPU-2.: set CUDA_"),
+        ([FOUR, EIGHT, EIGHT[:4]], 2, "training servers 1 and 2 see only some of the same GPUs"),
+        ([PARTS], 2, r"gpus_per_server=2, .* server 0 sees parts of a divided GPU \(MIG\).* set gpus_per_server=1"),
+        ([PARTS, EIGHT], 0, "servers 0 to 1 would get 1, 8, .*: set gpus_per_server=1"),
+        ([PARTS] * 8, 0, "would get 1, 1, 1, 1, 1, 1, 1, 0, .*: set another num_training_servers"),
         ([[]], 1, "gpus_per_server=1 needs 1 GPUs for training server 0, but the driver shows 0"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.system.flock import try_lock
 from pipeline.system.gpu_locks import GpuLocks
 from tests.waiting import until
 
@@ -22,6 +23,19 @@ print(" ".join(taken or ["none"]), flush=True)
 sys.stdin.read()
 """
 """Takes a number of the GPUs, and holds them until it is killed."""
+FORKING = """
+import os, sys
+from pathlib import Path
+from pipeline.system.gpu_locks import GpuLocks
+locks = GpuLocks(Path(sys.argv[1]))
+locks.take(sys.argv[2:], 1)
+if os.fork() == 0:
+    print("forked", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+os._exit(0)
+"""
+"""Takes a GPU, forks a child that lives until stdin is closed, and ends."""
 GPUS = ["GPU-a", "GPU-b", "GPU-c", "MIG-GPU-d/1/0"]
 Hold = Callable[[int], "subprocess.Popen[str]"]
 
@@ -65,10 +79,36 @@ def test_too_few_free_gpus_are_left_to_others(tmp_path: Path):
 def test_servers_of_one_training_hold_a_gpu_together(tmp_path: Path):
     first, second, foreign = (GpuLocks(tmp_path) for _ in range(3))
     assert first.take(GPUS, 2) == GPUS[:2]
-    second.join(GPUS[1:2])
+    assert first.join(GPUS[:2])
+    assert second.join(GPUS[1:2])
     first.release()
     assert foreign.take(GPUS[:2], 2) is None
     assert foreign.take(GPUS[:2], 1) == GPUS[:1]
+    foreign.release()
+    with (tmp_path / GPUS[0]).open() as file:
+        assert try_lock(file.fileno())  # Another training is taking it.
+        assert not second.join(GPUS[:1])
+
+
+def test_a_forked_child_holds_no_gpu(tmp_path: Path):
+    command = [sys.executable, "-c", FORKING, str(tmp_path / "locks"), *GPUS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "forked\n"
+        parent.wait()
+        assert GpuLocks(tmp_path / "locks").take(GPUS, 4) == GPUS
+        parent.stdin.close()
+
+
+def test_a_folder_that_other_users_cannot_write_is_named(tmp_path: Path):
+    """Docker makes a missing folder of a bind mount like this."""
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    locks.chmod(0o555)
+    limited = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    command = [*limited, sys.executable, "-c", HOLDING, str(locks), "1", *GPUS]
+    errors = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
+    assert "FileSystemError: this user cannot use the locks of GPUs" in errors
+    assert f"`chmod 777 {locks}`, and run again" in errors
 
 
 def test_other_users_can_use_the_locks(tmp_path: Path):

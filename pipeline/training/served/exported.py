@@ -22,6 +22,7 @@ from pipeline.runs.run import load_about, save_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
+from pipeline.training.gpus import free_gpu
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 
@@ -31,7 +32,9 @@ def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
     # There is nothing to save, so this process need not end by itself.
     end_with_parent(parent, signal.SIGKILL)
     try:
-        save_predictions(folder, evaluate_exported(export, dataset))
+        # A training may be using the other GPUs.
+        with free_gpu():
+            save_predictions(folder, evaluate_exported(export, dataset))
     except TenfoldError as error:
         save_failure(folder, error)
         return 1
