@@ -57,8 +57,10 @@ def hold(tmp_path: Path) -> Iterator[Hold]:
 
 
 def test_processes_hold_different_gpus_until_they_are_killed(hold: Hold, tmp_path: Path):
-    first, second = hold(2), hold(2)
-    held = [process.stdout.readline().split() for process in (first, second)]
+    # One after another: a process takes nothing while another is just taking GPUs.
+    first = hold(2)
+    held = [first.stdout.readline().split()]
+    held.append(hold(2).stdout.readline().split())
     assert sorted([*held[0], *held[1]]) == sorted(GPUS)
     locks = GpuLocks(tmp_path / "locks")
     assert locks.take(GPUS, 1) is None
