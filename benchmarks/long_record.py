@@ -9,7 +9,6 @@ servers take 6 GB. Then measures each part in a process of its own.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import pyarrow
 from numpy.typing import NDArray
 
 from benchmarks.harness.rounds import ROOT
+from benchmarks.harness.worker import peak_mb
 from pipeline.monitor.record import RecordSink, write_closed
 from pipeline.monitor.row import Row
 from pipeline.rendezvous.servers import SERVERS
@@ -95,7 +95,7 @@ def measured(part: Callable[[Path], object], training: Path) -> dict[str, object
     begin, cpu = time.perf_counter(), time.process_time()
     result = part(training)
     seconds = {"s": round(time.perf_counter() - begin, 1), "cpu_s": round(time.process_time() - cpu, 1)}
-    return {**seconds, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000, "is": result}
+    return {**seconds, "peak_mb": round(peak_mb()), "is": result}
 
 
 def write_training(folder: Path, seconds: float, servers: int, gpus: int) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.record import columns_of, read_column, read_segment, segments, survives
+from pipeline.monitor.record import read_closed, read_column, read_segment, segments, survives
 
 if TYPE_CHECKING:
     import pandas
 
 
-class Columns(Mapping[str, NDArray[Any]]):
+class BatchColumns(Mapping[str, NDArray[Any]]):
     """The batches that `read` returns, as a table whose columns are read each time that they are asked for.
 
     Rows that are written later are left out, so that all columns have the same length.
@@ -25,14 +25,16 @@ class Columns(Mapping[str, NDArray[Any]]):
     def __init__(self, folder: Path) -> None:
         self._parts: list[Path | pandas.DataFrame] = []
         self._names: dict[str, None] = {}
+        steps = [np.empty(0, np.int64)]
         for path in segments(folder, "batches"):
-            names = columns_of(path)
+            closed = read_closed(path)  # All of it, because a segment with a damaged column has no rows.
             # A closed segment never changes, so its path is enough. Of one that still grows, all rows are kept.
-            self._parts.append(read_segment(path) if names is None else path)
-            self._names |= dict.fromkeys([*read_segment(path)] if names is None else names)
-        steps = (self._piece(part, "step") for part in self._parts)
-        self._counts = [0 if each is None else len(each) for each in steps]
-        survivors = survives(self._whole("step"))
+            rows = read_segment(path) if closed is None else closed
+            self._parts.append(rows if closed is None else path)
+            self._names |= dict.fromkeys(rows)
+            steps.append(rows["step"].to_numpy(copy=True))  # A view would keep all columns in memory.
+        self._counts = [len(each) for each in steps[1:]]
+        survivors = survives(np.concatenate(steps))
         self._survivors = slice(None) if survivors.all() else survivors
 
     def __getitem__(self, name: str) -> NDArray[Any]:

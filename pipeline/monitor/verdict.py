@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.columns import Columns
+from pipeline.monitor.columns import BatchColumns
 from pipeline.monitor.diagnosis import (
     Summary,
     Table,
@@ -157,7 +157,7 @@ def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
     """Return the verdict on a run, from the records of all training servers that are in its folder."""
     epochs = read(run_folder / "record", "epochs")
     folders = record_folders(run_folder)
-    batches = {index: Columns(folder) for index, folder in folders.items()}
+    batches = {index: BatchColumns(folder) for index, folder in folders.items()}
     index = slowest_server(batches)
     samples, _ = thinned(chunks(folders[index], "samples", is_of_load))
     return diagnose_server(index, batches, samples, cores, epochs)
