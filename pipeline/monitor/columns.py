@@ -31,7 +31,7 @@ class BatchColumns(Mapping[str, NDArray[Any]]):
             # A closed segment never changes, so its path is enough. Of one that still grows, all rows are kept.
             rows = read_segment(path) if closed is None else closed
             self._parts.append(rows if closed is None else path)
-            self._names |= dict.fromkeys(rows)
+            self._names |= dict.fromkeys(map(str, rows))
             steps.append(rows["step"].to_numpy(copy=True))  # A view would keep all columns in memory.
         self._counts = [len(each) for each in steps[1:]]
         survivors = survives(np.concatenate(steps))

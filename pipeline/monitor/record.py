@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from pipeline.monitor.row import KINDS, Row
 from pipeline.rendezvous.servers import SERVERS
@@ -65,6 +65,7 @@ _NOT_PARSED = (ValueError, KeyError, csv.Error)
 """What Arrow and csv raise for lines that are no rows below a header."""
 _TAIL_BYTES = 64 * 1024
 """More than any line has: with 8 GPUs, a line has one KB."""
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -192,7 +193,7 @@ def _create_next(folder: Path, kind: str) -> tuple[Path, IO[bytes]]:
             # Not buffered: the operating system has a row before the next row comes.
             file = open(path, "xb", buffering=0)  # noqa: SIM115 - the segment closes it
             fcntl.flock(file, fcntl.LOCK_EX)  # As long as it is open, the lock shows that its process lives.
-            if not _closed(path).exists():
+            if not closed(path).exists():
                 return path, file
             file.close()  # Another process has closed its segment of this number meanwhile.
             path.unlink(missing_ok=True)
@@ -220,7 +221,7 @@ def write_closed(path: Path, rows: "pyarrow.Table", *, synced: bool = True) -> N
 
     content = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(rows, content, **_PARQUET)
-    with write_whole(_closed(path), synced=synced) as file:
+    with write_whole(closed(path), synced=synced) as file:
         file.write(content.getvalue())
 
 
@@ -229,8 +230,20 @@ def closed_name(name: str) -> str:
     return name.removesuffix(".csv") + PARQUET
 
 
-def _closed(path: Path) -> Path:
+def closed(path: Path) -> Path:
+    """Return the Parquet file of one of `segments`, which exists once that is closed."""
     return path.with_name(closed_name(path.name))
+
+
+def of_segment(path: Path, use: Callable[[Path], _T]) -> _T:
+    """Return `use` of the file of one of `segments`, which its process may close meanwhile.
+
+    Raises FileNotFoundError if the segment has no file.
+    """
+    for file in (closed(path), path):
+        with suppress(FileNotFoundError):
+            return use(file)
+    return use(closed(path))  # It was closed between the two attempts.
 
 
 def segments(folder: Path, kind: str) -> list[Path]:
@@ -327,7 +340,7 @@ def _rows(path: Path, metrics: Callable[[str], bool]) -> "pyarrow.Table":
         stored = _stored_rows(path, wanted)
         if stored is not None:
             return stored
-        _warn_damaged(_closed(path), 0)
+        _warn_damaged(closed(path), 0)
         content = _NOTHING
     return _rows_of_csv(path, content, wanted)
 
@@ -337,7 +350,7 @@ def _stored_rows(path: Path, wanted: Callable[[str], bool]) -> "pyarrow.Table | 
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(_closed(path), page_checksum_verification=True) as file:
+        with pyarrow.parquet.ParquetFile(closed(path), page_checksum_verification=True) as file:
             names = [name for name in file.schema_arrow.names if wanted(name)]
             return file.read(names, use_threads=False)
     except FileNotFoundError:

@@ -19,6 +19,7 @@ from pipeline.monitor.record import (
     RecordSink,
     first_time,
     last_row,
+    of_segment,
     read,
     read_servers,
     record_folders,
@@ -263,6 +264,18 @@ def test_a_segment_is_read_up_to_an_invalid_line(
     assert ("is damaged" in caplog.text) == damage.endswith(b"\n")
     RecordSink(tmp_path)
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
+
+
+def test_the_file_of_a_segment_is_found_while_another_process_closes_it(tmp_path: Path) -> None:
+    sink = RecordSink(tmp_path)
+    sink.write(row("samples", 1))
+
+    def name_of(path: Path) -> str:
+        sink.close()  # The file that was there a moment ago is gone.
+        path.stat()
+        return path.name
+
+    assert of_segment(tmp_path / "samples-00000.csv", name_of) == "samples-00000.parquet"
 
 
 @pytest.mark.parametrize(
