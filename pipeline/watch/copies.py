@@ -143,7 +143,7 @@ def _servers(folder: Path) -> list[str]:
 
 
 def _segments(training: BucketPath, before: str) -> list[str]:
-    """Return the segments whose name begins with `before`, up to the dot: a segment that is closed changes its ending."""
+    """Return the segments whose names begin with `before`, up to the dot: the ending changes when one is closed."""
     folder, _, start = before.rpartition("/")
     keys = {each.key.partition(".")[0] for each in objects(training / folder) if each.key.startswith(start)}
     return sorted(f"{folder}/{key}." for key in keys)
