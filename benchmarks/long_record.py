@@ -2,19 +2,19 @@
 
     python -m benchmarks.long_record                        # ten days, 8 GPUs, 4 servers
     python -m benchmarks.long_record --days 1 --servers 2
+    python -m benchmarks.long_record --servers 1 --gpus 1 --step-ms 20    # 43 million steps
 
-Writes a record as the monitor leaves it: five samples a second of all metrics, and steps of 200 ms. Ten days of four
-servers take 6 GB. Then measures each part in a process of its own.
+Writes a record as the monitor leaves it: five samples a second of most metrics, and steps of 200 ms, all in closed
+segments of one process. Ten days of four servers take 6 GB. Then measures each part in a process of its own.
 """
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,15 @@ import pyarrow
 from numpy.typing import NDArray
 
 from benchmarks.harness.rounds import ROOT
+from benchmarks.harness.worker import peak_mb
 from pipeline.monitor.record import RecordSink, write_closed
 from pipeline.monitor.row import Row
 from pipeline.rendezvous.servers import SERVERS
 from pipeline.runs.files import RUN_FORMAT
 
 BEGIN, DAY_S, EPOCH_S = 1.7e9, 86_400.0, 1800.0
-ROW_S = 0.2
-"""Seconds of a step, and between two samples."""
+SAMPLE_S = 0.2
+"""Seconds between two samples."""
 SEGMENT_ROWS = {"samples": 2000, "batches": 20_000}
 _PERCENT = (
     *(f"sys/{name}" for name in ("cpu_pct", "cpu_max_core_pct", "cpu_iowait_pct", "mem_pct", "disk_busy_pct")),
@@ -46,6 +47,8 @@ _AMOUNTS = (
 )
 _STEADY = {"sys/cores": 64.0, "proc/cores": 64.0, "cgroup/cpu_limit_cores": 64.0, "monitor/dropped": 0.0}
 Columns = dict[str, NDArray[Any]]
+Metrics = Callable[[NDArray[np.int64]], Columns]
+"""Returns the metrics of some steps."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -54,6 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--days", type=float, default=10.0)
     parser.add_argument("--servers", type=int, default=4)
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of each server")
+    parser.add_argument("--step-ms", type=float, default=200.0, help="time of a step")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help="write the record there, and leave it; measure it if it is there")
     options = parser.parse_args(arguments)
@@ -63,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="long-record-") as name:
         folder = options.folder or Path(name)
         if not (folder / "run.json").exists():
-            write_training(folder, options.days * DAY_S, options.servers, options.gpus)
+            write_training(folder, options.days * DAY_S, options.servers, options.gpus, options.step_ms / 1000)
         command = [sys.executable, "-m", "benchmarks.long_record", "--folder", str(folder), "--part"]
         outputs = {part: subprocess.check_output([*command, part], cwd=ROOT) for part in PARTS}
         print(json.dumps({part: json.loads(output) for part, output in outputs.items()}))
@@ -95,31 +99,35 @@ def measured(part: Callable[[Path], object], training: Path) -> dict[str, object
     begin, cpu = time.perf_counter(), time.process_time()
     result = part(training)
     seconds = {"s": round(time.perf_counter() - begin, 1), "cpu_s": round(time.process_time() - cpu, 1)}
-    return {**seconds, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000, "is": result}
+    return {**seconds, "peak_mb": round(peak_mb()), "is": result}
 
 
-def write_training(folder: Path, seconds: float, servers: int, gpus: int) -> None:
-    """Write `run.json`, and the record and the overview of each server."""
+def write_training(folder: Path, seconds: float, servers: int, gpus: int, step_s: float = 0.2) -> None:
+    """Write `run.json`, and the record and the overview of each server. A step takes `step_s`."""
     settings = {"epochs": round(seconds / EPOCH_S), "batch_size": 256, "num_training_servers": servers}
-    about = {"format": RUN_FORMAT, "settings": settings, "steps_per_epoch": round(EPOCH_S / ROW_S)}
+    about = {"format": RUN_FORMAT, "settings": settings, "steps_per_epoch": round(EPOCH_S / step_s)}
     folder.mkdir(parents=True, exist_ok=True)
     for index in range(servers):
         of_server = folder / SERVERS / str(index) if index else folder
         noise = np.random.default_rng(index)
-        write_segments(of_server / "record", "samples", seconds, partial(samples, gpus=gpus, noise=noise))
-        write_segments(of_server / "record", "batches", seconds, partial(batches, noise=noise))
-        write_overview(of_server / "overview", seconds, gpus, noise, has_epochs=index == 0)
+        columns = {
+            "samples": partial(samples, gpus=gpus, noise=noise),
+            "batches": partial(batches, step_s, noise=noise),
+        }
+        write_segments(of_server / "record", "samples", seconds, SAMPLE_S, columns["samples"])
+        write_segments(of_server / "record", "batches", seconds, step_s, columns["batches"])
+        write_overview(of_server / "overview", seconds, step_s, columns, has_epochs=index == 0)
     write_epochs(RecordSink(folder / "record"), seconds)
     (folder / "run.json").write_text(json.dumps({**about, "host": {"cores": 64}}))
 
 
-def write_segments(folder: Path, kind: str, seconds: float, columns: Callable[[NDArray[np.int64]], Columns]) -> None:
-    """Write the full segments of a kind. `columns` returns the metrics of steps."""
+def write_segments(folder: Path, kind: str, seconds: float, row_s: float, columns: Metrics) -> None:
+    """Write the full segments of a kind, with a row every `row_s` seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = SEGMENT_ROWS[kind]
-    for number in range(round(seconds / ROW_S / rows)):
+    for number in range(round(seconds / row_s / rows)):
         steps = np.arange(1 + rows * number, 1 + rows * (number + 1))
-        table = {"time": BEGIN + ROW_S * steps, "step": steps, **columns(steps)}
+        table = {"time": BEGIN + row_s * steps, "step": steps, **columns(steps)}
         write_closed(folder / f"{kind}-{number:05d}.csv", pyarrow.table(table), synced=False)
 
 
@@ -148,11 +156,11 @@ def samples(steps: NDArray[np.int64], gpus: int, noise: np.random.Generator) -> 
     }
 
 
-def batches(steps: NDArray[np.int64], noise: np.random.Generator) -> Columns:
-    """Return the times of steps."""
-    count = len(steps)
-    wait, host = noise.exponential(10, count).round(5), noise.normal(0.6, 0.1, count).round(7)
-    compute = noise.normal(189, 5, count).round(4)
+def batches(step_s: float, steps: NDArray[np.int64], noise: np.random.Generator) -> Columns:
+    """Return the times of steps of `step_s` seconds each."""
+    count, step_ms = len(steps), 1000 * step_s
+    wait, host = noise.exponential(0.05 * step_ms, count).round(5), noise.normal(0.6, 0.1, count).round(7)
+    compute = noise.normal(0.94 * step_ms, 0.02 * step_ms, count).round(4)
     return {
         "input/wait_ms": wait,
         "step/compute_ms": compute,
@@ -160,21 +168,23 @@ def batches(steps: NDArray[np.int64], noise: np.random.Generator) -> Columns:
         "step/checkpoint_ms": np.zeros(count),
         "step/time_ms": (wait + compute + host).round(4),
         "input/examples": np.full(count, 256.0),
-        "epoch": 1.0 + (steps - 1) // round(EPOCH_S / ROW_S),
+        "epoch": 1.0 + (steps - 1) // round(EPOCH_S / step_s),
         "input/ready_pct": 12.5 * noise.integers(9, size=count),
         "step/python_calls": np.zeros(count),
         "first": (steps == 1).astype(float),
     }
 
 
-def write_overview(folder: Path, seconds: float, gpus: int, noise: np.random.Generator, *, has_epochs: bool) -> None:
+def write_overview(
+    folder: Path, seconds: float, step_s: float, columns_of: Mapping[str, Metrics], *, has_epochs: bool
+) -> None:
     """Write the intervals of a training, each a 400th of the training until then."""
     sink, at = RecordSink(folder, 500_000), 0.0
     while at < seconds:
         at += max(2.0, at / 400)
-        step = np.array([at / ROW_S], dtype=int)
-        for kind, columns in (("samples", samples(step, gpus, noise)), ("batches", batches(step, noise))):
-            means = {name: float(value[0]) for name, value in columns.items()}
+        step = np.array([at / step_s], dtype=int)
+        for kind, columns in columns_of.items():
+            means = {name: float(value[0]) for name, value in columns(step).items()}
             highest = {f"{name}/max": 1.1 * value for name, value in means.items()}
             sink.write(Row(kind, BEGIN + at, int(step[0]), means | highest))
     if has_epochs:

@@ -68,6 +68,7 @@ class Monitor:
         ready_pct: float | None = None,
         python_calls: int = 0,
         is_simulated: bool = False,
+        ago_s: float = 0.0,
     ) -> None:
         """Report one training step. The first step of this process is marked, because it traces and compiles.
 
@@ -80,6 +81,7 @@ class Monitor:
                 input may keep ready; None if unknown.
             python_calls: Number of operations of the step that call Python code.
             is_simulated: Whether the step only waited, instead of using an accelerator.
+            ago_s: Seconds since the step ended.
         """
         parts = {
             "input/wait_ms": 1000 * times.wait_s,
@@ -93,7 +95,7 @@ class Monitor:
             optional["step/simulated"] = 1.0
         values = {**parts, **whole, **optional, "step/python_calls": python_calls, "first": float(self._first)}
         self._step, self._first = step, False
-        self._reporter.report("batches", step, values)
+        self._reporter.report("batches", step, values, ago_s)
 
     def epoch(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Report the end of an epoch (from 1), at training step `step`."""

@@ -1,19 +1,19 @@
 """The batches of a record as columns: one column of a long training fits into memory, and all of them do not."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.record import columns_of, read_column, read_segment, segments, survives
+from pipeline.monitor.record import read_closed, read_column, read_segment, segments, survives
 
 if TYPE_CHECKING:
     import pandas
 
 
-class Columns(Mapping[str, NDArray[Any]]):
+class BatchColumns(Mapping[str, NDArray[Any]]):
     """The batches that `read` returns, as a table whose columns are read each time that they are asked for.
 
     Rows that are written later are left out, so that all columns have the same length.
@@ -25,14 +25,16 @@ class Columns(Mapping[str, NDArray[Any]]):
     def __init__(self, folder: Path) -> None:
         self._parts: list[Path | pandas.DataFrame] = []
         self._names: dict[str, None] = {}
+        steps: list[NDArray[np.int64]] = []
         for path in segments(folder, "batches"):
-            names = columns_of(path)
+            closed = read_closed(path)  # All of it, because a segment with a damaged column has no rows.
             # A closed segment never changes, so its path is enough. Of one that still grows, all rows are kept.
-            self._parts.append(read_segment(path) if names is None else path)
-            self._names |= dict.fromkeys([*read_segment(path)] if names is None else names)
-        steps = (self._piece(part, "step") for part in self._parts)
-        self._counts = [0 if each is None else len(each) for each in steps]
-        survivors = survives(self._whole("step"))
+            rows = read_segment(path) if closed is None else closed
+            self._parts.append(rows if closed is None else path)
+            self._names |= dict.fromkeys(map(str, rows))
+            steps.append(rows["step"].to_numpy(copy=True))  # A view would keep all columns in memory.
+        self._counts = [len(each) for each in steps]
+        survivors = _survivors(steps)
         self._survivors = slice(None) if survivors.all() else survivors
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -64,3 +66,13 @@ class Columns(Mapping[str, NDArray[Any]]):
         if isinstance(part, Path):
             return read_column(part, name)
         return part[name].to_numpy() if name in part else None
+
+
+def _survivors(steps: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Return `survives` of the steps of all segments, one segment after the other, because that needs less memory."""
+    lowest, survivors = np.array([np.iinfo(np.int64).max]), [np.empty(0, bool)]
+    for each in reversed(steps):
+        from_here = np.append(each, lowest)
+        survivors.append(survives(from_here)[:-1])
+        lowest = from_here.min(keepdims=True)
+    return np.concatenate(survivors[::-1])

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.monitor.diagnosis import Table
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.row import KINDS, Row
@@ -20,8 +20,6 @@ MAX_ROWS = 20_000
 FIRST_S, EVERY_S = 20.0, 60.0
 """The first verdict comes soon, because people look most at the start. The next ones come at this interval."""
 _log = logging.getLogger(__name__)
-
-Columns = Mapping[str, NDArray[np.float64]]
 
 
 class LiveVerdict:
@@ -67,7 +65,7 @@ class LiveVerdict:
         self._rows[row.kind].append(row)
         self._judge(row.time, seconds, tables)
 
-    def _judge(self, time: float, seconds: float, tables: Mapping[str, Columns]) -> None:
+    def _judge(self, time: float, seconds: float, tables: Mapping[str, Table]) -> None:
         batches = tables["batches"]
         if not len(batches["time"]):
             self._without_step_s += seconds
@@ -95,7 +93,7 @@ class LiveVerdict:
         write_json(self._file, content)
 
 
-def table(rows: Collection[Row]) -> Columns:
+def table(rows: Collection[Row]) -> Table:
     """Return rows as columns: time, step and each metric, which is NaN in rows without it."""
     names = dict.fromkeys(name for row in rows for name in row.values)
     columns = {name: np.array([row.values.get(name, np.nan) for row in rows]) for name in names}

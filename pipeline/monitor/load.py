@@ -163,9 +163,10 @@ def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray
     if not len(samples):
         return np.zeros(0, bool)
     ends, sampled = (np.asarray(table["time"], dtype=float) for table in (batches, samples))
-    begins = ends - np.asarray(batches["step/time_ms"], dtype=float) / 1000
     # A sample belongs to the first step that ends after it, if this step had begun.
     step = np.searchsorted(ends, sampled)
     inside = step < len(steady)
-    inside[inside] = steady[step[inside]] & (sampled[inside] >= begins[step[inside]])
+    step = step[inside]
+    begins = ends[step] - np.asarray(batches["step/time_ms"], dtype=float)[step] / 1000
+    inside[inside] = steady[step] & (sampled[inside] >= begins)
     return inside

@@ -48,7 +48,8 @@ def read_use(stat: File, io: File | None = None) -> Use:
     """Read the use of a process from /proc/<pid>/stat and /proc/<pid>/io. Raises OSError if the process has ended."""
     fields = stat.read().rpartition(b")")[2].split()  # The name of the process, before that, may have any characters.
     use = Use((int(fields[11]) + int(fields[12])) * _TICK_S, int(fields[21]) * _PAGE_BYTES, int(fields[9]))
-    with suppress(PermissionError):  # A child of another user hides the bytes that it reads, but not the rest.
+    # A child of another user hides the bytes that it reads, and some kernels do not count them. The rest is known.
+    with suppress(PermissionError, FileNotFoundError):
         return use._replace(read_bytes=number(io.read(), "read_bytes")) if io else use
     return use
 

@@ -6,10 +6,10 @@
     record/epochs-00000.csv       time,step,loss,...
 
 A segment is closed when it is full, when a new column appears, and when its process ends. The next process closes the
-segments that a killed process left open. For a moment, both files of a segment exist, and the Parquet file counts: a
-reader of a long record takes from it only the columns that it needs. A row reaches the disk within two seconds after it
-came (pipeline/monitor/reporter.py), so SIGKILL and a power loss lose no more than that. If an open segment is damaged
-anyway, it is read up to the damage, with a warning. A damaged Parquet file has no rows.
+segments that a killed process left open. For a moment, both files of a segment exist, and the Parquet file counts. Of
+Parquet, a reader of a long record takes only the columns that it needs. A row reaches the disk within two seconds after
+it came (pipeline/monitor/reporter.py), so SIGKILL and a power loss lose no more than that. If an open segment is
+damaged anyway, it is read up to the damage, with a warning. A damaged Parquet file has no rows.
 """
 
 import csv
@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from pipeline.monitor.row import KINDS, Row
 from pipeline.rendezvous.servers import SERVERS
@@ -60,8 +60,12 @@ PARQUET = ".parquet"
 _HEADER = b"time,step"
 _NOTHING = _HEADER + b"\n"
 _NUMBER = re.compile(rb"(-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|nan|-?inf)?")
+_STEP = re.compile(rb"-?[0-9]{1,18}")
+_NOT_PARSED = (ValueError, KeyError, csv.Error)
+"""What Arrow and csv raise for lines that are no rows below a header."""
 _TAIL_BYTES = 64 * 1024
 """More than any line has: with 8 GPUs, a line has one KB."""
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -189,7 +193,7 @@ def _create_next(folder: Path, kind: str) -> tuple[Path, IO[bytes]]:
             # Not buffered: the operating system has a row before the next row comes.
             file = open(path, "xb", buffering=0)  # noqa: SIM115 - the segment closes it
             fcntl.flock(file, fcntl.LOCK_EX)  # As long as it is open, the lock shows that its process lives.
-            if not _closed(path).exists():
+            if not closed(path).exists():
                 return path, file
             file.close()  # Another process has closed its segment of this number meanwhile.
             path.unlink(missing_ok=True)
@@ -217,7 +221,7 @@ def write_closed(path: Path, rows: "pyarrow.Table", *, synced: bool = True) -> N
 
     content = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(rows, content, **_PARQUET)
-    with write_whole(_closed(path), synced=synced) as file:
+    with write_whole(closed(path), synced=synced) as file:
         file.write(content.getvalue())
 
 
@@ -226,8 +230,20 @@ def closed_name(name: str) -> str:
     return name.removesuffix(".csv") + PARQUET
 
 
-def _closed(path: Path) -> Path:
+def closed(path: Path) -> Path:
+    """Return the Parquet file of one of `segments`, which exists once that is closed."""
     return path.with_name(closed_name(path.name))
+
+
+def of_segment(path: Path, use: Callable[[Path], _T]) -> _T:
+    """Return `use` of the file of one of `segments`, which its process may close meanwhile.
+
+    Raises FileNotFoundError if the segment has no file.
+    """
+    for file in (closed(path), path):
+        with suppress(FileNotFoundError):
+            return use(file)
+    return use(closed(path))  # It was closed between the two attempts.
 
 
 def segments(folder: Path, kind: str) -> list[Path]:
@@ -251,7 +267,8 @@ def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pand
     Args:
         folder: The folder of the record.
         kind: One of KINDS.
-        columns: The metrics to read; None for all. A metric that was not recorded becomes a column of NaN.
+        columns: The metrics to read; None for all. A metric that was not recorded becomes a column of NaN. Damage in
+            other columns of a closed segment is not noticed.
 
     Returns:
         A table with the columns time (Unix s), step (int64), and the metrics (float64, NaN if missing).
@@ -323,19 +340,19 @@ def _rows(path: Path, metrics: Callable[[str], bool]) -> "pyarrow.Table":
         stored = _stored_rows(path, wanted)
         if stored is not None:
             return stored
-        _warn_damaged(_closed(path), 0)
+        _warn_damaged(closed(path), 0)
         content = _NOTHING
     return _rows_of_csv(path, content, wanted)
 
 
-def _stored_rows(path: Path, wanted: Callable[[str], bool], head: bool = False) -> "pyarrow.Table | None":
-    """Return the rows of a closed segment, or only its columns; None if its Parquet file is missing or damaged."""
+def _stored_rows(path: Path, wanted: Callable[[str], bool]) -> "pyarrow.Table | None":
+    """Return the rows of a closed segment; None if its Parquet file is missing, or damaged in a column that is read."""
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(_closed(path), page_checksum_verification=True) as file:
+        with pyarrow.parquet.ParquetFile(closed(path), page_checksum_verification=True) as file:
             names = [name for name in file.schema_arrow.names if wanted(name)]
-            return file.schema_arrow.empty_table() if head else file.read(names, use_threads=False)
+            return file.read(names, use_threads=False)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -344,20 +361,18 @@ def _stored_rows(path: Path, wanted: Callable[[str], bool], head: bool = False) 
         return None
 
 
-def columns_of(path: Path) -> list[str] | None:
-    """Return the names of the columns of one of `segments`; None if it is open, or its file is damaged."""
-    rows = _stored_rows(path, _every, head=True)
-    return None if rows is None else rows.column_names
+def read_closed(path: Path) -> "pandas.DataFrame | None":
+    """Return the rows of one of `segments`; None if it is open, or if a byte of its file is damaged."""
+    rows = _stored_rows(path, _every)
+    return None if rows is None else rows.to_pandas()
 
 
 def _rows_of_csv(path: Path, content: bytes, wanted: Callable[[str], bool]) -> "pyarrow.Table":
     """Return the rows of an open segment from its content, up to a torn or damaged line."""
     whole_lines = content[: content.rfind(b"\n") + 1] or _NOTHING
-    try:
-        if whole_lines.startswith(_HEADER):
+    if whole_lines.startswith(_HEADER):
+        with suppress(*_NOT_PARSED):  # For instance a line of zeros, as a power loss may leave it.
             return _parsed(whole_lines, wanted)
-    except ValueError:  # Arrow raises it for a line of zeros, for instance, as a power loss may leave it.
-        pass
     sound = _sound_lines(whole_lines)
     _warn_damaged(path, len(sound))
     return _parsed(sound, wanted)
@@ -365,21 +380,27 @@ def _rows_of_csv(path: Path, content: bytes, wanted: Callable[[str], bool]) -> "
 
 def _sound_lines(content: bytes) -> bytes:
     """Return the lines before the first line that is not a row of numbers in the columns of the header."""
-    header, *lines = content.splitlines(keepends=True)
+    header, *lines = content.splitlines(keepends=True) or [b""]
     if not header.startswith(_HEADER):
+        return _NOTHING
+    try:
+        _parsed(header, _every)
+    except _NOT_PARSED:
         return _NOTHING
     return b"".join((header, *takewhile(partial(_is_row, header.count(b",")), lines)))
 
 
 def _is_row(commas: int, line: bytes) -> bool:
     fields = line.rstrip(b"\n").split(b",")
-    return len(fields) == commas + 1 and all(_NUMBER.fullmatch(field) for field in fields)
+    is_complete = len(fields) == commas + 1 and _STEP.fullmatch(fields[1])
+    return bool(is_complete) and all(_NUMBER.fullmatch(field) for field in fields)
 
 
 @cache
 def _warn_damaged(path: Path, readable_bytes: int) -> None:
     """Warn once in a process: the watching pages read a segment every few seconds."""
-    _log.warning("monitor: %s is damaged: only its first %d bytes can be read", path, readable_bytes)
+    what_is_left = f"only its first {readable_bytes} bytes can be read" if readable_bytes else "its rows are left out"
+    _log.warning("monitor: %s is damaged: %s", path, what_is_left)
 
 
 def _parsed(content: bytes, wanted: Callable[[str], bool]) -> "pyarrow.Table":
@@ -443,8 +464,8 @@ def read_servers(run_folder: Path, kind: str, columns: Sequence[str] | None = No
 def last_row(folder: Path, kind: str) -> dict[str, float] | None:
     """Return the newest whole row as {"time", "step", metrics}; None if there is no row.
 
-    Only the end of the newest segment is read, so this is cheap enough for every second of a run of any length.
-    Metrics that the row lacks are left out.
+    Only the newest segment is read, and only its end if it is open. So this is cheap enough for every second of a run
+    of any length. Metrics that the row lacks are left out.
     """
     for path in reversed(segments(folder, kind)):
         stored = _stored_rows(path, _every)
@@ -469,7 +490,5 @@ def _tail(path: Path) -> "pyarrow.Table":
         header = file.readline()
         file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         lines = file.read().splitlines(keepends=True)
-    if not header.startswith(_HEADER) or not header.endswith(b"\n"):
-        return _parsed(_NOTHING, _every)
     rows = [line for line in lines if line.endswith(b"\n") and _is_row(header.count(b","), line)]
-    return _parsed(b"".join((header, *rows[-1:])), _every)
+    return _parsed(_sound_lines(b"".join((header, *rows[-1:]))), _every)

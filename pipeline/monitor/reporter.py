@@ -77,11 +77,14 @@ class Reporter:
         self._thread = threading.Thread(target=self._write_all, name="monitor-writer", daemon=True)
         self._thread.start()
 
-    def report(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Queue a row with the current time. Never blocks and never raises: a full queue drops the row."""
+    def report(self, kind: str, step: int, values: Mapping[str, float], ago_s: float = 0.0) -> None:
+        """Queue a row whose values were taken `ago_s` seconds ago.
+
+        Never blocks and never raises: a full queue drops the row.
+        """
         try:
             # A copy of the values, which the caller may change before the row is written.
-            self._rows.put_nowait(Row(kind, self._clock(), step, dict(values)))
+            self._rows.put_nowait(Row(kind, self._clock() - ago_s, step, dict(values)))
         except queue.Full:
             with self._counting:  # The sampler and the training loop may both be here.
                 self.dropped += 1

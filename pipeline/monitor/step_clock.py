@@ -23,6 +23,11 @@ class StepTimes:
     checkpoint_s: float = 0.0
     """Waiting for a checkpoint, that of the end of an epoch too."""
 
+    @property
+    def whole_s(self) -> float:
+        """Seconds of all parts."""
+        return float(sum(astuple(self)))
+
     def share(self, steps: int) -> "StepTimes":
         """Return the times of one of `steps` equal steps, which took these times together."""
         return StepTimes(*(seconds / steps for seconds in astuple(self)))

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     import pandas
 
 MAX_ROWS = 50_000
-"""Maximum number of samples in memory: those of almost three hours. Means and percentiles of more do not differ."""
+"""Maximum number of samples in memory: those of almost three hours. Means and percentiles of more hardly differ."""
 BLOCK = 250
-"""This many samples in a row have one pair of extremes: 50 seconds."""
+"""Number of successive samples that share one pair of extremes: 50 seconds of them."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""The golden ratio as a share of 2^64. Its multiples have no period."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +55,36 @@ def read_samples(folder: Path, wanted: Callable[[str], bool] = lambda _: True, m
 
 
 def thinned(tables: "Iterable[pandas.DataFrame]", max_rows: int = MAX_ROWS) -> "tuple[pandas.DataFrame, int]":
-    """Return at most `max_rows` rows of tables that follow each other, evenly spread, and the number of all rows."""
+    """Return at most `max_rows` rows of tables that follow each other, evenly spread, and the number of all rows.
+
+    Of each block of 2, 4, 8, ... rows, one is kept. It is not always the first: some metrics are measured in each
+    eighth sample only, and then all or none of the kept rows would have them.
+    """
     import pandas
 
-    every, count = 1, 0
+    halvings, count = 0, 0
     kept: list[pandas.DataFrame] = []
     for table in tables:
-        kept.append(table.iloc[-count % every :: every].copy())  # A view would keep the whole table in memory.
+        kept.append(_halved(table, count, halvings))
         count += len(table)
         while sum(map(len, kept)) > max_rows:
             # One table after the other: a copy of all of them would be the largest thing in memory.
-            position = 0
+            first = 0
             for number, rows in enumerate(kept):
-                kept[number] = rows.iloc[position % 2 :: 2].copy()
-                position += len(rows)
-            every *= 2
+                kept[number] = _halved(rows, first, 1)
+                first += len(rows)
+            halvings += 1
     return pandas.concat(kept, ignore_index=True), count
+
+
+def _halved(rows: "pandas.DataFrame", first: int, times: int) -> "pandas.DataFrame":
+    """Return one row of each pair, as often as `times` says. `first` is the number of the first row."""
+    one, numbers = np.uint64(1), np.arange(first, first + len(rows), dtype=np.uint64)
+    kept = np.ones(len(rows), bool)
+    for _ in range(times):
+        place, numbers = numbers & one, numbers >> one
+        kept &= place == (numbers * _GOLDEN) >> np.uint64(63)
+    return rows[kept]
 
 
 def _extremes(samples: "pandas.DataFrame") -> "pandas.DataFrame":

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.columns import Columns
+from pipeline.monitor.columns import BatchColumns
 from pipeline.monitor.diagnosis import (
     Summary,
     Table,
@@ -85,7 +85,7 @@ class Verdict:
 def words_of(limit: Limit) -> str:
     """Return the words of a verdict that name a limit. Without a limit, a verdict says what it lacks."""
     if limit is Limit.UNKNOWN:
-        return "Not enough steps, or not enough time, for a verdict"
+        return "Not enough steps, time or samples for a verdict"
     return _BOUND_BY[Part(limit)] if limit in _PARTS else _NAMES.get(limit, limit.value)
 
 
@@ -139,12 +139,11 @@ def diagnose(
         *start_up,
         *_most_to_gain(bottleneck, summary, load),
     ]
-    # The means are right for any steps, but in a short time there are too few samples of the machine to name a limit.
-    is_long = _steady_s(summary) >= MIN_S
-    if not is_long:
-        facts = [_too_few(summary), *start_up]
+    # The means are right for any steps, even if there are too few samples of the machine to name a limit.
+    if gap := _gap(summary, bottleneck, load):
+        facts = [gap, *start_up]
     return Verdict(
-        limits=bottleneck.limits if is_long else (Limit.UNKNOWN,),
+        limits=(Limit.UNKNOWN,) if gap else bottleneck.limits,
         sentence="; ".join(facts) + ".",
         load=load,
         wait_fraction=summary.wait_fraction,
@@ -158,7 +157,7 @@ def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
     """Return the verdict on a run, from the records of all training servers that are in its folder."""
     epochs = read(run_folder / "record", "epochs")
     folders = record_folders(run_folder)
-    batches = {index: Columns(folder) for index, folder in folders.items()}
+    batches = {index: BatchColumns(folder) for index, folder in folders.items()}
     index = slowest_server(batches)
     samples, _ = thinned(chunks(folders[index], "samples", is_of_load))
     return diagnose_server(index, batches, samples, cores, epochs)
@@ -230,6 +229,16 @@ def _supply(summary: Summary, batches: Table, steady: NDArray[np.bool_]) -> Supp
 
 def _steady_s(summary: Summary) -> float:
     return summary.steps * summary.time_ms.mean / 1000 if summary.time_ms else 0.0
+
+
+def _gap(summary: Summary, bottleneck: Bottleneck, load: Load) -> str | None:
+    """Return what a verdict lacks; None if it lacks nothing."""
+    if _steady_s(summary) < MIN_S:
+        return _too_few(summary)
+    if Part.INPUT in bottleneck.parts and load.busy is None and load.own_cores is None:
+        waited = f"{percent(summary.wait_fraction or 0.0)} of the step time is waiting for data"
+        return f"Not enough samples for a verdict: {waited}, and no sample of the machine shows why"
+    return None
 
 
 def _too_few(summary: Summary) -> str:

@@ -17,7 +17,7 @@ SAMPLES = 48
 REPORT = "report.html"
 REPORT_FILES = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", f"{SERVERS}/")
 """Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
-COMPARISON_FILES = (RUN, "evaluation.json", "predictions.npz", "record/")
+COMPARISON_FILES = (RUN, "evaluation.json", "predictions.npz", "record/", f"{SERVERS}/")
 """Files and folders of a run that a comparison reads."""
 
 
@@ -66,8 +66,9 @@ def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
     with _local_folder(a, COMPARISON_FILES) as of_a, _local_folder(b, COMPARISON_FILES) as of_b:
         runs = load(of_a), load(of_b)
         comparison = compare(*runs, (load_answers(of_a), load_answers(of_b)))
+        page = compare_page.render(runs, (str(a), str(b)), comparison)  # It reads steps of the folders.
     with write_whole(to) as file:
-        file.write(compare_page.render(runs, (str(a), str(b)), comparison).encode("utf-8", "backslashreplace"))
+        file.write(page.encode("utf-8", "backslashreplace"))
     return {"comparison": str(to), "a": str(a), "b": str(b), **comparison.as_json()}
 
 

@@ -132,10 +132,10 @@ def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
 
 
 def _others(run: RecordedRun, cores: float) -> float:
-    steady, samples = is_steady(run.batches), run.samples.rows
+    steady, samples = is_steady(run.judged), run.servers[run.slowest].rows
     if not len(samples) or not len(steady):
         return 0.0
-    return load_of(samples, during(samples, run.batches, steady), cores).other_cores or 0.0
+    return load_of(samples, during(samples, run.judged, steady), cores).other_cores or 0.0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pipeline.dataset.manifest import COMMIT, REJECTED
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import EVALUATION, load_predictions
 from pipeline.monitor import record
-from pipeline.monitor.columns import Columns
+from pipeline.monitor.columns import BatchColumns
 from pipeline.monitor.diagnosis import Table
 from pipeline.monitor.load import is_of_load
 from pipeline.monitor.thinned import Samples, read_samples
@@ -82,7 +82,7 @@ def load_recorded_run(folder: Path, is_shown: Callable[[str], bool] = lambda _: 
             index: read_samples(each, is_of_load if index else lambda name: is_of_load(name) or is_shown(name))
             for index, each in records.items()
         },
-        steps={index: Columns(each) for index, each in records.items()},
+        steps={index: BatchColumns(each) for index, each in records.items()},
         rejected=_rejected(dataset) if dataset else (),
     )
 

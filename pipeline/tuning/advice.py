@@ -13,8 +13,9 @@ from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.contenders import PREPARED_PER_CROP
 
-BFLOAT16_CAPABILITY = 8.0
-"""NVIDIA's GPUs compute with bfloat16 from this compute capability on (A100, RTX 30, L4, H100)."""
+FLOAT16_CAPABILITY, BFLOAT16_CAPABILITY = 7.0, 8.0
+"""NVIDIA's GPUs have tensor cores for float16 from the first compute capability on (V100, T4), and for bfloat16 from
+the second one on (A100, RTX 30, L4, H100)."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,10 @@ _OLD_GPU = Condition(
     f"a GPU has a compute capability below {BFLOAT16_CAPABILITY}",
     lambda verdict, _: (verdict.load.gpu_capability or BFLOAT16_CAPABILITY) < BFLOAT16_CAPABILITY,
 )
+_OLDEST_GPU = Condition(
+    f"a GPU has a compute capability below {FLOAT16_CAPABILITY}, and thus no tensor cores",
+    lambda verdict, _: (verdict.load.gpu_capability or FLOAT16_CAPABILITY) < FLOAT16_CAPABILITY,
+)
 _UNCOMPILED = Condition("xla=false", lambda _, settings: not settings.xla)
 _NO_GPU = Condition("there is no GPU", lambda verdict, _: verdict.load.gpu is None)
 _IDLE_GPU = Condition(
@@ -121,13 +126,15 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
         Change("use a GPU, a larger batch_size or a smaller model", [_NO_GPU, _TABLE]),
         Change("use a GPU, a smaller image_size or a smaller model", [_NO_GPU]),
         Change(
-            "set precision=mixed_bfloat16 and xla=true, with which this GPU computes faster",
+            "set precision=mixed_bfloat16, for which this GPU has tensor cores, and xla=true",
             [_NEW_GPU, _FLOAT32, _UNCOMPILED],
         ),
-        Change("set precision=mixed_bfloat16, which this GPU computes faster", [_NEW_GPU, _FLOAT32]),
-        Change("give the GPU more work in each step (a larger batch_size), or set xla=true", [_IDLE_GPU]),
+        Change("set precision=mixed_bfloat16, for which this GPU has tensor cores", [_NEW_GPU, _FLOAT32]),
+        Change("give the GPU more work in each step (a larger batch_size), or set xla=true", [_IDLE_GPU, _UNCOMPILED]),
+        Change("give the GPU more work in each step (a larger batch_size)", [_IDLE_GPU]),
+        Change("", [_OLDEST_GPU]),
         Change(
-            "set precision=mixed_float16, which is faster on GPUs with tensor cores, and check the loss",
+            "set precision=mixed_float16, for which most such GPUs have tensor cores, and check the loss",
             [_OLD_GPU, _FLOAT32],
         ),
         Change("set precision=mixed_bfloat16, which is faster on GPUs from 2020 on", [_FLOAT32]),

@@ -6,7 +6,6 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,21 +119,21 @@ def _fetch(copy: _Copy, training: BucketPath) -> None:
 def _fetch_span(copy: _Copy, training: BucketPath, span: Span) -> bool:
     """Fetch the segments that have rows of the span if they are few enough. Return whether they are."""
 
-    def begin(name: str) -> float | None:
+    def begin(segment: str) -> float | None:
         # Only the few segments that the bisection opens are fetched for their first row.
-        fetch(copy.folder, training, (name,))
-        return first_time((copy.folder / name).with_suffix(".csv"))
+        fetch(copy.folder, training, (segment,))
+        return first_time(copy.folder / f"{segment}csv")
 
     with copy.lock:
-        names = [
-            name
+        found = [
+            segment
             for server in _servers(copy.folder)
             for kind in KINDS_OVER_TIME
-            for name in segments_of_span(sorted(_names(training, f"{server}record/{kind}-")), span, begin)
+            for segment in segments_of_span(_segments(training, f"{server}record/{kind}-"), span, begin)
         ]
-        is_close = len(names) <= MAX_SEGMENTS
-        for name in names if is_close else ():
-            fetch(copy.folder, training, (name,))
+        is_close = len(found) <= MAX_SEGMENTS
+        for segment in found if is_close else ():
+            fetch(copy.folder, training, (segment,))
     return is_close
 
 
@@ -143,7 +142,8 @@ def _servers(folder: Path) -> list[str]:
     return ["", *(f"{SERVERS}/{index}/" for index in range(1, load_files(folder).num_training_servers))]
 
 
-def _names(training: BucketPath, before: str) -> Iterator[str]:
-    """Return the objects of a training whose name begins with `before`."""
+def _segments(training: BucketPath, before: str) -> list[str]:
+    """Return the segments whose names begin with `before`, up to the dot: the ending changes when one is closed."""
     folder, _, start = before.rpartition("/")
-    return (f"{folder}/{each.key}" for each in objects(training / folder) if each.key.startswith(start))
+    keys = {each.key.partition(".")[0] for each in objects(training / folder) if each.key.startswith(start)}
+    return sorted(f"{folder}/{key}." for key in keys)

@@ -16,7 +16,7 @@ import pandas
 from pipeline.monitor.aggregation import HIGHEST, aggregate_table, split_maxima, widen
 from pipeline.monitor.gpu_columns import is_combined
 from pipeline.monitor.overview import OVERVIEW
-from pipeline.monitor.record import closed_name, first_time, read_segment, segments, surviving_rows
+from pipeline.monitor.record import closed, first_time, read_segment, segments, surviving_rows
 from pipeline.report.series import Array
 from pipeline.report.utilization import PANELS
 
@@ -107,10 +107,10 @@ def _joined(paths: Sequence[Path], kind: str) -> pandas.DataFrame:
 
 def _parsed(path: Path) -> pandas.DataFrame:
     try:
-        closed = path.with_name(closed_name(path.name)).stat()
+        modified_ns = closed(path).stat().st_mtime_ns
     except FileNotFoundError:  # The segment still grows.
         return _read(path)
-    return _closed(path, closed.st_mtime_ns)
+    return _closed(path, modified_ns)
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -71,6 +71,19 @@ def test_the_usage_of_a_process_and_its_children_is_reported(tmp_path: Path) -> 
     }
 
 
+def test_a_child_counts_without_the_bytes_that_it_reads(tmp_path: Path) -> None:
+    """Some kernels do not count them, and have no file `io`."""
+    clock = Clock()
+    grow(tmp_path, tree(children="20") | child(20, 1))
+    (tmp_path / "proc/20/io").unlink()
+    read = reader(tmp_path, clock)
+    read()
+    clock.now += 2
+    grow(tmp_path, {"proc/20/stat": stat(20, 2, 2)})
+    found = read()
+    assert (found["proc/children"], found["proc/children_cpu_pct"]) == (1.0, 50.0)
+
+
 def test_the_list_of_children_is_refreshed_every_five_seconds(tmp_path: Path) -> None:
     clock = Clock()
     grow(tmp_path, tree(children=""))

@@ -19,6 +19,7 @@ from pipeline.monitor.record import (
     RecordSink,
     first_time,
     last_row,
+    of_segment,
     read,
     read_servers,
     record_folders,
@@ -247,7 +248,7 @@ def test_a_closed_segment_with_a_wrong_byte_has_no_rows(
     (tmp_path / "samples-00000.parquet").write_bytes(content)
     for _ in range(2):
         assert read(tmp_path, "samples")["step"].tolist() == [500]
-    assert caplog.text.count("samples-00000.parquet is damaged: only its first 0 bytes") == 1
+    assert caplog.text.count("samples-00000.parquet is damaged: its rows are left out") == 1
     (tmp_path / "samples-00001.parquet").unlink()
     assert last_row(tmp_path, "samples") is None
 
@@ -263,6 +264,30 @@ def test_a_segment_is_read_up_to_an_invalid_line(
     assert ("is damaged" in caplog.text) == damage.endswith(b"\n")
     RecordSink(tmp_path)
     assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
+
+
+def test_the_file_of_a_segment_is_found_while_another_process_closes_it(tmp_path: Path) -> None:
+    sink = RecordSink(tmp_path)
+    sink.write(row("samples", 1))
+
+    def name_of(path: Path) -> str:
+        sink.close()  # The file that was there a moment ago is gone.
+        path.stat()
+        return path.name
+
+    assert of_segment(tmp_path / "samples-00000.csv", name_of) == "samples-00000.parquet"
+
+
+@pytest.mark.parametrize(
+    "content", [b"time,step,x\xff\n1.0,1,2.0\n", b'time,step,"x\n1.0,1,2.0\n', b"time,step,x\n1.0,1,2.0\n2.0,1.5,2.0\n"]
+)
+def test_a_damaged_segment_does_not_keep_a_process_from_starting(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "samples-00000.csv").write_bytes(content)
+    written(tmp_path, "samples", [2])
+    assert read(tmp_path, "samples")["step"].tolist()[-1] == 2
+    row = last_row(tmp_path, "samples")
+    assert row is not None
+    assert row["step"] == 2
 
 
 @pytest.mark.parametrize("damage", [b"", bytes(100), b"PAR1"])

@@ -87,7 +87,7 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         (batches(4, 96), {**STARVED, "gpu_0/util_pct": 20.0}, [Limit.OTHER_PROGRAMS]),
         (batches(4, 96), {**IDLE, "cgroup_cpu_throttled_pct": 60.0}, [Limit.CPU_QUOTA]),
         (batches(4, 96), {**IDLE, "step_python_calls": 2.0}, [Limit.COMPUTE]),
-        (batches(41, 59), {}, [Limit.READING]),
+        (batches(41, 59), {}, [Limit.UNKNOWN]),
         (batches(41, 59), IDLE, [Limit.READING]),  # neither a core nor a disk is busy, so it waits for a slow server
         (batches(41, 59), OTHERS, [Limit.READING]),
         (batches(41, 59), {**OTHERS, **FOREIGN_DISK}, [Limit.READING]),
@@ -404,6 +404,7 @@ def test_diagnose_run_reads_the_records_of_all_servers(tmp_path: Path) -> None:
         names = [name for name in of if name != "time"]
         for row in range(STEPS + 1):
             sink.write(Row("batches", of["time"][row], row, {name: of[name][row] for name in names}))
+            sink.write(Row("samples", of["time"][row], row, {"sys/cpu_pct": 12.0}))
         sink.close()
     assert diagnose_run(tmp_path).sentence.startswith("Server 1 waits most. Input-bound (reading): 41%")
 

@@ -54,10 +54,11 @@ T4 = Load(gpu=95.0, gpu_capability=7.5)
         (Limit.COMPUTE, Load(), {}, "a GPU"),
         (Limit.COMPUTE, GPU_IDLE, {}, "xla=true"),
         (Limit.COMPUTE, GPU_BUSY, {}, "precision=mixed_bfloat16"),
-        (Limit.COMPUTE, A100, {}, "precision=mixed_bfloat16 and xla=true"),
-        (Limit.COMPUTE, A100_IDLE, {}, "precision=mixed_bfloat16 and xla=true"),
-        (Limit.COMPUTE, A100, {"xla": True}, "precision=mixed_bfloat16, which this GPU"),
+        (Limit.COMPUTE, A100, {}, "precision=mixed_bfloat16, for which this GPU has tensor cores, and xla=true"),
+        (Limit.COMPUTE, A100_IDLE, {}, "precision=mixed_bfloat16, for which this GPU has tensor cores, and xla=true"),
+        (Limit.COMPUTE, A100, {"xla": True}, "precision=mixed_bfloat16, for which this GPU has tensor cores."),
         (Limit.COMPUTE, A100_IDLE, {"precision": "mixed_bfloat16"}, "batch_size), or set xla=true"),
+        (Limit.COMPUTE, A100_IDLE, {"precision": "mixed_bfloat16", "xla": True}, "(a larger batch_size)."),
         (Limit.COMPUTE, T4, {}, "precision=mixed_float16"),
     ],
 )
@@ -86,6 +87,7 @@ def test_advice_for_a_table_names_no_setting_of_images(limit: Limit, load: Load)
     ("limit", "load", "values"),
     [
         (Limit.UNKNOWN, Load(), {}),
+        (Limit.COMPUTE, Load(gpu=95.0, gpu_capability=6.1), {}),  # no tensor cores
         (Limit.COMPUTE, GPU_BUSY, {"precision": "mixed_bfloat16"}),
     ],
 )

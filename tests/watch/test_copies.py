@@ -5,10 +5,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pipeline.errors import StorageError
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
 from pipeline.storage import BucketPath
 from pipeline.watch import copies, questions, tables
 from pipeline.watch.copies import Copies
@@ -17,7 +20,7 @@ from pipeline.watch.questions import Questions
 from standins.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
 from tests.waiting import until
-from tests.watch.test_tables import written
+from tests.watch.test_tables import BEGIN, written
 from tests.watch.test_view import describe
 
 PLACE = BucketPath("bucket", "w/runs/run/digest")
@@ -74,6 +77,31 @@ def test_zooming_in_fetches_only_a_few_segments(gcs: FakeGcs, tmp_path: Path) ->
             if each and 5e5 <= each <= 5.1e5
         ]
         assert len(seen) == 51
+
+
+def test_a_segment_that_is_closed_after_the_listing_is_fetched(
+    gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = written(tmp_path / "run", seconds=20, segment_bytes=10**6)
+    sink = RecordSink(here / "record")
+    for second in range(20, 40):
+        sink.write(Row("samples", BEGIN + second, second, {"sys/cpu_pct": float(second)}))
+    (here / "run.json").write_text("{}")
+    gcs.put_folder("bucket", PLACE.key + "/", here)
+    ours, name = Copies(Questions()), f"{PLACE.key}/record/samples-00001"
+    folder, fetch = ours.local_folder(PLACE), copies.fetch
+
+    def fetch_after_the_end(*of: Any) -> None:
+        if f"{name}.csv" in gcs.names("bucket"):
+            sink.close()
+            gcs.put_folder("bucket", PLACE.key + "/", here)
+            gcs.delete("bucket", f"{name}.csv")
+        fetch(*of)
+
+    monkeypatch.setattr(copies, "fetch", fetch_after_the_end)
+    span = ours.fetch_span(PLACE, span_of(folder, 25_000, 30_000))
+    seconds = [second for second in page_data(folder, False, span=span)["columns"]["samples"]["time"] if second]
+    assert max(seconds) >= 29_000
 
 
 def test_the_oldest_copies_are_removed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:

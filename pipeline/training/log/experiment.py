@@ -14,6 +14,8 @@ from pipeline.evaluation.metrics import EVALUATION, figures_in
 from pipeline.monitor import CometOptions
 from pipeline.monitor.comet import Session, error_text, finish_within
 from pipeline.monitor.overview import OVERVIEW
+from pipeline.monitor.record import of_segment, record_folders, segments
+from pipeline.monitor.row import KINDS
 from pipeline.plan.example_kind import kind_of
 from pipeline.runs.files import read_required
 from pipeline.runs.run import Run, load_result
@@ -26,7 +28,7 @@ LOGGED_WITHIN_S = 120.0
 MAX_ASSET_BYTES = 200_000_000
 """Larger files stay in the folder of the run."""
 RECORD = "record.zip"
-"""Name of the asset with the records of all servers."""
+"""Name of the asset with the records in the folder of the run. In a bucket, it has only that of server 0."""
 MAX_IMAGES = 24
 """This many images of each kind are logged."""
 MAX_CLASSES = 500
@@ -147,9 +149,10 @@ def _log_files(experiment: Any, run: Run) -> None:
 
 
 def _log_record(archive: Path, experiment: Any, run: Run) -> None:
-    """Log the records of all servers as one file: a long record has thousands of segments, each of them a request."""
-    records, overviews = ([*run.folder.glob(f"**/{name}/*.*")] for name in ("record", OVERVIEW))
-    size = sum(path.stat().st_size for path in records)
+    """Log the records in the folder of the run as one file: the thousands of segments would each be a request."""
+    records = record_folders(run.folder).values()
+    paths = [path for folder in records for path in _segments(folder)]
+    size = sum(of_segment(path, lambda file: file.stat().st_size) for path in paths)
     if size > MAX_ASSET_BYTES:
         _log.warning(
             "the record (%d MB) is not logged to Comet, because it is larger than %d MB: it stays in %s, and Comet "
@@ -158,10 +161,15 @@ def _log_record(archive: Path, experiment: Any, run: Run) -> None:
             MAX_ASSET_BYTES // 10**6,
             run.folder / "record",
         )
+        paths = [path for folder in records for path in _segments(folder.with_name(OVERVIEW))]
     with zipfile.ZipFile(archive, "w") as packed:
-        for path in sorted(overviews if size > MAX_ASSET_BYTES else records):
-            packed.write(path, path.relative_to(run.folder))
+        for path in paths:
+            of_segment(path, lambda file: packed.write(file, file.relative_to(run.folder)))
     experiment.log_asset(str(archive), file_name=RECORD, overwrite=True)
+
+
+def _segments(folder: Path) -> list[Path]:
+    return [path for kind in KINDS for path in segments(folder, kind)]
 
 
 def _is_small_enough(path: Path) -> bool:

@@ -279,15 +279,15 @@ class EpochLoop:
         if self._has_compiled:
             self._step_s = max(times.compute_s, 1e-6)
         self._has_compiled = True
-        return sum(self._report(epoch, number, row, times, sent.about) for number, row in enumerate(rows))
+        return sum(self._report(epoch, number, row, times, sent) for number, row in enumerate(rows))
 
-    def _report(self, epoch: int, number: int, row: Sequence[float], times: StepTimes, sent: Together) -> int:
+    def _report(self, epoch: int, number: int, row: Sequence[float], times: StepTimes, sent: Sent[Together]) -> int:
         """Check and report the result of step `number`, from 0, of those sent together. Return its examples."""
         loss, correct, examples, should_stop, skipped, loss_scale, *spoiled = row
         self.step += 1
 
         def where() -> str:
-            return f"at step {self.step} of epoch {epoch}, in {self.describe(sent.batch(number), spoiled)}"
+            return f"at step {self.step} of epoch {epoch}, in {self.describe(sent.about.batch(number), spoiled)}"
 
         _require_number(loss, where)
         if any(spoiled):  # The loss was finite. Without this check, the error would name the next batch.
@@ -304,9 +304,11 @@ class EpochLoop:
             epoch=epoch,
             times=times,
             examples=int(examples),
-            ready_pct=sent.ready_pct,
+            ready_pct=sent.about.ready_pct,
             python_calls=self.steps.python_calls,
             is_simulated=self.is_simulated,
+            # Steps that were sent together ended one after the other.
+            ago_s=self.clock() - sent.ended + (sent.about.count - 1 - number) * times.whole_s,
         )
         self.sums.add(int(examples), loss, correct, times.wait_s)
         return int(examples)

@@ -8,6 +8,7 @@ import zipfile
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import google_crc32c
@@ -24,7 +25,14 @@ from pipeline.monitor.row import Row
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Best, Run, load_result, load_run, save_best, save_result
 from pipeline.stages.build import build
-from pipeline.training.log.experiment import LOGGED, MAX_ASSET_BYTES, comet_options, confusion_matrix, image_name
+from pipeline.training.log.experiment import (
+    LOGGED,
+    MAX_ASSET_BYTES,
+    _log_record,
+    comet_options,
+    confusion_matrix,
+    image_name,
+)
 from tests.comet_server import METRICS, comet_server
 from tests.conftest import jpeg
 from tests.report.evaluated import predictions
@@ -127,6 +135,19 @@ class Archive:
     def metrics(self) -> dict[str, float]:
         found = [payload["metric"] for kind, payload in self.messages if kind == "metric_msg"]
         return {metric["metricName"]: metric["metricValue"] for metric in found}
+
+
+def test_the_logged_record_has_the_segments_of_the_servers_and_no_other_file(run: Run) -> None:
+    """Keras callbacks may write folders of any name."""
+    for name in ("callbacks/record/notes.txt", "record/.samples-00000.parquet.part", "servers/1/overview/x.csv"):
+        (run.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.folder / name).write_text("a secret")
+    experiment = SimpleNamespace(log_asset=lambda *_, **__: None)
+    _log_record(run.folder / "record.zip", experiment, run)
+    assert packed((run.folder / "record.zip").read_bytes()).keys() == {
+        *(f"record/{kind}-00000.parquet" for kind in ("batches", "epochs")),
+        "servers/1/record/samples-00000.parquet",
+    }
 
 
 @pytest.mark.long

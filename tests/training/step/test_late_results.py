@@ -1,6 +1,7 @@
 """The training loop on an accelerator that works beside the host: it reads the result of a step one step late."""
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from threading import Event
 
@@ -12,6 +13,7 @@ from pipeline.errors import Preempted, TrainingError
 from pipeline.monitor import StepTimes
 from pipeline.training.step.loop import EpochLoop, NumberedBatch, Sums
 from pipeline.training.step.optimizer import NO_LOSS_SCALING
+from tests.training.step.recorded_steps import samples_that_count
 
 PATIENCE_S = 60.0
 """A loop that waits for the wrong result fails after this time, instead of never."""
@@ -227,3 +229,41 @@ def test_an_error_of_the_accelerator_is_raised() -> None:
     with pytest.raises(tf.errors.ResourceExhaustedError, match="no memory"):
         training.run(batches(9), 9)
     assert training.loop.step == 1
+
+
+class ClockOfThreads:
+    """A clock that the test advances, and that notes when a thread has read it at the end of a step."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self._has_read = threading.Semaphore(0)
+
+    def __call__(self) -> float:
+        now = self.now
+        if threading.current_thread() is not threading.main_thread():
+            self._has_read.release()
+        return now
+
+    def wait_for_a_read(self) -> None:
+        assert self._has_read.acquire(timeout=PATIENCE_S)
+
+
+def test_samples_that_are_taken_while_the_accelerator_waits_belong_to_the_step_that_waits() -> None:
+    """Every fifth batch takes 300 ms, and each step 10 ms."""
+    steps, clock = 100, ClockOfThreads()
+    accelerator = Accelerator([], read_at_once=[steps])
+
+    def source() -> Iterator[NumberedBatch]:
+        for number, batch in enumerate(batches(steps)):
+            if number:
+                clock.now += 0.01
+                accelerator.sent[-1].computed.set()
+                clock.wait_for_a_read()
+            clock.now += 0.3 if number % 5 == 4 else 0.0
+            yield batch
+
+    def train(monitor: object) -> None:
+        loop = EpochLoop(accelerator, monitor, lambda: False, clock=clock)
+        loop.train(1, source(), steps, lambda _: None)
+
+    assert samples_that_count(train, clock) > 0.98

@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from pipeline.config.settings import settings_from
 from pipeline.errors import Preempted, TrainingError
+from pipeline.monitor import Monitor
 from pipeline.training.inputs import MAX_STACKED, stacked
 from pipeline.training.step.loop import EpochLoop, NumberedBatch
 from pipeline.training.step.optimizer import NO_LOSS_SCALING
 from tests.training.small import TRAINED, small
+from tests.training.step.recorded_steps import samples_that_count
 from tests.training.step.test_loop import Clock, Recorder, Saver
 
 STACK, LAST = 4, 10
@@ -70,6 +72,17 @@ def test_short_steps_are_sent_together(step_s: float, due: tuple[int, ...], sent
     assert (sums.examples, sums.loss) == (2 * LAST, sum(range(1, LAST + 1)))
     assert [each["step"] for each in recorder.batches] == [*range(1, LAST + 1)]
     assert [each["compute_s"] for each in recorder.batches] == pytest.approx([step_s] * LAST)
+
+
+def test_samples_that_are_taken_during_steps_sent_together_count() -> None:
+    clock = Clock()
+
+    def train(monitor: Monitor) -> None:
+        loop = EpochLoop(SeveralSteps(clock, step_s=0.005), monitor, lambda: False, clock=clock, stacked=STACK)
+        source = stacks(epochs=20)
+        loop.train(1, source, 20 * LAST, lambda _: None)
+
+    assert samples_that_count(train, clock) > 0.98
 
 
 def test_an_epoch_ends_and_the_next_one_begins_within_a_stack() -> None:
