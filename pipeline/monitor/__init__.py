@@ -17,7 +17,7 @@ from pipeline.monitor.record import RecordSink, last_row, last_time, read, read_
 from pipeline.monitor.reporter import Reporter, closing_sink
 from pipeline.monitor.row import KINDS, Row, Sink, steady_clock
 from pipeline.monitor.sampler import Sampler, Source
-from pipeline.monitor.step_clock import Begun, StepClock, StepTimes
+from pipeline.monitor.step_clock import StepClock, StepStart, StepTimes
 
 PATIENT_S, HURRIED_S = 60.0, 8.0
 """Time limits for Comet in seconds: at the end of a training, and after an exception."""
@@ -27,12 +27,12 @@ _log = logging.getLogger(__name__)
 
 __all__ = [
     "KINDS",
-    "Begun",
     "CometOptions",
     "Monitor",
     "Row",
     "Sink",
     "StepClock",
+    "StepStart",
     "StepTimes",
     "closing_sink",
     "last_row",

@@ -34,7 +34,7 @@ class StepTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class StepStart:
     """Steps that were sent to the accelerator."""
 
     time: float
@@ -79,13 +79,13 @@ class StepClock:
         """Book the wait for a checkpoint."""
         self._add("checkpoint_s")
 
-    def begin(self) -> Begun:
+    def begin(self) -> StepStart:
         """Note that steps are sent to the accelerator now."""
         self.add_host()
         spans, self._spans = self._spans, []
-        return Begun(self._booked_until, spans)
+        return StepStart(self._booked_until, spans)
 
-    def end(self, begun: Begun, time: float) -> StepTimes:
+    def end(self, begun: StepStart, time: float) -> StepTimes:
         """Return the times of steps that the accelerator had computed at `time`, in seconds of the clock."""
         times = StepTimes(compute_s=time - max(begun.time, self._free_since))
         for part, start, end in begun.spans:

@@ -18,16 +18,15 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline.training.step.dispatch import Sent
 from pipeline.training.step.loop import EpochLoop
 
-Finish = Callable[[EpochLoop, int, Sent], int]
+Finish = Callable[[EpochLoop, int, SentSteps], int]
 
 
 def noting(finish: Finish, notes: TextIO, checksums: TextIO) -> Finish:
     last, taken = int(os.environ.get("KILL_AFTER", "0")), list[int]()
 
-    def noted(loop: EpochLoop, epoch: int, sent: Sent) -> int:
+    def noted(loop: EpochLoop, epoch: int, sent: SentSteps) -> int:
         first = loop.step + 1
         examples = finish(loop, epoch, sent)
         for number in range(sent.about.count):

@@ -28,7 +28,7 @@ class Result(Protocol):
 
 
 @dataclass(frozen=True)
-class Sent(Generic[_About]):
+class SentSteps(Generic[_About]):
     """Steps that were sent together. `about` is what the sender notes of them."""
 
     about: _About
@@ -55,13 +55,13 @@ class InFlight(Generic[_About]):
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._sent = clock, deque[Sent[_About]]()
+        self._clock, self._sent = clock, deque[SentSteps[_About]]()
         # A GPU runs the copy of a result after all work that was queued before the copy. Queued after the next step,
         # the copy would wait for that step, so a thread queues it at once. There are two threads, because one may still
         # wait for the step before.
         self._threads = ThreadPoolExecutor(2, "step-result")
 
-    def __iter__(self) -> Iterator[Sent[_About]]:
+    def __iter__(self) -> Iterator[SentSteps[_About]]:
         return iter([*self._sent])
 
     def add(self, result: Result, about: _About) -> None:
@@ -72,14 +72,14 @@ class InFlight(Generic[_About]):
             read = self._threads.submit(self._ended, result)
         else:
             read.set_result(self._ended(result))
-        self._sent.append(Sent(about, is_late, read))
+        self._sent.append(SentSteps(about, is_late, read))
 
-    def take_due(self) -> Iterator[Sent[_About]]:
+    def take_due(self) -> Iterator[SentSteps[_About]]:
         """Take the steps whose results are due: all but the newest, which the accelerator may be computing."""
         while self._sent and (len(self._sent) > 1 or not self._sent[0].is_late):
             yield self._sent.popleft()
 
-    def take_all(self) -> Iterator[Sent[_About]]:
+    def take_all(self) -> Iterator[SentSteps[_About]]:
         """Take all steps."""
         while self._sent:
             yield self._sent.popleft()

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
 from pipeline.input import one_ahead
-from pipeline.monitor import Begun, Monitor, StepClock, StepTimes
+from pipeline.monitor import Monitor, StepClock, StepStart, StepTimes
 from pipeline.system.progress import Advance
-from pipeline.training.step.dispatch import InFlight, Result, Sent
+from pipeline.training.step.dispatch import InFlight, Result, SentSteps
 
 Features: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
 """What a model takes: images, or the columns of a table."""
@@ -100,7 +100,7 @@ class Saver(Protocol):
 
 
 @dataclass(frozen=True)
-class Together:
+class StepGroup:
     """Steps that are sent to the accelerator together: `count` batches of a stack, from its batch `first` on.
 
     Without a stack, `batches` is one batch.
@@ -111,7 +111,7 @@ class Together:
     count: int
     is_stack: bool
     ready_pct: float | None
-    begun: Begun
+    begun: StepStart
 
     def batch(self, number: int) -> NumberedBatch:
         """Return one of the batches, from 0."""
@@ -171,7 +171,7 @@ class EpochLoop:
         self._step_s = math.inf
         """Seconds of one of the last steps; unknown until the second one."""
         self._times = StepClock(self.clock, self.host_s)
-        self._in_flight: InFlight[Together] = InFlight(self.clock)
+        self._in_flight: InFlight[StepGroup] = InFlight(self.clock)
         self._leave_after: float = math.inf
         """The step after which the loop ends, once a stop is requested; infinity before."""
 
@@ -200,7 +200,7 @@ class EpochLoop:
         start = self.clock() - self.sums.time_s  # The sums hold the time that earlier attempts spent on this epoch.
         advance(self.sums.examples)
 
-        def finish(sent: Iterable[Sent[Together]]) -> None:
+        def finish(sent: Iterable[SentSteps[StepGroup]]) -> None:
             for each in sent:
                 advance(self._finish(epoch, each))
                 self.sums.time_s = self.clock() - start
@@ -259,12 +259,12 @@ class EpochLoop:
         asked = next((number for number in range(1, count + 1) if self.should_stop()), None)
         count, should_stop = asked or count, tf.constant(float(asked is not None))
         first, self._used, self._taken = self._used, self._used + count, self._taken + count
-        sent = Together(self._stack, first, count, self.stacked > 1, ready_pct, self._times.begin())
+        sent = StepGroup(self._stack, first, count, self.stacked > 1, ready_pct, self._times.begin())
         self._in_flight.add(self._result(sent, should_stop), sent)
         if asked and self.servers == 1:  # Other servers learn of the request from the result of the step.
             self._leave_after = self._sent
 
-    def _result(self, sent: Together, should_stop: tf.Tensor) -> Result:
+    def _result(self, sent: StepGroup, should_stop: tf.Tensor) -> Result:
         features, labels, weights, mirrored, _ = sent.batches
         if not sent.is_stack:
             return self.steps.train(features, labels, weights, mirrored, should_stop)
@@ -272,7 +272,7 @@ class EpochLoop:
         steps = tf.constant(sent.first), tf.constant(sent.count)
         return self.steps.train_several(features, labels, weights, mirrored, *steps, should_stop)
 
-    def _finish(self, epoch: int, sent: Sent[Together]) -> int:
+    def _finish(self, epoch: int, sent: SentSteps[StepGroup]) -> int:
         """Read the results of steps that were sent together, report them, and return their number of examples."""
         rows, count = sent.rows(), sent.about.count
         times = self._times.end(sent.about.begun, sent.ended).share(count)
@@ -281,7 +281,9 @@ class EpochLoop:
         self._has_compiled = True
         return sum(self._report(epoch, number, row, times, sent) for number, row in enumerate(rows))
 
-    def _report(self, epoch: int, number: int, row: Sequence[float], times: StepTimes, sent: Sent[Together]) -> int:
+    def _report(
+        self, epoch: int, number: int, row: Sequence[float], times: StepTimes, sent: SentSteps[StepGroup]
+    ) -> int:
         """Check and report the result of step `number`, from 0, of those sent together. Return its examples."""
         loss, correct, examples, should_stop, skipped, loss_scale, *spoiled = row
         self.step += 1
@@ -324,7 +326,7 @@ class EpochLoop:
         start = self.clock()
         rows_read, leave_after = 0, math.inf
 
-        def finish(sent: Iterable[Sent[None]]) -> None:
+        def finish(sent: Iterable[SentSteps[None]]) -> None:
             nonlocal rows_read, leave_after
             for loss, correct, examples, should_stop in (row for each in sent for row in each.rows()):
                 _require_number(loss, lambda: f"in the validation after step {self.step}")
