@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from pipeline.training.step.dispatch import SentSteps
 from pipeline.training.step.loop import EpochLoop
 
 Finish = Callable[[EpochLoop, int, SentSteps], int]
