@@ -87,8 +87,8 @@ def table_results(options: argparse.Namespace) -> Measured:
     def rate(checkout: Path) -> float:
         values = {"dataset": dataset, "batch_size": BATCH_SIZE, "epochs": epochs, "workspace": new_folder("run")}
         settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-        told = json.loads(run(checkout, "-m", "pipeline", "train", "--json", *settings))
-        of_epochs = read(Path(told["run"]) / "record", "epochs")["input/examples_per_s"]
+        trained = json.loads(run(checkout, "-m", "pipeline", "train", "--json", *settings))
+        of_epochs = read(Path(trained["run"]) / "record", "epochs")["input/examples_per_s"]
         return float(of_epochs[1:].max()) / BATCH_SIZE
 
     found = in_rounds(rate, options)

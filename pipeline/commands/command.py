@@ -42,7 +42,7 @@ def format_result(result: Result) -> str:
 
 
 def printer_at(name: str) -> Callable[[Result], str]:
-    """Return a printer that is the function `package.module:function`. Its module is imported when it prints."""
+    """Return a printer that calls `package.module:function`, whose module is imported when it prints."""
     return lambda result: str(resolve_name(name)(result))
 
 

@@ -17,10 +17,7 @@ from pipeline.system.wording import MAX_EXAMPLES, counted, first_of, share, such
 Action = Literal["continue", "ask", "fail"]
 """The data gate does this if the examples exceed a threshold."""
 
-_ACTIONS = (
-    "What happens above the limit, which is the next setting: continue logs a warning, ask asks a person, and fail "
-    "stops the run."
-)
+_ACTIONS = "What happens above the {}: continue logs a warning, ask asks a person, and fail stops the run."
 
 MAX_SHOWN = 10
 """A sentence names at most this many columns."""
@@ -63,12 +60,16 @@ def settings_of_checks() -> dict[str, Any]:
     fields = {}
     for check in CHECKS:
         for setting, unit, description in (
-            (check.action, Action, _ACTIONS),
+            (check.action, Action, _ACTIONS.format(_within_sentence(check.threshold.title))),
             (check.threshold, check.unit, check.measure),
         ):
             annotation: Any = Annotated[unit, Decides.NOTHING, *check.declares, GATE]
             fields[setting.name] = (annotation, Field(setting.default, title=setting.title, description=description))
     return fields
+
+
+def _within_sentence(title: str) -> str:
+    return title[0].lower() + title[1:]
 
 
 def _rejected(quality: Mapping[str, Any], threshold: float) -> str:

@@ -1,4 +1,4 @@
-"""What exceeds a threshold of the data gate."""
+"""What exceeds a threshold of the data gate. The checks themselves are in pipeline/config/data_gate.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

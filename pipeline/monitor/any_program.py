@@ -36,7 +36,8 @@ def diagnose_from_outside(samples: Table) -> Verdict:
         head = f"Limited by {' and '.join(_WORDS[limit] for limit in limits)}"
     else:
         head = (
-            "Nothing on this machine limits this program, so it waits for a server, a lock, a timer or parts of itself"
+            "Nothing on this machine limits this program, so it waits for a server, a lock or a timer, or its own "
+            "threads or processes wait for each other"
         )
     return Verdict(limits, f"{head}: {'; '.join(_facts(load))}. {UNKNOWN_FROM_OUTSIDE}.", load)
 

@@ -44,8 +44,8 @@ class Summary:
     `steps` is the number of steady steps. The spreads, `examples_per_s` and the fractions are over these steps:
     `wait_fraction` of their time was waiting for data, and `host_fraction` was the loop itself, with checkpoints.
     The first step of each process (it traces and compiles) and the first batch of each further epoch (it fills the
-    pipeline again, and epochs have at least SHORT_EPOCH steps) are separate, because they say nothing about the steady
-    state.
+    pipeline again; unless epochs have fewer than SHORT_EPOCH steps) are separate, because they say nothing about the
+    steady state.
     """
 
     steps: int

@@ -45,7 +45,7 @@ OWN_READING_BPS = 100_000
 """Bytes a second. Below this, a training does not read, and the stalls on a disk are those of other programs."""
 BPS_PER_CORE = 1_000_000
 """Bytes a second from the network for each busy core, and for one at least. Below this, an input does not read from the
-network: a core decodes 15 times as many, and other programs receive some, too."""
+network: a core decodes about 15 MB a second, and other programs receive some bytes, too."""
 
 
 class Limit(StrEnum):

@@ -134,6 +134,8 @@ PANELS = (
         per_unit=1e6,
     ),
 )
+DRAWN = frozenset(curve.column for panel in PANELS for curve in panel.curves)
+"""Columns of the panels."""
 
 
 @dataclass(frozen=True)
@@ -201,8 +203,7 @@ class _Time:
 @cache  # It is asked for each column of thousands of segments.
 def is_drawn(column: str) -> bool:
     """Return whether `utilization` reads a column of the samples."""
-    drawn = {curve.column for panel in PANELS for curve in panel.curves}
-    return column in drawn or column.startswith("monitor/") or gpu_columns.is_combined(column)
+    return column in DRAWN or column.startswith("monitor/") or gpu_columns.is_combined(column)
 
 
 def can_draw(samples: Samples) -> bool:

@@ -145,7 +145,10 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
         Change("look for Python code in the input (a py_function, a generator), which runs on one core only")
     ],
     Limit.SERIAL: [
-        Change("set balanced=false and class_weights=balanced: balancing counts one image after another", [_BALANCED]),
+        Change(
+            "set balanced=false and class_weights=balanced: balancing handles one image after another, on one core",
+            [_BALANCED],
+        ),
         Change("use a larger batch_size, or train on more servers (num_training_servers)", [_TABLE]),
         Change(
             "use a smaller image_size, or train on more servers (num_training_servers): more cores do not help a stage "

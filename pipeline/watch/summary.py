@@ -76,7 +76,7 @@ class Summaries:
 
     def __init__(self) -> None:
         self._pools: dict[str, ThreadPoolExecutor] = {}
-        """The readers of each bucket."""
+        """The readers of each bucket that has trainings of this Airflow."""
         self._pending: dict[Training, Future[Summary]] = {}
         self._heartbeats = Heartbeats()
         self._lock = threading.Lock()

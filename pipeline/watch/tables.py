@@ -18,7 +18,7 @@ from pipeline.monitor.gpu_columns import is_combined
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import closed, first_time, read_segment, segments, surviving_rows
 from pipeline.report.series import Array
-from pipeline.report.utilization import PANELS
+from pipeline.report.utilization import DRAWN
 
 P = TypeVar("P")
 MAX_ROWS = 2000
@@ -31,7 +31,6 @@ TAIL_S = 1.0
 """Width of the intervals of the latest rows, which the overview does not have yet."""
 MIN_WIDTH_S = 2.0
 """Width of the first intervals of the overview, in seconds."""
-_DRAWN = {curve.column for panel in PANELS for curve in panel.curves}
 _SAMPLED = ("sys/", "proc/", "cgroup/", "pressure/", "gpu/", "monitor/", "servers/")
 """Columns with these prefixes are of samples, and most are not drawn. Columns of batches and epochs are all read."""
 KINDS_OVER_TIME = ("samples", "batches")
@@ -126,7 +125,7 @@ def _read(path: Path) -> pandas.DataFrame:
 
 def _is_drawn(column: str) -> bool:
     name = column.removesuffix(HIGHEST)
-    return name in _DRAWN or not name.startswith(_SAMPLED) or is_combined(name)
+    return name in DRAWN or not name.startswith(_SAMPLED) or is_combined(name)
 
 
 def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:

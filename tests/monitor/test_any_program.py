@@ -29,7 +29,7 @@ BESIDE_OTHERS = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 100.0, "proc/core_wait_pc
         (
             {},
             [],
-            "Nothing on this machine limits this program, so it waits for a server, a lock, a timer or parts of it",
+            "Nothing on this machine limits this program, so it waits for a server, a lock or a timer",
         ),
         (BUSY, [Limit.DECODING], "Limited by its own work on all cores: it kept 3.7 of 4 cores busy"),
         ({"proc/busiest_thread_pct": 99.0, "proc/cpu_pct": 100.0}, [Limit.SERIAL], "its own work on one core"),
