@@ -39,6 +39,11 @@ def columns_of_gpus(columns: Iterable[Any], metric: str) -> list[str]:
     return [str(column) for column in columns if re.fullmatch(rf"gpu/\d+/{metric}", str(column))]
 
 
+def is_busy(column: str) -> bool:
+    """Return whether `busy_pct` reads a column."""
+    return column == "sys/cpu_pct" or bool(columns_of_gpus([column], "util_pct"))
+
+
 def is_combined(column: str) -> bool:
     """Return whether `with_gpus_together` reads a column."""
     return _COMBINED.fullmatch(column) is not None

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -17,6 +17,7 @@ from pipeline.evaluation.metrics import EVALUATION, load_predictions
 from pipeline.monitor import record
 from pipeline.monitor.columns import BatchColumns
 from pipeline.monitor.diagnosis import Table
+from pipeline.monitor.gpu_columns import is_busy
 from pipeline.monitor.load import is_of_load
 from pipeline.monitor.thinned import Samples, read_samples
 from pipeline.monitor.verdict import slowest_server
@@ -40,6 +41,8 @@ class RecordedRun:
     """The samples of each training server, by its index."""
     steps: Mapping[int, Table]
     """The steps of each training server, by its index, with the columns of pipeline.monitor."""
+    slowest: int
+    """The index of the training server that waits most. The verdict and the numbers are about that server."""
     rejected: Iterable[Mapping[str, str]]
     """The rows of the dataset's file of rejected images."""
 
@@ -53,11 +56,6 @@ class RecordedRun:
         """The steps of server 0."""
         return self.steps[0]
 
-    @cached_property
-    def slowest(self) -> int:
-        """The index of the training server that waits most. The verdict and the numbers are about that server."""
-        return slowest_server(self.steps)
-
     @property
     def judged(self) -> Table:
         """The steps of the training server that waits most."""
@@ -67,22 +65,27 @@ class RecordedRun:
 def load_recorded_run(folder: Path, is_shown: Callable[[str], bool] = lambda _: True) -> RecordedRun:
     """Read the folder of a run, and the description of its dataset.
 
-    `is_shown` says whether a metric of the samples of server 0 is shown. Of the others, only the load is read.
+    `is_shown` says whether a metric of the samples of server 0 is shown. The load is read of the server that the
+    verdict is about. Of the others, only how busy they were is read.
     """
     files = load_files(folder)
     uri = files.run.get("dataset")
     dataset = place_of(uri) if isinstance(uri, str) else None
     records = record.record_folders(folder)
+    steps = {index: BatchColumns(each) for index, each in records.items()}
+    slowest = slowest_server(steps)
+
+    def is_wanted(index: int, name: str) -> bool:
+        return is_busy(name) or (index == slowest and is_of_load(name)) or (index == 0 and is_shown(name))
+
     return RecordedRun(
         files=files,
         evaluation=read_or_empty(folder / EVALUATION),
         dataset=read_or_empty(dataset / COMMIT) if dataset else {},
         epochs=record.read(folder / "record", "epochs"),
-        servers={
-            index: read_samples(each, is_of_load if index else lambda name: is_of_load(name) or is_shown(name))
-            for index, each in records.items()
-        },
-        steps={index: BatchColumns(each) for index, each in records.items()},
+        servers={index: read_samples(each, cache(partial(is_wanted, index))) for index, each in records.items()},
+        steps=steps,
+        slowest=slowest,
         rejected=_rejected(dataset) if dataset else (),
     )
 

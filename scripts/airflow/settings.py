@@ -13,8 +13,6 @@ from scripts.ports import HOST, port_of
 ROOT = Path(__file__).resolve().parents[2]
 TASKS_AT_ONCE = 4
 """Tasks that run at the same time, over all runs, if one training runs at once. Each further training adds one."""
-RENAMED = "TENFOLD_GPUS is named TENFOLD_TRAININGS_AT_ONCE now: set that variable, and remove TENFOLD_GPUS"
-"""Said instead of running one training at once, as a variable that nobody reads would."""
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 """Airflow's own setting of its database."""
 
@@ -55,11 +53,8 @@ class Layout:
 def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
     """Return the layout of this checkout, or where TENFOLD_HOME and TENFOLD_WORKSPACE say.
 
-    Raises Refused if TENFOLD_TRAININGS_AT_ONCE is not a positive number or has its old name, or TENFOLD_PORT is not a
-    port.
+    Raises Refused if TENFOLD_TRAININGS_AT_ONCE is not a positive number, or TENFOLD_PORT is not a port.
     """
-    if environ.get("TENFOLD_GPUS"):
-        raise Refused(RENAMED)
     trainings, port = environ.get("TENFOLD_TRAININGS_AT_ONCE") or "1", environ.get("TENFOLD_PORT")
     if not trainings.isdecimal() or int(trainings) < 1:
         raise Refused(f"TENFOLD_TRAININGS_AT_ONCE must be a number of trainings, at least 1, got {trainings!r}")

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from scripts.airflow.keys import USER, new_keys, write_private
-from scripts.airflow.settings import RENAMED
 from scripts.ports import HOST, is_taken, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,9 +57,6 @@ def main() -> int:
         write_private(file, new_settings())
         (ROOT / "data").mkdir(exist_ok=True)  # Otherwise, Docker creates it, and root owns it.
     settings = read(file)
-    if os.environ.get("TENFOLD_GPUS") or settings.get("TENFOLD_GPUS"):
-        print(f"docker-up: {RENAMED} (also in {file})", file=sys.stderr)
-        return 2
     text = os.environ.get("TENFOLD_PORT") or settings.get("TENFOLD_PORT") or "8080"  # In the order of Compose.
     try:
         port = port_of(text)

@@ -34,11 +34,6 @@ def test_trainings_at_once_must_be_a_positive_number(trainings: str) -> None:
         layout_from({"TENFOLD_TRAININGS_AT_ONCE": trainings})
 
 
-def test_a_variable_with_an_old_name_is_refused() -> None:
-    with pytest.raises(Refused, match="TENFOLD_GPUS is named TENFOLD_TRAININGS_AT_ONCE now"):
-        layout_from({"TENFOLD_GPUS": "4"})
-
-
 @pytest.mark.parametrize("port", ["0", "65536", "http"])
 def test_a_port_must_be_a_number_in_range(port: str) -> None:
     with pytest.raises(Refused, match=f"TENFOLD_PORT must be a port .*'{port}'"):

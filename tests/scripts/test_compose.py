@@ -56,12 +56,6 @@ def test_a_port_that_is_not_a_number_is_refused(
     assert "TENFOLD_PORT must be a port from 1 to 65535, got 'http'" in capsys.readouterr().err
 
 
-def test_a_variable_with_an_old_name_is_refused(checkout: Path, capsys: pytest.CaptureFixture[str]):
-    (checkout / ".env").write_text("TENFOLD_GPUS=4\n")
-    assert env.main() == 2
-    assert "TENFOLD_GPUS is named TENFOLD_TRAININGS_AT_ONCE now" in capsys.readouterr().err
-
-
 def test_settings_are_checked_before_a_service_starts():
     recipe = (ROOT / "Makefile").read_text().partition("\ndocker-up:")[2].partition("\n\n")[0]
     steps = ("scripts.compose.env", "docker compose build", "scripts.airflow check", "docker compose up")
