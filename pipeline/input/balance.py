@@ -29,11 +29,11 @@ def require_one_label(dataset: Dataset, place: str) -> None:
 
 
 def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
-    """Return numbered examples, each as often as its class needs it; in all as many as there were.
+    """Return numbered examples, each as often as its class needs it. The total number stays the same.
 
-    Counted, not drawn: a class of 10 examples that needs 25 has each of them two or three times, and which ones three
-    times depends on the epoch. The copies follow one another: shuffle behind it. Part of the records, as a server
-    reads them, becomes about as many examples.
+    The copies are counted, not drawn: if a class of 10 examples needs 25, each appears two or three times. The epoch
+    decides which ones appear three times. The copies of an example follow one another, so shuffle the result. For a
+    part of the records, such as those of one server, the number of examples stays about the same.
     """
     counts = tf.constant(dataset.class_counts("train"), tf.int64)
     random = tf.stack([tf.constant(seed, tf.int64), epoch])

@@ -1,8 +1,8 @@
-"""Ids of values: of labels, and of the texts of a table, in whose place models take ids. No accelerator holds strings.
+"""Ids of labels and of the texts of a table. Models take ids in place of texts, because no accelerator holds strings.
 
-The ids of the texts of a column follow from its facts, `preprocessing` of `dataset.json`. 0 is a missing text, which is
-empty. If the facts list the texts, 1 is any other text, and the listed ones, but for an empty one, have the ids from 2
-on. If the texts are hashed, the ids from 1 on are those of the buckets.
+The ids of a column of texts follow from its facts, `preprocessing` of `dataset.json`. Id 0 is a missing text, which is
+empty. If the facts list texts, the listed texts have the ids from 2 on, without an empty one, and id 1 is any other
+text. If the texts are hashed, the ids from 1 on are the buckets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,10 +39,10 @@ def _listed(facts: Mapping[str, Any]) -> Sequence[str]:
 
 
 class Ids:
-    """Finds ids by values, in a sorted list: a hash table would be a resource."""
+    """Finds ids by values, in a sorted list. A hash table would be a resource of TensorFlow."""
 
     def __init__(self, values: NDArray[Any], ids: Sequence[int]) -> None:
-        """`values` are different, one at least, of any dtype of TensorFlow (strings: object)."""
+        """Take at least one value, without repeats, of any dtype of TensorFlow (strings: object)."""
         # Arrays of NumPy, because TensorFlow could place its own constants on a GPU, which no input pipeline reads.
         with tf.init_scope():
             keys = _keys(tf.constant(values)).numpy()

@@ -26,7 +26,7 @@ from pipeline.input.tensorflow_internals import is_cached, read_cached
 from pipeline.system.cores import usable_cores
 
 _GROUP = 8
-"""This many images are read from a disk cache at once: one by one, opening its files costs as much as the images."""
+"""Images that are read from a disk cache at once. One by one, opening its files costs as much as reading the images."""
 _Example = tuple[tf.Tensor, ...]
 
 
@@ -157,8 +157,8 @@ class _InMemory(_Cached):
     """Images in memory."""
 
     def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        # The first epoch takes the images as they are decoded: a buffer of all of them would decode all of them before
-        # the first batch. In later epochs, the buffer takes no more memory, because it holds what the cache holds.
+        # The first epoch uses no buffer: one of all images would decode all of them before the first batch. In later
+        # epochs, a buffer of all images takes no more memory, because it holds the same images as the cache.
         all_of_them = max(self._split.share.examples, 1)
         elements = tf.cond(epoch == 1, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
         return shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
@@ -179,10 +179,10 @@ class _OnDisk(_Cached):
         return decoded.concatenate(again).concatenate(self._padding)
 
     def _by_position(self, prefix: str, epoch: tf.Tensor) -> tf.data.Dataset:
-        """Return the cached images in the order of an epoch, in which each place is as likely for each image."""
+        """Return the cached images in the order of an epoch. Each image is equally likely at each place."""
         examples = self._split.share.examples
         seed = tf.stack([tf.constant(self._options.seed, tf.int64), epoch])
-        # Not `index_shuffle`, which needs no list: of a million images, those of a batch met again 11 times too often.
+        # `index_shuffle` needs no list, but of a million images, those of a batch met again 11 times too often.
         order = tf.random.experimental.stateless_shuffle(tf.range(examples, dtype=tf.int64), seed)
         # The last group is filled up, because the number of its images is a part of the graph.
         places = tf.range(-(-examples // _GROUP) * _GROUP) % max(examples, 1)

@@ -104,10 +104,10 @@ class Interval:
 
 
 class Spaced:
-    """Passes rows on as they are, but not more often than `Interval` would; of the rows between two, none but the last.
+    """Passes rows on unchanged, but not more often than `Interval` would. Rows between are dropped, except the last.
 
-    An epoch may be a single step of milliseconds, and its values have no mean that says anything. Of a training with
-    at most 1,000 epochs of more than two seconds, a share of 1000 passes on all.
+    An epoch may be a single step of milliseconds, and means over several epochs say nothing. If a training has at most
+    1,000 epochs, each of more than two seconds, a share of 1000 passes on all of them.
     """
 
     def __init__(self, share: int = 1000) -> None:

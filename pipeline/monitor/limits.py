@@ -339,7 +339,7 @@ def _has_busy_thread(load: Load) -> bool:
 def _works_in_turn(load: Load) -> bool:
     """Return whether about one core is in use all the time: threads that work one at a time, as in a serial map.
 
-    TensorFlow runs a serial map on many threads, none of which is busy, but never are two cores.
+    TensorFlow runs a serial map on many threads. None of them is busy all the time, and no two of them work at once.
     """
     if load.own_cores is None or load.own_cores_peak is None:
         return False

@@ -55,10 +55,10 @@ def read_samples(folder: Path, wanted: Callable[[str], bool] = lambda _: True, m
 
 
 def thinned(tables: "Iterable[pandas.DataFrame]", max_rows: int = MAX_ROWS) -> "tuple[pandas.DataFrame, int]":
-    """Return at most `max_rows` rows of tables that follow each other, evenly spread, and the number of all rows.
+    """Return at most `max_rows` evenly spread rows of successive tables, and the number of all rows.
 
-    Of each block of 2, 4, 8, ... rows, one is kept. It is not always the first: some metrics are measured in each
-    eighth sample only, and then all or none of the kept rows would have them.
+    It keeps one row of each block of 2, 4, 8, ... rows. This is not always the first row of the block: some metrics
+    are measured only in every eighth sample, and then all or none of the kept rows would have them.
     """
     import pandas
 
@@ -78,7 +78,7 @@ def thinned(tables: "Iterable[pandas.DataFrame]", max_rows: int = MAX_ROWS) -> "
 
 
 def _halved(rows: "pandas.DataFrame", first: int, times: int) -> "pandas.DataFrame":
-    """Return one row of each pair, as often as `times` says. `first` is the number of the first row."""
+    """Keep one row of each pair, and repeat this `times` times. `first` is the number of the first row."""
     one, numbers = np.uint64(1), np.arange(first, first + len(rows), dtype=np.uint64)
     kept = np.ones(len(rows), bool)
     for _ in range(times):

@@ -20,8 +20,7 @@ INTERVAL_S = 1.0
 MAX_SHARE = 0.004
 """Reading may take this share of one core. The interval grows with the number of threads to stay within it."""
 MEASUREMENTS, MIN_MEASUREMENTS = 10, 5
-"""The threads that use a disk are those that waited for one in this number of measurements, or at least in the second
-number at the beginning."""
+"""A thread uses a disk if it waited for one in the last MEASUREMENTS. At the beginning, MIN_MEASUREMENTS are enough."""
 _NS = 1e-9
 _NAMES = ("proc/busiest_thread_pct", "proc/core_wait_pct", "proc/disk_wait_pct")
 _DISK_WAIT = b"D"

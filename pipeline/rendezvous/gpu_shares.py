@@ -10,7 +10,7 @@ PART = "MIG-"
 
 
 def gpus_to_take(seen: Sequence[str], servers: int, per_server: int) -> int:
-    """Return how many GPUs `servers` servers take together that see the same GPUs.
+    """Return how many GPUs a number of servers that see the same GPUs take together.
 
     `per_server` is the setting, with 0 for all. If some are parts of a divided GPU (MIG), 0 counts as 1, because CUDA
     shows a process only one part.

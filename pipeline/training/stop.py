@@ -28,7 +28,7 @@ class Stage(Enum):
     WORKING = auto()
     """The steps since the last checkpoint: the main thread gets NOTICE_S to stop by itself."""
     SAVING = auto()
-    """A checkpoint: it takes its time. The process that sent the signal limits that."""
+    """A checkpoint. It may take as long as it needs. The process that sent the signal limits this time."""
 
 
 class Stop:

@@ -133,8 +133,8 @@ class EpochLoop:
     """Runs epochs over batches, and reports each step to the monitor.
 
     On an accelerator that works beside the host, it sends a step before it reads the result of the step before. It
-    calls `should_stop` before each step, and the answer goes through the step. Several servers leave after the step
-    that follows, or after the last one of the epoch: some of them may have sent it before they read the answer.
+    calls `should_stop` before each step, and the step carries the answer to all servers. Several servers leave one step
+    later, or at the end of the epoch, because some may have sent the next step before they read the answer.
     """
 
     steps: TakesSteps

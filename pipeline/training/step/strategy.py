@@ -18,8 +18,8 @@ from pipeline.training.tensorflow_start import found_gpus, hold_back_stderr
 EXPLAINED_S = 15.0
 """Time limit, in seconds, for the reason why a server is gone to reach this one."""
 SENT_AHEAD = 2
-"""Batches that wait on the devices for the step. Several devices have as many by default: one that is there, and one
-on its way. For a single device, TensorFlow by default doubles the buffer after each pause, up to 256 batches."""
+"""Batches that wait on the devices for the step. With several devices, this is TensorFlow's default: one batch is
+there, and one is on its way. With one device, its default doubles the buffer after each pause, up to 256 batches."""
 _UNREACHED = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
 """Errors that TensorFlow raises if another server is gone."""
 _log = logging.getLogger(__name__)
