@@ -22,7 +22,7 @@ WITHOUT_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 @pytest.mark.core
 def test_all_sections_run_in_a_python_that_has_only_the_listed_packages(tmp_path: Path):
     python = make_bare_python(tmp_path / "python", PACKAGES.values())
-    command = ["make", "bench-gpu", f"PYTHON={python}", f"BENCH=--json {tmp_path / 'gpu.json'}"]
+    command = ["make", "--no-print-directory", "bench-gpu", f"PYTHON={python}", f"BENCH=--json {tmp_path / 'gpu.json'}"]
     done = subprocess.run(command, cwd=ROOT, env=WITHOUT_GPU, stdout=subprocess.PIPE, text=True)
     results = json.loads((tmp_path / "gpu.json").read_text())
     assert {each["title"]: each["error"] for each in results} == {
