@@ -60,7 +60,7 @@ PYTEST_BESIDE := $(VENV_PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 test: env-dev ## run the tests that a change needs, in about 4 minutes
 	$(PYTEST_BESIDE) -n 4 -m "not core and not long and not alone"
 
-test-core: env-dev env-engines ## run the long tests whose failure would lose data or stop a user, in about 4 minutes
+test-core: env-dev env-engines ## run the long tests whose failure would lose data or stop a user, in about 5 minutes
 	$(PYTEST_BESIDE) -n 4 -m core
 
 # Only of the command line: some shells set GROUP to the group of the user.
