@@ -86,8 +86,9 @@ def test_samples_that_are_taken_during_steps_sent_together_count() -> None:
 
 
 def test_an_epoch_ends_and_the_next_one_begins_within_a_stack() -> None:
-    steps = SeveralSteps(Clock())
-    loop = EpochLoop(steps, Recorder(), lambda: False, stacked=STACK)
+    clock = Clock()
+    steps = SeveralSteps(clock)
+    loop = EpochLoop(steps, Recorder(), lambda: False, stacked=STACK, clock=clock)
     source = stacks(epochs=2)
     for epoch in (1, 2):
         assert loop.train(epoch, source, epoch * LAST, lambda _: None).examples == 2 * LAST
@@ -95,12 +96,14 @@ def test_an_epoch_ends_and_the_next_one_begins_within_a_stack() -> None:
 
 
 def test_the_error_names_the_batch_of_a_spoiled_step_among_several() -> None:
-    steps = SeveralSteps(Clock(), spoiled=7)
+    clock = Clock()
+    steps = SeveralSteps(clock, spoiled=7)
     loop = EpochLoop(
         steps,
         Recorder(),
         lambda: False,
         stacked=STACK,
+        clock=clock,
         describe=lambda batch, _: f"numbers {batch[4].numpy()}",
     )
     saver = Saver([8], lambda _: pytest.fail("the spoiled state was saved"))
@@ -110,8 +113,9 @@ def test_the_error_names_the_batch_of_a_spoiled_step_among_several() -> None:
 
 @pytest.mark.parametrize(("asked_at", "sent"), [(1, [1]), (4, [1, 1, 2]), (6, [1, 1, 2, 2]), (8, [1, 1, 2, 4])])
 def test_a_stop_leaves_after_the_same_step_as_one_by_one(asked_at: int, sent: list[int]) -> None:
-    steps, asked = SeveralSteps(Clock()), count(1)
-    loop = EpochLoop(steps, Recorder(), lambda: next(asked) == asked_at, stacked=STACK)
+    clock, asked = Clock(), count(1)
+    steps = SeveralSteps(clock)
+    loop = EpochLoop(steps, Recorder(), lambda: next(asked) == asked_at, stacked=STACK, clock=clock)
     with pytest.raises(Preempted, match=f"after step {asked_at}"):
         loop.train(1, stacks(), LAST, lambda _: None)
     assert (loop.step, loop.sums.examples, steps.sent) == (asked_at, 2 * asked_at, sent)
