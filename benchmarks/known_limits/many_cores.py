@@ -130,7 +130,7 @@ MANY_CORES = (
         _job("serial stage beside gradients of other servers", Limit.SERIAL), (_DECODE, _IN_TURN), gradients_Bps=1e9
     ),
     ManyCores(
-        # Cores that a stage leaves idle cannot be told from those that decoding loses.
+        # Idle cores look the same, whether a serial stage or the decoding leaves them idle.
         _job("serial stage beside decoding on half of the cores", Limit.SERIAL, also=frozenset({Limit.DECODING})),
         (Stage(cpu_s=8), _IN_TURN),
     ),

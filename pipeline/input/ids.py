@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 _MISSING, _UNKNOWN, _FIRST = 0, 1, 2
-"""The id of a missing text, of a text that is not listed, and of the first one that is."""
+"""The ids of a missing text, of a text outside the vocabulary, and of the first text of the vocabulary."""
 _MAX_HASH = 2**62
 """Equal hashes of two values are as good as impossible below this number."""
 

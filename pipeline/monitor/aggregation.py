@@ -117,7 +117,7 @@ class Spaced:
         self._held: Row | None = None
 
     def add(self, row: Row) -> Row | None:
-        """Add a row, and return it if the last one that was returned is old enough."""
+        """Add a row. Return it if enough time has passed since the row that was returned before."""
         if self._begin is None:
             self._begin, self._passed = row.time, -math.inf
         self._held = row

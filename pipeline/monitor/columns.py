@@ -28,7 +28,7 @@ class BatchColumns(Mapping[str, NDArray[Any]]):
         steps: list[NDArray[np.int64]] = []
         for path in segments(folder, "batches"):
             closed = read_closed(path)  # All of it, because a segment with a damaged column has no rows.
-            # A closed segment never changes, so its path is enough. Of one that still grows, all rows are kept.
+            # A closed segment never changes, so its path is kept. An open segment still grows, so its rows are kept.
             rows = read_segment(path) if closed is None else closed
             self._parts.append(rows if closed is None else path)
             self._names |= dict.fromkeys(map(str, rows))

@@ -111,7 +111,7 @@ def heartbeat_s(folder: Place) -> float:
 
 @contextmanager
 def present(folder: Place, server: Server, gpus: Sequence[str] = ()) -> Iterator[Presence]:
-    """Count until the block ends, and once more after it. `gpus` are those that this process sees, by UUID."""
+    """Count until the block ends, and once more after it. `gpus` are the UUIDs of the GPUs that this process sees."""
     presence, has_ended = Presence(folder, _member(server, gpus)), threading.Event()
     # The first count must succeed. Later ones may fail for a while.
     retried(presence.count, folder)

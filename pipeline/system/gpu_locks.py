@@ -33,7 +33,7 @@ class GpuLocks:
         os.register_at_fork(after_in_child=self.release)
 
     def take(self, gpus: Sequence[str], count: int) -> list[str] | None:
-        """Return the first `count` of `gpus` that nobody holds, and hold them; None if there are not that many now.
+        """Lock the first `count` free GPUs of `gpus`, and return them. If fewer are free now, lock none: None.
 
         Raises:
             FileSystemError: If this user may not open the files.

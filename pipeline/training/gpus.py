@@ -75,7 +75,7 @@ class OwnGpus:
 def meeting_of(
     run: Run, should_stop: Callable[[], bool], leave: Callable[[TenfoldError], None]
 ) -> AbstractContextManager[Cluster | None]:
-    """Return the meeting of the servers of a training, as `join_cluster` does. A single server meets nobody."""
+    """Return the meeting of the servers of a training, as `join_cluster` does. A single server waits for nobody."""
     if run.server.count == 1:
         return nullcontext()
     return join_cluster(
@@ -151,7 +151,7 @@ def _gpus_per_server(settings: Settings) -> int:
 def _taken(
     locks: GpuLocks, seen: Sequence[str], count: int, wait_s: float, should_stop: Callable[[], bool]
 ) -> list[str]:
-    """Return `count` of the GPUs that this process sees, once so many are free, and hold them."""
+    """Wait until `count` of the GPUs that this process sees are free. Then lock and return them."""
     deadline, is_waiting = time.monotonic() + wait_s, False
     while (taken := locks.take(seen, count)) is None:
         if not is_waiting:

@@ -48,7 +48,7 @@ class SentSteps(Generic[_About]):
 
 
 class InFlight(Generic[_About]):
-    """The steps whose results nobody has read yet, oldest first.
+    """The steps whose results the loop has not read yet, oldest first.
 
     Args:
         clock: The time, in seconds. Threads call it.

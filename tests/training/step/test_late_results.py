@@ -96,7 +96,7 @@ class Saver:
 
 
 class Training:
-    """A loop whose steps `read_at_once` are those that it must read before it sends the next one."""
+    """A loop that must read the results of the steps `read_at_once` before it sends the next step."""
 
     def __init__(
         self,
