@@ -189,8 +189,12 @@ def slowest_server(batches: Mapping[int, Table]) -> int:
     """
 
     def waiting(index: int) -> float:
-        summary = summarize(batches[index])
-        return (summary.wait_fraction or 0.0) if summary.steps >= MIN_STEPS else 0.0
+        steady = is_steady(batches[index])
+        if steady.sum() < MIN_STEPS:
+            return 0.0
+        names = ("input/wait_ms", "step/time_ms")
+        wait, total = (float(np.asarray(batches[index][name], dtype=float)[steady].sum()) for name in names)
+        return wait / total if total else 0.0
 
     return max(batches, key=waiting)
 
