@@ -21,7 +21,7 @@ from pipeline.storage import Place
 
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
-RUN_FORMAT = 3
+RUN_FORMAT = 4
 """The format of all files of a run, the record included, which `run.json` states.
 
 Increase it also if a setting is removed or renamed: `run.json` holds the settings.

@@ -28,10 +28,10 @@ from pipeline.config.workspace import workspace_of
 from pipeline.errors import ConflictError, PromotionError, SourceError, TrainingError
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import Estimate
-from pipeline.evaluation.metrics import difference, load_predictions
+from pipeline.evaluation.metrics import EVALUATION, difference, load_predictions
 from pipeline.runs import champion
 from pipeline.runs.champion import Entry, Pointer, pointer_of
-from pipeline.runs.files import PROMOTION, RUN, read_required, require_run_format
+from pipeline.runs.files import PROMOTION, RUN, read_or_empty, read_required, require_run_format
 from pipeline.runs.run import find_exported_model, load_about, load_result, take_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import command_of, environment_of_tensorflow
@@ -189,7 +189,8 @@ def _decide(candidate: Candidate, champion: Entry | None, rules: _Rules, output:
         advice = f"To promote it anyway, run `python -m pipeline promote {candidate.run}`"
         return Decision(False, f"not promoted: {difference}. {advice}")
     theirs, ours = _on_the_same_images(candidate, champion, output)
-    return compare_answers(ours, theirs, short_name(champion.run), rules.max_worse, rules.seed)
+    split = str(read_or_empty(candidate.run / EVALUATION).get("split", "validation"))
+    return compare_answers(ours, theirs, short_name(champion.run), rules.max_worse, rules.seed, split)
 
 
 def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], champion: str) -> str:
@@ -226,12 +227,14 @@ def _words_of(column: Mapping[str, Any]) -> str:
     return f"list of {column['type']}" if column["is_list"] else str(column["type"])
 
 
-def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Decision:
-    """Return the decision on the same examples; `champion` is the name of the other model."""
+def compare_answers(
+    ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int, split: str = "validation"
+) -> Decision:
+    """Return the decision on the same examples, those of `split`; `champion` is the name of the other model."""
     estimate, metric = difference(ours, theirs, seed), ours.scored_by
     comparison = (
         f"{metric.title} {metric.text(ours.score)} against {metric.text(theirs.score)} of {champion} on the same "
-        f"{len(ours.label):,} validation {ours.noun}s, a difference of {difference_text(metric, estimate)}"
+        f"{len(ours.label):,} {split} {ours.noun}s, a difference of {difference_text(metric, estimate)}"
     )
     if not isfinite(estimate.value):
         return Decision(False, f"not promoted: {comparison}, which is no number")
@@ -264,7 +267,7 @@ def short_name(run: str) -> str:
 
 
 def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> tuple[Answers, Answers]:
-    """Return what the champion and the candidate say of the candidate's validation images."""
+    """Return what the champion and the candidate say of the images that judge the candidate."""
     try:
         ours, theirs = load_predictions(candidate.run), None
     except FileNotFoundError as error:
@@ -282,11 +285,11 @@ def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> t
 
 
 def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
-    """Return the answers of an exported model to the validation images of a dataset, at the model's own image size.
+    """Return the answers of an exported model to the images of `judged_split`, at the model's own image size.
 
     The model runs in a separate process, because TensorFlow frees a GPU only when its process ends.
     """
-    _log.info("evaluating %s on the validation examples of %s", export, dataset)
+    _log.info("evaluating %s on the examples of %s", export, dataset)
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         folder = Path(name)
         # In the group of this process: a signal to all of a stopped task ends it too, and it has nothing to save.
