@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.allowed import ALL, allowlists
+from pipeline.config.allowed import ALL, allowlists, require_output
 from pipeline.config.settings import settings_from
 from pipeline.engines import SPARK_ON_LOOPBACK
 from pipeline.errors import ERROR_FILE, EngineError, SettingsError, error_from_json
+from pipeline.storage import place_of
 
 ROOT = Path(__file__).resolve().parents[1]
 APPLICATION = ROOT / "scripts" / "submit.py"
@@ -28,6 +29,7 @@ def write_with_engine(plan_file: str, settings: dict[str, Any]) -> None:
     Raises:
         TenfoldError: The error of the engine's process.
     """
+    require_output(place_of(plan_file))  # It becomes an argument of a command.
     engine = settings["engine"]
     arguments = ["write", plan_file, f"--set=engine={engine}"]
     # The command line opens the allowlists that are not set, so all of them are set. Its defaults are those of this

@@ -15,6 +15,7 @@ from dags.document import document
 from dags.tasks import or_sample_images, settings_of_run
 from dags.under_way import forms_under_way
 from dags.wiring import train_and_report
+from pipeline.config.allowed import require_allowed
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
 
@@ -56,7 +57,9 @@ def choose() -> PokeReturnValue:
     *Cost*: none while it waits. *A failure*: no dataset of this name (the message names the folder), or leaks between
     dates above `max_leaked_fraction` (the message names some).
     """
-    settings = _with_name(settings_of_run())
+    settings = settings_of_run()
+    require_allowed(settings)  # Before the first file of the workspace is read.
+    settings = _with_name(settings)
     _skip_if_served(settings)
     if _should_wait(settings):
         return PokeReturnValue(is_done=False)

@@ -205,9 +205,12 @@ def report(runs: list[str]) -> dict[str, str]:
 
     *Cost*: seconds. *A failure* does not affect the model: clear this task.
     """
+    from pipeline.config.allowed import require_folder
     from pipeline.report import report_run
 
-    return {"report": str(report_run(place_of(runs[0])))}  # All servers of a training return the same run.
+    run = place_of(runs[0])  # All servers of a training return the same run.
+    require_folder(run)
+    return {"report": str(report_run(run))}
 
 
 @task(execution_timeout=timedelta(hours=6))

@@ -68,6 +68,10 @@ class ServerLost(TrainingError):
     """Another server of the training ended or started again. A retry of all continues from the last checkpoint."""
 
 
+class SizeError(BadInput):
+    """A file is larger than its readers accept."""
+
+
 class AccessError(BadInput):
     """A bucket does not exist, or this principal may not use it."""
 

@@ -5,14 +5,23 @@ prefixes with commas between them, and `*` allows everything. A variable that is
 Airflow is closed until its administrator opens it. A person who runs a command on their own machine is the
 administrator: see `open_unless_set`. A place is allowed if it is a prefix or is below one, after `..` and symbolic
 links are resolved.
+
+Whoever can write to a workspace can change the plans, parts, lists and runs in it, and whoever may call Airflow's API
+can change an XCom. So every reader of such a file or value checks the places that it names, before it uses them:
+
+- `require_output`, `require_outputs` and `Outputs`: a place that a run writes, or that a run wrote before.
+- `require_source` and `Sources`: a file of a source.
+- `require_folder`: a folder of a run, with all symbolic links in it.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pipeline.config.default_folders import default_local_folder, default_workspace
 from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import BucketPath, Place, is_bucket, is_inside, place_of
 
@@ -26,6 +35,8 @@ MODELS = "TENFOLD_ALLOWED_MODELS"
 OF_PLACES = (SOURCES, WORKSPACES, PUBLISH)
 ALL = (*OF_PLACES, MODELS)
 EVERYTHING = "*"
+MAX_FOLDERS = 10_000
+"""At most this many resolved folders are remembered. A source may have millions."""
 
 
 class AllowedPlaces(NamedTuple):
@@ -92,8 +103,8 @@ def require_allowed(settings: "Settings") -> None:
         if MODELS in variables:
             _require_function(field, value)
             continue
-        allowed = [_with_defaults(allowed_places(variable), settings) for variable in variables]
-        if value and not any(_allows(each, value) for each in allowed):
+        allowed = [_with_own(allowed_places(variable)) for variable in variables]
+        if value and not _allows(allowed, value):
             raise SettingsError(_refusal(f"{field} {value!r}", *allowed))
 
 
@@ -118,17 +129,27 @@ def allowlists(settings: "Settings") -> dict[str, str]:
 
 
 def require_output(place: Place) -> None:
-    """Refuse a folder for shards that this machine allows neither as a workspace nor for publishing.
+    """Refuse a place of a run that this machine allows neither as a workspace nor for publishing.
 
     Raises:
         SettingsError: It names the variables.
     """
-    own = [os.environ.get(name) for name in ("TENFOLD_WORKSPACE", "TENFOLD_LOCAL_FOLDER")]
-    if any(is_inside(_real(place), _real(place_of(folder))) for folder in own if folder):
-        return
-    outputs = [allowed_places(setting) for setting in (WORKSPACES, PUBLISH)]
-    if not any(each.allows(place) for each in outputs):
-        raise SettingsError(_refusal(f"the folder '{place}' of a plan file", *outputs))
+    require_outputs([place])
+
+
+def require_outputs(places: Iterable[Place | str]) -> None:
+    """Refuse places as `require_output` does. Many files of few folders take a microsecond each."""
+    outputs = Outputs()
+    for place in places:
+        outputs.require(place)
+
+
+def require_folder(folder: Place) -> None:
+    """Refuse a folder of a run, as `require_output` does, also if a symbolic link below it leads to a refused place.
+
+    Another user of the folder may have made the link. Raises SettingsError.
+    """
+    require_outputs(_with_links(folder))
 
 
 def may_read(place: Place) -> bool:
@@ -145,6 +166,75 @@ def require_source(place: Place) -> None:
     allowed = allowed_places(SOURCES)
     if not allowed.allows(place):
         raise SourceError(_refusal(f"the source names '{place}', which", allowed))
+
+
+class Outputs:
+    """The places that a run may write, for many places: see `Sources`."""
+
+    def __init__(self) -> None:
+        self._allowed = [_with_own(allowed_places(setting)) for setting in (WORKSPACES, PUBLISH)]
+        self._folders = _Folders(self._allowed)
+
+    def require(self, place: Place | str) -> None:
+        """Refuse a place that is not allowed, before it is used. A text is a local path. Raises SettingsError."""
+        if not self._folders.allow(place):
+            raise SettingsError(_refusal(f"the place '{place}'", *self._allowed))
+
+
+class Sources:
+    """The files of sources that a run may read, for millions of files. Folders are resolved once.
+
+    A symbolic link that somebody changes between this check and the reading of the file is not noticed.
+    """
+
+    def __init__(self) -> None:
+        self._allowed = allowed_places(SOURCES)
+        self._folders = _Folders([self._allowed])
+
+    def require(self, place: Place | str) -> None:
+        """Refuse a file that is not allowed, before it is read. A text is a local path. Raises SourceError."""
+        if not self._folders.allow(place):
+            raise SourceError(_refusal(f"the source names '{place}', which", self._allowed))
+
+
+class _Folders:
+    """Decides about many places. Only the folder of a local file is resolved, once, unless the file is a link."""
+
+    def __init__(self, allowed: Sequence[AllowedPlaces]) -> None:
+        self._allowed = allowed
+        self._is_open = any(each.prefixes is None for each in allowed)
+        self._known: dict[str, bool] = {}
+
+    def allow(self, place: Place | str) -> bool:
+        """Return whether one of the lists allows a place. A text is a local path."""
+        if self._is_open:
+            return True
+        if isinstance(place, BucketPath):
+            return _allow(self._allowed, place)
+        path = str(place)
+        folder, slash, name = path.rpartition("/")
+        if name in ("", ".", "..") or os.path.islink(path):  # noqa: PTH114 - this runs for every image
+            return _allow(self._allowed, Path(path))
+        if folder not in self._known:
+            if len(self._known) >= MAX_FOLDERS:
+                self._known.clear()
+            self._known[folder] = _allow(self._allowed, Path(folder or slash))
+        # A list may name a single file.
+        return self._known[folder] or _allow(self._allowed, Path(path))
+
+
+def _with_links(folder: Place) -> Iterator[Place | str]:
+    """Yield a folder, and all symbolic links below it. Links are not followed."""
+    yield folder
+    below = [str(folder)] if isinstance(folder, Path) and folder.is_dir() else []
+    while below:
+        # A training that goes on removes folders, and a folder that cannot be listed cannot be read either.
+        with suppress(OSError), os.scandir(below.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield entry.path
+                elif entry.is_dir():
+                    below.append(entry.path)
 
 
 def _require_function(field: str, name: str) -> None:
@@ -176,26 +266,31 @@ def _remedy(what: str, unset: Sequence[str]) -> str:
     if not unset:
         return f"add {what} to this variable"
     return (
-        f"set {' or '.join(unset)} in the environment of Airflow's workers to {what} (separate several with commas), "
-        "or to * for everything"
+        f"set {' or '.join(unset)} in the environment of Airflow's workers and of its API server to {what} (separate "
+        "several with commas), or to * for everything"
     )
 
 
-def _allows(allowed: AllowedPlaces, uri: str) -> bool:
+def _allows(allowed: Sequence[AllowedPlaces], uri: str) -> bool:
     try:
-        return allowed.allows(place_of(uri))
+        return _allow(allowed, place_of(uri))
+    except ValueError:  # The URI names no bucket.
+        return False
+
+
+def _allow(allowed: Sequence[AllowedPlaces], place: Place) -> bool:
+    try:
+        return any(each.allows(place) for each in allowed)
     except ValueError:  # No place has such a name.
         return False
 
 
-def _with_defaults(allowed: AllowedPlaces, settings: "Settings") -> AllowedPlaces:
-    """Return allowed workspaces, with those of the environment itself. A form with its defaults must always run."""
+def _with_own(allowed: AllowedPlaces) -> AllowedPlaces:
+    """Return allowed workspaces, with the default folders. A form with its defaults must always run."""
     if allowed.setting != WORKSPACES or allowed.prefixes is None:
         return allowed
-    defaults = settings.model_validate({})
-    # These come from the environment of the worker, which only the administrator sets.
-    own = (_real(place_of(defaults.workspace)), _real(place_of(defaults.local_folder)))
-    return allowed._replace(prefixes=(*allowed.prefixes, *own))
+    own = [place_of(os.path.expanduser(uri)) for uri in (default_workspace(), default_local_folder()) if uri]  # noqa: PTH111
+    return allowed._replace(prefixes=(*allowed.prefixes, *map(_real, own)))
 
 
 @lru_cache  # Each row of a list asks for the same text.
@@ -217,7 +312,7 @@ def _prefix(setting: str, entry: str) -> Place:
         pass
     raise SettingsError(
         f"{setting} must list absolute paths and gs://bucket/prefix with commas between them, got {entry!r}: correct "
-        "it in the environment of Airflow's workers"
+        "it in the environment of Airflow's workers and of its API server"
     )
 
 

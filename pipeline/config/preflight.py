@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.config.allowed import require_allowed
+from pipeline.config.allowed import require_allowed, require_outputs
 from pipeline.config.example_kinds import data_of
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError, TenfoldError
@@ -63,7 +63,9 @@ def _require_rest(settings: Settings) -> None:
     require_weights(settings)
     if settings.label_map:
         _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")
-    for field, place in _written(settings).items():
+    written = _written(settings)
+    require_outputs(written.values())  # Another user of the workspace may have made a link in place of `datasets`.
+    for field, place in written.items():
         _require_writable(field, place)
 
 

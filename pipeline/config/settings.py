@@ -49,6 +49,7 @@ from pipeline.config.declarations import (
     OnlyFor,
     UsedBy,
 )
+from pipeline.config.default_folders import default_local_folder, default_workspace
 from pipeline.config.example_kinds import APPLICATIONS, IMAGES, KINDS, TABLE
 from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
@@ -178,7 +179,7 @@ class _SettingsBeforeGate(BaseModel):
     )
 
     workspace: Annotated[PlaceText, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.WORKSPACES, PLACES] = Field(
-        default_factory=lambda: os.environ.get("TENFOLD_WORKSPACE", "workspace"),
+        default_factory=default_workspace,
         title="Workspace",
         description="Folder that all workers can reach, local or gs://bucket/prefix: shards, plans, checkpoints and "
         "reports are kept there.",
@@ -200,7 +201,7 @@ class _SettingsBeforeGate(BaseModel):
     )
 
     local_folder: Annotated[PlaceText, Decides.NOTHING, UsedBy.TRAIN, AllowedBy.WORKSPACES, PLACES] = Field(
-        default_factory=lambda: os.environ.get("TENFOLD_LOCAL_FOLDER", "~/.cache/tenfold"),
+        default_factory=default_local_folder,
         title="Local folder",
         description="Folder on each worker for local files of a training if the workspace is a bucket: its record and "
         "checkpoints, which are mirrored to the workspace, and copies of shards.",

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from pipeline import storage
-from pipeline.config.allowed import require_allowed
+from pipeline.config.allowed import require_allowed, require_folder, require_outputs
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import Place, is_inside, place_of
 from pipeline.system.wording import first_of
 
+RANGES = "ranges"
+"""This folder beside the snapshots has a folder for each division of a source, named after its time and source."""
 MAX_LISTED = 10
 """An error message shows at most this many dataset names."""
 
@@ -68,9 +70,25 @@ def name_folder(settings: Settings) -> Place:
 
 
 def allowed_name_folder(settings: Settings) -> Place:
-    """Return `name_folder`. Raises SettingsError if the administrator does not allow a place of the settings."""
-    require_allowed(settings)
+    """Return `name_folder`. Raises what `require_allowed_folders` does."""
+    require_allowed_folders(settings)
     return name_folder(settings)
+
+
+def require_allowed_folders(settings: Settings) -> None:
+    """Refuse settings with a place that the administrator does not allow, or with a folder that leads to such a place.
+
+    Another user of the workspace may have made a link in place of a folder.
+
+    Raises:
+        SettingsError: It names the field or the folder.
+    """
+    require_allowed(settings)
+    folder, snapshots = name_folder(settings), snapshots_folder(settings)
+    for small in ("labels", "partitions"):
+        require_folder(folder / small)
+    require_outputs([folder / "windows", snapshots / RANGES])
+    require_outputs(place_of(settings.workspace) / name for name in ("raw", "runs"))
 
 
 def _name(settings: Settings) -> str:
@@ -98,6 +116,15 @@ class BuildFolders:
     def work_of(self, version: str) -> Place:
         """Return the folder for the plans and shard results of a version, from one source to one published place."""
         return self.of_work / f"{version}-{self.place_hash}"
+
+    def require_allowed(self, version: str) -> None:
+        """Refuse the folders of a version, and links in them, that the administrator does not allow.
+
+        Raises:
+            SettingsError: It names the folder or the link.
+        """
+        for folder in (self.work_of(version), self.published(version)):
+            require_folder(folder)
 
     def shards_of(self, version: str) -> Place:
         """Return the folder in which shards are written: the final one if datasets are published in the workspace."""

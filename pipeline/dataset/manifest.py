@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol
 
 import google_crc32c
 
 from pipeline import storage
+from pipeline.config.allowed import require_outputs
 from pipeline.config.dataset_name import PATTERN
 from pipeline.config.example_kinds import IMAGES, KINDS, TABLE, data_of
 from pipeline.dataset.index_files import records_at
@@ -223,8 +225,10 @@ def is_committed(folder: Place) -> bool:
 def load(folder: Place) -> Dataset:
     """Return the dataset in `folder`.
 
-    Raises DatasetError if there is none or it is damaged, and FormatError if another version of Tenfold wrote it.
+    Raises DatasetError if there is none or it is damaged, FormatError if another version of Tenfold wrote it, and
+    SettingsError if the administrator does not allow the folder, or a file that it names or links to.
     """
+    require_outputs([folder, folder / COMMIT])
     if not folder.is_dir():
         raise DatasetError(f"{folder} is not a folder: name the folder of a version, which contains {COMMIT}")
     if not is_committed(folder):
@@ -234,9 +238,13 @@ def load(folder: Place) -> Dataset:
         )
         raise DatasetError(f"{folder} contains no dataset, because it has no {COMMIT}: {hint}")
     try:
-        return _parse(folder, storage.read_json(folder / COMMIT))
+        dataset = _parse(folder, storage.read_json(folder / COMMIT))
     except (ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"{folder / COMMIT} cannot be read: {error}") from error
+    names = (*(listed["file"] for listed in dataset.lists), *(shard.name for shard in dataset.shards))
+    # A window has shards in other folders, and another user of a folder can make a link in place of a file.
+    require_outputs(f"{folder}/{name}" if isinstance(folder, Path) else folder / name for name in names)
+    return dataset
 
 
 def require_shards(folder: Place, dataset: Dataset) -> None:
@@ -425,4 +433,5 @@ def _parse_split(folder: Place, content: dict[str, Any]) -> Split:
         return Split(shards=shards, **content)
     # Before a list is read, because its name becomes part of a path.
     _require_match(_FILE, (listed["file"] for listed in lists))
+    require_outputs(folder / listed["file"] for listed in lists)
     return Split(shards=tuple(read_shard_lists(folder, lists)), shard_lists=lists, **content)

@@ -160,7 +160,10 @@ def _parse(path: Place, content: bytes) -> Partition:
     try:
         fields = json.loads(content)
         require_format(fields.pop("format", None), PARTITION_FORMAT, path, mend)
-        return Partition(**fields)
+        partition = Partition(**fields)
+        if not _VERSION.fullmatch(partition.version):  # It becomes part of a path.
+            raise ValueError(f"Tenfold never gives the version {partition.version!r}")
+        return partition
     except (ValueError, AttributeError, TypeError) as error:
         raise DatasetError(f"{path} does not name a version ({error!r}): remove the file and {mend}") from error
 

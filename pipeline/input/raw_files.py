@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from pipeline.config.allowed import Sources
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SourceError
 from pipeline.input import decode
@@ -39,7 +40,7 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
     The keys of the source are relative to `root`.
 
     Raises:
-        SourceError: If an image is in a bucket.
+        SourceError: If an image is in a bucket, or if the administrator does not allow it.
     """
     form = dataset.records
     compression = "GZIP" if form.compression == "gzip" else ""
@@ -53,7 +54,10 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
     keys = [os.fsdecode(key) for key, _ in rows]
     if remote := next(filter(is_bucket, [root, *keys]), None):
         raise SourceError(f"{remote} is in a bucket, and raw files are only read from a disk")
-    return RawFiles([os.fsencode(Path(root) / key) for key in keys], [int(label) for _, label in rows])
+    paths, sources = [Path(root) / key for key in keys], Sources()
+    for path in paths:
+        sources.require(path)
+    return RawFiles(list(map(os.fsencode, paths)), [int(label) for _, label in rows])
 
 
 @without_autograph

@@ -13,6 +13,7 @@ from typing import IO, NamedTuple
 import google_crc32c
 
 from pipeline import storage
+from pipeline.config.allowed import require_outputs
 from pipeline.errors import FileSystemError
 from pipeline.snapshot.raw_example import from_line
 from pipeline.sources.key_range import bytes_of
@@ -66,8 +67,15 @@ def to_line(piece: Piece) -> bytes:
 
 
 def read_pieces(file: IO[bytes]) -> list[Piece]:
-    """Return the pieces that follow the first line of a plan file."""
-    return [Piece(*json.loads(line)) for line in file]
+    """Return the pieces that follow the first line of a plan file.
+
+    Raises:
+        SettingsError: If the administrator does not allow one of their files.
+    """
+    pieces = [Piece(*json.loads(line)) for line in file]
+    for place in map(place_of, {piece.lines for piece in pieces}):
+        require_outputs([place, _index_of(place)])
+    return pieces
 
 
 def checksum(order_hash: int, line: bytes) -> int:
@@ -127,6 +135,10 @@ def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, Line]]
         begin = rows.end
 
 
+def _index_of(lines_path: Place) -> Place:
+    return lines_path.with_suffix(".index")
+
+
 class _Rows(NamedTuple):
     hashes: Sequence[int]
     lines: Sequence[bytes]
@@ -137,7 +149,7 @@ class _Rows(NamedTuple):
 def _checked_rows(piece: Piece, first: int, count: int, begin: int) -> _Rows | None:
     """Return some rows; None if they do not match their checksums."""
     lines_path = place_of(piece.lines)
-    index = read_sorted(lines_path.with_suffix(".index"), first * _INDEX_BYTES, count * _INDEX_BYTES)
+    index = read_sorted(_index_of(lines_path), first * _INDEX_BYTES, count * _INDEX_BYTES)
     # One tuple of all numbers, because a tuple for each row would keep the garbage collector busy.
     numbers = struct.unpack("<" + count * _INDEX, index)
     hashes, ends, checksums = numbers[::3], numbers[1::3], numbers[2::3]

@@ -4,10 +4,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline import storage
+from pipeline.config.allowed import require_folder, require_outputs
 from pipeline.errors import SettingsError, require_format
 from pipeline.plan.range_plan import PLAN_AGAIN, PLAN_FORMAT
 from pipeline.records.format import RecordFormat
-from pipeline.storage import Place
+from pipeline.storage import Place, place_of
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,19 @@ def save_plan(plan: Plan, folder: Place) -> Place:
 def load_plan(path: Place) -> Plan:
     """Read the plan that `save_plan` wrote to `path`.
 
-    Raises SettingsError if the file is not a plan, and FormatError if another version of Tenfold wrote it.
+    Raises SettingsError if the file is not a plan, or if it or its folder names a place that the administrator does not
+    allow, and FormatError if another version of Tenfold wrote it.
     """
+    require_folder(path.parent)
+    require_outputs([path])
     try:
         content = storage.read_json(path)
         require_format(content.pop("format", None), PLAN_FORMAT, path, PLAN_AGAIN)
-        return Plan(**{**content, "records": RecordFormat(**content["records"])})
+        plan = Plan(**{**content, "records": RecordFormat(**content["records"])})
+        require_outputs(map(place_of, (plan.dataset, plan.written, plan.snapshot, *plan.ranges)))
+        of_name = place_of(plan.dataset).parent
+        require_outputs([of_name, of_name / "labels", of_name / "partitions"])
+        require_folder(place_of(plan.dataset))
+        return plan
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingsError(f"{path} does not contain a plan: give the path that `shard` returned") from error

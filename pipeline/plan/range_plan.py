@@ -4,15 +4,20 @@ This module is light to import, like all modules of a shard task, which starts i
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
-from pipeline.errors import require_format
+from pipeline.config.allowed import require_output, require_outputs
+from pipeline.dataset.index_files import INDEX_FOLDER
+from pipeline.errors import SettingsError, require_format
 from pipeline.images.examine import Rules
+from pipeline.plan.results import result_files
 from pipeline.records.format import RecordFormat
 from pipeline.snapshot.raw_example import Origin
-from pipeline.storage import Place
+from pipeline.storage import Place, place_of
 
 WRITER_VERSION = 3
 """Increase this if the same examples with the same codecs would give other bytes. All datasets then get new
@@ -22,6 +27,8 @@ PLAN_FORMAT = 4
 """The format of plan files and of the whole plan, `plan.json`."""
 PLAN_AGAIN = "run the `shard` stage again, from its plan (in Airflow: clear `shard.plan` and all tasks after it)"
 """What to do about a plan that cannot be used."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""The name of a shard. It leads into no other folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +75,39 @@ def to_header(range_plan: RangePlan) -> bytes:
 
 
 def load_range(path: Place) -> RangePlan:
-    """Read only the first line of a plan file."""
-    with path.open("rb") as file:
-        return read_range(file, path)
+    """Read only the first line of a plan file. Raises what `open_range` does."""
+    with open_range(path) as (range_plan, _):
+        return range_plan
 
 
-def read_range(file: IO[bytes], path: Place) -> RangePlan:
-    """Read the first line of an open plan file, up to its pieces. `path` is the file.
+@contextmanager
+def open_range(path: Place) -> Iterator[tuple[RangePlan, IO[bytes]]]:
+    """Open a plan file, and give the content of its first line, and the file from its pieces on.
 
-    Raises FormatError if another version of Tenfold wrote the plan, or would write other bytes.
+    Raises:
+        SettingsError: If the file is or names a place that the administrator does not allow.
+        FormatError: If another version of Tenfold wrote the plan, or would write other bytes.
     """
+    require_output(path)
+    with path.open("rb") as file:
+        range_plan = _read_range(file, path)
+        _require_allowed(range_plan, path)
+        yield range_plan, file
+
+
+def _require_allowed(range_plan: RangePlan, path: Place) -> None:
+    """Refuse the places that a plan file names, apart from its pieces and rows, which are checked as they are read."""
+    names = [spec.name for spec in range_plan.shards]
+    if foreign := next((name for name in names if not _NAME.fullmatch(name)), None):
+        raise SettingsError(f"Tenfold never gives a shard the name {foreign!r}: {PLAN_AGAIN}")
+    require_outputs(file for name in names for file in result_files(path, name))
+    for folder in map(place_of, {range_plan.written, range_plan.published}):
+        require_outputs([folder, folder / INDEX_FOLDER, *(folder / name for name in names)])
+    if range_plan.origin.cache:
+        require_output(place_of(range_plan.origin.cache))
+
+
+def _read_range(file: IO[bytes], path: Place) -> RangePlan:
     content = json.loads(file.readline())
     require_format(content.pop("format", None), PLAN_FORMAT, path, PLAN_AGAIN)
     # The version of the dataset identifies the bytes that the writer of that time would write.

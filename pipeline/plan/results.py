@@ -102,6 +102,11 @@ def load_hashes(plan_path: Place, shard: str, crc32c: int) -> bytes:
     return hashes
 
 
+def result_files(plan_path: Place, shard: str) -> tuple[Place, Place]:
+    """Return the two files of the result of a shard."""
+    return _result_path(plan_path, shard), hashes_path(plan_path, shard)
+
+
 def hashes_path(plan_path: Place, shard: str) -> Place:
     """Return the file of the content hashes of a shard."""
     return results_folder(plan_path) / f"{shard}.hashes"

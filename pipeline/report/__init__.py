@@ -26,6 +26,7 @@ def report_run(run: Place) -> Place:
 
     Raises:
         DatasetError: The folder holds no run, or the dataset of the run does not exist any more.
+        SettingsError: The administrator does not allow the dataset.
     """
     from pipeline.dataset.manifest import images_at, load, rows_at, sample_images
     from pipeline.evaluation.metrics import EVALUATION

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from pipeline import storage
+from pipeline.config.allowed import require_output
 from pipeline.config.workspace import run_folder
 from pipeline.storage import Place
 
@@ -37,4 +38,7 @@ def save_choice(workspace: str, training: str, choice: Choice) -> None:
 
 
 def _place(workspace: str, training: str) -> Place:
-    return run_folder(workspace, training) / "choice.json"
+    """Return the file of the choice. Raises SettingsError if it is a link to a place that is not allowed."""
+    place = run_folder(workspace, training) / "choice.json"
+    require_output(place)
+    return place

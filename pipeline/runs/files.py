@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import storage
-from pipeline.errors import require_format
+from pipeline.errors import SizeError, require_format
 from pipeline.storage import Place
 
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
+MAX_JSON_BYTES = 64 << 20
+"""Maximum size of a JSON file of a run. The API server reads these files, which others may write."""
 RUN_FORMAT = 4
 """The format of all files of a run, the record included, which `run.json` states.
 
@@ -39,9 +41,10 @@ def read_required(file: Place) -> Any:
     Raises:
         FileNotFoundError: The file is missing.
         json.JSONDecodeError: The file is damaged. The message names it.
+        SizeError: The file is too large.
     """
     try:
-        return storage.read_json(file)
+        return storage.read_json(file, MAX_JSON_BYTES)
     except json.JSONDecodeError as error:
         raise json.JSONDecodeError(f"{file.name} is not valid JSON: {error.msg}", error.doc, error.pos) from error
 
@@ -50,7 +53,7 @@ def read_optional(file: Place) -> Any:
     """Return the JSON value in a file of a run; None if the file is missing.
 
     Raises:
-        json.JSONDecodeError: The file is damaged. The message names it.
+        json.JSONDecodeError, SizeError: The file is damaged or too large. The message names it.
     """
     try:
         return read_required(file)
@@ -59,10 +62,13 @@ def read_optional(file: Place) -> Any:
 
 
 def read_or_empty(file: Place) -> dict[str, Any]:
-    """Return the JSON object in a file of a run; an empty one if the file is missing, damaged, or no JSON object."""
+    """Return the JSON object in a file of a run; an empty one if the file is missing, damaged, or no JSON object.
+
+    A file that is too large counts as damaged.
+    """
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        value = storage.read_json(file, MAX_JSON_BYTES)
+    except (OSError, ValueError, SizeError):
         return {}
     return value if isinstance(value, dict) else {}
 

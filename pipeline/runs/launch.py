@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Any
 
 import psutil
 
+from pipeline.config.allowed import require_folder, require_output, require_outputs
 from pipeline.config.settings import Settings
 from pipeline.errors import (
     CacheDamaged,
@@ -26,6 +28,7 @@ from pipeline.errors import (
 )
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
+from pipeline.runs.files import RESULT
 from pipeline.runs.mirror import Mirror, claim
 from pipeline.runs.requirements import load_usable, require_startable
 from pipeline.runs.run import (
@@ -99,7 +102,9 @@ def load_trained_result(settings: Settings, dataset: Place, run_id: str) -> dict
     Raises what `load_usable` does.
     """
     content = load_usable(settings, dataset)
-    return load_result(training_place(settings_of_training(settings, content), run_id, content.version))
+    training = training_place(settings_of_training(settings, content), run_id, content.version)
+    require_outputs([training, training / RESULT])
+    return load_result(training)
 
 
 def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0, dag: str = "") -> Run:
@@ -131,6 +136,9 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
         dag=dag,
     )
     place = run.place
+    require_output(place)
+    for folder in (run.folder, *(Path(settings.local_folder) / name for name in ("decoded", "shards"))):
+        require_folder(folder)
     if isinstance(place, BucketPath):
         claim(run.folder, place)
     # `run.json` of a complete training stays: it describes how the result came about.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import storage
+from pipeline.config.allowed import require_output
 from pipeline.errors import ConflictError, TenfoldError, TrainingError
 from pipeline.monitor.record import closed_name
 from pipeline.rendezvous.servers import CLUSTER, SERVERS
@@ -200,26 +201,31 @@ def claim(folder: Path, place: BucketPath) -> None:
     _write(folder / OWNER, token)
 
 
-def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
+def fetch(folder: Path, place: BucketPath, names: tuple[str, ...], max_bytes: int | None = None) -> None:
     """Fetch the files below `place` whose names start with one of `names`, unless `folder` has the same content.
 
     If a file is replaced meanwhile, such as the record of a training that goes on, all are listed again.
 
     Raises:
+        SettingsError: If the administrator does not allow `place`.
         FileNotFoundError: If that happens in all of FETCH_ATTEMPTS attempts.
+        SizeError: If a file has more than `max_bytes`.
     """
+    require_output(place)
     for attempts_left in reversed(range(FETCH_ATTEMPTS)):
         try:
-            _fetch_differing(folder, place, names)
+            _fetch_differing(folder, place, names, max_bytes)
             return
         except FileNotFoundError:
             if not attempts_left:
                 raise
 
 
-def _fetch_differing(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
+def _fetch_differing(folder: Path, place: BucketPath, names: tuple[str, ...], max_bytes: int | None) -> None:
     def fetch_one(entry: storage.Object) -> None:
         path = storage.file_of(folder, entry.key)
+        if max_bytes is not None:
+            storage.require_size(place / entry.key, entry.stat.st_size, max_bytes)
         if not _is_equal(path, entry.stat):
             _copy(place / entry.key, path)
 

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline import storage
+from pipeline.config.allowed import require_folder, require_output
 from pipeline.config.settings import Settings
-from pipeline.config.workspace import workspace_of
+from pipeline.config.workspace import champion_folder, workspace_of
 from pipeline.errors import ConflictError, PromotionError, SourceError, TrainingError
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import Estimate
@@ -68,8 +69,17 @@ class Candidate:
     """Whether its steps computed nothing (`simulated_step_ms`)."""
 
     def pointer(self) -> Pointer:
-        """Return what names the champion of its dataset name, as it is now."""
-        return pointer_of(workspace_of(self.run), self.about["dataset"])
+        """Return what names the champion of its dataset name, as it is now.
+
+        Raises SettingsError if the administrator does not allow its place, or that of the champion.
+        """
+        workspace, name = workspace_of(self.run), self.about["dataset"]
+        require_folder(champion_folder(workspace, name))
+        pointer = pointer_of(workspace, name)
+        if pointer.champion:
+            require_folder(place_of(pointer.champion.run))
+            require_folder(place_of(pointer.champion.export))
+        return pointer
 
 
 def promote_if_better(run: Place, settings: Settings, output: int) -> dict[str, Any]:
@@ -115,18 +125,25 @@ def promote_by_hand(run: Place) -> dict[str, Any]:
 
 
 def load_candidate(run: Place) -> Candidate:
-    """Return the training in `run`. Raises SourceError if none is complete there."""
+    """Return the training in `run`.
+
+    Raises SourceError if none is complete there, and SettingsError if the administrator does not allow it or its
+    dataset.
+    """
     # Absolute, because the pointer names it for programs in other folders.
     place = run.resolve() if isinstance(run, Path) else run
+    require_folder(place)
     export, result = find_exported_model(place), load_result(place)
     if result is None:
         raise SourceError(f"{place} has no complete training: there is no result.json")
     run_json = read_required(place / RUN)
     require_run_format(run_json, place)
+    dataset = place_of(run_json["dataset"])
+    require_output(dataset)
     return Candidate(
         run=place,
         export=export,
-        dataset=place_of(run_json["dataset"]),
+        dataset=dataset,
         about=load_about(export),
         result=result,
         is_simulated=bool(run_json["settings"]["simulated_step_ms"]),

@@ -10,8 +10,10 @@ from zipfile import BadZipFile
 
 import pandas
 
+from pipeline.config.allowed import require_outputs
 from pipeline.dataset.lists import JsonLines
 from pipeline.dataset.manifest import COMMIT, REJECTED
+from pipeline.errors import SettingsError
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import EVALUATION, load_predictions
 from pipeline.monitor import record
@@ -69,8 +71,7 @@ def load_recorded_run(folder: Path, is_shown: Callable[[str], bool] = lambda _: 
     verdict is about. Of the others, only how busy they were is read.
     """
     files = load_files(folder)
-    uri = files.run.get("dataset")
-    dataset = place_of(uri) if isinstance(uri, str) else None
+    dataset = _dataset_at(files.run.get("dataset"))
     records = record.record_folders(folder)
     steps = {index: BatchColumns(each) for index, each in records.items()}
     slowest = slowest_server(steps)
@@ -88,6 +89,16 @@ def load_recorded_run(folder: Path, is_shown: Callable[[str], bool] = lambda _: 
         slowest=slowest,
         rejected=_rejected(dataset) if dataset else (),
     )
+
+
+def _dataset_at(uri: Any) -> Place | None:
+    """Return the folder of a dataset; None if the administrator does not allow it, or if the run names none."""
+    place = place_of(uri) if isinstance(uri, str) else None
+    try:
+        require_outputs([place / COMMIT, place / REJECTED] if place else [])
+    except SettingsError:
+        return None
+    return place
 
 
 def _rejected(dataset: Place) -> Iterable[Mapping[str, str]]:

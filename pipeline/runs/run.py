@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import storage
+from pipeline.config.allowed import require_allowed, require_folder
 from pipeline.config.declarations import Decides
 from pipeline.config.settings import Settings, settings_from, settings_that_decide
 from pipeline.config.workspace import place_hash, run_folder
@@ -113,6 +114,14 @@ class Run:
     def place(self) -> Place:
         """The place of this server for all workers: its folder, or the place in the bucket that mirrors it."""
         return self.training / _of_server(self.index)
+
+    def require_allowed(self) -> None:
+        """Refuse places and functions that the administrator does not allow, and links to such places.
+
+        Another user of the folder may have changed `run.json`, or made a link. Raises SettingsError.
+        """
+        require_folder(self.folder)
+        require_allowed(self.settings.model_copy(update={"dataset": self.dataset}))
 
     @property
     def model_path(self) -> Path:

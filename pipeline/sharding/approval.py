@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from pipeline import storage
+from pipeline.config.allowed import require_folder
 from pipeline.errors import GateError
 from pipeline.gate.decide import Ask, act_on
 from pipeline.gate.findings import GateOptions, findings
@@ -31,7 +32,11 @@ def questions(plan_path: Place, options: GateOptions) -> list[str]:
 
 
 def approve(plan_path: Place, sentences: Iterable[str]) -> None:
-    """Save what a person approved, so that neither a cleared task nor a later run of the same examples asks again."""
+    """Save what a person approved, so that neither a cleared task nor a later run of the same examples asks again.
+
+    Raises SettingsError if the administrator does not allow the folder of the plan.
+    """
+    require_folder(plan_path.parent)
     approved = sorted(_approved(plan_path).union(sentences))
     storage.write_json(plan_path.parent / _APPROVED, approved, indent=1, synced=True)
     storage.sync_folder(plan_path.parent)

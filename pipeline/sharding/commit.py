@@ -42,7 +42,8 @@ def commit(plan_path: Place, folders: BuildFolders, partition: str, gate: Gate, 
     From then on, `partition` points to this version, unless it has a version of a newer listing. A
     dataset that is committed already is not written again.
 
-    Raises DatasetError if the counts do not add up, GateError if the dataset exceeds a threshold of `gate`.
+    Raises DatasetError if the counts do not add up, GateError if the dataset exceeds a threshold of `gate`, and
+    SettingsError if the plan names or a folder links to a place that the administrator does not allow.
     """
     plan = load_plan(plan_path)
     folder = place_of(plan.dataset)

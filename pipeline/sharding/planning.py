@@ -34,7 +34,8 @@ def make_plan(options: PlanOptions, gate: Gate, snapshot_path: Place) -> Place:
     Returns the file of the whole plan.
 
     Raises SourceError if no example is left for training, GateError if the examples exceed a threshold, DatasetError if
-    the version is committed but lost a shard.
+    the version is committed but lost a shard, and SettingsError if the snapshot names or a folder links to a place that
+    the administrator does not allow.
     """
     # A person is asked only once, even if another run adds labels and the plan is made again.
     gate = replace(gate, ask=cache(gate.ask) if gate.ask else None)
@@ -51,6 +52,7 @@ def make_plan(options: PlanOptions, gate: Gate, snapshot_path: Place) -> Place:
     version = version_of(snapshot, options, labels, shards)
     # This is saved for a version that exists, too: the date then has a newer listing of the same examples.
     work = options.folders.work_of(version)
+    options.folders.require_allowed(version)
     save_listed(work, options.partition, snapshot.started_ns)
     whole_plan = _plan(options, snapshot, snapshot_path, version, labels)
     if _is_complete(options, version):

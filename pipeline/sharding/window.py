@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import storage
+from pipeline.config.allowed import require_folder
 from pipeline.dataset.lists import JsonLines, ListWriter, new_list, read_listed
 from pipeline.dataset.manifest import (
     CARD,
@@ -59,7 +60,8 @@ def dataset_of(folder: Place, partitions: Mapping[str, str], gate: Gate, write_c
     """Return the folder of the dataset of some partitions: that of a version, or of a window of several versions.
 
     `partitions` are versions by partition. Raises DatasetError if there is none, if a version is missing or
-    incomplete, or if two of them cannot be one dataset. Raises GateError if a window has more leaks than `gate` allows.
+    incomplete, or if two of them cannot be one dataset. Raises GateError if a window has more leaks than `gate` allows,
+    and SettingsError if the administrator does not allow a folder or a link in it.
     `folder` is that of the dataset name.
     """
     if not partitions:
@@ -70,6 +72,7 @@ def dataset_of(folder: Place, partitions: Mapping[str, str], gate: Gate, write_c
     if len(versions) == 1:
         return folder / versions[0].version
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
+    require_folder(window)
     # The gate also decides about a window that exists, because the settings of this run may allow fewer leaks.
     if is_committed(window):
         gate.decide(load(window).quality)

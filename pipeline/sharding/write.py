@@ -10,17 +10,15 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pipeline import storage
-from pipeline.config.allowed import require_output, require_source
 from pipeline.dataset.index_files import crc32c_text, has_index, index_name, write_index
 from pipeline.errors import SettingsError
 from pipeline.plan.example_kind import kind_of
 from pipeline.plan.examples import Examples, Sums
 from pipeline.plan.merge import merged_lines, read_pieces
-from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range, read_range
+from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range, open_range
 from pipeline.plan.results import load_result, remove_torn, results_folder, save_result
 from pipeline.records.record_index import index_of
 from pipeline.records.tfrecord import Writer, writer_of
-from pipeline.snapshot.raw_example import from_lines, place_of_key
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import OneBehind
 from pipeline.system.progress import Advance
@@ -30,19 +28,20 @@ def write_range(plan_path: Place, advance: Advance) -> None:
     """Write the shards of one plan file that are not finished yet. Calls `advance` for every example.
 
     Raises:
-        SourceError: If an example vanished or changed since the snapshot.
+        SourceError: If an example vanished or changed since the snapshot, or if the administrator does not allow it.
         ConflictError: If another file has the name of a shard.
-        SettingsError: If the codecs of this machine differ from those of the machine that made the plan.
+        SettingsError: If the codecs of this machine differ from those of the machine that made the plan, or if the
+            administrator does not allow a place that the plan names.
     """
-    with plan_path.open("rb") as file:
-        range_plan = read_range(file, plan_path)
+    with open_range(plan_path) as (range_plan, file):
+        pieces = read_pieces(file)
         _require_codecs(range_plan)
         # An attempt that was killed may have left temporary files.
         storage.sweep(results_folder(plan_path))
         finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
         advance(sum(spec.examples for spec in finished))
         # One stream for all shards: while a shard is uploaded, the examples of the next one are downloaded.
-        lines = _lines(merged_lines(read_pieces(file)), range_plan.shards, finished)
+        lines = _lines(merged_lines(pieces), range_plan.shards, finished)
         examples = kind_of(range_plan).examples(range_plan)
         rows = examples.read(lines)
         # A disk takes as long to sync a shard as this process takes to write it, so both happen at the same time.
@@ -56,34 +55,13 @@ def write_range(plan_path: Place, advance: Advance) -> None:
 
 
 def write_plan_file(path: str) -> int:
-    """Do the same as `write_range`, as the task of an engine. Return the number of examples."""
+    """Do the same as `write_range`, as the task of an engine. Return the number of examples.
+
+    The administrator of the machine of the task may allow other places than that of the caller.
+    """
     plan_path = place_of(path)
     write_range(plan_path, lambda _count, _size=0: None)
     return load_range(plan_path).examples
-
-
-def write_allowed_plan_file(path: str) -> int:
-    """Do the same as `write_plan_file` on a machine whose administrator may allow other places.
-
-    Raises:
-        SettingsError: If the machine does not allow a folder that is written.
-        SourceError: If it does not allow an example.
-    """
-    plan_path = place_of(path)
-    with plan_path.open("rb") as file:
-        range_plan = read_range(file, plan_path)
-        for folder in (plan_path.parent, range_plan.written, range_plan.origin.cache):
-            if folder:
-                require_output(place_of(str(folder)))
-        start = file.tell()
-        for folder in {str(place_of(piece.lines).parent) for piece in read_pieces(file)}:
-            require_output(place_of(folder))
-        file.seek(start)
-        if kind_of(range_plan).has_files:
-            for rows in from_lines(merged_lines(read_pieces(file))):
-                for row in rows:
-                    require_source(place_of_key(range_plan.origin, row.key))
-    return write_plan_file(path)
 
 
 def _require_codecs(range_plan: RangePlan) -> None:

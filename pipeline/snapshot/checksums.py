@@ -11,9 +11,10 @@ from typing import NamedTuple
 import google_crc32c
 
 from pipeline import storage
+from pipeline.config.workspace import RANGES
 from pipeline.errors import BadInput, FileSystemError, SourceError
 from pipeline.images.rejection import why_unread
-from pipeline.snapshot.listing import RANGES, Listing, listings_of
+from pipeline.snapshot.listing import Listing, listings_of
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import Part, rows_of
 from pipeline.snapshot.raw_example import Origin, RawExample, read_raw

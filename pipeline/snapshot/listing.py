@@ -6,19 +6,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline import storage
+from pipeline.config.allowed import require_output
 from pipeline.config.workspace import place_hash
 from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
-from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
+from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part, allowed_part
 from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.skipped import SkippedFiles, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.sources import MISSING
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
-
-RANGES = "ranges"
-"""This folder beside the snapshots has a folder for each division of a source, named after its time and source."""
 
 
 @dataclass
@@ -220,9 +218,10 @@ def load_listing(path: Place) -> Listing:
     """Read the listing that `save_listing` wrote.
 
     Raises:
-        SettingsError: If the file is not a listing.
+        SettingsError: If the file is not a listing, or if it is or names a place that the administrator does not allow.
         FormatError: If another version of Tenfold wrote it.
     """
+    require_output(path)
     try:
         content = storage.read_json(path)
         require_format(content.pop("format", None), SNAPSHOT_FORMAT, path, EXTRACT_AGAIN)
@@ -232,6 +231,6 @@ def load_listing(path: Place) -> Listing:
 
 
 def listing_from(content: Mapping[str, Any]) -> Listing:
-    """Return the listing whose fields are in a JSON object."""
-    parts = [Part(**part) for part in content["parts"]]
+    """Return the listing whose fields are in a JSON object. Raises what `allowed_part` does."""
+    parts = list(map(allowed_part, content["parts"]))
     return Listing(**{**content, "parts": parts, "skipped": SkippedFiles(**content["skipped"])})

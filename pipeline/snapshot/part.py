@@ -8,18 +8,19 @@ changes.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_128
 
 from pipeline import storage
+from pipeline.config.allowed import require_outputs
 from pipeline.errors import FileSystemError
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.raw_example import RawExample, content_of, from_line, from_lines, to_line
@@ -97,6 +98,16 @@ class Part:
         rows, start = place_of(self.rows), int(columns[0]["offset"])
         end = int(columns[1]["offset"]) if len(columns) == 2 else rows.stat().st_size
         return Row(columns[:1], from_line(storage.read_range(rows, start, end - start)))
+
+
+def allowed_part(content: Mapping[str, Any]) -> Part:
+    """Return the part that a snapshot or a listing describes.
+
+    Raises SettingsError if the administrator does not allow one of its files.
+    """
+    part = Part(**content)
+    require_outputs([place_of(part.rows), part.beside(".columns"), part.beside(".labels")])
+    return part
 
 
 @dataclass(frozen=True)

@@ -139,12 +139,17 @@ def record_of_line(line: bytes) -> bytes:
     return line.partition(b"\n")[2]
 
 
+def local_path(root: str, key: str) -> str:
+    """Return the path of a local image below the folder `root`."""
+    return key if key.startswith("/") else f"{root}/{key}"
+
+
 def read_raw(root: str, key: str, size: int) -> bytes:
     """Return the bytes of one raw image below the folder `root`: `size` bytes, or one more if the file has grown.
 
     Raises SourceError if it is gone or a permission is missing, FileSystemError if the file system fails repeatedly.
     """
-    path = key if key.startswith("/") else f"{root}/{key}"
+    path = local_path(root, key)
     try:
         return retried(partial(_read, path, size), path)
     except OSError as error:

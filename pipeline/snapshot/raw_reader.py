@@ -13,8 +13,9 @@ from pathlib import Path
 import google_crc32c
 
 from pipeline import storage
+from pipeline.config.allowed import Outputs, Sources
 from pipeline.errors import SourceError
-from pipeline.snapshot.raw_example import Origin, RawExample, place_of_key, read_raw, why_unread
+from pipeline.snapshot.raw_example import Origin, RawExample, local_path, place_of_key, read_raw, why_unread
 from pipeline.storage import BucketPath
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Show, progress
@@ -29,21 +30,26 @@ ReadImage = tuple[RawExample, bytes | None]
 
 
 class RawReader:
-    """Reads the raw images of one origin. It is thread-safe."""
+    """Reads the raw images of one origin, if the administrator allows them. It is thread-safe.
+
+    Anyone who can write to the workspace can change the keys of a plan, so each image is checked before it is read.
+    """
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
+        self._sources, self._outputs = Sources(), Outputs()
         self._cache = Path(origin.cache) if origin.cache else None
 
     def read(self, row: RawExample) -> bytes:
         """Return the bytes of one image as it was when it was listed.
 
-        Raises SourceError if it does not exist, or if a bucket has other bytes. For a local file, the caller must check
-        the bytes, because it needs their checksum anyway.
+        Raises SourceError if it does not exist or is not allowed, or if a bucket has other bytes. For a local file, the
+        caller must check the bytes, because it needs their checksum anyway.
         """
         place = place_of_key(self.origin, row.key) if self.origin.remote else None
         if not isinstance(place, BucketPath):
-            return read_raw(self.origin.root, row.key, row.size)
+            return self._read_local(row)
+        self._sources.require(place)
         return self._from_cache(place, row, self._cache) if self._cache else _fetch(place, row)
 
     def read_all(self, rows: Iterable[Sequence[RawExample]]) -> Iterator[ReadImage]:
@@ -66,6 +72,7 @@ class RawReader:
         place = place_of_key(self.origin, row.key)
         if self._cache is None or why_unread(row, self.origin) or not isinstance(place, BucketPath):
             return False
+        self._sources.require(place)
         with suppress(FileNotFoundError):
             # The size is enough here: `read` verifies the checksum of a copy and replaces a damaged one.
             if _cache_path(self._cache, place, row).stat().st_size == row.size:
@@ -81,12 +88,18 @@ class RawReader:
             several = max(1, BATCH_BYTES * len(chunk) // max(size, 1))
             for start in range(0, len(chunk), several):
                 yield from [
-                    (row, None if why_unread(row, origin) else read_raw(origin.root, row.key, row.size))
+                    (row, None if why_unread(row, origin) else self._read_local(row))
                     for row in chunk[start : start + several]
                 ]
 
+    def _read_local(self, row: RawExample) -> bytes:
+        root = self.origin.root
+        self._sources.require(local_path(root, row.key))
+        return read_raw(root, row.key, row.size)
+
     def _from_cache(self, place: BucketPath, row: RawExample, cache: Path) -> bytes:
         copy = _cache_path(cache, place, row)
+        self._outputs.require(copy)
         with suppress(FileNotFoundError):
             content = copy.read_bytes()
             if _matches(content, row):

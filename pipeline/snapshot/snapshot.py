@@ -4,10 +4,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline import storage
+from pipeline.config.allowed import require_output, require_outputs
 from pipeline.errors import SettingsError, require_format
-from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part
+from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part, allowed_part
 from pipeline.snapshot.raw_example import Origin
-from pipeline.storage import Place
+from pipeline.storage import Place, place_of
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,18 @@ def save_snapshot(snapshot: Snapshot, path: Place) -> Place:
 def load_snapshot(path: Place) -> Snapshot:
     """Read the snapshot that `save_snapshot` wrote to `path`.
 
-    Raises SettingsError if the file is not a snapshot, and FormatError if another version of Tenfold wrote it.
+    Raises SettingsError if the file is not a snapshot, or if it is or names a place that the administrator does not
+    allow, and FormatError if another version of Tenfold wrote it.
     """
+    require_outputs([path, skipped_path(path)])
     try:
         content = storage.read_json(path)
         require_format(content.pop("format", None), SNAPSHOT_FORMAT, path, EXTRACT_AGAIN)
-        parts = [Part(**part) for part in content.pop("parts")]
-        return Snapshot(**{**content, "origin": Origin(**content["origin"]), "parts": parts})
+        parts = list(map(allowed_part, content.pop("parts")))
+        origin = Origin(**content["origin"])
+        if origin.cache:
+            require_output(place_of(origin.cache))
+        return Snapshot(**{**content, "origin": origin, "parts": parts})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingsError(f"{path} does not contain a snapshot: give the path that `extract` returned") from error
 

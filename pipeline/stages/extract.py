@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline import storage
-from pipeline.config.allowed import allowlists, require_allowed, require_output
+from pipeline.config.allowed import allowlists, require_output
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings, settings_from
-from pipeline.config.workspace import place_hash, snapshots_folder
+from pipeline.config.workspace import RANGES, place_hash, require_allowed_folders, snapshots_folder
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError, require_format
 from pipeline.plan.example_kind import Lister, kind_named
 from pipeline.plan.options import split_rule
 from pipeline.plan.sort import sorted_part
-from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing
+from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Show, no_progress, progress
@@ -68,6 +68,7 @@ def divide(settings: Settings) -> list[str]:
         SourceError: If the source cannot be listed.
     """
     preflight(settings)
+    require_allowed_folders(settings)
     started_ns = time.time_ns()
     folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
     ranges = _lister(settings).divide(folder, MAX_RANGES)
@@ -92,7 +93,11 @@ def list_all(settings: Settings) -> Place:
 
 
 def load_range_file(path: str) -> RangeFile:
-    """Read a file that `divide` wrote. Raises FormatError if another version of Tenfold wrote it."""
+    """Read a file that `divide` wrote.
+
+    Raises FormatError if another version of Tenfold wrote it, SettingsError if the administrator does not allow it.
+    """
+    require_output(place_of(path))
     content = storage.read_json(place_of(path))
     require_format(content.pop("format", None), SNAPSHOT_FORMAT, path, EXTRACT_AGAIN)
     return RangeFile(**content)
@@ -108,10 +113,9 @@ def list_range_file(path: str, show: Show = no_progress) -> int:
         SourceError: If the source cannot be read, or changes meanwhile.
     """
     result = _listing_path(path)
-    require_output(result)  # A cluster may have another administrator.
+    require_output(result)
     range_file = load_range_file(path)
-    settings = settings_from(range_file.settings)
-    require_allowed(settings)
+    settings = _settings_of(range_file)
     if not result.exists():
         listing = _lister(settings).list_range(range_file.content, show)
         for part in listing.parts:
@@ -125,18 +129,27 @@ def join(settings: Settings, paths: Sequence[str]) -> Place:
     """Return the file of the snapshot that consists of all ranges. No row is read.
 
     Raises:
+        SettingsError: If the administrator does not allow a place of the settings or of the ranges.
         SourceError: If the source has no example of a class, or changed between the listings.
     """
+    require_allowed_folders(settings)
     range_files = list(map(load_range_file, paths))
     contents = [range_file.content for range_file in range_files]
     return _lister(settings).join(range_files[0].started_ns, contents, map(_listing_of, paths))
 
 
 def describe_range(path: str) -> str:
-    """Return a range as text, for example `3 of 20, from 'cats/0917.jpg'`."""
+    """Return a range as text, for example `3 of 20, from 'cats/0917.jpg'`. Raises what `list_range_file` does."""
     range_file = load_range_file(path)
-    start = _lister(settings_from(range_file.settings)).describe(range_file.content)
+    start = _lister(_settings_of(range_file)).describe(range_file.content)
     return f"{range_file.number} of {range_file.ranges}{', ' * bool(start)}{start}"
+
+
+def _settings_of(range_file: RangeFile) -> Settings:
+    """Return the settings of a range. The machine of this task may have another administrator."""
+    settings = settings_from(range_file.settings)
+    require_allowed_folders(settings)
+    return settings
 
 
 def _lister(settings: Settings) -> Lister:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pipeline.config.allowed import allowlists
 from pipeline.config.settings import Settings
+from pipeline.config.workspace import require_allowed_folders
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.gate.decide import Ask, Gate
@@ -13,7 +14,7 @@ from pipeline.plan.options import plan_options
 from pipeline.plan.plan import load_plan
 from pipeline.plan.range_plan import load_range
 from pipeline.sharding.planning import make_plan
-from pipeline.sharding.write import write_allowed_plan_file, write_plan_file
+from pipeline.sharding.write import write_plan_file
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance, progress
 
@@ -31,6 +32,7 @@ def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = Non
 
 def plan_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
     """Plan the shards of a snapshot: see `make_plan`. Return the file of the plan."""
+    require_allowed_folders(settings)
     return make_plan(plan_options(settings), Gate(gate_options(settings), ask), snapshot_path)
 
 
@@ -42,10 +44,8 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     examples = sum(load_range(place_of(path)).examples for path in ranges)
     is_here = settings.engine == "local"
     engine = _in_this_process if is_here and examples <= FEW_EXAMPLES else engine_named(settings.engine)
-    # The person who starts this process is its administrator. A cluster may have another administrator.
-    function = write_plan_file if is_here else write_allowed_plan_file
     with progress("shard", examples, kind_named(settings.example_kind).nouns) as advance:
-        engine(Task(function, allowlists(settings)), ranges, advance)
+        engine(Task(write_plan_file, allowlists(settings)), ranges, advance)
 
 
 def _in_this_process(task: Task, places: Sequence[str], advance: Advance) -> None:

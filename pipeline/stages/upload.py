@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from pipeline.config.settings import Settings
-from pipeline.config.workspace import build_folders, name_folder
+from pipeline.config.workspace import allowed_name_folder, build_folders, require_allowed_folders
 from pipeline.dataset.manifest import Dataset
 from pipeline.gate.decide import Ask, Gate
 from pipeline.gate.findings import gate_options
@@ -43,6 +43,7 @@ def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None)
     """Commit the dataset of a plan with its card: see `commit`."""
     from pipeline.report.card import write_card  # Here, because a task that only copies shards needs no card.
 
+    require_allowed_folders(settings)
     gate = Gate(gate_options(settings), ask)
     return commit(plan_path, build_folders(settings), partition_of(settings), gate, write_card)
 
@@ -56,7 +57,7 @@ def dataset_of_partitions(settings: Settings, partitions: Mapping[str, str], ask
     """Return the folder of the dataset of some partitions, which may be a window of versions: see `dataset_of`."""
     from pipeline.report.card import write_card  # As in `commit_planned`.
 
-    return dataset_of(name_folder(settings), partitions, Gate(gate_options(settings), ask), write_card)
+    return dataset_of(allowed_name_folder(settings), partitions, Gate(gate_options(settings), ask), write_card)
 
 
 def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from pipeline.errors import AccessError
+from pipeline.errors import AccessError, SizeError
 from pipeline.storage import local, object_ranges
 from pipeline.storage.bucket_client import bucket_client
 from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat
@@ -45,14 +45,40 @@ def is_inside(place: Place, folder: Place) -> bool:
     return place.is_relative_to(folder)
 
 
-def read_json(place: Place) -> Any:
-    """Return the one JSON value in a file."""
+def read_json(place: Place, max_bytes: int | None = None) -> Any:
+    """Return the one JSON value in a file. Raises SizeError if the file has more than `max_bytes`."""
     try:
-        return json.loads(place.read_bytes())
+        return json.loads(place.read_bytes() if max_bytes is None else read_limited(place, max_bytes))
     except OSError as error:
         # An error of `read`, unlike one of `open`, does not name the file.
         error.filename = error.filename or str(place)
         raise
+
+
+def read_limited(place: Place, max_bytes: int) -> bytes:
+    """Return a whole file of at most `max_bytes`. The file may grow, and others may have written it.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+        SizeError: The file is larger.
+    """
+    if isinstance(place, BucketPath):
+        stat = place.stat()
+        require_size(place, stat.st_size, max_bytes)
+        return place.read_bytes(stat.generation)
+    with place.open("rb") as file:
+        content = file.read(max_bytes + 1)
+        require_size(place, max(len(content), os.fstat(file.fileno()).st_size), max_bytes)
+    return content
+
+
+def require_size(place: Place, size: int, max_bytes: int) -> None:
+    """Raise SizeError if a file of `size` bytes has more than `max_bytes`."""
+    if size > max_bytes:
+        raise SizeError(
+            f"{place} has {size / 1e6:,.0f} MB, more than the {max_bytes / 1e6:,.0f} MB that Tenfold reads of such a "
+            "file: check who wrote it, and remove it"
+        )
 
 
 def write_json(place: Place, content: Any, indent: int | None = None, synced: bool = False) -> None:

@@ -101,6 +101,7 @@ def _save_failure(folder: Path, error: TenfoldError, attempt: str) -> None:
 
 def _train(folder: Path, stop: Stop, leave: Callable[[TenfoldError], None]) -> None:
     run = load_run(folder)
+    run.require_allowed()
     if result_of(run):  # Another process that held the lock has trained it.
         return
     # Attempts that were killed left temporary files. The lock ensures that no other attempt writes here.

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from pipeline import __version__
-from pipeline.config.allowed import require_allowed
+from pipeline.config.allowed import require_allowed, require_folder
 from pipeline.config.preflight import require_weights
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import run_folder
@@ -50,8 +50,9 @@ def comparison_of(settings: Settings, options: ComparisonOptions, built: Sequenc
     """Return what is compared on this machine. A simulated accelerator sets the time of a step.
 
     `built` is what `build_input` returned for each dataset that the contenders need. Raises SourceError if the datasets
-    hold different images.
+    hold different images, and SettingsError if the administrator does not allow a dataset or a place of the settings.
     """
+    require_allowed(settings)
     datasets = {each["prepare"]: each["dataset"] for each in built}
     contents = [load(place_of(place)) for place in datasets.values()]
     if len({each.source["fingerprint"] for each in contents}) > 1:
@@ -83,6 +84,7 @@ def start_comparison(comparison: Comparison, run_id: str, again: bool = False) -
     """
     newest = None
     for folder in _equal_comparisons(comparison, run_id):
+        require_folder(folder)
         if (folder / COMPARISON).exists():
             newest = folder
         elif newest and not (again and (newest / RESULT).exists()):

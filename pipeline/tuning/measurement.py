@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.allowed import require_folder
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import require_format
+from pipeline.runs.files import MAX_JSON_BYTES
 from pipeline.storage import read_json, write_json
 from pipeline.tuning.options import ComparisonOptions
 
@@ -121,9 +123,11 @@ def save_comparison(folder: Path, comparison: Comparison) -> None:
 def load_comparison(folder: Path) -> Comparison:
     """Return what is compared.
 
-    Raises FormatError if another version of Tenfold wrote the comparison.
+    Raises FormatError if another version of Tenfold wrote the comparison, and SettingsError if the administrator does
+    not allow its folder.
     """
-    content = read_json(folder / COMPARISON)
+    require_folder(folder)
+    content = read_json(folder / COMPARISON, MAX_JSON_BYTES)
     mend = f"remove {folder} and compare the inputs again"
     require_format(content.pop("format", None), COMPARISON_FORMAT, folder / COMPARISON, mend)
     return Comparison(**{**content, "options": ComparisonOptions.model_validate(content["options"])})
@@ -144,9 +148,13 @@ def load_measurement(folder: Path) -> Measurement | Failure | None:
 
 
 def describe_progress(folder: Path) -> str:
-    """Return the verdict of a comparison, or how many of its measurements are complete."""
+    """Return the verdict of a comparison, or how many of its measurements are complete.
+
+    Raises what `load_comparison` does.
+    """
+    require_folder(folder)
     if (folder / RESULT).exists():
-        return str(read_json(folder / RESULT)["verdict"])
+        return str(read_json(folder / RESULT, MAX_JSON_BYTES)["verdict"])
     total = len(turns(load_comparison(folder).options))
     done = sum(1 for _ in folder.glob(f"{MEASUREMENTS}/*/{MEASUREMENT}"))
     return f"{done} of {total} measurements of the comparison of inputs are complete."

@@ -18,7 +18,7 @@ from pipeline.runs.files import PROMOTION, RESULT, RUN, VERDICT, load_files
 from pipeline.runs.mirror import fetch
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.watch.questions import Questions
-from pipeline.watch.tables import KINDS_OVER_TIME, Span, segments_of_span
+from pipeline.watch.tables import KINDS_OVER_TIME, MAX_FILE_BYTES, Span, segments_of_span
 
 FILES = (RUN, RESULT, EVALUATION, PROMOTION, VERDICT, f"{OVERVIEW}/")
 REFRESH_S = 8.0
@@ -45,7 +45,7 @@ class Copies:
     """Local folders of trainings. Those in buckets are copied, again and again while a page shows them.
 
     Any number of threads may use it. One training never waits for another. Raises StorageError or AccessError if a
-    bucket cannot be used, or does not answer within PATIENCE_S.
+    bucket cannot be used, or does not answer within PATIENCE_S, and SizeError if a file is larger than MAX_FILE_BYTES.
     """
 
     def __init__(self, questions: Questions) -> None:
@@ -111,8 +111,9 @@ class Copies:
 def _fetch(copy: _Copy, training: BucketPath) -> None:
     with copy.lock:
         # First, because `run.json` says how many servers there are.
-        fetch(copy.folder, training, FILES)
-        fetch(copy.folder, training, tuple(f"{other}{OVERVIEW}/" for other in _servers(copy.folder)[1:]))
+        fetch(copy.folder, training, FILES, MAX_FILE_BYTES)
+        overviews = tuple(f"{other}{OVERVIEW}/" for other in _servers(copy.folder)[1:])
+        fetch(copy.folder, training, overviews, MAX_FILE_BYTES)
         copy.fetched = time.monotonic()
 
 
@@ -121,7 +122,7 @@ def _fetch_span(copy: _Copy, training: BucketPath, span: Span) -> bool:
 
     def begin(segment: str) -> float | None:
         # Only the few segments that the bisection opens are fetched for their first row.
-        fetch(copy.folder, training, (segment,))
+        fetch(copy.folder, training, (segment,), MAX_FILE_BYTES)
         return first_time(copy.folder / f"{segment}csv")
 
     with copy.lock:
@@ -133,7 +134,7 @@ def _fetch_span(copy: _Copy, training: BucketPath, span: Span) -> bool:
         ]
         is_close = len(found) <= MAX_SEGMENTS
         for segment in found if is_close else ():
-            fetch(copy.folder, training, (segment,))
+            fetch(copy.folder, training, (segment,), MAX_FILE_BYTES)
     return is_close
 
 

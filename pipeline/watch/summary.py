@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.config.allowed import require_folder
 from pipeline.errors import FormatError
 from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.best_epoch import epoch_metric
@@ -144,6 +145,7 @@ def _ended(place: Place, _version: int) -> Summary:
 
 def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     place = training.place
+    require_folder(place)
     files = RunFiles(
         run=read_optional(place / RUN) or {},
         result=read_optional(place / RESULT) or {},

@@ -19,12 +19,15 @@ from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import closed, first_time, read_segment, segments, surviving_rows
 from pipeline.report.series import Array
 from pipeline.report.utilization import DRAWN
+from pipeline.storage import require_size
 
 P = TypeVar("P")
 MAX_ROWS = 2000
 """Maximum number of rows of a span that a page zooms into. No screen shows more."""
 MAX_INTERVALS = 1500
 """Maximum number of intervals of a whole training. It is a few for each pixel of a panel."""
+MAX_FILE_BYTES = 64 << 20
+"""Maximum size of a segment that a page reads. A closed segment has 2 MB, but others may write into the folder."""
 MAX_KEPT = 128
 """Segments in memory. A segment of an overview takes 0.3 MB, and one of a record 1.2 MB."""
 TAIL_S = 1.0
@@ -119,7 +122,12 @@ def _closed(path: Path, _mtime_ns: int) -> pandas.DataFrame:
 
 
 def _read(path: Path) -> pandas.DataFrame:
-    """Read a segment without the columns that no figure shows. The copy is one block of memory, which is faster."""
+    """Read a segment without the columns that no figure shows. The copy is one block of memory, which is faster.
+
+    Raises SizeError if it is too large.
+    """
+    for file in filter(Path.exists, (path, closed(path))):
+        require_size(file, file.stat().st_size, MAX_FILE_BYTES)
     return read_segment(path, _is_drawn).copy()
 
 

@@ -20,8 +20,9 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from starlette.middleware.gzip import GZipMiddleware
 
-from pipeline.errors import StorageError, TenfoldError
-from pipeline.storage import Place
+from pipeline.config.allowed import require_folder
+from pipeline.errors import SizeError, StorageError, TenfoldError
+from pipeline.storage import Place, read_limited, require_size
 from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, list_trainings, zone_of
@@ -42,7 +43,7 @@ MAX_NUMBER = 2**31 - 1
 MAX_THREADS = 8
 """Limit for the threads of all Tenfold pages. Without it, they would share the 40 threads of Airflow's pages."""
 MAX_DOCUMENT_BYTES = 64 << 20
-"""Maximum size of a report. The api-server must not read a file of gigabytes into its memory."""
+"""Maximum size of a document, on a disk or in a bucket. Others may write it, and its reader holds it in memory."""
 PAGES = {
     # The session cookie can be read by scripts, and the pages have Airflow's origin: a script in a name would act as
     # the user. So no inline script runs. Style elements are allowed, because Bokeh adds its style sheets as elements.
@@ -241,6 +242,7 @@ def _content(
 ) -> dict[str, Any]:
     from pipeline.watch.page_data import page_data, span_of
 
+    require_folder(training)
     copies: Copies = state.copies
     folder = copies.local_folder(training)
     span = copies.fetch_span(training, span_of(folder, *closer)) if closer else None
@@ -305,6 +307,8 @@ def _exists(questions: "Questions", place: Place) -> bool:
 def _status_without_training(run: AirflowRun | None) -> dict[str, str]:
     if run is None:
         return {"state": "unknown", "words": "There is no run with this id."}
+    if run.refusal and not run.failure:
+        return {"state": "unknown", "words": f"The files of this run cannot be read: {run.refusal}"}
     if isinstance(run.comparison, Path) and not run.failure:
         return {"state": "none", "words": _comparison_words(run.comparison)}
     if not run.has_training_task:
@@ -330,13 +334,21 @@ def _comparison_words(folder: Path) -> str:
 
 
 def document(address: str, request: Request, dag_id: str, run_id: str) -> Response:
-    """Return one of the DOCUMENTS of a run. Raises 404 if it does not exist, 503 if its bucket does not answer."""
+    """Return one of the DOCUMENTS of a run.
+
+    Raises 404 if it does not exist, 403 if the administrator does not allow its place, 413 if it is too large, and 503
+    if its bucket does not answer.
+    """
     run = find_run(dag_id, run_id)
     place = _documents(run).get(address) if run else None
+    if run and run.refusal and not place:
+        raise HTTPException(403, run.refusal)
     try:
         content = _read_document(request.app.state.questions, place) if place else None
     except StorageError as error:
         raise HTTPException(503, str(error)) from error
+    except SizeError as error:
+        raise HTTPException(413, str(error)) from error
     except (TenfoldError, OSError):
         content = None
     if content is None:
@@ -347,14 +359,15 @@ def document(address: str, request: Request, dag_id: str, run_id: str) -> Respon
 def _read_document(questions: "Questions", place: Place) -> bytes:
     """Read a document. A symbolic link is refused, because it may lead to a file that only the api-server may read."""
     if not isinstance(place, Path):
-        return questions.ask(place.bucket, ("read", place), place.read_bytes)
+        return questions.ask(place.bucket, ("read", place), partial(read_limited, place, MAX_DOCUMENT_BYTES))
     # O_NONBLOCK: without it, opening a pipe would wait until somebody writes into it.
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         # Of the open file, because the name may lead to another one by now.
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DOCUMENT_BYTES:
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{place} is not a page of a run")
+        require_size(place, status.st_size, MAX_DOCUMENT_BYTES)
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_DOCUMENT_BYTES)
     finally:

@@ -99,7 +99,7 @@ def _with_failure(run: AirflowRun, summary: "Summary | None") -> "Summary":
         return Summary("failed", run.failure.sentence if run.failure else "The run ended before its training began.")
     if run.failure and summary and summary.state == "stopped":
         return replace(summary, state="failed", words=run.failure.sentence)
-    return summary or GONE
+    return summary or (Summary("unknown", f"it cannot be read: {run.refusal}") if run.refusal else GONE)
 
 
 def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:

@@ -1,6 +1,6 @@
 """The trainings of Airflow's runs, by what the tasks stored in Airflow's database."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -16,6 +16,8 @@ from sqlalchemy.orm import Session
 
 from dags.gpu_pool import GPU_POOL, pool_command
 from dags.xcom_keys import COMPARISON_PLACE, DATASET_PLACE, FAILURE, TRAINING_PLACE
+from pipeline.config.allowed import Outputs
+from pipeline.errors import SettingsError
 from pipeline.storage import Place, place_of
 
 Link = tuple[str, str]
@@ -63,6 +65,8 @@ class AirflowRun(NamedTuple):
     """Whether a task of it trains a model. Only `find_run` sets it."""
     comparison: Place | None = None
     """The folder of its comparison of inputs; None if it has none."""
+    refusal: str = ""
+    """Why a folder that its tasks stored is left out: the administrator does not allow it. Empty if none is."""
 
     @property
     def is_over(self) -> bool:
@@ -130,19 +134,21 @@ def _load_runs(session: Session, runs: Select[Any]) -> Iterator[AirflowRun]:
     dag_runs = session.scalars(runs).all()
     numbers = [run.id for run in dag_runs]
     keys = (TRAINING_PLACE, DATASET_PLACE, COMPARISON_PLACE)
-    trainings, datasets, comparisons = (_places(session, numbers, key) for key in keys)
-    failures = _failures(session, numbers)
+    stored = {key: _places(session, numbers, key) for key in keys}
+    failures, outputs = _failures(session, numbers), Outputs()
     for run in dag_runs:
+        places, refusal = _allowed({key: of_runs.get(run.id) for key, of_runs in stored.items()}, outputs)
         yield AirflowRun(
             number=run.id,
             dag_id=run.dag_id,
             run_id=run.run_id,
             state=str(run.state),
             start=run.start_date,
-            training=trainings.get(run.id),
-            dataset=datasets.get(run.id),
-            comparison=comparisons.get(run.id),
+            training=places[TRAINING_PLACE],
+            dataset=places[DATASET_PLACE],
+            comparison=places[COMPARISON_PLACE],
             failure=failures.get(run.id),
+            refusal=refusal,
         )
 
 
@@ -157,6 +163,21 @@ def _place(value: Any) -> Place | None:
         return place_of(value) if isinstance(value, str) and value else None
     except ValueError:  # The URI names no bucket.
         return None
+
+
+def _allowed(places: Mapping[str, Place | None], outputs: Outputs) -> tuple[dict[str, Place | None], str]:
+    """Return places without those that the administrator does not allow, and why one of them is left out.
+
+    Anyone who may change an XCom can name a place, and this process opens it with its own rights.
+    """
+    allowed, refusal = dict(places), ""
+    for key, place in places.items():
+        try:
+            if place:
+                outputs.require(place)
+        except SettingsError as error:
+            allowed[key], refusal = None, str(error)
+    return allowed, refusal
 
 
 def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:

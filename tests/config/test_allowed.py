@@ -9,10 +9,20 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.allowed import MODELS, PUBLISH, SOURCES, WORKSPACES, require_allowed
+from pipeline.config.allowed import (
+    MAX_FOLDERS,
+    MODELS,
+    PUBLISH,
+    SOURCES,
+    WORKSPACES,
+    Sources,
+    require_allowed,
+    require_folder,
+    require_output,
+)
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings, settings_from
-from pipeline.config.workspace import allowed_name_folder, require_name
+from pipeline.config.workspace import allowed_name_folder, name_folder, require_allowed_folders, require_name
 from pipeline.dataset.partitions import move_partition, newest_partitions
 from pipeline.errors import SettingsError, SourceError
 from pipeline.runs.launch import load_trained_result, prepare_run
@@ -286,6 +296,100 @@ def test_training_checks_the_permission_of_a_dataset_argument(settings: Settings
     allow(PUBLISH)
     with pytest.raises(SettingsError, match=r"dataset '/etc' is outside what TENFOLD_ALLOWED_WORKSPACES"):
         prepare_run(settings, place_of("/etc"), "run")
+
+
+# --- what a file of the workspace names -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("data/a.jpg", True),
+        ("data/sub/../a.jpg", True),
+        ("data/inner/a.jpg", True),  # a link to a folder that is allowed
+        ("one.jpg", True),  # the list names the file itself
+        ("other.jpg", False),
+        ("data/../other.jpg", False),
+        ("data/..", False),
+        ("data/sub/..", True),
+        ("data/out/a.jpg", False),
+        ("data/out.jpg", False),
+        ("data/missing/a.jpg", True),
+        ("database/a.jpg", False),
+        ("data/\0/a.jpg", False),
+    ],
+)
+def test_many_files_are_checked_as_each_of_them_alone(path: str, allowed: bool, tmp_path: Path, allow: ALLOW):
+    (tmp_path / "data" / "sub").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "data" / "inner").symlink_to("sub")
+    (tmp_path / "data" / "out").symlink_to(tmp_path / "outside")
+    (tmp_path / "data" / "out.jpg").symlink_to(tmp_path / "outside" / "a.jpg")
+    allow(SOURCES, tmp_path / "data", tmp_path / "one.jpg")
+    sources = Sources()
+    for _ in range(2):  # The second time, the folder is known.
+        for place in (f"{tmp_path}/{path}", Path(f"{tmp_path}/{path}")):
+            if allowed:
+                sources.require(place)
+            else:
+                with pytest.raises(SourceError, match="is outside what TENFOLD_ALLOWED_SOURCES allows"):
+                    sources.require(place)
+
+
+def test_known_folders_take_little_memory(allow: ALLOW):
+    allow(SOURCES, "/data")
+    sources = Sources()
+    for number in range(MAX_FOLDERS + 10):
+        sources.require(f"/data/{number}/a.jpg")
+    assert len(sources._folders._known) <= MAX_FOLDERS
+
+
+def test_places_of_a_bucket_need_no_request(gcs: FakeGcs, allow: ALLOW):
+    allow(SOURCES, "gs://bucket/photos")
+    Sources().require(place_of("gs://bucket/photos/a.jpg"))
+    for uri in ("gs://bucket/photos2/a.jpg", "gs://bucket/photos/../a.jpg", "gs://other/photos/a.jpg"):
+        with pytest.raises(SourceError):
+            Sources().require(place_of(uri))
+    assert not gcs.requests
+
+
+def test_the_folder_of_a_run_has_no_link_that_leads_outside(tmp_path: Path, allow: ALLOW):
+    allow(WORKSPACES, tmp_path / "run", tmp_path / "shared")
+    allow(PUBLISH)
+    (tmp_path / "run" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "run" / "a" / "inside").symlink_to(tmp_path / "shared")
+    (tmp_path / "run" / "loop").symlink_to(tmp_path / "run")
+    require_folder(tmp_path / "run")
+    require_folder(tmp_path / "run" / "missing")
+    (tmp_path / "run" / "a" / "b" / "out").symlink_to("/etc")
+    with pytest.raises(SettingsError, match=r"the place '.*/run/a/b/out' is outside what TENFOLD_ALLOWED_WORKSPACES"):
+        require_folder(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["labels", "partitions", "windows"])
+def test_a_linked_folder_of_a_dataset_name_is_refused(name: str, settings: Settings, tmp_path: Path, allow: ALLOW):
+    allow(WORKSPACES, settings.workspace)
+    allow(PUBLISH)
+    allow(SOURCES, settings.source_uri)
+    require_allowed_folders(settings)
+    folder = name_folder(settings)
+    folder.mkdir(parents=True)  # type: ignore[union-attr]
+    (folder / name).symlink_to(tmp_path)  # type: ignore[union-attr]
+    with pytest.raises(SettingsError, match=rf"/{name}' is outside what TENFOLD_ALLOWED_WORKSPACES"):
+        require_allowed_folders(settings)
+
+
+def test_the_default_folders_are_allowed_everywhere(tmp_path: Path, allow: ALLOW, monkeypatch: pytest.MonkeyPatch):
+    allow(WORKSPACES)
+    allow(PUBLISH)
+    monkeypatch.delenv("TENFOLD_WORKSPACE", raising=False)
+    monkeypatch.delenv("TENFOLD_LOCAL_FOLDER", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    require_output(tmp_path / "workspace" / "runs")
+    require_output(tmp_path / "home" / ".cache" / "tenfold" / "runs")
+    with pytest.raises(SettingsError, match=r"the place '/etc/a' is outside what"):
+        require_output(Path("/etc/a"))
 
 
 # --- what a source holds ----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -14,10 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline.config.settings import Settings
 from tests.conftest import jpeg
 from tests.engines.environment import ROOT, python_of
 from tests.engines.spark_cluster import Cluster, spark_cluster
+from tests.foreign_plans import EDITS, OUTSIDE, copy_images
 from tests.listening import addresses
+from tests.published import planned
 from tests.waiting import until
 
 pytestmark = pytest.mark.long
@@ -179,6 +183,30 @@ def test_executors_obey_the_allowlists_of_their_own_machine(builds: Builds, whee
     log = (builds.folder / "refused.log").read_text()
     assert "is outside what TENFOLD_ALLOWED_SOURCES allows (/elsewhere)" in log
     assert not list((builds.folder / "refused").rglob("*.tfrecord"))
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("edit", ["key of an image", "name of a shard"])
+@pytest.mark.parametrize("engine", ["local", "spark", "beam"])
+def test_a_plan_file_of_another_hand_is_refused(engine: str, edit: str, settings: Settings, tmp_path: Path):
+    plan, [plan_file, *_] = planned(settings)
+    outside = tmp_path / OUTSIDE
+    copy_images(settings, outside)
+    EDITS[edit](settings, Path(str(plan_file)), outside)
+    before = sorted(outside.rglob("*"))
+    allowed = {"SOURCES": settings.source_uri, "WORKSPACES": settings.workspace, "PUBLISH": settings.workspace}
+    done = subprocess.run(
+        [python_of(engine), "-m", "pipeline", "write", str(plan), f"--set=engine={engine}"],
+        env={**os.environ, **{f"TENFOLD_ALLOWED_{name}": place for name, place in allowed.items()}},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=600,
+    )
+    assert done.returncode == 1, done.stderr
+    assert re.search("is outside what TENFOLD_ALLOWED_SOURCES|never gives a shard the name", done.stderr)
+    assert (sorted(outside.rglob("*")), list(tmp_path.rglob("*.tfrecord"))) == (before, [])
 
 
 def test_spark_submit_runs_the_command_with_the_templates_of_the_pages(builds: Builds, wheel: Path, cluster: Cluster):

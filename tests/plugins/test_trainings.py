@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
@@ -395,7 +395,111 @@ def test_a_folder_or_a_huge_file_is_refused_as_a_document(
     document.rmdir()
     document.write_text("x" * 100)
     monkeypatch.setattr("plugins.training_monitor.app.MAX_DOCUMENT_BYTES", 99)
-    assert client.get("/report?dag_id=ours&run_id=run+1", headers=logged_in("viewer", "us")).status_code == 404
+    answer = client.get("/report?dag_id=ours&run_id=run+1", headers=logged_in("viewer", "us"))
+    assert (answer.status_code, "more than the 0 MB" in answer.text) == (413, True)
+
+
+def test_a_huge_document_in_a_bucket_is_not_fetched(
+    client: Client, runs: None, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", "gs://bucket/runs/6")
+    gcs.put("bucket", "runs/6/report.html", b"x" * 100)
+    address, who = "/report?dag_id=ours&run_id=run+6", logged_in("viewer", "us")
+    assert client.get(address, headers=who).text == "x" * 100
+    monkeypatch.setattr("plugins.training_monitor.app.MAX_DOCUMENT_BYTES", 99)
+    downloads = gcs.requests["download"]
+    answer = client.get(address, headers=who)
+    assert (answer.status_code, "gs://bucket/runs/6/report.html has" in answer.text) == (413, True)
+    assert gcs.requests["download"] == downloads
+
+
+def test_a_huge_file_of_a_training_in_a_bucket_is_not_fetched(
+    client: Client, runs: None, trained: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", "gs://bucket/huge/6", state="running")
+    gcs.put("bucket", "huge/6/run.json", (trained / "run.json").read_bytes())
+    monkeypatch.setattr("pipeline.watch.copies.MAX_FILE_BYTES", 99)
+    monkeypatch.setattr("pipeline.runs.files.MAX_JSON_BYTES", 99)
+    who = logged_in("viewer", "us")
+    tab = client.get("/data?dag_id=ours&run_id=run+6", headers=who).json()["status"]["words"]
+    [row] = [row for row in listed(client, who)["rows"] if row["run_id"] == "run 6"]
+    assert all("run.json has 0 MB, more than the 0 MB" in words for words in (tab, row["words"]))
+    assert gcs.requests["download"] == 0
+
+
+def test_a_huge_segment_of_a_local_record_is_not_read(
+    client: Client, runs: None, training: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", str(training), state="running")
+    monkeypatch.setattr("pipeline.watch.tables.MAX_FILE_BYTES", 99)
+    words = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()["status"]["words"]
+    assert "more than the 0 MB that Tenfold reads of such a file" in words
+
+
+@pytest.fixture
+def allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the administrator of the API server allow some places."""
+
+    def allow(*places: object) -> None:
+        for name in ("TENFOLD_WORKSPACE", "TENFOLD_LOCAL_FOLDER"):
+            monkeypatch.setenv(name, str(tmp_path / "workspace"))
+        for name in ("TENFOLD_ALLOWED_WORKSPACES", "TENFOLD_ALLOWED_PUBLISH"):
+            monkeypatch.setenv(name, ",".join(map(str, places)))
+
+    return allow
+
+
+def test_a_place_in_an_xcom_is_opened_only_if_the_administrator_allows_it(
+    client: Client, runs: None, trained: Path, gcs: FakeGcs, allow: Callable[..., None]
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    (trained / "report.html").unlink(missing_ok=True)
+    (trained / "report.html").write_text("a report")
+    gcs.put("bucket", "others/report.html", b"a report")
+    add_run("ours", "run 6", "gs://bucket/others")
+    add_run("ours", "run 7", None, comparison=str(trained))
+    add_run("ours", "run 8", f"{trained.parent / 'run'}/../run")
+    who = logged_in("viewer", "us")
+    allow(trained.parent)
+    assert client.get("/report?dag_id=ours&run_id=run+8", headers=who).text == "a report"
+    allow(trained.parent / "ru", "gs://bucket/other")
+    refusal = "is outside what TENFOLD_ALLOWED_WORKSPACES allows ("
+    for number in (1, 6, 7, 8):
+        address = f"dag_id=ours&run_id=run+{number}"
+        status = client.get(f"/data?{address}", headers=who).json()["status"]
+        assert (refusal in status["words"], status["links"]) == (True, [])
+        for page in ("report", "card", "inputs"):
+            answer = client.get(f"/{page}?{address}", headers=who)
+            assert (answer.status_code, refusal in answer.text) == (403, True)
+    words = {row["run_id"]: row["words"] for row in listed(client, who)["rows"]}
+    assert all(refusal in words[run] for run in ("run 1", "run 6", "run 8"))
+    assert gcs.requests.total() == 0
+
+
+def test_a_link_in_a_training_is_not_followed_out_of_the_allowed_places(
+    client: Client, runs: None, training: Path, tmp_path: Path, allow: Callable[..., None]
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    (tmp_path / "secret.json").write_text('{"sentence": "only the API server may read it"}')
+    add_run("ours", "run 6", str(training), state="running")
+    (training / "verdict.json").unlink(missing_ok=True)
+    (training / "verdict.json").symlink_to(tmp_path / "secret.json")
+    who = logged_in("viewer", "us")
+    allow(tmp_path)
+    assert "only the API server may read it" in client.get("/data?dag_id=ours&run_id=run+6", headers=who).text
+    allow(training)
+    tab = client.get("/data?dag_id=ours&run_id=run+6", headers=who)
+    [row] = [row for row in listed(client, who)["rows"] if row["run_id"] == "run 6"]
+    assert "only the API server may read it" not in tab.text + str(row)
+    assert all("verdict.json' is outside what" in words for words in (tab.json()["status"]["words"], row["words"]))
 
 
 def test_users_see_only_trainings_of_dags_that_they_can_read(client: Client, runs: None) -> None:

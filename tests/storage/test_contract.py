@@ -8,7 +8,7 @@ import google_crc32c
 import pytest
 
 from pipeline import storage
-from pipeline.errors import ConflictError
+from pipeline.errors import ConflictError, SizeError
 from pipeline.storage import Place
 from standins.fake_gcs import FakeGcs
 
@@ -118,6 +118,17 @@ class TestStorage:
         place = put(folder / "large", content)
         with place.open("rb") as file:
             assert file.read() == content
+
+    def test_a_file_over_a_limit_is_not_read(self, folder: Place, gcs: FakeGcs):
+        place = put(folder / "file", b"7" * 100)
+        assert storage.read_limited(place, 100) == b"7" * 100
+        downloads = gcs.requests["download"]
+        for read in (storage.read_limited, storage.read_json):
+            with pytest.raises(SizeError, match=r"file has 0 MB, more than the 0 MB that Tenfold reads of such a file"):
+                read(place, 99)
+        assert gcs.requests["download"] == downloads
+        with pytest.raises(FileNotFoundError):
+            storage.read_limited(folder / "missing", 100)
 
     def test_an_empty_file_is_a_file(self, folder: Place):
         place = put(folder / "empty", b"")

@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.config.allowed import require_allowed
 from pipeline.errors import BadInput, Preempted, SourceError, TenfoldError
 from pipeline.runs.run import EXIT_PREEMPTED, run_lock, save_failure
 from pipeline.system.process import end_with_parent
@@ -65,7 +66,9 @@ def main(folder: Path, parent: int) -> int:
 
 def _measure_all(folder: Path, stop: Stop) -> None:
     comparison = load_comparison(folder)
-    with own_gpus(comparison.training_settings(), None, stop.is_requested) as gpus:
+    settings = comparison.training_settings()
+    require_allowed(settings)  # Another user of the folder may have changed its file since the task made it.
+    with own_gpus(settings, None, stop.is_requested) as gpus:
         _log.info("loading TensorFlow")
         with hold_back_stderr():
             from pipeline.training.compare.contest import Contest
