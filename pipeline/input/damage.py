@@ -21,10 +21,11 @@ DAMAGE = (
     tf.errors.InternalError,
 )
 """Errors that TensorFlow raises if a shard, or a file of decoded images, is damaged, ends early, or is missing."""
-_OF_RECORDS = re.compile(r"IteratorGetNext|Decode(Image|AndCropJpeg)|ExtractJpegShape")
-"""The operations that TensorFlow names if it cannot read a record, in the input pipeline and in exported models.
+_OF_RECORDS = re.compile(r"IteratorGetNext|Decode(Image|AndCropJpeg)|ExtractJpegShape|Could not parse example")
+"""What TensorFlow's message holds if it cannot read a record, in the input pipeline and in exported models.
 
-An error of a training step names neither. Without this, each of them would lead to a search through all records.
+That of an error of a training step holds none of it. Otherwise, each of them would lead to a search through all
+records.
 """
 _MEND = "remove the dataset's folder and build the dataset again; training then continues from its last checkpoint"
 _log = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -176,6 +177,17 @@ def test_a_record_without_a_key_is_named_by_shard_and_number(built: Callable[[st
     broken = Broken(built("keep"), tmp_path / "copy", noise)
     message = refusal(broken, lambda: read(training_batches(broken.folder, OPTIONS)))
     assert message.startswith(f"{broken.place}: not a tf.train.Example: ")
+
+
+@pytest.mark.parametrize("change", [with_image(NOISE), noise], ids=["no image", "no example"])
+def test_a_fit_of_keras_names_the_record(
+    built: Callable[[str], Path], tmp_path: Path, change: Callable[[Features], bytes]
+):
+    broken = Broken(built("resize"), tmp_path / "copy", change)
+    model = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batches = training_batches(broken.folder, OPTIONS)
+    assert refusal(broken, lambda: model.fit(batches, shuffle=False, verbose=0)).startswith(broken.place)
 
 
 def test_a_build_that_decoded_nothing_is_told_to_decode(built: Callable[[str], Path], tmp_path: Path):
