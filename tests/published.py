@@ -1,29 +1,33 @@
 """Datasets for tests: small datasets of every kind, functions that build them stage by stage, and readers."""
 
+import gzip
 import io
 import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
 
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import name_folder
-from pipeline.dataset.manifest import Dataset, load
+from pipeline.dataset.index_files import crc32c_text, has_index, index_name
+from pipeline.dataset.manifest import Dataset, load, save
 from pipeline.dataset.partitions import newest_partitions
+from pipeline.dataset.shard_lists import Shard
 from pipeline.gate.decide import Ask
 from pipeline.plan.merge import merged_lines, read_pieces
 from pipeline.plan.plan import load_plan
 from pipeline.records import example, tfrecord
+from pipeline.records.record_index import index_of
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.stages.shard import plan_shards
 from pipeline.stages.upload import commit_planned, dataset_of_partitions
-from pipeline.storage import Place, place_of
+from pipeline.storage import Place, crc32c_of, place_of
 from tests.conftest import jpeg
 from tests.snapshots import take_snapshot
 
@@ -183,6 +187,32 @@ def publish_case(name: str, folder: Path) -> tuple[Path, Sequence[SourceImage]]:
     """Publish the dataset of one of CASES. Return its folder, and the images of its source. Some shards are empty."""
     make, images = (make_list, WITH_BOXES) if "boxes" in name else (make_folders, IN_FOLDERS)
     return publish(make(folder / "source", images), folder / "workspace", **CASES[name]), images
+
+
+def replace_record(folder: Path, shard: str, number: int, content: bytes) -> None:
+    """Replace record `number` (from 0) of a shard. All sizes and checksums are those of the new content."""
+    path, dataset = folder / shard, load(folder)
+    records = list(tfrecord.read_records(path))
+    records[number] = content
+    framed = [tfrecord.frame(record) for record in records]
+    path.write_bytes(gzip.compress(b"".join(framed)) if shard.endswith(".gz") else b"".join(framed))
+    index = index_of(map(len, framed)) if has_index(shard) else b""
+    if (folder / index_name(shard)).exists():
+        (folder / index_name(shard)).write_bytes(index)
+
+    def of_shard(each: Shard) -> Shard:
+        if each.name != shard:
+            return each
+        facts = {"bytes": path.stat().st_size, "crc32c": f"{crc32c_of(path):08x}", "ends": tfrecord.ends_of(path).hex()}
+        of_index = {"index_bytes": len(index), "index_crc32c": crc32c_text(index)} if each.index_crc32c else {}
+        return replace(each, **facts, **of_index)
+
+    splits = {}
+    for name, split in dataset.splits.items():
+        shards = tuple(map(of_shard, split.shards))
+        splits[name] = replace(split, shards=shards, bytes=sum(each.bytes for each in shards))
+    (folder / "dataset.json").unlink()
+    save(folder, replace(dataset, splits=splits), {})
 
 
 # --- read -------------------------------------------------------------------------------------------------------------

@@ -54,6 +54,15 @@ def _format_value(value: Any) -> str:
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
+def require_extra(extra: str, what: str) -> None:
+    """Raise SettingsError if an extra of pyproject.toml is not installed. `what` is the command that needs it."""
+    # `find_spec` does not import the package, which takes seconds.
+    if find_spec(package := PACKAGES[extra]) is None:
+        raise SettingsError(
+            f"`{what}` needs {package}, which is not installed: install tenfold[{extra}], or run `make env`"
+        )
+
+
 @dataclass(frozen=True)
 class Command:
     """One command of the command line.
@@ -98,12 +107,8 @@ class Command:
 
     def require_packages(self) -> None:
         """Raise SettingsError if this command needs an extra that is not installed."""
-        # `find_spec` does not import the package, which takes seconds.
-        if self.extra and find_spec(package := PACKAGES[self.extra]) is None:
-            raise SettingsError(
-                f"`{self.name}` needs {package}, which is not installed: install tenfold[{self.extra}], or run "
-                "`make env`"
-            )
+        if self.extra:
+            require_extra(self.extra, self.name)
 
 
 def command(

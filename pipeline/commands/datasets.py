@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.commands.command import Result, argument, command, format_result, printer_at
+from pipeline.commands.command import Result, argument, command, format_result, printer_at, require_extra
 from pipeline.commands.options import published_settings, reachable, settings_of
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.storage import is_bucket
@@ -68,12 +68,30 @@ def labels(options: argparse.Namespace) -> Result:
     return {"label_map": str(folder / "labels"), "labels": uses, "released": released}
 
 
-@command("verify", "workspace/datasets/flowers/4766e75c17183005", _DATASET)
+@command(
+    "verify",
+    "workspace/datasets/flowers/4766e75c17183005 --decode",
+    _DATASET,
+    argument(
+        "--decode",
+        action="store_true",
+        help="also decode every image, or parse every row, as a training does. This needs TensorFlow, and takes about "
+        "as long as an epoch",
+    ),
+)
 def verify(options: argparse.Namespace) -> Result:
     """Check every byte and record of a dataset."""
+    from pipeline.dataset.manifest import load
     from pipeline.dataset.verify import verify
 
-    return verify(reachable("dataset", options.dataset))
+    folder = reachable("dataset", options.dataset)
+    if not options.decode:
+        return verify(folder)
+    require_extra("training", "verify --decode")
+    dataset = load(folder)  # A missing dataset is reported before TensorFlow is loaded.
+    with tensorflow_on_the_cpu():
+        from pipeline.input.read_whole import read_whole
+    return verify(folder, read_whole(dataset))
 
 
 @command("index", "workspace/datasets/flowers/4766e75c17183005", _DATASET)
@@ -162,7 +180,7 @@ def show(options: argparse.Namespace) -> Result:
     if not found:
         return {"picture": str(show(settings, folder, path, augmented=options.augmented, count=options.count))}
     return {
-        "picture": str(show_found(settings, dataset, found, path)),
+        "picture": str(show_found(settings, folder, found, path)),
         "images": [
             {"key": each.key, "split": each.split, "shard": each.shard, "record": each.number} for each in found
         ],

@@ -7,6 +7,7 @@ from pipeline.dataset.index_files import load_sizes
 from pipeline.dataset.lists import JsonLines
 from pipeline.dataset.manifest import Dataset, require_shards
 from pipeline.dataset.shard_lists import Shard
+from pipeline.dataset.unreadable import read_record
 from pipeline.errors import DatasetError
 from pipeline.records import example, tfrecord
 from pipeline.records.format import text_bytes
@@ -38,7 +39,7 @@ def find_images(folder: Place, dataset: Dataset, keys: Sequence[str]) -> list[Fo
 
     Raises:
         DatasetError: If the dataset has no image with one of the keys, with the reason if the image was rejected, or
-            if a shard is damaged or missing.
+            if a shard is damaged or missing, or one of its records cannot be read.
     """
     require_shards(folder, dataset)
     feature = dataset.records.keys.filename
@@ -48,7 +49,8 @@ def find_images(folder: Place, dataset: Dataset, keys: Sequence[str]) -> list[Fo
     with progress("search", len(shards), "shards") as advance:
         for split, shard in shards:
             for number, record in _candidates(folder, shard, list(names), feature):
-                [name] = example.decode(record)[feature]
+                features = read_record(example.decode, record, dataset=dataset, path=folder / shard.name, number=number)
+                name = next(iter(features.get(feature, ())), None)
                 if name in names:
                     key = names.pop(name)
                     found[key] = FoundImage(key, split, shard.name, number, record)

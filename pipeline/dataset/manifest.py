@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import google_crc32c
 
@@ -17,9 +17,10 @@ from pipeline.config.dataset_name import PATTERN
 from pipeline.config.example_kinds import IMAGES, KINDS, TABLE, data_of
 from pipeline.dataset.index_files import records_at
 from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, read_shard_lists, shard_to_json, write_shard_lists
+from pipeline.dataset.unreadable import read_record
 from pipeline.errors import BadInput, ConflictError, DatasetError, require_format
 from pipeline.records import tfrecord
-from pipeline.records.format import RecordFormat, as_file, read_image
+from pipeline.records.format import RecordedImage, RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
 from pipeline.system.parallel import ordered_map
 from pipeline.tables.read import read_row
@@ -48,6 +49,7 @@ _FILE = re.compile(_PLAIN)
 # The shards of a window are in the folders of its versions.
 _SHARD = re.compile(rf"(\.\./\.\./{_VERSION.pattern}/)?{_PLAIN}")
 _CRC32C = re.compile("[0-9a-f]{8}")
+_Content = TypeVar("_Content")
 
 
 @dataclass(frozen=True)
@@ -336,20 +338,26 @@ def sample_images(folder: Place, dataset: Dataset, count: int) -> list[tuple[str
     """
     per_class = max(1, count // max(len(dataset.splits["train"].classes), 1))
     images_of: dict[str, list[bytes]] = {}
-    for label, encoded in islice(_training_images(folder, dataset), SAMPLED_RECORDS):
-        images = images_of.setdefault(label, [])
+    for image in islice(read_images(folder, dataset, "train"), SAMPLED_RECORDS):
+        images = images_of.setdefault(dataset.labels[image.labels[0]], [])
         if len(images) < per_class:
-            images.append(encoded)
+            images.append(as_file(image))
         if sum(map(len, images_of.values())) == count:
             break
     return [(label, encoded) for label in sorted(images_of) for encoded in images_of[label]]
 
 
-def _training_images(folder: Place, dataset: Dataset) -> Iterator[tuple[str, bytes]]:
-    for shard in dataset.splits["train"].shards:
-        for record in tfrecord.read_records(folder / shard.name):
-            image = read_image(record, dataset.records)
-            yield dataset.labels[image.labels[0]], as_file(image)
+def read_images(folder: Place, dataset: Dataset, split: str) -> Iterator[RecordedImage]:
+    """Yield all images of a split, in the order of its shards.
+
+    Raises:
+        DatasetError: A shard is damaged, or a record cannot be read. It names the record.
+    """
+    for path in (folder / shard.name for shard in dataset.splits[split].shards):
+        for number, record in enumerate(tfrecord.read_records(path)):
+            yield read_record(
+                lambda each: read_image(each, dataset.records), record, dataset=dataset, path=path, number=number
+            )
 
 
 def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[tuple[str, bytes]]:
@@ -357,24 +365,36 @@ def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[i
 
     Only these records are read. A shard without an index is read up to the last of them, and in a bucket copied first.
     """
-    images = [read_image(record, dataset.records) for record in _records_at(folder, dataset, split, positions)]
+    images = _read_at(folder, dataset, split, positions, lambda record: read_image(record, dataset.records))
     return [(image.filename.decode("utf-8", "surrogateescape"), as_file(image)) for image in images]
 
 
 def rows_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[dict[str, Any]]:
     """Return rows of a table as `read_row` does, by their positions through all shards of the split, from 0."""
     schema = Schema.from_json(dataset.table)
-    return [read_row(record, schema) for record in _records_at(folder, dataset, split, positions)]
+    return _read_at(folder, dataset, split, positions, lambda record: read_row(record, schema))
 
 
-def _records_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[bytes]:
-    found: dict[int, bytes] = {}
+def key_at(folder: Place, dataset: Dataset, split: str, position: int) -> str:
+    """Return the key of an example by its position through all shards of the split, from 0; empty if it has none."""
+    [key] = _read_at(
+        folder, dataset, split, [position], lambda record: str(data_of(dataset.kind).key_of(dataset, record))
+    )
+    return key
+
+
+def _read_at(
+    folder: Place, dataset: Dataset, split: str, positions: Sequence[int], read: Callable[[bytes], _Content]
+) -> list[_Content]:
+    """Return what `read` returns for some records. Raises DatasetError if it raises ValueError for one of them."""
+    found: dict[int, _Content] = {}
     before = 0
     for shard in dataset.splits[split].shards:
         wanted = {position - before for position in positions if 0 <= position - before < shard.examples}
         if wanted:
-            records = records_at(folder, shard, wanted)
-            found |= {before + number: record for number, record in records.items()}
+            path = folder / shard.name
+            for number, record in records_at(folder, shard, wanted).items():
+                found[before + number] = read_record(read, record, dataset=dataset, path=path, number=number)
         before += shard.examples
     return [found[position] for position in positions]
 

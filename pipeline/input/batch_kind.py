@@ -1,6 +1,7 @@
 """What differs between batches of images and of rows."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol, cast
 
 import tensorflow as tf
@@ -35,6 +36,13 @@ class BatchKind(ABC):
     @abstractmethod
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
         """Return batches of (features, labels, weights) of the numbered records of a split."""
+
+    @abstractmethod
+    def reader(self, dataset: Dataset) -> Callable[[tf.Tensor], object]:
+        """Return a function that reads some records (string, (n,)) as the batches do, but images whole and in turn.
+
+        It runs eagerly and in a graph. TensorFlow raises InvalidArgumentError if it cannot read one of the records.
+        """
 
 
 def batch_kind_of(dataset: Dataset) -> BatchKind:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
@@ -66,8 +67,15 @@ def _label(features: Mapping[str, tf.Tensor], form: RecordFormat) -> tf.Tensor:
 
 
 def target(label: tf.Tensor, dataset: Dataset) -> tf.Tensor:
-    """Return the target of a label: its id, or for several labels uint8 of (classes,), 1 for each of them."""
-    return multi_hot(label, len(dataset.labels)) if dataset.records.multi_label else label
+    """Return the target of a label: its id, or for several labels uint8 of (classes,), 1 for each of them.
+
+    TensorFlow raises InvalidArgumentError for a label that is not in dataset.json.
+    """
+    classes = len(dataset.labels)
+    # To gather from a list of all ids is one operation, which refuses any other id. A step on a GPU would learn a wrong
+    # label without an error.
+    label = tf.gather(np.arange(classes, dtype=np.int32), label)
+    return multi_hot(label, classes) if dataset.records.multi_label else label
 
 
 def multi_hot(ids: tf.Tensor, classes: int) -> tf.Tensor:

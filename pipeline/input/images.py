@@ -6,12 +6,15 @@ else 0.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import reduce
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from pipeline.dataset.manifest import Dataset
 from pipeline.input import decode
+from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import (
     ServerSplit,
@@ -55,6 +58,21 @@ def validation_images(split: ServerSplit, records: tf.data.Dataset) -> tf.data.D
         .map(centered, num_parallel_calls=2 * usable_cores(), deterministic=True)
         .batch(options.batch_size, drop_remainder=True)
     )
+
+
+def image_reader(dataset: Dataset) -> Callable[[tf.Tensor], object]:
+    """Return a function that decodes the whole images of some records (string, (n,)), one after another."""
+
+    @without_autograph
+    def read(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        stored = decode.parse(serialized, dataset.records)
+        size = tf.stack([stored.height, stored.width])
+        image = decode.decode_crop(stored, tf.concat([[0, 0], size], 0), dataset.records, size)
+        # TensorFlow leaves out what no result needs, so the results depend on all pixels and labels.
+        return tf.reduce_max(image), tf.reduce_max(decode.target(stored.label, dataset))
+
+    dtypes = tf.uint8, tf.uint8 if dataset.records.multi_label else tf.int32
+    return lambda serialized: tf.map_fn(read, serialized, fn_output_signature=dtypes, parallel_iterations=1)
 
 
 class _Place(NamedTuple):

@@ -17,6 +17,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SourceError
 from pipeline.input import decode
 from pipeline.input.autograph import without_autograph
+from pipeline.input.damage import damage_named
 from pipeline.input.options import CENTER, BatchOptions
 from pipeline.input.order import tf_options
 from pipeline.storage import is_bucket
@@ -41,6 +42,7 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
 
     Raises:
         SourceError: If an image is in a bucket, or if the administrator does not allow it.
+        DatasetError: If a shard is damaged, or a record cannot be read.
     """
     form = dataset.records
     compression = "GZIP" if form.compression == "gzip" else ""
@@ -50,7 +52,8 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
     def row(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.io.parse_single_example(record, name)[form.keys.filename], decode.parse_label(record, form)
 
-    rows = list(tf.data.TFRecordDataset(shards, compression).map(row).as_numpy_iterator())
+    with damage_named(folder):
+        rows = list(tf.data.TFRecordDataset(shards, compression).map(row).as_numpy_iterator())
     keys = [os.fsdecode(key) for key, _ in rows]
     if remote := next(filter(is_bucket, [root, *keys]), None):
         raise SourceError(f"{remote} is in a bucket, and raw files are only read from a disk")

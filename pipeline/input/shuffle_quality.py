@@ -19,6 +19,7 @@ from pipeline.config.example_kinds import IMAGES
 from pipeline.config.settings import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset, Split
+from pipeline.dataset.unreadable import read_record
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.order import order_of_training
@@ -178,12 +179,9 @@ def _labels(folder: Place, dataset: Dataset) -> Numbers:
 
     def labels(advance: Advance) -> Iterator[int]:
         for path in (folder / shard.name for shard in split.shards):
-            for record in read_records(path):
+            for number, record in enumerate(read_records(path)):
                 advance(1, len(record))
-                try:
-                    yield label_of(record)
-                except (ValueError, KeyError) as error:
-                    raise DatasetError(f"{path}: a record {error}: see `python -m pipeline verify`") from error
+                yield read_record(label_of, record, dataset=dataset, path=path, number=number)
 
     with progress("labels", split.examples, "examples", split.bytes) as advance:
         return np.fromiter(labels(advance), np.int64, split.examples)
@@ -201,6 +199,8 @@ def _label_of(dataset: Dataset) -> Callable[[bytes], int]:
 
     def label_of_row(record: bytes) -> int:
         [value] = read_row(record, schema)[schema.label.name]
+        if value not in ids:
+            raise ValueError(f"has the unknown label {value!r}")
         return ids[value]
 
     return label_of_row

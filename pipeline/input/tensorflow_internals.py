@@ -1,7 +1,7 @@
 """What this project uses of TensorFlow beside its documented interface. Seen in TensorFlow 2.21.0.
 
 After an upgrade, run `tests/input/test_tensorflow_internals.py`: it fails if something of this has changed. Messages of
-errors are read in `pipeline/input/exhaustion.py`.
+errors are read in `pipeline/input/exhaustion.py` and `pipeline/input/damage.py`.
 """
 
 import signal

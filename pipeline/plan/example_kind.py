@@ -122,8 +122,8 @@ class ExampleKind(ABC):
         """Return the type of each feature of a record."""
 
     @abstractmethod
-    def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
-        """Return the name of an example for people, by its position through all shards of a split."""
+    def key_of(self, dataset: Dataset, record: bytes) -> str:
+        """Return the key of an example from its record; empty if it has none, or if the record cannot be read."""
 
     def fitting_values(self, facts: Mapping[str, Any]) -> Mapping[str, FittingValues]:
         """Return the values that fit examples with these facts, by the name of the setting of a training."""

@@ -105,6 +105,13 @@ def parse(serialized: bytes) -> Parsed:
 
     Raises ValueError if the bytes are neither.
     """
+    try:
+        return _parse(serialized)
+    except UnicodeDecodeError as error:
+        raise ValueError("not a tf.train.Example: the name of a feature is not UTF-8") from error
+
+
+def _parse(serialized: bytes) -> Parsed:
     features: dict[str, Values] = {}
     feature_lists: dict[str, list[Values]] | None = None
     for number, message in _fields(serialized):

@@ -18,6 +18,8 @@ from pipeline.records.tfrecord import GZIP_SUFFIX
 
 CACHE_ENTRIES = 4096
 """At most this many encoded parts of records of each kind are cached."""
+_TYPES = {"bytes": bytes, "int64": int, "float": float}
+"""The type of the values of a feature, by its kind."""
 
 
 @dataclass(frozen=True)
@@ -214,16 +216,14 @@ def read_image(record: bytes, form: RecordFormat) -> RecordedImage:
 
     Raises ValueError if the record is not a tf.train.Example, or with the names of the features that it lacks.
     """
-    features = example.decode(record)
-    missing = [
-        name
-        for name, kind in form.features().items()
-        # Lists, such as those of boxes, may be empty.
-        if not kind.endswith(" list") and len(features.get(name, [])) != 1
-    ]
-    keys = form.keys
+    features, kinds, keys = example.decode(record), form.features(), form.keys
+    # Lists, such as those of boxes, may be empty.
+    missing = [name for name, kind in kinds.items() if not kind.endswith(" list") and len(features.get(name, [])) != 1]
     if missing or not features.get(keys.label):
         raise ValueError(f"lacks {', '.join(missing or [keys.label])}")
+    for name, kind in kinds.items():
+        if not all(isinstance(value, _TYPES[kind.removesuffix(" list")]) for value in features.get(name, ())):
+            raise ValueError(f"does not hold values of type {kind} in {name!r}")
     return RecordedImage(
         encoded=features[keys.encoded][0],
         format=features[keys.format][0].decode(),

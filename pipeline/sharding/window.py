@@ -36,6 +36,7 @@ from pipeline.dataset.manifest import (
     Split,
     WriteCard,
     is_committed,
+    key_at,
     list_shards,
     load,
     require_shards,
@@ -201,7 +202,8 @@ def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, 
         part = int(np.searchsorted(ends, index, side="right"))
         number, split = parts[part]
         dataset, position = versions[number], index - int(ends[part]) + counts[part]
-        return f"{_partition(dataset, partitions)}: {kind.key_at(folder / dataset.version, dataset, split, position)}"
+        key = key_at(folder / dataset.version, dataset, split, position) or f"{kind.noun} {position} of {split}"
+        return f"{_partition(dataset, partitions)}: {key}"
 
     return {"unit": kind.noun, **shared_facts(examples, name)}
 

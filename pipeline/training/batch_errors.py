@@ -1,12 +1,12 @@
 """Errors of TensorFlow in a loop over batches, turned into the error that a person can act on."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import tensorflow as tf
 
-from pipeline.errors import StorageError
-from pipeline.input.damage import DAMAGE, damage_named
+from pipeline.errors import Preempted, StorageError
+from pipeline.input.damage import DAMAGE, damage_named, unreadable_named
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files_error
 from pipeline.training.assembly import Training
 from pipeline.training.failure.device_memory import out_of_memory_error
@@ -15,13 +15,19 @@ from pipeline.training.inputs import Readers
 
 @contextmanager
 def explain_batch_errors(training: Training, readers: Readers) -> Iterator[None]:
-    """Wrap a loop over batches: name the damaged shard, say why no more batches came, or that they were too large.
+    """Wrap a loop over batches: name the damaged shard or the unreadable record, or say why no more batches came.
 
-    Errors of TensorFlow that have another reason are raised as they are.
+    A batch that is too large is explained, too. Errors of TensorFlow that have another reason are raised as they are.
     """
+
+    def heartbeat() -> None:
+        if training.should_stop_at_step():
+            raise Preempted("the training was asked to stop while it searched for damage")
+
+    # Damage to local copies has an error of its own, below: the shards in the bucket may be whole.
+    named = unreadable_named if any(readers) else damage_named
     try:
-        # Local copies have an error of their own, below: the shards in the bucket may be whole.
-        with nullcontext() if any(readers) else damage_named(training.dataset_folder):
+        with named(training.dataset_folder, heartbeat):
             yield
     except tf.errors.OpError as error:
         # TensorFlow only reports that a `numpy_function` failed. The reader knows why.

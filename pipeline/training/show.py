@@ -17,10 +17,12 @@ from pipeline.config.settings import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.keys import FoundImage
 from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.unreadable import unreadable_record
 from pipeline.input import decode
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.damage import damage_named
 from pipeline.input.flip import flipped
+from pipeline.input.read_whole import UNREADABLE, why_unread
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.training.inputs import Readers, ServerData
@@ -80,16 +82,24 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     return _save(images, dataset, _subtitle(split, settings, augmented=augmented), path, suffix)
 
 
-def show_found(settings: Settings, dataset: Dataset, found: Sequence[FoundImage], path: Path | None) -> Path:
+def show_found(settings: Settings, folder: Place, found: Sequence[FoundImage], path: Path | None) -> Path:
     """Write a PNG of some images of a dataset, as an evaluation sees them, and return its path.
 
     The default `path` is NAME-VERSION-images.png in the current folder.
+
+    Raises:
+        DatasetError: If there is no dataset, or one of the images cannot be decoded.
     """
+    dataset = datasets.load(folder)
     _find_devices()
     images = []
     for each in found:
-        stored = decode.parse(tf.constant(each.record), dataset.records)
-        image = decode.decode_for_evaluation(stored, dataset.records, settings.crop, settings.image_size)
+        try:
+            stored = decode.parse(tf.constant(each.record), dataset.records)
+            image = decode.decode_for_evaluation(stored, dataset.records, settings.crop, settings.image_size)
+        except UNREADABLE as error:
+            place = folder / each.shard
+            raise unreadable_record(dataset, place, each.number, why_unread(error), each.key) from error
         images.append(Shown(Image.fromarray(image.numpy()), np.atleast_1d(stored.label.numpy()).tolist()))
     split = ", ".join(sorted({each.split for each in found}))
     return _save(images, dataset, _subtitle(split, settings), path, "-images")

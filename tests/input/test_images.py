@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -245,21 +244,6 @@ def test_balanced_classes_occur_equally_often(tmp_path: Path):
     assert apart[0] != apart[1]  # Each epoch has other examples of the frequent class.
 
 
-def test_a_keras_model_fits_on_the_batches(published: Path):
-    model = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), weighted_metrics=["accuracy"])
-    steps = steps_per_epoch(load(published), 7)
-    history = model.fit(
-        training_batches(published, OPTIONS, epochs=2),
-        epochs=2,
-        steps_per_epoch=steps,
-        validation_data=validation_batches(published, OPTIONS),
-        shuffle=False,
-        verbose=0,
-    )
-    assert len(history.history["val_accuracy"]) == 2
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     "strategy", [lambda: tf.distribute.OneDeviceStrategy("/cpu:0"), lambda: tf.distribute.MirroredStrategy(["/cpu:0"])]
@@ -321,6 +305,18 @@ def test_no_shard_is_searched_for_damage_if_memory_is_used_up(
     monkeypatch.setattr("pipeline.input.damage.first_damage", lambda *_: pytest.fail("all shards are read"))
     with pytest.raises(tf.errors.InternalError), damage_named(published):
         raise tf.errors.InternalError(None, None, reason)
+
+
+def test_no_record_is_searched_for_after_an_error_of_a_training_step(published: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pipeline.input.damage.first_unreadable", lambda *_: pytest.fail("all records are read"))
+    step = tf.function(lambda labels: tf.gather(tf.range(1), labels))
+
+    def train() -> None:
+        for _, labels, _ in training_batches(published, OPTIONS):
+            step(labels)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"is not in \[0, 1\)"), damage_named(published):
+        train()
 
 
 def test_a_shard_or_dataset_removed_while_it_is_read_is_named(published: Path, tmp_path: Path):

@@ -1,6 +1,7 @@
 """Trainings with the dataset and the workspace in a bucket."""
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from pipeline.storage import BucketPath, place_of
 from pipeline.training.job import run_job
 from pipeline.training.step.loop import EpochLoop
 from standins.fake_gcs import FakeGcs
+from tests.published import replace_record
 from tests.waiting import until
 
 DATASET = BucketPath("bucket", "published")
@@ -107,6 +109,19 @@ def test_a_shard_that_arrives_damaged_twice_stops_the_training(settings: Setting
         trained(run, never)
     assert fault.fired >= 2
     assert not list((Path(settings.local_folder) / "shards").rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("split", ["train", pytest.param("validation", marks=pytest.mark.long)])
+def test_an_unreadable_record_in_a_bucket_is_named(
+    settings: Settings, gcs: FakeGcs, published: Path, tmp_path: Path, split: str
+):
+    copy = tmp_path / "copy"
+    shutil.copytree(published, copy)
+    shard = next(each.name for each in load(copy).splits[split].shards if each.examples)
+    replace_record(copy, shard, 0, b"noise")
+    gcs.put_folder("bucket", "published/", copy)
+    with pytest.raises(DatasetError, match=rf"gs://bucket/published/{shard}: record 0 \(from 0\): not a tf.train.Ex"):
+        run_job(prepare_run(settings, DATASET, "run"), never)
 
 
 @pytest.mark.long

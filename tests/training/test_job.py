@@ -16,6 +16,7 @@ from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import BadInput, CacheDamaged, DatasetError, Preempted, TrainingError
 from pipeline.monitor import read
+from pipeline.records import example
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.runs.launch import prepare_run
@@ -23,6 +24,7 @@ from pipeline.runs.run import Run, find_best_model, load_best, load_result
 from pipeline.storage import crc32c_of
 from pipeline.training.job import run_job
 from pipeline.training.model.models import base_of, build_model, model_options
+from tests.published import replace_record
 from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_counts
 
 
@@ -219,6 +221,21 @@ def test_the_error_for_a_damaged_shard_names_the_file_and_offset(run: Run, publi
     content[40] ^= 1
     shard.write_bytes(content)
     with pytest.raises(DatasetError, match=rf"{shard.name}: the record at byte 0 is damaged"):
+        run_job(replace(run, dataset=str(copy)), never)
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_the_error_for_an_unreadable_record_names_its_shard_number_and_key(
+    run: Run, published: Path, tmp_path: Path, split: str
+):
+    copy = tmp_path / "copy"
+    shutil.copytree(published, copy)
+    shard = next(each.name for each in datasets.load(copy).splits[split].shards if each.examples)
+    features = example.decode(next(read_records(copy / shard)))
+    replace_record(copy, shard, 0, example.encode({**features, "image/encoded": b"\xff\xd8\xff noise"}))
+    key = features["image/filename"][0].decode()
+    message = rf"{copy / shard}: record 0 \(from 0\), key '{key}': TensorFlow cannot read it .*verify --decode {copy}"
+    with pytest.raises(DatasetError, match=message):
         run_job(replace(run, dataset=str(copy)), never)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 from pipeline.config.settings import Settings, settings_from
+from pipeline.dataset.manifest import load
 from pipeline.errors import SettingsError, TrainingError
 from pipeline.monitor import read
 from pipeline.report import report_run
@@ -26,6 +28,7 @@ from pipeline.runs.run import EXIT_PREEMPTED, load_result, take_failure
 from pipeline.tables.schema import Column
 from tests.made_tables import make_table
 from tests.ports import own_port
+from tests.published import replace_record
 from tests.training import noting_ids, replicas
 from tests.waiting import until
 
@@ -231,6 +234,22 @@ def test_stopping_one_server_stops_both_at_the_same_checkpoint(settings: Setting
     last = {noted.lines(index)[-1][0] for index in range(2)}
     assert len(last) == 1  # after the same step
     assert len(list((noted.runs[0].folder / "checkpoints").glob(f"*-{last.pop():010d}.npz"))) == 1
+
+
+@pytest.mark.long
+def test_the_server_that_cannot_read_a_record_names_it(settings: Settings, published: Path, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(published, copy)
+    shard = [each.name for each in load(copy).splits["train"].shards if each.examples][-1]
+    replace_record(copy, shard, 0, b"noise")
+    noted = Noted(settings, copy)
+    processes = noted.start()
+    errors = errors_of(processes, BOUND_S)
+    assert [process.returncode for process in processes] == [1, 1], errors
+    failures = [str(take_failure(run.folder)) for run in noted.runs]
+    place = f"{copy / shard}: record 0 (from 0): not a tf.train.Example"
+    assert failures[1].startswith(place)
+    assert place in failures[0]
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,22 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.dataset.manifest import Dataset, images_at
+from pipeline.dataset.manifest import Dataset
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
+from pipeline.images.header import JPEG_MAGIC, PNG_MAGIC, read_header
 from pipeline.plan.example_kind import ExampleKind, ListerClass
 from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
-from pipeline.records.format import RecordFormat, read_image
-from pipeline.storage import Place
+from pipeline.records import example
+from pipeline.records.format import RecordedImage, RecordFormat, read_image
 
 if TYPE_CHECKING:
     from pipeline.dataset.verify import Check
+
+
+_MAGIC = {"JPEG": JPEG_MAGIC, "PNG": PNG_MAGIC}
+"""The first bytes of an image, by the format that its record states."""
 
 
 class ImageKind(ExampleKind):
@@ -36,7 +41,7 @@ class ImageKind(ExampleKind):
         return ImageLister
 
     def check_of(self, dataset: Dataset) -> "Check":
-        """Return a check of the labels, and of the size of stored pixels."""
+        """Return a check of the labels, and of the format and size of the images. No image is decoded."""
         return partial(_problem_of_image, dataset)
 
     def examples(self, range_plan: RangePlan) -> Examples:
@@ -53,10 +58,13 @@ class ImageKind(ExampleKind):
         """Return the features of the format."""
         return records.features()
 
-    def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
+    def key_of(self, dataset: Dataset, record: bytes) -> str:
         """Return the key of an image."""
-        [(key, _)] = images_at(folder, dataset, split, [position])
-        return key
+        try:
+            [name] = example.decode(record)[dataset.records.keys.filename]
+            return str(name, "utf-8", "surrogateescape")
+        except (ValueError, KeyError, TypeError):
+            return ""
 
     def rules(self, of_images: Rules) -> Rules:
         """Return the rules for images."""
@@ -73,8 +81,20 @@ def _problem_of_image(dataset: Dataset, record: bytes, counted: Counter[int]) ->
         if not 0 <= label < len(dataset.labels):
             first = dataset.records.label_offset
             return f"has label {label + first}, outside {first} to {len(dataset.labels) - 1 + first}"
-    if image.format == "RAW" and len(image.encoded) != image.height * image.width * 3:
-        return f"holds {len(image.encoded)} bytes, not {image.height} x {image.width} x 3 pixels"
+    return _problem_of_content(image)
+
+
+def _problem_of_content(image: RecordedImage) -> str:
+    if image.format == "RAW":
+        is_whole = len(image.encoded) == image.height * image.width * 3
+        return "" if is_whole else f"holds {len(image.encoded)} bytes, not {image.height} x {image.width} x 3 pixels"
+    if image.format not in _MAGIC:
+        return f"has the unknown format {image.format!r}"
+    if not image.encoded.startswith(_MAGIC[image.format]):
+        return f"does not hold a {image.format} file, but begins with {image.encoded[:8]!r}"
+    header = read_header(image.encoded)
+    if header and (header.height, header.width) != (image.height, image.width):
+        return f"states {image.height} x {image.width} pixels, but its image has {header.height} x {header.width}"
     return ""
 
 

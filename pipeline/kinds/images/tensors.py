@@ -1,6 +1,6 @@
 """Images in a training: batches, model, and what an exported model takes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -10,16 +10,15 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.manifest import Dataset, read_images
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import predictions_class
 from pipeline.input import BatchOptions
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.decode import decode_file_for_evaluation
-from pipeline.input.images import training_images, validation_images
+from pipeline.input.images import image_reader, training_images, validation_images
 from pipeline.input.order import ServerSplit
-from pipeline.records.format import as_file, read_image
-from pipeline.records.tfrecord import read_records
+from pipeline.records.format import as_file
 from pipeline.storage import Place
 from pipeline.training.model.models import ModelOptions, build_model
 from pipeline.training.model.task import ONE_LABEL, SeveralLabels, Task
@@ -39,6 +38,10 @@ class ImageTensors(TensorKind):
     @override
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
         return validation_images(split, records)
+
+    @override
+    def reader(self, dataset: Dataset) -> Callable[[tf.Tensor], object]:
+        return image_reader(dataset)
 
     def task(self, dataset: Dataset) -> Task:
         """Return the task of one label, or of several."""
@@ -75,11 +78,7 @@ class ImageTensors(TensorKind):
     ) -> Iterator[Answers]:
         """Yield the predictions for the stored files. The exported model decodes them itself."""
         predictions, classes = predictions_class(dataset), len(dataset.labels)
-        images = (
-            read_image(record, dataset.records)
-            for shard in dataset.splits[dataset.judged_split].shards
-            for record in read_records(folder / shard.name)
-        )
+        images = read_images(folder, dataset, dataset.judged_split)
         while batch := list(islice(images, EXPORTED_BATCH)):
             served = model.serve(tf.constant([as_file(image) for image in batch]))
             probabilities = with_all_classes(served["probabilities"].numpy(), classes)

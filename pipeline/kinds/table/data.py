@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.dataset.manifest import Dataset, rows_at
+from pipeline.dataset.manifest import Dataset
 from pipeline.kinds.table.examples import RowExamples
 from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, ListerClass
 from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
+from pipeline.records import example
 from pipeline.records.format import RecordFormat
-from pipeline.storage import Place
 from pipeline.tables.read import feature_kinds, read_row, text_of
 from pipeline.tables.schema import Schema
 
@@ -82,13 +82,16 @@ class RowKind(ExampleKind):
         """Return the type of each column in the records."""
         return feature_kinds(Schema.from_json(facts))
 
-    def key_at(self, folder: Place, dataset: Dataset, split: str, position: int) -> str:
-        """Return the key of a row, or its position if the table has no key column."""
+    def key_of(self, dataset: Dataset, record: bytes) -> str:
+        """Return the value of the key column."""
         column = Schema.from_json(dataset.table).of_role("key")
         if column is None:
-            return f"row {position} of {split}"
-        [row] = rows_at(folder, dataset, split, [position])
-        return text_of(row[column.name][0], column)
+            return ""
+        try:
+            [value] = example.decode(record)[column.name]
+            return text_of(value, column)
+        except (ValueError, KeyError):
+            return ""
 
     def fingerprinted(self, snapshot: "Snapshot") -> dict[str, Any]:
         """Return the columns as far as they decide the records."""

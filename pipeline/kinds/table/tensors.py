@@ -1,7 +1,7 @@
 """The rows of a table in a training: batches, model, and what an exported model takes."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -17,7 +17,7 @@ from pipeline.evaluation.metrics import predictions_class
 from pipeline.input import BatchOptions
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import ServerSplit
-from pipeline.input.tables import DTYPES, Rows, has_mask, mask_name, raw_batches, schema_of, with_ids
+from pipeline.input.tables import DTYPES, RowParser, Rows, has_mask, mask_name, raw_batches, schema_of, with_ids
 from pipeline.storage import Place
 from pipeline.tables.schema import Column, Schema
 from pipeline.training.model.models import ModelOptions
@@ -38,6 +38,10 @@ class RowTensors(TensorKind):
     @override
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
         return Rows(split).batches(records, start=0, numbered=False)
+
+    @override
+    def reader(self, dataset: Dataset) -> Callable[[tf.Tensor], object]:
+        return RowParser(dataset).parse
 
     def task(self, dataset: Dataset) -> Task:
         """Return the task of classes, or of a regression."""

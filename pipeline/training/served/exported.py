@@ -56,11 +56,13 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     examples, parts = dataset.splits[split].examples, []
     with loaded(export) as model, progress("champion", examples, dataset.unit) as advance:
         # It imports TensorFlow, which `loaded` starts quietly.
+        from pipeline.input.damage import damage_named
         from pipeline.training.model.tensor_kind import tensor_kind_of
 
-        for part in tensor_kind_of(dataset).exported_predictions(model, load_about(export), folder, dataset):
-            parts.append(part)
-            advance(len(part.label))
+        with damage_named(folder):
+            for part in tensor_kind_of(dataset).exported_predictions(model, load_about(export), folder, dataset):
+                parts.append(part)
+                advance(len(part.label))
     predictions = joined(parts)
     # A shard that was cut between two records ends without an error.
     if len(predictions.label) != examples:

@@ -1,6 +1,6 @@
 """Lines of text in a training. A model counts the letters of a text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -66,6 +66,9 @@ class Lines(TensorKind):
 
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
         return batches_of(split, records, 0).map(lambda features, labels, weights, _: (features, labels, weights))
+
+    def reader(self, dataset: Dataset) -> Callable[[tf.Tensor], object]:
+        return lambda serialized: tf.io.parse_example(serialized, {"text": tf.io.FixedLenFeature([], tf.string)})
 
     def task(self, dataset: Dataset) -> Task:
         return ONE_LABEL

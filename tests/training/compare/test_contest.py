@@ -1,6 +1,7 @@
-"""A comparison of inputs keeps decoded images once."""
+"""A comparison of inputs keeps decoded images once, and names a record that cannot be read."""
 
 import gc
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,32 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config.settings import settings_from
+from pipeline.dataset.manifest import load
+from pipeline.errors import DatasetError
 from pipeline.input import numbered_batches
 from pipeline.training.compare import contender_inputs
 from pipeline.training.compare.contest import Contest
+from pipeline.training.compare.process import _measure
 from pipeline.tuning.contenders import CONTENDERS
-from pipeline.tuning.measurement import Comparison
+from pipeline.tuning.measurement import Comparison, Turn
 from pipeline.tuning.options import ComparisonOptions
+from tests.published import replace_record
 
 _CACHE: type = type(tf.data.Dataset.range(1).cache())
+
+
+def test_a_record_that_a_comparison_cannot_read_is_named(published: Path, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(published, copy)
+    shard = next(each.name for each in load(copy).splits["train"].shards if each.examples)
+    replace_record(copy, shard, 0, b"noise")
+    settings = settings_from({"image_size": 32, "batch_size": 8, "epochs": 1, "simulated_step_ms": 0.1})
+    options = ComparisonOptions(contenders="shards,files", measure_seconds=0.1)
+    compared = Comparison(settings.model_dump(), options, {"keep": str(copy)}, "/source", {}, 0.0)
+    contest = Contest(compared, lambda: False)
+    for contender in ("shards", "files"):
+        with pytest.raises(DatasetError, match=rf"{copy / shard}: record 0 \(from 0\): not a tf.train.Example"):
+            _measure(contest, Turn(0, 0, contender), tmp_path / contender)
 
 
 @pytest.mark.long

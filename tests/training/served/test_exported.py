@@ -19,6 +19,8 @@ from pipeline.evaluation.one_label import Predictions
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
 from pipeline.kinds.images.tensors import with_all_classes
+from pipeline.records import example
+from pipeline.records.tfrecord import read_records
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import promote_if_better
 from pipeline.stages.build import build
@@ -27,6 +29,7 @@ from pipeline.training.model.models import build_model, model_options, with_prob
 from pipeline.training.served.export import export
 from pipeline.training.served.exported import evaluate_exported
 from standins.fake_gcs import FakeGcs
+from tests.published import replace_record
 
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8})
 SEED = 1
@@ -65,6 +68,24 @@ def as_trained(exported: Path, folder: Path, settings: Settings) -> dict[str, np
         for images, labels, weights in validation_batches(folder, batch_options(settings))
     ]
     return {name: np.concatenate([getattr(each, name) for each in batches]) for name in batches[0].columns}
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [(b"noise", "not a tf.train.Example"), (None, "key '.*': TensorFlow cannot read it ")],
+    ids=["no example", "no image"],
+)
+def test_a_record_that_an_exported_model_cannot_read_is_named(
+    exported: Path, published: Path, tmp_path: Path, record: bytes | None, reason: str
+):
+    copy = tmp_path / "copy"
+    shutil.copytree(published, copy)
+    shard = next(each.name for each in datasets.load(copy).splits["validation"].shards if each.examples)
+    features = example.decode(next(read_records(copy / shard)))
+    broken = example.encode({**features, "image/encoded": b"\xff\xd8\xff noise"})
+    replace_record(copy, shard, 0, record or broken)
+    with pytest.raises(DatasetError, match=rf"{copy / shard}: record 0 \(from 0\)[:,] {reason}"):
+        evaluate_exported(exported / "export", copy)
 
 
 @pytest.mark.parametrize("prepare", ["keep", pytest.param("raw", marks=pytest.mark.long)])
