@@ -75,6 +75,14 @@ class Answers(ABC):
         return np.array([first for first, *_ in ids])
 
     @abstractmethod
+    def baseline(self) -> Self:
+        """Return the answers of a model that knows only how often each label occurs among these examples.
+
+        It gives the same answer to every example: the best one by `scored_by`. A model that learned something from its
+        input is better. So is any model whose `difference` from these answers is surely a gain.
+        """
+
+    @abstractmethod
     def difference(self, champion: Any, seed: int) -> Estimate:
         """Return the score less that of another model on the same examples, with its bootstrap interval."""
 

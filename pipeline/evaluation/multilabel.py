@@ -100,6 +100,15 @@ class MultiLabelPredictions(Answers):
     def resamples(self) -> int:
         return affordable_resamples(self.label.size)
 
+    @override
+    def baseline(self) -> Self:
+        """Return the answers of a model that predicts the share of each label.
+
+        It ranks no image above another one, so its average precision is that share.
+        """
+        shares = self.label.mean(axis=0).astype(np.float32)
+        return replace(self, label_probability=np.broadcast_to(shares, self.label.shape))
+
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the mean average precision less that of another model on the same examples, drawn in pairs."""
         both = difference_of(_mean_average_precision(self), _mean_average_precision(champion))

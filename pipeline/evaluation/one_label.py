@@ -1,7 +1,7 @@
 """Metrics of a model for images with one label. pipeline/evaluation/metrics.py has the rest of the evaluation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -90,6 +90,19 @@ class Predictions(Answers):
     @override
     def resamples(self) -> int:
         return RESAMPLES
+
+    @override
+    def baseline(self) -> Self:
+        """Return the answers of a model that always predicts the most frequent class, with its share as probability."""
+        n, counts = len(self.label), np.bincount(self.label)
+        by_count = np.argsort(-counts, kind="stable")
+        return replace(
+            self,
+            predicted=np.full_like(self.label, by_count[0]),
+            probability=np.full(n, counts[by_count[0]] / n, np.float32),
+            label_probability=(counts / n).astype(np.float32)[self.label],
+            in_top5=np.isin(self.label, by_count[:TOP]),
+        )
 
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the accuracy less that of another model on the same examples, drawn in pairs.

@@ -1,7 +1,7 @@
 """Metrics of a model that predicts a number for each row of a table. metrics.py has the rest of the evaluation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -69,6 +69,15 @@ class RegressionPredictions(Answers):
         """By how much each prediction is too high."""
         residual: Array = self.predicted - self.label
         return residual
+
+    @override
+    def baseline(self) -> Self:
+        """Return the answers of a model that always predicts the median, which has the least mean absolute error."""
+        return self.constant(float(np.median(self.label)))
+
+    def constant(self, value: float) -> Self:
+        """Return the answers of a model that always predicts this value."""
+        return replace(self, predicted=np.full_like(self.label, value))
 
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the mean absolute error less that of another model on the same examples, drawn in pairs."""

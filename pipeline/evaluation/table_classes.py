@@ -123,6 +123,14 @@ class ClassPredictions(Predictions):
     def resamples(self) -> int:
         return affordable_resamples(self.ranked.size)
 
+    @override
+    def baseline(self) -> Self:
+        """Return the answers of a model that predicts the share of each class. Its log loss is the entropy."""
+        columns = self.ranked.shape[1]
+        shares = np.bincount(self.label, minlength=max(columns, 2)) / len(self.label)
+        ranked = shares[1:] if self.is_binary else shares[:columns]
+        return replace(super().baseline(), ranked=np.broadcast_to(ranked.astype(np.float32), self.ranked.shape))
+
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the log loss less that of another model on the same examples, drawn in pairs."""
         losses = mean_of(self.losses - champion.losses)
