@@ -96,6 +96,9 @@ def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
     numbers: list[tuple[str, str]] = []
     if best := best_epoch(run.epochs):
         numbers.append((best.title, best.text))
+        baseline = run.files.baseline_of(best.metric.validation_key)
+        if baseline is not None:
+            numbers.append(("its baseline", best.metric.text(baseline)))
     if len(run.epochs):
         numbers.append(("epochs", f"{len(run.epochs):,}"))
     if summary.time_ms:

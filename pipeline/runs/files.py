@@ -12,6 +12,7 @@ is for:
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pipeline.storage import Place
 
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
-RUN_FORMAT = 3
+RUN_FORMAT = 4
 """The format of all files of a run, the record included, which `run.json` states.
 
 Increase it also if a setting is removed or renamed: `run.json` holds the settings.
@@ -121,6 +122,12 @@ class RunFiles:
         step_ms, wait_ms = (self.newest_verdict.get(name) for name in ("step_ms", "wait_ms"))
         is_known = isinstance(step_ms, float) and step_ms > 0 and isinstance(wait_ms, float)
         return self.newest_verdict if is_known else {}
+
+    def baseline_of(self, name: str) -> float | None:
+        """Return the baseline of a figure, by its name in `metrics`; None if the training is not complete."""
+        baselines = self.result.get("baselines")
+        value = baselines.get(name) if isinstance(baselines, dict) else None
+        return float(value) if isinstance(value, int | float) and isfinite(value) else None
 
 
 def load_files(folder: Path) -> RunFiles:

@@ -123,6 +123,9 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
     yield from _busy_tile(files, view)
     if best := best_epoch(view.epochs):
         yield best.title, best.text
+        baseline = files.baseline_of(best.metric.validation_key)
+        if baseline is not None:
+            yield "its baseline", best.metric.text(baseline)
     if len(view.samples.means):
         yield "duration" if files.is_complete else "elapsed", duration(last_sample(view.samples) - view.start)
     left = _remaining_s(files, view, step)

@@ -64,7 +64,7 @@ class Summary:
     limit: str = ""
     """The bottleneck."""
     validation: str = ""
-    """The accuracy as text, or of a regression the mean absolute error."""
+    """The accuracy as text, or of a regression the mean absolute error, and beside it the baseline if it is known."""
 
 
 GONE = Summary("unknown", "its folder was removed, or is on another machine")
@@ -165,15 +165,19 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         model=_text(settings.get("model")),
         progress=_share(progress(files, step) if step or files.is_complete else None),
         accuracy=value if metric is ACCURACY else None,
-        validation="" if value is None else _validation_text(metric, value),
+        validation="" if value is None else _validation_text(metric, value, files),
         wait=_share(_wait(place, files)),
         limit=_text(files.newest_verdict.get("limit")),
     )
 
 
-def _validation_text(metric: Metric, value: float) -> str:
+def _validation_text(metric: Metric, value: float, files: RunFiles) -> str:
+    """Write the value, and its baseline if the training is complete."""
     # The column has the title of an accuracy, so any other metric is named.
-    return metric.text(value) if metric is ACCURACY else f"{metric.key.upper()} {metric.text(value)}"
+    name = "" if metric is ACCURACY else f"{metric.key.upper()} "
+    baseline = files.baseline_of(metric.validation_key)
+    beside = "" if baseline is None else f" (baseline {metric.text(baseline)})"
+    return f"{name}{metric.text(value)}{beside}"
 
 
 def _state(training: Training, files: RunFiles, step: int, heartbeats: Heartbeats) -> str:
