@@ -32,7 +32,7 @@ REJECTED, SKIPPED = "rejected.jsonl", "skipped.jsonl"
 """Rejected examples, and files of the source that are not examples."""
 DUPLICATES = "duplicates.jsonl"
 """Groups of equal and similar examples."""
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """The format of `dataset.json` and of the files that it lists. It is part of the fingerprint of a dataset, so that a
 dataset that is built again in a new format has a folder of its own."""
 SAMPLED_RECORDS = 2000
@@ -89,7 +89,7 @@ class Dataset:
     window: Mapping[str, str] = field(default_factory=dict)
     """The version of each partition, of a dataset that is made of several (pipeline/sharding/window.py)."""
     hashes: Mapping[str, Any] = field(default_factory=dict)
-    """The file of the content hashes (`content_hashes.py`): its size and CRC32C. Empty in a window."""
+    """The file of the hashes of all examples (`content_hashes.py`): its size and CRC32C. Empty in a window."""
     files: Sequence[Mapping[str, Any]] = ()
     """Further files, which TensorFlow Datasets reads, each with its size and CRC32C."""
     table: Mapping[str, Any] = field(default_factory=dict)

@@ -1,13 +1,16 @@
 """Base classes of the evaluation: a metric, and the predictions of a model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from math import isfinite
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from pipeline.evaluation.estimates import Array, Estimate, Statistic, affordable_resamples
+from pipeline.evaluation.blocks import Blocks, blocks_of
+from pipeline.evaluation.estimates import Array, Estimate
+from pipeline.evaluation.estimators import Estimator
 from pipeline.evaluation.scales import Scale, four_digits, significant
 
 
@@ -22,11 +25,13 @@ class Metric:
     meaning: str
     """Its name in the report, which explains it."""
     scale: Scale
-    statistic: Callable[[Any], Statistic | None]
-    """Takes the predictions of a model. It returns None if they do not define the metric."""
+    estimator: Estimator
+    """Computes the metric of predictions, with its interval."""
     lower_is_better: bool = False
     min_classes: int = 0
     """With fewer classes, the metric says nothing."""
+    baseline: str = ""
+    """What the model of its baseline answers, if it is another one than `Answers.baseline_name`."""
 
     @property
     def validation_key(self) -> str:
@@ -47,8 +52,18 @@ class Metric:
             return f"{value:{sign}.1%}"
         return f"{value:{sign}.3f}" if self.scale == "score" else four_digits(value, sign)
 
+    def difference_text(self, difference: Estimate) -> str:
+        """Write a difference of two values, with its interval: of shares, in percentage points."""
+        if self.scale == "share":
+            value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in difference)  # `+ 0` makes 0.0 of -0.0.
+            return f"{value} points ({low} to {high})"
+        value, low, high = (self.text(each, "+") for each in difference)
+        return f"{value} ({low} to {high})"
+
     def interval_text(self, estimate: Estimate) -> str:
         """Write the ends of an interval."""
+        if not (isfinite(estimate.low) and isfinite(estimate.high)):
+            return "unknown"
         return f"{self.text(estimate.low)} to {self.text(estimate.high)}"
 
 
@@ -60,10 +75,17 @@ class Answers(ABC):
     """All metrics, in the order of the report. A new one only needs to be declared here."""
     scored_by: ClassVar[Metric]
     """The metric by which two models are compared."""
+    headline: ClassVar[Metric]
+    """The metric that says most to people."""
+    baseline_name: ClassVar[str]
+    """What the model of `baseline` answers."""
     noun: ClassVar[str]
     """What an example is: an image, or a row."""
     label: Array
     """The true labels."""
+    group: Array = field(default_factory=lambda: np.zeros(0, np.int32), kw_only=True)
+    """int32 of (n,): examples with the same number belong together, such as the rows of a customer. Empty if the
+    dataset has no groups."""
 
     @classmethod
     @abstractmethod
@@ -79,12 +101,21 @@ class Answers(ABC):
         return np.array([first for first, *_ in ids])
 
     @abstractmethod
-    def difference(self, champion: Any, seed: int) -> Estimate:
-        """Return the score less that of another model on the same examples, with its bootstrap interval."""
+    def baseline(self) -> Self:
+        """Return the answers of a model that knows only how often each label occurs among these examples.
+
+        It gives the same answer to every example: the best one by `scored_by`. A model that learned something from its
+        input is better. So is any model whose `difference` from these answers is surely a gain.
+        """
 
     @abstractmethod
-    def details(self, names: Sequence[str]) -> dict[str, Any]:
+    def details(self, names: Sequence[str], blocks: Blocks) -> dict[str, Any]:
         """Return the content of `evaluation.json` beside the figures."""
+
+    def difference(self, champion: Self, seed: int) -> Estimate:
+        """Return the score less that of another model on the same examples, with its interval."""
+        metric = self.scored_by
+        return metric.rounded(metric.estimator.difference(self, champion, self.blocks(seed)))
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -92,17 +123,21 @@ class Answers(ABC):
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
-    def resamples(self) -> int:
-        """Number of resamples for an interval."""
-        return affordable_resamples(len(self.label))
+    def answers_read(self) -> int:
+        """Number of answers that the most expensive metric reads."""
+        return len(self.label)
 
     @property
     def score(self) -> float:
         """The figure by which two models are compared."""
-        (statistic,) = self.measures([self.scored_by]).values()
-        return float(statistic(np.ones(len(self.label))))
+        value = self.scored_by.estimator.value(self)
+        return float("nan") if value is None else value
 
-    def measures(self, metrics: Iterable[Metric]) -> dict[Metric, Statistic]:
-        """Return how to compute each of these metrics that the predictions define."""
-        statistics = ((metric, metric.statistic(self)) for metric in metrics)
-        return {metric: statistic for metric, statistic in statistics if statistic}
+    @property
+    def units(self) -> Array:
+        """The number of the unit of each example: its group, or the example itself if there are no groups."""
+        return self.group if len(self.group) else np.arange(len(self.label))
+
+    def blocks(self, seed: int) -> Blocks:
+        """Return the blocks from which the intervals follow."""
+        return blocks_of(self.group, len(self.label), self.answers_read, seed)

@@ -8,7 +8,8 @@ and regression.py for tables. A metric is declared there, and nowhere else.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +19,8 @@ from pipeline import storage
 from pipeline.config.example_kinds import TABLE
 from pipeline.dataset.manifest import Dataset
 from pipeline.evaluation.answers import Answers, Metric
-from pipeline.evaluation.estimates import INTERVAL_PERCENT, Estimate, bootstrapped
+from pipeline.evaluation.blocks import Blocks
+from pipeline.evaluation.estimates import INTERVAL_PERCENT, Estimate
 from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.evaluation.one_label import Predictions
 from pipeline.evaluation.regression import RegressionPredictions
@@ -59,17 +61,50 @@ def joined(parts: Iterable[A]) -> A:
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def estimates(predictions: Answers, classes: int, seed: int) -> dict[str, Estimate]:
-    """Return each figure that says something of this number of classes, with its bootstrap interval, by its key."""
-    measures = predictions.measures(metric for metric in predictions.metrics if classes >= metric.min_classes)
-    values = bootstrapped(list(measures.values()), len(predictions.label), predictions.resamples, seed)
-    return {metric.key: metric.rounded(estimate) for metric, estimate in zip(measures, values, strict=True)}
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A figure of a model beside its baseline. Pages, logs and trackers all show these."""
+
+    metric: Metric
+    estimate: Estimate
+    baseline: float | None
+    """The figure of a model without any input; of a calibration error, the one of a calibrated model."""
+    baseline_name: str
+    """What that model answers."""
+
+    @property
+    def value_text(self) -> str:
+        """The value as text."""
+        return self.metric.text(self.estimate.value)
+
+    @property
+    def interval_text(self) -> str:
+        """The ends of the interval as text."""
+        return self.metric.interval_text(self.estimate)
+
+    @property
+    def baseline_text(self) -> str:
+        """The baseline and its name; "-" if it is not defined."""
+        return "-" if self.baseline is None else f"{self.metric.text(self.baseline)} ({self.baseline_name})"
+
+    @property
+    def text(self) -> str:
+        """Title, value, interval and baseline in one text."""
+        return f"{self.metric.title} {self.value_text} ({self.interval_text}), baseline {self.baseline_text}"
+
+
+def estimates(predictions: Answers, classes: int, blocks: Blocks) -> dict[Metric, Estimate]:
+    """Return each figure that says something of this number of classes, with its interval."""
+    metrics = [metric for metric in predictions.metrics if classes >= metric.min_classes]
+    found = ((metric, metric.estimator.estimate(predictions, blocks)) for metric in metrics)
+    return {metric: metric.rounded(estimate) for metric, estimate in found if estimate}
 
 
 def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
-    """Return the score of one model less that of another on the same examples, with its bootstrap interval.
+    """Return the score of one model less that of another on the same examples, with its interval.
 
-    Examples are drawn in pairs, so that examples that are hard for both models do not widen the interval.
+    Examples that are hard for both models do not widen the interval. Of the groups of the examples, those of
+    `challenger` count.
 
     Raises:
         ValueError: If the examples differ.
@@ -87,14 +122,36 @@ def evaluation_of(predictions: Answers, names: Sequence[str], seed: int, split: 
 
     `names` are those of the classes, by id. `split` is the split of the examples: validation or test.
     """
-    figures = estimates(predictions, len(names), seed)
+    blocks = predictions.blocks(seed)
+    figures = {
+        metric.key: _to_json(estimate) | {"baseline": _baseline(metric, predictions)}
+        for metric, estimate in estimates(predictions, len(names), blocks).items()
+    }
+    gain = predictions.difference(predictions.baseline(), seed)
     return {
         "split": split,
         "examples": len(predictions.label),
-        "figures": {key: estimate._asdict() for key, estimate in figures.items()},
-        "intervals": {"percent": INTERVAL_PERCENT, "resamples": predictions.resamples, "seed": seed},
-        **predictions.details(names),
+        "groups": blocks.units if blocks.are_grouped else None,
+        "figures": figures,
+        "over_baseline": {"metric": predictions.scored_by.key, **_to_json(gain)},
+        "intervals": {"percent": INTERVAL_PERCENT, "blocks": blocks.count, "seed": seed},
+        **predictions.details(names, blocks),
     }
+
+
+def _baseline(metric: Metric, predictions: Answers) -> float | None:
+    value = metric.estimator.baseline(predictions)
+    return None if value is None else metric.rounded(Estimate(value, value, value)).value
+
+
+def _to_json(estimate: Estimate) -> dict[str, float | None]:
+    # JSON has no infinity.
+    return {name: value if isfinite(value) else None for name, value in estimate._asdict().items()}
+
+
+def _from_json(content: Mapping[str, Any]) -> Estimate:
+    value, low, high = (content[name] for name in Estimate._fields)
+    return Estimate(value, -inf if low is None else low, inf if high is None else high)
 
 
 def save(folder: Path, predictions: Answers, evaluation: dict[str, Any]) -> None:
@@ -126,19 +183,28 @@ def load_predictions(folder: Place) -> Answers:
     )
 
 
-def figures_in(evaluation: Mapping[str, Any]) -> dict[Metric, Estimate]:
+def figures_in(evaluation: Mapping[str, Any]) -> list[Figure]:
     """Return the figures in the content of an `evaluation.json`, in the order of the report; none if it is empty."""
-    figures = evaluation.get("figures", {})
-    known = (metric for metric in evaluated_class(evaluation).metrics if metric.key in figures)
-    return {metric: Estimate(**figures[metric.key]) for metric in known}
+    figures, evaluated = evaluation.get("figures", {}), evaluated_class(evaluation)
+    return [
+        Figure(metric, _from_json(content), content["baseline"], metric.baseline or evaluated.baseline_name)
+        for metric in evaluated.metrics
+        if (content := figures.get(metric.key))
+    ]
 
 
-def metrics_of(folder: Path) -> dict[str, float]:
-    """Return the figures of the evaluation in a folder, by their names in `result.json`.
+def headline_in(evaluation: Mapping[str, Any]) -> Figure | None:
+    """Return the figure that says most to people; None if the content of `evaluation.json` is empty."""
+    headline = evaluated_class(evaluation).headline
+    return next((figure for figure in figures_in(evaluation) if figure.metric is headline), None)
 
-    Raises:
-        FileNotFoundError: If there was no evaluation.
-    """
-    evaluation = storage.read_json(folder / EVALUATION)
-    figures = figures_in(evaluation).items()
-    return {metric.key_on(evaluation["split"]): estimate.value for metric, estimate in figures}
+
+def over_baseline(evaluation: Mapping[str, Any]) -> str:
+    """Say in a sentence whether the model is better than its baseline, by the metric that judges models."""
+    evaluated, gain = evaluated_class(evaluation), _from_json(evaluation["over_baseline"])
+    metric = evaluated.scored_by
+    is_better = gain.high < 0 if metric.lower_is_better else gain.low > 0
+    return (
+        f"The model is {'' if is_better else 'not surely '}better than its baseline, {evaluated.baseline_name}: the "
+        f"difference in {metric.title} is {metric.difference_text(gain)}."
+    )

@@ -11,22 +11,10 @@ import numpy as np
 from typing_extensions import override
 
 from pipeline.evaluation.answers import Answers, Metric
-from pipeline.evaluation.estimates import (
-    BINS,
-    MAX_MISTAKES,
-    Array,
-    Estimate,
-    Statistic,
-    affordable_resamples,
-    bins_of,
-    bootstrapped,
-    difference_of,
-    mean_of,
-    mean_over_classes,
-    reliability_of,
-    rows,
-    shares,
-)
+from pipeline.evaluation.blocks import Blocks, student
+from pipeline.evaluation.calibration import Judged, reliability_of
+from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Statistic, mean_of, mean_over_classes, rows
+from pipeline.evaluation.estimators import Bounded, Share, bounded, class_shares
 from pipeline.evaluation.one_label import ACCURACY, CALIBRATION_ERROR
 
 THRESHOLD = 0.5
@@ -37,7 +25,7 @@ MEAN_AVERAGE_PRECISION = Metric(
     title="mean average precision",
     meaning="mean average precision: how well each label ranks its images above others, averaged over the labels",
     scale="share",
-    statistic=lambda of: _mean_average_precision(of),
+    estimator=Bounded(lambda of: _mean_average_precision(of), trials=lambda of: _trials(of)),
 )
 
 
@@ -52,21 +40,22 @@ class MultiLabelPredictions(Answers):
             title="micro F1",
             meaning="micro F1 of all labels above 50%: precision and recall combined",
             scale="share",
-            statistic=lambda of: _micro_f1(of),
+            estimator=Bounded(lambda of: _micro_f1(of), trials=lambda of: of.label.sum()),
         ),
         replace(
             ACCURACY,
             meaning="exact match: the model predicts exactly the labels of the image",
-            statistic=lambda of: mean_of((of.label == of.answers).all(axis=1).astype(float)),
+            estimator=Share(lambda of: mean_of((of.label == of.answers).all(axis=1).astype(float))),
         ),
         replace(
             CALIBRATION_ERROR,
             meaning="expected calibration error: mean difference between the probability of a label and how often it "
-            "is correct",
-            statistic=lambda of: _calibration_error(of),
+            "is correct, without what chance adds",
         ),
     )
     scored_by = MEAN_AVERAGE_PRECISION
+    headline = MEAN_AVERAGE_PRECISION
+    baseline_name = "the share of each label"
     noun = "image"
     label: Array
     """bool of (n, classes), the labels that an example has."""
@@ -97,19 +86,27 @@ class MultiLabelPredictions(Answers):
 
     @property
     @override
-    def resamples(self) -> int:
-        return affordable_resamples(self.label.size)
+    def answers_read(self) -> int:
+        return self.label.size
 
-    def difference(self, champion: Self, seed: int) -> Estimate:
-        """Return the mean average precision less that of another model on the same examples, drawn in pairs."""
-        both = difference_of(_mean_average_precision(self), _mean_average_precision(champion))
-        return MEAN_AVERAGE_PRECISION.rounded(*bootstrapped([both], len(self.label), self.resamples, seed))
+    def judged(self) -> Judged:
+        """Return the probabilities of all labels, whose calibration is judged."""
+        return Judged(self.label_probability, self.label)
 
     @override
-    def details(self, names: Sequence[str]) -> dict[str, Any]:
+    def baseline(self) -> Self:
+        """Return the answers of a model that predicts the share of each label.
+
+        It ranks no image above another one, so its average precision is that share.
+        """
+        shares = self.label.mean(axis=0).astype(np.float32)
+        return replace(self, label_probability=np.broadcast_to(shares, self.label.shape))
+
+    @override
+    def details(self, names: Sequence[str], blocks: Blocks) -> dict[str, Any]:
         return {
-            "classes": per_class(self, names),
-            "reliability": reliability_of(self.label_probability.ravel(), self.label.ravel()),
+            "classes": per_class(self, names, blocks),
+            "reliability": reliability_of(self.judged()),
             "most_wrong": confident_mistakes(self),
         }
 
@@ -163,6 +160,13 @@ def _mean_average_precision(predictions: MultiLabelPredictions) -> Statistic:
     return mean_over_classes([each.average_precision for each in _rankings(predictions) if len(each.hits)], 0.0)
 
 
+def _trials(predictions: MultiLabelPredictions) -> float:
+    """Return how many examples a share would need to be as sure as a mean average precision of 1."""
+    hits = predictions.label.sum(axis=0)
+    known = hits[hits > 0]
+    return float(len(known) ** 2 / (1 / known).sum()) if len(known) else 1.0
+
+
 # --- the other figures ------------------------------------------------------------------------------------------------
 
 
@@ -173,31 +177,30 @@ def _micro_f1(predictions: MultiLabelPredictions) -> Statistic:
     return lambda weights: 2 * (weights @ correct) / max(weights @ total, 1)
 
 
-def _calibration_error(predictions: MultiLabelPredictions) -> Statistic:
-    """Return the mean over all answers of the distance, in their bin, between probability and share of labels."""
-    surplus = predictions.label - predictions.label_probability
-    n, classes = surplus.shape
-    # Sums for each example and bin, once. Each resample is then one product with the weights.
-    cells = np.arange(n)[:, np.newaxis] * BINS + bins_of(predictions.label_probability)
-    of_bins = np.bincount(cells.ravel(), surplus.ravel(), n * BINS).reshape(n, BINS)
-    return lambda weights: np.abs(weights @ of_bins).sum() / (n * classes)
+def per_class(predictions: MultiLabelPredictions, names: Sequence[str], blocks: Blocks) -> list[dict[str, Any]]:
+    """Return for each class, by id: name, examples, average precision, precision and recall.
 
-
-def per_class(predictions: MultiLabelPredictions, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return for each class, by id: name, examples, average precision, recall and precision (None if undefined)."""
+    Each of them has its interval. A figure that is not defined is None.
+    """
     label, answers = predictions.label, predictions.answers
-    count, predicted, correct = (flags.sum(axis=0) for flags in (label, answers, label & answers))
-    ones = np.ones(len(label))
-    averages = [each.average_precision(ones) if len(each.hits) else None for each in _rankings(predictions)]
-    return rows(
-        {
-            "name": names,
-            "count": count.tolist(),
-            "average_precision": [None if each is None else round(each, 6) for each in averages],
-            "precision": shares(correct, predicted),
-            "recall": shares(correct, count),
-        }
-    )
+    columns: dict[str, Sequence[Any]] = {"name": names, "count": label.sum(axis=0).tolist()}
+    averages = [_average_precision(each, blocks) for each in _rankings(predictions)]
+    columns["average_precision"], columns["average_precision_interval"] = zip(*averages, strict=True)
+    for name, chosen in (("precision", answers), ("recall", label)):
+        example, of_class = np.nonzero(chosen)
+        is_hit = (label & answers)[example, of_class]
+        columns |= class_shares(of_class, is_hit, predictions.units[example], len(names)).columns(name)
+    return rows(columns)
+
+
+def _average_precision(of_class: Ranking, blocks: Blocks) -> tuple[float | None, list[float] | None]:
+    """Return the average precision of a class, and the ends of its interval; None if no example has the class."""
+    if not len(of_class.hits):
+        return None, None
+    value = of_class.average_precision(np.ones(len(of_class.order)))
+    without_each, trials = blocks.without_each(of_class.average_precision), len(of_class.hits) * blocks.share_of_units
+    value, *ends = np.round(bounded(value, without_each, trials, student(without_each)), 6).tolist()
+    return value, ends
 
 
 def confident_mistakes(predictions: MultiLabelPredictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:

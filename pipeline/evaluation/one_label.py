@@ -1,25 +1,17 @@
 """Metrics of a model for images with one label. pipeline/evaluation/metrics.py has the rest of the evaluation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.evaluation.answers import Answers, Metric
-from pipeline.evaluation.estimates import (
-    MAX_MISTAKES,
-    RESAMPLES,
-    Array,
-    Estimate,
-    calibration_error,
-    interval,
-    mean_of,
-    reliability_of,
-    rows,
-    shares,
-)
+from pipeline.evaluation.blocks import Blocks
+from pipeline.evaluation.calibration import CalibrationError, Judged, reliability_of
+from pipeline.evaluation.estimates import MAX_MISTAKES, Array, mean_of, rows
+from pipeline.evaluation.estimators import Share, class_shares
 
 TOP = 5
 """A label counts as found by `top5` if it is among this many classes of the highest probability."""
@@ -28,17 +20,18 @@ ACCURACY = Metric(
     title="accuracy",
     meaning="accuracy",
     scale="share",
-    statistic=lambda of: mean_of(of.correct.astype(float)),
+    estimator=Share(lambda of: mean_of(of.correct.astype(float))),
 )
 
 
 CALIBRATION_ERROR = Metric(
     key="calibration_error",
     title="expected calibration error",
-    meaning="expected calibration error: mean difference between confidence and accuracy",
+    meaning="expected calibration error: mean difference between confidence and accuracy, without what chance adds",
     scale="share",
-    statistic=lambda of: calibration_error(of.probability, of.correct.astype(float)),
+    estimator=CalibrationError(lambda of: of.judged()),
     lower_is_better=True,
+    baseline="a calibrated model",
 )
 
 
@@ -53,12 +46,14 @@ class Predictions(Answers):
             title="top-5 accuracy",
             meaning="top-5 accuracy: the true class is among the five likeliest",
             scale="share",
-            statistic=lambda of: mean_of(of.in_top5.astype(float)),
+            estimator=Share(lambda of: mean_of(of.in_top5.astype(float))),
             min_classes=TOP + 1,
         ),
         CALIBRATION_ERROR,
     )
     scored_by = ACCURACY
+    headline = ACCURACY
+    baseline_name = "always the most frequent class"
     noun = "image"
     label: Array
     """int32 of (n,), from 0. `predicted` has the same type."""
@@ -86,29 +81,29 @@ class Predictions(Answers):
         correct: Array = self.predicted == self.label
         return correct
 
-    @property
-    @override
-    def resamples(self) -> int:
-        return RESAMPLES
-
-    def difference(self, champion: Self, seed: int) -> Estimate:
-        """Return the accuracy less that of another model on the same examples, drawn in pairs.
-
-        Each example counts 1, 0 or -1. So a resample only draws how many examples there are of each, which takes the
-        same time for any number of examples.
-        """
-        differences = self.correct.astype(int) - champion.correct.astype(int)
-        values, counts = np.unique(differences, return_counts=True)
-        n = len(differences)
-        resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES) @ values / n
-        return Estimate(*(round(float(value), 6) for value in (differences.mean(), *interval(resampled))))
+    def judged(self) -> Judged:
+        """Return the probabilities whose calibration is judged: those of the predicted classes."""
+        return Judged(self.probability, self.correct)
 
     @override
-    def details(self, names: Sequence[str]) -> dict[str, Any]:
+    def baseline(self) -> Self:
+        """Return the answers of a model that always predicts the most frequent class, with its share as probability."""
+        n, counts = len(self.label), np.bincount(self.label)
+        by_count = np.argsort(-counts, kind="stable")
+        return replace(
+            self,
+            predicted=np.full_like(self.label, by_count[0]),
+            probability=np.full(n, counts[by_count[0]] / n, np.float32),
+            label_probability=(counts / n).astype(np.float32)[self.label],
+            in_top5=np.isin(self.label, by_count[:TOP]),
+        )
+
+    @override
+    def details(self, names: Sequence[str], blocks: Blocks) -> dict[str, Any]:
         return {
             "classes": per_class(self, names),
             "confusions": confusions(self, len(names)),
-            "reliability": reliability_of(self.probability, self.correct),
+            "reliability": reliability_of(self.judged()),
             "most_wrong": confident_mistakes(self),
         }
 
@@ -132,10 +127,10 @@ def _rank(probabilities: Array, labels: Array) -> Array:
 def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return for each class, by id: name, examples, precision (None if never predicted), recall (None if empty)."""
     classes = len(names)
-    count, predicted = (np.bincount(ids, minlength=classes) for ids in (predictions.label, predictions.predicted))
-    correct = np.bincount(predictions.label[predictions.correct], minlength=classes)
-    precision, recall = shares(correct, predicted), shares(correct, count)
-    return rows({"name": names, "count": count.tolist(), "precision": precision, "recall": recall})
+    columns = {"name": names, "count": np.bincount(predictions.label, minlength=classes).tolist()}
+    for name, ids in (("precision", predictions.predicted), ("recall", predictions.label)):
+        columns |= class_shares(ids, predictions.correct, predictions.units, classes).columns(name)
+    return rows(columns)
 
 
 def confusions(predictions: Predictions, classes: int) -> list[list[int]]:

@@ -1,14 +1,16 @@
 """Metrics of a model that predicts a number for each row of a table. metrics.py has the rest of the evaluation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.evaluation.answers import Answers, Metric
-from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Estimate, Statistic, bootstrapped, mean_of, rows
+from pipeline.evaluation.blocks import Blocks
+from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Statistic, mean_of, rows
+from pipeline.evaluation.estimators import Amount, Explained
 from pipeline.evaluation.scales import significant
 
 CELLS = 40
@@ -24,9 +26,10 @@ MAE = Metric(
     title="mean absolute error",
     meaning="mean absolute error, in the unit of the label",
     scale="amount",
-    statistic=lambda of: mean_of(np.abs(of.residual)),
+    estimator=Amount(lambda of: mean_of(np.abs(of.residual)), largest=lambda of: float(np.ptp(of.label))),
     lower_is_better=True,
 )
+_MEAN = "always the mean"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +43,13 @@ class RegressionPredictions(Answers):
             title="root mean squared error",
             meaning="root mean squared error, in the unit of the label: large errors count more",
             scale="amount",
-            statistic=lambda of: _root_mean_square(of),
+            estimator=Amount(
+                lambda of: _root_mean_square(of),
+                largest=lambda of: float(np.ptp(of.label)),
+                constant=lambda of: of.constant(of.label.mean()),
+            ),
             lower_is_better=True,
+            baseline=_MEAN,
         ),
         Metric(
             key="r2",
@@ -49,10 +57,15 @@ class RegressionPredictions(Answers):
             meaning="R²: share of the variance of the label that the model explains; 0 is as good as always predicting "
             "the mean",
             scale="score",
-            statistic=lambda of: _r2(of),
+            estimator=Explained(
+                lambda of: _r2(of), largest=lambda _: 1.0, constant=lambda of: of.constant(of.label.mean())
+            ),
+            baseline=_MEAN,
         ),
     )
     scored_by = MAE
+    headline = MAE
+    baseline_name = "always the median"
     noun = "row"
     label: Array
     """float64 of (n,), the true values."""
@@ -70,13 +83,17 @@ class RegressionPredictions(Answers):
         residual: Array = self.predicted - self.label
         return residual
 
-    def difference(self, champion: Self, seed: int) -> Estimate:
-        """Return the mean absolute error less that of another model on the same examples, drawn in pairs."""
-        errors = mean_of(np.abs(self.residual) - np.abs(champion.residual))
-        return MAE.rounded(*bootstrapped([errors], len(self.label), self.resamples, seed))
+    @override
+    def baseline(self) -> Self:
+        """Return the answers of a model that always predicts the median, which has the least mean absolute error."""
+        return self.constant(float(np.median(self.label)))
+
+    def constant(self, value: float) -> Self:
+        """Return the answers of a model that always predicts this value."""
+        return replace(self, predicted=np.full_like(self.label, value))
 
     @override
-    def details(self, names: Sequence[str]) -> dict[str, Any]:
+    def details(self, names: Sequence[str], blocks: Blocks) -> dict[str, Any]:
         return {
             "task": "regression",
             "values": value_histogram(self),

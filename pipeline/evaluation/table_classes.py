@@ -12,24 +12,17 @@ import numpy as np
 from typing_extensions import override
 
 from pipeline.evaluation.answers import Metric
-from pipeline.evaluation.estimates import (
-    Array,
-    Estimate,
-    Statistic,
-    affordable_resamples,
-    bootstrapped,
-    calibration_error,
-    mean_of,
-    mean_over_classes,
-    reliability_of,
-    weighted_sum,
-)
+from pipeline.evaluation.blocks import Blocks
+from pipeline.evaluation.calibration import Judged
+from pipeline.evaluation.estimates import Array, Statistic, mean_of, mean_over_classes, weighted_sum
+from pipeline.evaluation.estimators import Amount, Bounded
 from pipeline.evaluation.one_label import ACCURACY, CALIBRATION_ERROR, Predictions
 
 MAX_RANKED_CLASSES = 100
 """With more classes, the probabilities of all classes are not stored, so there is no AUC."""
 MIN_PROBABILITY = float(np.finfo(np.float32).eps)
 """Smaller probabilities of the true class count as this one. Otherwise, one row could make the log loss infinite."""
+MAX_LOSS = float(-np.log(MIN_PROBABILITY))
 
 
 @dataclass(frozen=True)
@@ -67,12 +60,22 @@ def mean_auc(ranks: Sequence[Ranks]) -> Statistic | None:
     return mean_over_classes([each.auc for each in ranks], float("nan")) if ranks else None
 
 
+def trials_of_auc(ranks: Sequence[Ranks]) -> float:
+    """Return how many examples a share would need to be as sure as this area if it is nearly 1.
+
+    For one class, it follows from the variance of Hanley and McNeil (1982).
+    """
+    hits = np.array([len(each.hits) for each in ranks], float)
+    misses = np.array([len(each.level) for each in ranks]) - hits
+    return float(len(ranks) ** 2 / ((hits + misses + 4) / (4 * hits * misses)).sum())
+
+
 LOG_LOSS = Metric(
     key="log_loss",
     title="log loss",
     meaning="log loss: mean of the negative logarithm of the probability of the true class; lower is better",
     scale="amount",
-    statistic=lambda of: mean_of(of.losses),
+    estimator=Amount(lambda of: mean_of(of.losses), largest=lambda _: MAX_LOSS),
     lower_is_better=True,
 )
 
@@ -88,20 +91,21 @@ class ClassPredictions(Predictions):
             meaning="area under the ROC curve (AUC): how often a row of a class is ranked above a row of another "
             "class; 0.5 is chance",
             scale="score",
-            statistic=lambda of: mean_auc(of.ranks()),
+            estimator=Bounded(lambda of: mean_auc(of.ranks()), trials=lambda of: trials_of_auc(of.ranks())),
         ),
         LOG_LOSS,
         ACCURACY,
         replace(
             CALIBRATION_ERROR,
             meaning="expected calibration error: mean difference between the probability of a class and how often it "
-            "is correct",
-            statistic=lambda of: calibration_error(*of.calibrated()),
+            "is correct, without what chance adds",
         ),
     )
     # The log loss judges the order of the rows and the probabilities themselves, and exists for any classes. It is a
     # mean over rows, so the difference between two models is a mean over pairs.
     scored_by = LOG_LOSS
+    headline = ACCURACY
+    baseline_name = "the shares of the classes"
     noun = "row"
     ranked: Array
     """float32 of (n, k): the probability of the second of two classes (k = 1), or of each class (k = classes). k is 0
@@ -120,22 +124,20 @@ class ClassPredictions(Predictions):
 
     @property
     @override
-    def resamples(self) -> int:
-        return affordable_resamples(self.ranked.size)
-
-    def difference(self, champion: Self, seed: int) -> Estimate:
-        """Return the log loss less that of another model on the same examples, drawn in pairs."""
-        losses = mean_of(self.losses - champion.losses)
-        resamples = affordable_resamples(len(self.label))
-        return LOG_LOSS.rounded(*bootstrapped([losses], len(self.label), resamples, seed))
+    def answers_read(self) -> int:
+        return max(self.ranked.size, len(self.label))
 
     @override
-    def details(self, names: Sequence[str]) -> dict[str, Any]:
-        return {
-            "task": "classes",
-            **super().details(names),
-            "reliability": reliability_of(*self.calibrated()),
-        }
+    def baseline(self) -> Self:
+        """Return the answers of a model that predicts the share of each class. Its log loss is the entropy."""
+        columns = self.ranked.shape[1]
+        shares = np.bincount(self.label, minlength=max(columns, 2)) / len(self.label)
+        ranked = shares[1:] if self.is_binary else shares[:columns]
+        return replace(super().baseline(), ranked=np.broadcast_to(ranked.astype(np.float32), self.ranked.shape))
+
+    @override
+    def details(self, names: Sequence[str], blocks: Blocks) -> dict[str, Any]:
+        return {"task": "classes", **super().details(names, blocks)}
 
     @property
     def losses(self) -> Array:
@@ -143,15 +145,14 @@ class ClassPredictions(Predictions):
         losses: Array = -np.log(np.maximum(self.label_probability.astype(float), MIN_PROBABILITY))
         return losses
 
-    def calibrated(self) -> tuple[Array, Array]:
+    @override
+    def judged(self) -> Judged:
         """Return the probabilities whose calibration is judged, (n,), and whether what they predict is true, (n,).
 
         Of two classes, it is the probability of the second one, which users of such models read. Of more classes, it is
         that of the predicted class.
         """
-        if self.is_binary:
-            return self.ranked[:, 0], (self.label == 1).astype(float)
-        return self.probability, self.correct.astype(float)
+        return Judged(self.ranked[:, 0], self.label == 1) if self.is_binary else super().judged()
 
     def ranks(self) -> list[Ranks]:
         """Return the ranks for each class that some rows have and others do not."""

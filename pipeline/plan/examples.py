@@ -18,7 +18,7 @@ class Sums(ABC):
 
     def __init__(self) -> None:
         self.hashes = bytearray()
-        """The content hash of each example (pipeline/dataset/content_hashes.py), in the order of the records."""
+        """The hashes of each example (pipeline/dataset/content_hashes.py), in the order of the records."""
         self._rejected: list[dict[str, str]] = []
 
     def reject(self, name: str, rejection: Rejection) -> None:

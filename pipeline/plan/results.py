@@ -1,7 +1,7 @@
 """The results of the shard tasks, one file per shard. The file marks its shard as finished.
 
-The content hashes of a shard are in a separate file beside the result, with 16 bytes per example. As text in the
-result, they would take twice the space, and every reader of the result would read them.
+The hashes of the examples of a shard are in a separate file beside the result, with 24 bytes per example. As text in
+the result, they would take twice the space, and every reader of the result would read them.
 """
 
 import logging
@@ -66,7 +66,7 @@ def load_result(plan_path: Place, shard: str) -> ShardResult | None:
 def save_result(plan_path: Place, result: ShardResult, hashes: bytes) -> None:
     """Store the hashes, then the result of a shard. The result is last, because it marks the shard as finished.
 
-    `hashes` are the content hashes (pipeline/dataset/content_hashes.py) of its examples, in the order of the records.
+    `hashes` are those of its examples (pipeline/dataset/content_hashes.py), in the order of the records.
     """
     # Neither file is synced. `load_result` and `load_hashes` detect a file that a power loss tore, and the shard is
     # written again.

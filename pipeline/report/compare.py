@@ -20,8 +20,6 @@ from pipeline.evaluation.estimates import (
     RESAMPLES,
     Array,
     Estimate,
-    bootstrapped,
-    difference_of,
     interval,
 )
 from pipeline.evaluation.metrics import METRICS, evaluated_class, figures_in
@@ -245,9 +243,10 @@ def _best_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
 
 def _note(noun: str) -> str:
     return (
-        f"Each interval contains {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighboring steps, of "
-        f"epochs (if there are at least {MIN_EPOCHS}), and of {noun}s (the same for both models). The intervals "
-        "describe only these two runs: on another day, the same settings can give other values."
+        f"Each interval of a time or a speed contains {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of "
+        f"neighboring steps, and of epochs (if there are at least {MIN_EPOCHS}). The intervals of the models' figures "
+        f"say how much these would differ with other {noun}s. All describe only these two runs: on another day, the "
+        "same settings can give other values."
     )
 
 
@@ -280,29 +279,28 @@ def _same_examples(a: Any, b: Any) -> bool:
 
 
 def paired(a: Any, b: Any) -> dict[str, Estimate]:
-    """Return the difference of each figure, B minus A, on the same examples, which are drawn in pairs."""
-    of_a, of_b = a.measures(a.metrics), b.measures(b.metrics)
+    """Return the difference of each figure, B minus A, on the same examples, with its interval."""
+    blocks = a.blocks(seed=0)
     # A model with more classes than the other may lack a figure.
-    both = [metric for metric in of_a if metric in of_b]
-    statistics = [difference_of(of_b[metric], of_a[metric]) for metric in both]
-    differences = bootstrapped(statistics, len(a.label), min(a.resamples, b.resamples), seed=0)
-    return {metric.key: metric.rounded(estimate) for metric, estimate in zip(both, differences, strict=True)}
+    both = [metric for metric in a.metrics if None not in (metric.estimator.value(a), metric.estimator.value(b))]
+    return {metric.key: metric.rounded(metric.estimator.difference(b, a, blocks)) for metric in both}
 
 
 def evaluated_rows(a: Mapping[str, Any], b: Mapping[str, Any], differences: Mapping[str, Estimate]) -> list[Row]:
     """Return each figure that both contents of evaluation.json have, the score of the models first."""
-    of_b = {metric.key: estimate.value for metric, estimate in figures_in(b).items()}
+    of_b = {figure.metric.key: figure.estimate.value for figure in figures_in(b)}
     score = evaluated_class(a).scored_by
     return [
-        _metric_row(metric.title, metric, estimate.value, of_b[metric.key], differences.get(metric.key))
-        for metric, estimate in sorted(figures_in(a).items(), key=lambda figure: figure[0] is not score)
-        if metric.key in of_b
+        _metric_row(metric.title, metric, figure.estimate.value, of_b[metric.key], differences.get(metric.key))
+        for figure in sorted(figures_in(a), key=lambda figure: figure.metric is not score)
+        if (metric := figure.metric).key in of_b
     ]
 
 
 def _metric_row(name: str, metric: Metric, a: float | None, b: float | None, difference: Estimate | None = None) -> Row:
     unit, factor = (_POINTS, 100) if metric.scale == "share" else ("", 1)
-    ends = (difference.low, difference.high) if difference else (None, None)
+    is_known = difference is not None and np.isfinite(difference).all()
+    ends = (difference.low, difference.high) if difference and is_known else (None, None)
     values = (None if value is None else factor * value for value in (a, b, *ends))
     return Row(name, unit, *values, metric=metric.key)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.evaluation.metrics import evaluated_class, figures_in
+from pipeline.evaluation.metrics import evaluated_class, figures_in, over_baseline
 from pipeline.evaluation.one_label import Predictions
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.scales import four_digits
@@ -153,22 +153,23 @@ def _of_regression(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[s
 
 
 def sentence(evaluation: Mapping[str, Any]) -> str:
-    """Say on how many examples the figures rest, and what an interval is."""
-    intervals = evaluation["intervals"]
+    """Say whether the model beats its baseline, on how many examples the figures rest, and what an interval is."""
+    of_groups = f" in {evaluation['groups']:,} groups" if evaluation["groups"] else ""
     return (
-        f"The figures of the best model on the {evaluation['examples']:,} {evaluation['split']} examples. Each "
-        f"interval contains {intervals['percent']}% of the values from {intervals['resamples']:,} bootstrap samples of "
-        "these examples."
+        f"{over_baseline(evaluation)} These are the figures of the best model on the {evaluation['examples']:,} "
+        f"{evaluation['split']} examples{of_groups}. In about {evaluation['intervals']['percent']}% of such evaluations, "
+        "the interval contains the figure that the model would have on all examples of this kind. A baseline is the figure "
+        "of a model that sees no input."
     )
 
 
 def figure_table(evaluation: Mapping[str, Any]) -> Table:
-    """Return a table of the figures with their intervals."""
+    """Return a table of the figures with their intervals and baselines."""
     rows = [
-        (metric.meaning, metric.text(estimate.value), metric.interval_text(estimate))
-        for metric, estimate in figures_in(evaluation).items()
+        (figure.metric.meaning, figure.value_text, figure.interval_text, figure.baseline_text)
+        for figure in figures_in(evaluation)
     ]
-    return Table(("figure", "value", "interval"), rows)
+    return Table(("figure", "value", "interval", "baseline"), rows)
 
 
 def matrix(evaluation: Mapping[str, Any]) -> Matrix:
@@ -205,15 +206,21 @@ def confused_pairs(evaluation: Mapping[str, Any]) -> Table:
 def class_table(classes: Sequence[Mapping[str, Any]], noun: str, shares: Sequence[str], order: str) -> Table:
     """Return shares of each class or label (the `noun`) that has examples, the lowest share `order` first."""
     known = sorted((row for row in classes if row["count"]), key=lambda row: row[order])
-    rows = [(row["name"], f"{row['count']:,}", *(_share(row[name]) for name in shares)) for row in known[:MAX_CLASSES]]
+    rows = [
+        (row["name"], f"{row['count']:,}", *(_share(row[name], row[f"{name}_interval"]) for name in shares))
+        for row in known[:MAX_CLASSES]
+    ]
     titles = {name: name.replace("_", " ") for name in shares}
     what = "classes" if noun == "class" else "labels"
     left_out = _left_out(known, rows, f"{what}, all with the same or a higher {titles[order]},")
     return Table((noun, "examples", *titles.values()), rows, left_out)
 
 
-def _share(value: float | None) -> str:
-    return "never predicted" if value is None else f"{value:.1%}"
+def _share(value: float | None, ends: Sequence[float] | None) -> str:
+    if value is None or ends is None:
+        return "never predicted"
+    low, high = ends
+    return f"{value:.1%} ({low:.1%} to {high:.1%})"
 
 
 def _left_out(rows: Sequence[Any], shown: Sequence[Any], what: str) -> str:

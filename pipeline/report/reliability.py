@@ -62,8 +62,11 @@ def _mean(columns: Mapping[str, Any], name: str) -> float:
 
 
 def _error_sentence(evaluation: Mapping[str, Any]) -> str:
-    error = evaluation["figures"]["calibration_error"]["value"]
-    return f"The expected calibration error, {error:.1%}, is the mean distance from the line."
+    error, baseline = (evaluation["figures"]["calibration_error"][name] for name in ("value", "baseline"))
+    return (
+        f"The expected calibration error, {error:.1%}, is the mean distance from the line, without what chance adds to "
+        f"it. A calibrated model has {baseline:.1%} on average with as many examples."
+    )
 
 
 def _figure(columns: Mapping[str, Any], accuracy: str, share: str, sentence: str) -> Figure:

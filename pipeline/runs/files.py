@@ -12,12 +12,16 @@ is for:
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline import storage
 from pipeline.errors import SizeError, require_format
 from pipeline.storage import Place
+
+if TYPE_CHECKING:
+    from pipeline.evaluation.answers import Metric
 
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
@@ -127,6 +131,29 @@ class RunFiles:
         step_ms, wait_ms = (self.newest_verdict.get(name) for name in ("step_ms", "wait_ms"))
         is_known = isinstance(step_ms, float) and step_ms > 0 and isinstance(wait_ms, float)
         return self.newest_verdict if is_known else {}
+
+    @property
+    def split(self) -> str:
+        """The split that judges the model: "validation" until the training is complete."""
+        return str(self.result.get("split", "validation"))
+
+    def baseline_of(self, metric: "Metric") -> float | None:
+        """Return the baseline of a metric on the split that judges the model; None if the training is not complete."""
+        return self._number("baselines", metric)
+
+    def judged(self, metric: "Metric") -> Iterator[tuple[str, str]]:
+        """Yield title and text of a metric on the test split, if there is one, and of its baseline."""
+        tested = self._number("metrics", metric)
+        if self.split == "test" and tested is not None:
+            yield f"test {metric.title}", metric.text(tested)
+        baseline = self.baseline_of(metric)
+        if baseline is not None:
+            yield "its baseline", metric.text(baseline)
+
+    def _number(self, key: str, metric: "Metric") -> float | None:
+        numbers = self.result.get(key)
+        value = numbers.get(metric.key_on(self.split)) if isinstance(numbers, dict) else None
+        return float(value) if isinstance(value, int | float) and isfinite(value) else None
 
 
 def load_files(folder: Path) -> RunFiles:

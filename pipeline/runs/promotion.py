@@ -267,11 +267,7 @@ def compare_answers(
 
 def difference_text(metric: Metric, estimate: Estimate) -> str:
     """Return a difference of scores and its interval: of shares, in percentage points."""
-    if metric.scale == "share":
-        value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in estimate)  # `+ 0` makes 0.0 of -0.0.
-        return f"{value} points ({low} to {high})"
-    value, low, high = (metric.text(each, "+") for each in estimate)
-    return f"{value} ({low} to {high})"
+    return metric.difference_text(estimate)
 
 
 def short_name(run: str) -> str:

@@ -50,7 +50,7 @@ from pipeline.errors import (
     require_format,
 )
 from pipeline.evaluation.best_epoch import epoch_metric
-from pipeline.evaluation.metrics import EVALUATION, metrics_of
+from pipeline.evaluation.metrics import EVALUATION, figures_in, headline_in, over_baseline
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
 from pipeline.monitor.verdict import Verdict, diagnose_run, numbers
@@ -333,14 +333,20 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     storage.sync_folder(run.folder)  # Before `result.json` promises the model.
     _remove_models(run, but=set())
     # The best epoch comes twice: first for the order of the keys, and last because its values win.
-    metrics = best.metrics | metrics_of(run.folder) | best.metrics
+    evaluation = read_required(run.folder / EVALUATION)
+    figures, split = figures_in(evaluation), evaluation["split"]
+    metrics = best.metrics | {each.metric.key_on(split): each.estimate.value for each in figures} | best.metrics
+    headline = headline_in(evaluation)
     verdict = diagnose_run(run.folder, os.cpu_count())
     # The folder of the archives, one for each attempt and one for the results, or a URL.
     comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
     result = {
         "run": str(run.place),
-        "split": read_required(run.folder / EVALUATION)["split"],
+        "split": split,
         "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in metrics.items()}},
+        "baselines": {each.metric.key_on(split): each.baseline for each in figures if each.baseline is not None},
+        "headline": headline.text if headline else "",
+        "baseline": over_baseline(evaluation),
         "model": str(run.place / run.model_path.name),
         "export": str(run.place / run.export_folder.name),
         "comet": comet_place.replace(str(run.folder), str(run.place)),

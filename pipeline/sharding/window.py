@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.config.allowed import require_folder
-from pipeline.dataset.lists import JsonLines, ListWriter, new_list, read_listed
+from pipeline.dataset.content_hashes import load_hashes
+from pipeline.dataset.lists import JsonLines, ListWriter, new_list
 from pipeline.dataset.manifest import (
     CARD,
     DUPLICATES,
@@ -214,8 +215,7 @@ def _hashes(folder: Place, versions: Sequence[Dataset]) -> NDArray[np.uint64]:
     hashes = np.empty((total, 2), "<u8")
     start = 0
     for each in versions:
-        content = read_listed(folder / each.version, each.hashes)
-        of_version = np.frombuffer(content, "<u8").reshape(-1, 2)
+        of_version = load_hashes(folder / each.version, each)["content"]
         hashes[start : start + len(of_version)] = of_version
         start += len(of_version)
     return hashes

@@ -24,6 +24,7 @@ ROWS_AT_ONCE = 64
 """This many rows are parsed together."""
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _ONLY_LABEL = re.compile(rb"\[%b,\[(%b|)\]" % (_TEXT, _TEXT))
+_ONLY_GROUP = re.compile(rb'\[%b,\[(?:%b|)\],"[a-z]*",\d+,\d+,(%b),' % (_TEXT, _TEXT, _TEXT))
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 quoted = json.encoder.encode_basestring_ascii
 """Returns a text as JSON in ASCII, with its quotes."""
@@ -130,6 +131,13 @@ def only_label(line: bytes) -> bytes:
     The line must have at most one label.
     """
     found = _ONLY_LABEL.match(line)
+    assert found
+    return found[1]
+
+
+def group_of_line(line: bytes) -> bytes:
+    """Return the group of a line as JSON. The line must have at most one label."""
+    found = _ONLY_GROUP.match(line)
     assert found
     return found[1]
 

@@ -2,16 +2,19 @@
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import keras
 import tensorflow as tf
 
+from pipeline.dataset.content_hashes import groups_of_split
 from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
 from pipeline.evaluation.answers import Answers
-from pipeline.evaluation.metrics import figures_in, joined, predictions_class
+from pipeline.evaluation.metrics import figures_in, joined, over_baseline, predictions_class
 from pipeline.input import one_ahead
 from pipeline.runs.run import find_best_model
+from pipeline.storage import place_of
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
 from pipeline.training.model.models import with_probabilities
@@ -45,14 +48,12 @@ def evaluate(training: Training, batches: tf.data.Dataset) -> None:
                 raise Preempted("the training was asked to stop in the evaluation of the best model")
             advance(len(part.label))
             parts.append(part)
-    predictions = joined(parts)
+    groups = groups_of_split(place_of(run.dataset), dataset, split)
+    predictions = replace(joined(parts), group=groups)
     judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed, split)
     evaluation.save(run.folder, predictions, judged)
-    figures = (
-        f"{metric.title} {metric.text(estimate.value)} ({metric.interval_text(estimate)})"
-        for metric, estimate in figures_in(judged).items()
-    )
-    _log.info("best model on the %s split: %s", split, ", ".join(figures))
+    _log.info("best model on the %s split: %s", split, "; ".join(figure.text for figure in figures_in(judged)))
+    _log.info("%s", over_baseline(judged))
 
 
 def predicted(

@@ -66,7 +66,8 @@ class Summary:
     limit: str = ""
     """The bottleneck."""
     validation: str = ""
-    """The accuracy as text, or of a regression the mean absolute error. It says if it is that of the test split."""
+    """The accuracy as text, or of a regression the mean absolute error. It says if it is that of the test split, and
+    once the training is complete, the baseline."""
 
 
 GONE = Summary("unknown", "its folder was removed, or is on another machine")
@@ -159,8 +160,8 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         return _unreadable(error)
     settings = files.settings
     metrics = _best_metrics(place, files)
-    metric, split = epoch_metric(metrics), files.result.get("split", "validation")
-    value = _share(metrics.get(metric.key_on(split)))
+    metric = epoch_metric(metrics)
+    value = _share(metrics.get(metric.key_on(files.split)))
     step = _step(place, files)
     return Summary(
         state=_state(training, files, step, heartbeats),
@@ -168,16 +169,19 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         model=_text(settings.get("model")),
         progress=_share(progress(files, step) if step or files.is_complete else None),
         accuracy=value if metric is ACCURACY else None,
-        validation="" if value is None else _validation_text(metric, value, split),
+        validation="" if value is None else _validation_text(metric, value, files),
         wait=_share(_wait(place, files)),
         limit=_text(files.newest_verdict.get("limit")),
     )
 
 
-def _validation_text(metric: Metric, value: float, split: str) -> str:
+def _validation_text(metric: Metric, value: float, files: RunFiles) -> str:
+    """Write the value, and its baseline if the training is complete."""
     # The column is about the accuracy on the validation split, so any other metric or split is named.
-    names = [*(["test"] if split == "test" else []), *([] if metric is ACCURACY else [metric.key.upper()])]
-    return " ".join([*names, metric.text(value)])
+    names = [*(["test"] if files.split == "test" else []), *([] if metric is ACCURACY else [metric.key.upper()])]
+    baseline = files.baseline_of(metric)
+    beside = [] if baseline is None else [f"(baseline {metric.text(baseline)})"]
+    return " ".join([*names, metric.text(value), *beside])
 
 
 def _state(training: Training, files: RunFiles, step: int, heartbeats: Heartbeats) -> str:

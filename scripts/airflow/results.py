@@ -57,11 +57,8 @@ def _comet(experiment: str) -> str:
 
 def score(train: Json) -> str:
     """Return the score of a model, and its epoch."""
-    from pipeline.evaluation.best_epoch import headline  # Imports NumPy, which other commands do not need.
-
     metrics = train.get("metrics") or {}
-    best, last = metrics.get("best_epoch"), train.get("epochs")
-    shown = headline(metrics, train.get("split", "validation"))
+    best, last, shown = metrics.get("best_epoch"), train.get("epochs"), str(train.get("headline") or "")
     return f"{shown} (the best epoch, {best} of {last})" if shown and best and last else shown
 
 

@@ -40,5 +40,7 @@ def test_a_key_has_the_same_title_and_scale_in_all_tasks():
     for each in (Predictions, MultiLabelPredictions, ClassPredictions, RegressionPredictions):
         assert each.scored_by in each.metrics
         for metric in each.metrics:
-            same = replace(METRICS[metric.key], meaning=metric.meaning, statistic=metric.statistic)
+            same = replace(
+                METRICS[metric.key], meaning=metric.meaning, estimator=metric.estimator, baseline=metric.baseline
+            )
             assert repr(metric) == repr(same)

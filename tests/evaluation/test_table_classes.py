@@ -8,14 +8,16 @@ import pytest
 from sklearn import metrics as reference
 from sklearn.calibration import calibration_curve
 
-from pipeline.evaluation.estimates import BINS, RESAMPLES
+from pipeline.evaluation.blocks import MAX_BLOCKS
+from pipeline.evaluation.calibration import BINS
+from pipeline.evaluation.estimates import Estimate
 from pipeline.evaluation.metrics import (
     difference,
     estimates,
     evaluation_of,
+    figures_in,
     joined,
     load_predictions,
-    metrics_of,
     save,
 )
 from pipeline.evaluation.table_classes import MAX_RANKED_CLASSES, MIN_PROBABILITY, ClassPredictions, Ranks
@@ -47,7 +49,12 @@ def probabilities_of(labels: np.ndarray, classes: int, random: np.random.Generat
 
 
 def values(predictions: ClassPredictions, classes: int) -> dict[str, float]:
-    return {name: estimate.value for name, estimate in estimates(predictions, classes, seed=0).items()}
+    return {name: estimate.value for name, estimate in by_key(predictions, classes).items()}
+
+
+def by_key(predictions: ClassPredictions, classes: int, seed: int = 0) -> dict[str, Estimate]:
+    found = estimates(predictions, classes, predictions.blocks(seed))
+    return {metric.key: estimate for metric, estimate in found.items()}
 
 
 # --- two classes ------------------------------------------------------------------------------------------------------
@@ -82,15 +89,11 @@ def test_auc_equals_manual_calculations(hits: list[int], probabilities: list[flo
 def test_weights_count_rows_as_often_as_they_say(levels: int):
     outputs = drawn_binary(300, levels=levels)
     weights = np.random.default_rng(2).integers(4, size=300)
-    auc, log_loss, accuracy, _ = (of(weights) for of in outputs.measures(outputs.metrics).values())
+    auc, log_loss, accuracy = (metric.estimator.statistic(outputs)(weights) for metric in outputs.metrics[:3])
     second = outputs.ranked[:, 0]
     assert auc == pytest.approx(reference.roc_auc_score(outputs.label, second, sample_weight=weights))
-    # A resample has as many rows as the evaluation, so figures are sums over that number.
-    scale = weights.sum() / 300
-    assert log_loss == pytest.approx(scale * reference.log_loss(outputs.label, second, sample_weight=weights), rel=1e-5)
-    assert accuracy == pytest.approx(
-        scale * reference.accuracy_score(outputs.label, second > 0.5, sample_weight=weights)
-    )
+    assert log_loss == pytest.approx(reference.log_loss(outputs.label, second, sample_weight=weights), rel=1e-5)
+    assert accuracy == pytest.approx(reference.accuracy_score(outputs.label, second > 0.5, sample_weight=weights))
 
 
 def test_binary_calibration_is_that_of_the_second_class():
@@ -101,26 +104,28 @@ def test_binary_calibration_is_that_of_the_second_class():
     assert [row["accuracy"] for row in rows] == pytest.approx(shares, abs=1e-5)
     assert [row["confidence"] for row in rows] == pytest.approx(confidences, abs=1e-5)
     counts = np.array([row["count"] for row in rows])
-    expected = counts @ np.abs(shares - confidences) / 2000
-    assert values(outputs, 2)["calibration_error"] == pytest.approx(expected, abs=1e-5)
+    plain = counts @ np.abs(shares - confidences) / 2000
+    # Chance adds about 1% to the plain error of 2,000 rows, which is larger here.
+    assert plain > 0.05
+    assert plain - 0.02 < values(outputs, 2)["calibration_error"] < plain
 
 
 def test_the_interval_is_that_of_resampled_rows():
     outputs = drawn_binary(400)
-    found = estimates(outputs, 2, seed=3)
-    assert found == estimates(outputs, 2, seed=3)
-    assert found != estimates(outputs, 2, seed=4)
+    found = by_key(outputs, 2, seed=3)
+    assert found == by_key(outputs, 2, seed=3)
+    assert found != by_key(outputs, 2, seed=4)
     random = np.random.default_rng(9)
     draws = [random.integers(400, size=400) for _ in range(400)]
     second = outputs.ranked[:, 0].astype(float)
-    for name, score, tolerance in (("auc", reference.roc_auc_score, 0.008), ("log_loss", reference.log_loss, 0.015)):
+    for name, score, tolerance in (("auc", reference.roc_auc_score, 0.015), ("log_loss", reference.log_loss, 0.02)):
         low, high = np.percentile([score(outputs.label[rows], second[rows]) for rows in draws], (2.5, 97.5))
         assert (found[name].low, found[name].high) == pytest.approx((low, high), abs=tolerance), name
 
 
-def test_a_rare_class_has_an_auc_interval_although_resamples_lack_it():
+def test_a_class_of_one_row_has_an_auc_interval_although_it_is_left_out_once():
     labels = np.eye(30, dtype=int)[7]
-    found = estimates(binary(labels, np.random.default_rng(3).random(30)), 2, seed=0)["auc"]
+    found = by_key(binary(labels, np.random.default_rng(3).random(30)), 2)["auc"]
     assert 0 <= found.low <= found.value <= found.high <= 1
 
 
@@ -176,11 +181,11 @@ def test_very_many_classes_have_no_auc_and_keep_no_probabilities():
     assert many.score == pytest.approx(-np.log(many.label_probability).mean())
 
 
-def test_many_answers_are_resampled_less_often():
-    assert drawn(100, 3).resamples == RESAMPLES
-    column = np.broadcast_to(np.zeros((), np.float32), (2_500_000,))
-    matrix = np.broadcast_to(column[:, np.newaxis], (2_500_000, 1))
-    assert ClassPredictions(*(column,) * 5, matrix).resamples == 200
+def test_many_answers_have_fewer_blocks():
+    assert drawn(300, 3).blocks(seed=0).count == MAX_BLOCKS
+    column = np.broadcast_to(np.zeros((), np.float32), (20_000,))
+    matrix = np.broadcast_to(column[:, np.newaxis], (20_000, 100))
+    assert ClassPredictions(*(column,) * 5, matrix).blocks(seed=0).count == 100
 
 
 # --- files and comparison ---------------------------------------------------------------------------------------------
@@ -194,13 +199,17 @@ def test_predictions_survive_a_round_trip(tmp_path: Path, classes: int):
     assert isinstance(read, ClassPredictions)
     pairs = zip(read.columns.values(), columns, strict=True)
     assert all(np.array_equal(one, other) and one.dtype == other.dtype for one, other in pairs)
-    parts = [ClassPredictions(*(column[rows] for column in columns)) for rows in (slice(7), slice(7, None))]
+    parts = [
+        ClassPredictions(**{name: column[rows] for name, column in outputs.columns.items()})
+        for rows in (slice(7), slice(7, None))
+    ]
     assert all(np.array_equal(one, other) for one, other in zip(joined(parts).columns.values(), columns, strict=True))
     content = json.loads((tmp_path / "evaluation.json").read_text())
     assert content["task"] == "classes"
     assert sum(count for *_, count in content["confusions"]) == 40
     figures = ["val_auc", "val_log_loss", "val_accuracy", "val_calibration_error"]
-    assert list(metrics_of(tmp_path)) == [name for name in figures if name != "val_auc" or classes < 100]
+    found = [figure.metric.validation_key for figure in figures_in(content)]
+    assert found == [name for name in figures if name != "val_auc" or classes < 100]
 
 
 def test_unknown_columns_are_refused(tmp_path: Path):
@@ -220,6 +229,6 @@ def test_a_difference_compares_log_loss_in_pairs():
     assert (found.low, found.high) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.02)
     assert difference(ours, ours, seed=0) == (0, 0, 0)
     # In pairs, rows that are hard for both models cancel out: the interval is narrower than those of the models.
-    alone = estimates(ours, 2, seed=0)["log_loss"]
+    alone = by_key(ours, 2)["log_loss"]
     close = difference(ours, binary(ours.label, np.clip(ours.ranked[:, 0] + 0.01, 0, 1)), seed=0)
     assert close.high - close.low < (alone.high - alone.low) / 2

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline import storage
 from pipeline.config.settings import Settings
+from pipeline.dataset.content_hashes import HASH_BYTES
 from pipeline.errors import DatasetError
 from pipeline.gate.statistics import Statistics
 from pipeline.gate.totals import Totals
@@ -71,7 +72,7 @@ def written(settings: Settings, shards: int) -> Plan:
     with storage.write_whole(path) as file:
         file.write(to_header(replace(load_range(first), shards=specs)))
     for result in results:
-        save_result(path, result, bytes(16 * result.examples))
+        save_result(path, result, bytes(HASH_BYTES * result.examples))
     return replace(load_plan(plan_path), ranges=[str(path)])
 
 

@@ -26,7 +26,12 @@ from tests.waiting import until
 
 # Airflow imports Starlette's test client, which warns that it prefers another HTTP library.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
-RESULT = {"metrics": {"best_epoch": 6, "val_accuracy": 0.54}, "limit": "decoding", "wait_fraction": 0.2345}
+RESULT = {
+    "metrics": {"best_epoch": 6, "val_accuracy": 0.54},
+    "baselines": {"val_accuracy": 0.25},
+    "limit": "decoding",
+    "wait_fraction": 0.2345,
+}
 MARKUP = "<script>document.title = 'broken'</script>"
 
 
@@ -69,7 +74,7 @@ def test_a_complete_training_is_summarized_from_its_result(trained: Path) -> Non
         accuracy=0.54,
         wait=0.2345,
         limit="decoding",
-        validation="54.0%",
+        validation="54.0% (baseline 25.0%)",
     )
 
 
@@ -792,7 +797,7 @@ def test_a_row_has_all_shown_values(client: Client, runs: None) -> None:
         "accuracy": 0.54,
         "wait": 0.2345,
         "limit": "decoding",
-        "validation": "54.0%",
+        "validation": "54.0% (baseline 25.0%)",
         "name": "Trained",
         "log": None,
         "cells": {
@@ -803,7 +808,7 @@ def test_a_row_has_all_shown_values(client: Client, runs: None) -> None:
             "dataset": "shapes",
             "model": "small_cnn",
             "progress": "100%",
-            "accuracy": "54.0%",
+            "accuracy": "54.0% (baseline 25.0%)",
             "wait": "23%",
             "limit": "decoding",
         },

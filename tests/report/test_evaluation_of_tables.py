@@ -55,13 +55,13 @@ def test_a_binary_model_is_reported_with_its_ranking_and_its_loss(tmp_path: Path
     figures = evaluation_of(BINARY, ["stays", "leaves"], seed=0)["figures"]
     auc, loss = figures["auc"], figures["log_loss"]
     for phrase in (
-        "The figures of the best model on the 8 validation examples.",
+        "These are the figures of the best model on the 8 validation examples.",
         # 12 of the 16 pairs of a row of each class are in the right order.
-        f"0.5 is chance 0.750 {auc['low']:.3f} to {auc['high']:.3f}",
+        f"0.5 is chance 0.750 {auc['low']:.3f} to {auc['high']:.3f} 0.500 (the shares of the classes)",
         f"lower is better {loss['value']:#.4g} ",
         "accuracy 75.0% ",
         "stays 3 1 leaves 1 3 ",  # the matrix
-        "stays 4 75.0% 75.0%",
+        "stays 4 75.0% (30.1% to 98.7%) 75.0% (30.1% to 98.7%)",
         "The mean probability of 'leaves' was 52.6%, and 50.0% of the rows have this class: on the whole, its "
         "probability is too high.",
         "row true class predicted class probability 3 stays leaves 96% 4 leaves stays 65%",
@@ -76,6 +76,8 @@ def test_a_regression_is_reported_in_the_unit_of_the_label(tmp_path: Path):
         "mean absolute error, in the unit of the label 317.5 ",
         "root mean squared error, in the unit of the label: large errors count more 620.1 ",
         "0 is as good as always predicting the mean -29.762 ",
+        "100.0 (always the median)",
+        "0.000 (always the mean)",
         "On average, the predictions are 307.5 too high. Half of the errors are below 15.00, and 95% are below 1,057.",
         "row true value predicted value predicted minus true house rooms 3 400.0 1,640 +1,240 d 5 1 200.0 180.0 -20.00 "
         "b 5 0 100.0 110.0 +10.00 a 5",
@@ -96,13 +98,13 @@ def test_the_report_of_a_regression_has_no_sections_about_images_or_classes(tmp_
     run = json.loads((tmp_path / "run.json").read_text())
     run["settings"] = {"example_kind": "table", "epochs": 2, "image_size": 96, "key_column": "id"}
     (tmp_path / "run.json").write_text(json.dumps(run))
-    (tmp_path / "result.json").write_text(json.dumps({"metrics": {"mae": 12.345}}))
+    (tmp_path / "result.json").write_text(json.dumps({"metrics": {"mae": 12.345}, "baselines": {"val_mae": 33.3}}))
     sink = RecordSink(tmp_path / "record")
     for epoch, error in ((1, 30.0), (2, 12.25)):
         sink.write(Recorded("epochs", 1e9, epoch, {"loss": 1.0, "mae": 20.0, "val_loss": 1.0, "val_mae": error}))
     sink.close()
     text = text_of(Page(write_report(tmp_path, (), ())))
-    assert "best validation mean absolute error 12.25" in text
+    assert "best validation mean absolute error 12.25 its baseline 33.30" in text
     assert "Loss and mean absolute error" in text
     assert "3 rows were rejected" in text
     assert "key_column" in text
@@ -216,7 +218,7 @@ def test_the_regression_with_the_lower_error_is_better(tmp_path: Path):
     assert names[-3:] == ["mean absolute error", "root mean squared error", "R²"]
     text = text_of(Page(tmp_path / "compare.html"))
     assert f"mean absolute error {error['a']:.1f} {error['b']:.1f} {error['difference']:.1f} " in text
-    assert "and of rows (the same for both models)" in text
+    assert "would differ with other rows" in text
 
 
 def test_the_best_epoch_of_a_regression_has_the_lowest_error():

@@ -30,12 +30,17 @@ def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
     accuracy = content["figures"]["accuracy"]
     for phrase in (
         (
-            "The figures of the best model on the 5 validation examples. Each interval contains 95% of the values "
-            "from 1,000 bootstrap samples"
+            "The model is not surely better than its baseline, always the most frequent class: the difference in "
+            "accuracy is +0.0 points (-"
         ),
-        f"accuracy 60.0% {accuracy['low']:.1%} to {accuracy['high']:.1%}",
+        "These are the figures of the best model on the 5 validation examples. In about 95% of such evaluations, the",
+        f"accuracy 60.0% {accuracy['low']:.1%} to {accuracy['high']:.1%} 60.0% (always the most frequent class)",
+        "A calibrated model has",
         "circle 2 1 square 1 1 ",  # the matrix
-        "square 2 50.0% 50.0% circle 3 66.7% 66.7%",  # the lowest recall first
+        (
+            "square 2 50.0% (2.6% to 97.4%) 50.0% (2.6% to 97.4%) "  # the lowest recall first
+            "circle 3 66.7% (20.8% to 98.3%) 66.7% (20.8% to 98.3%)"
+        ),
         (
             "confidence of the model was 79.0%, and 60.0% of its predictions were correct: on the whole, it is too "
             "confident"
@@ -81,7 +86,10 @@ def test_few_classes_have_a_matrix_and_many_classes_a_list_of_pairs(classes: int
 
 def test_classes_without_examples_or_predictions_are_handled():
     view = section.view(evaluation_of(predictions([(0, 0, 0.5), (1, 0, 0.5)]), ["a", "b", "c"], seed=0), ())
-    assert list(view.classes.rows) == [("b", "1", "never predicted", "0.0%"), ("a", "1", "50.0%", "100.0%")]
+    assert list(view.classes.rows) == [
+        ("b", "1", "never predicted", "0.0% (0.0% to 79.3%)"),
+        ("a", "1", "50.0% (2.6% to 97.4%)", "100.0% (20.7% to 100.0%)"),
+    ]
 
 
 def test_multilabel_images_are_evaluated_label_by_label(tmp_path: Path):
@@ -93,7 +101,8 @@ def test_multilabel_images_are_evaluated_label_by_label(tmp_path: Path):
     page = Page(write_report(tmp_path, (), [("a/bud.jpg", jpeg("red")), ("a/both.jpg", jpeg("blue"))]))
     for phrase in (
         "mean average precision: how well each label ranks its images above others, averaged over the labels 77.8%",
-        "leaf 1 50.0% 50.0% 100.0% rose 2 83.3% 50.0% 50.0% bud 2 100.0% 100.0% 100.0%",  # the lowest first
+        "(the share of each label)",
+        "100.0% (20.7% to 100.0%) rose 2 83.3% (",  # the lowest average precision first
         "The labels of an image had a mean probability of 60.0%, and 55.6% of them were correct",
         "bud 90% leaf a/bud.jpg",
         "rose, bud 30% rose a/both.jpg",

@@ -104,15 +104,15 @@ def test_the_verdict_contains_all_numbers_of_the_decision():
     refused = compare_answers(answers(150), answers(180), "run/key", 0.01, seed=0)
     assert refused.sentence == (
         "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, a difference of "
-        "-15.0 points (-20.0 to -10.0). The model is worse over the whole interval, by more than max_worse=0.01 "
+        "-15.0 points (-20.3 to -10.2). The model is worse over the whole interval, by more than max_worse=0.01 "
         "allows"
     )
     tested = compare_answers(answers(150), answers(180), "run/key", 0.0, seed=0, split="test")
     assert "of run/key on the same 200 test images" in tested.sentence
     chance = compare_answers(answers(150), answers(152), "run/key", 0.0, seed=0)
-    assert chance.sentence.endswith("difference of -1.0 points (-2.5 to +0.0). It is worse, but this may be chance")
+    assert chance.sentence.endswith("difference of -1.0 points (-2.7 to +0.6). It is worse, but this may be chance")
     equal = compare_answers(answers(180), answers(180), "run/key", 0.0, seed=0)
-    assert equal.sentence.endswith("difference of +0.0 points (+0.0 to +0.0)")
+    assert equal.sentence.endswith("difference of +0.0 points (-1.5 to +1.5)")
 
 
 def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, make_training: MakeTraining):

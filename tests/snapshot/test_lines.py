@@ -10,6 +10,7 @@ from pipeline.snapshot.raw_example import (
     content_of,
     from_line,
     from_lines,
+    group_of_line,
     only_label,
     record_of_line,
     to_line,
@@ -46,6 +47,12 @@ def test_the_label_is_read_without_parsing_the_line():
     for each in ROWS:
         found = only_label(line_of(each))
         assert ([json.loads(found)] if found else []) == each.labels
+
+
+def test_the_group_is_read_without_parsing_the_line():
+    for each in ROWS:
+        for group in ODD:
+            assert json.loads(group_of_line(line_of(each._replace(group=group)))) == group
 
 
 def test_a_rejected_row_has_its_reason():

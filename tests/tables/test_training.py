@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer
@@ -15,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
+from pipeline.evaluation.metrics import load_predictions
 from pipeline.records.tfrecord import read_records
 from pipeline.report import report_run
 from pipeline.runs.launch import prepare_run
@@ -87,4 +89,22 @@ def test_the_model_is_as_good_as_those_of_scikit_learn_and_the_report_says_so(se
     assert result["val_auc"] == pytest.approx(auc["value"], abs=1e-6)
     text = " ".join(Page(Path(str(report_run(run.folder)))).text.split())
     assert f"0.5 is chance {auc['value']:.3f} {auc['low']:.3f} to {auc['high']:.3f}" in text
-    assert f"The figures of the best model on the {len(validation):,} validation examples" in text
+    assert f"the figures of the best model on the {len(validation):,} validation examples" in text
+
+
+@pytest.mark.long
+def test_the_rows_of_a_customer_count_together(tmp_path: Path):
+    rows = [f"r{number},c{number // 5},{number % 7},{'yn'[number // 5 % 2]}" for number in range(400)]
+    (tmp_path / "sales.csv").write_text("\n".join(["id,customer,x,label", *rows]))
+    places = {"source_uri": str(tmp_path / "sales.csv"), "workspace": str(tmp_path / "w"), "example_kind": "table"}
+    columns = {"label_column": "label", "key_column": "id", "group_column": "customer"}
+    settings = settings_from({**places, **columns, "epochs": 1, "batch_size": 32})
+    run = prepare_run(settings, Path(build(settings)["dataset"]), "run")
+    run_job(run, lambda: False)
+    group = load_predictions(run.folder).group
+    _, sizes = np.unique(group, return_counts=True)
+    assert set(sizes.tolist()) == {5}
+    evaluation = read_json(run.folder / "evaluation.json")
+    assert (evaluation["groups"], evaluation["examples"]) == (len(sizes), len(group))
+    text = " ".join(Page(Path(str(report_run(run.folder)))).text.split())
+    assert f"on the {len(group)} validation examples in {len(sizes)} groups" in text

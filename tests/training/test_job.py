@@ -113,6 +113,8 @@ def assert_evaluated(run: Run, published: Path) -> None:
         accuracy = np.mean(predictions["predicted"] == predictions["label"])
     assert evaluation["examples"] == len(labels)
     assert result["metrics"]["val_accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    assert result["baselines"]["val_accuracy"] == evaluation["figures"]["accuracy"]["baseline"]
+    assert result["headline"].startswith(f"accuracy {accuracy:.1%} (")
     assert result["metrics"]["val_calibration_error"] == evaluation["figures"]["calibration_error"]["value"]
     assert "val_top5" not in result["metrics"]  # two classes
 

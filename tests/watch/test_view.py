@@ -191,9 +191,11 @@ def test_a_regression_shows_its_mean_absolute_error(tmp_path: Path) -> None:
         values = {"loss": 0.5, "mae": error + 1, "val_loss": 0.6, "val_mae": error}
         sinks.write(Row("epochs", 1e9 + epoch, epoch, values | {"epoch/time_s": 1.0}))
     sinks.close()
+    (tmp_path / "result.json").write_text(json.dumps({"metrics": {"val_mae": 12.3}, "baselines": {"val_mae": 45.6}}))
     found = page_data(tmp_path, is_over=False)
     status = found["status"]
     assert dict(status["tiles"])["best validation mean absolute error"] == "12.30"
+    assert dict(status["tiles"])["its baseline"] == "45.60"
     assert "validation mean absolute error was best in epoch 2 with 12.30." in status["sentences"]["learning"]
     assert "image size" not in dict(status["facts"])
     [learning] = [figure for figure in found["figures"] if figure["name"] == "learning"]

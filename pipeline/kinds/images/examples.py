@@ -6,7 +6,7 @@ from typing import Any
 
 import google_crc32c
 
-from pipeline.dataset.content_hashes import content_hash
+from pipeline.dataset.content_hashes import example_hashes
 from pipeline.errors import SourceError
 from pipeline.gate.statistics import Statistics
 from pipeline.images.examine import Examiner, UsableImage, is_misnamed
@@ -15,7 +15,7 @@ from pipeline.plan.examples import Sums
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import ImageEncoder
 from pipeline.records.tfrecord import Writer
-from pipeline.snapshot.raw_example import RawExample, from_lines, place_of_key, why_unread
+from pipeline.snapshot.raw_example import RawExample, from_lines, place_of_key, quoted, why_unread
 from pipeline.snapshot.raw_reader import RawReader, ReadImage
 from pipeline.sources import Box
 from pipeline.sources.key_range import bytes_of
@@ -33,10 +33,10 @@ class ImageSums(Sums):
         self._perceptual_hashes: list[tuple[str, int]] = []
         self._profiles: Counter[str] = Counter()
 
-    def add(self, key: str, labels: tuple[str, ...], image: UsableImage) -> None:
+    def add(self, key: str, labels: tuple[str, ...], group: str, image: UsableImage) -> None:
         """Count an image that was written."""
         encoded, _, height, width, _, source_format, brightness, perceptual_hash, profile = image
-        self.hashes += content_hash(encoded)
+        self.hashes += example_hashes(encoded, quoted(group).encode("ascii"))
         self._kinds[labels, key.rpartition(".")[2], source_format] += 1
         self._statistics.add(height, width, len(encoded), brightness)
         if perceptual_hash is not None:
@@ -102,4 +102,4 @@ class ImageExamples:
             before = self._encode(image, labels, bytes_of(row.key))
             # The checksum of an unchanged image is known already, so its bytes are not read again.
             records.write(before, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
-            sums.add(row.key, labels, image)
+            sums.add(row.key, labels, row.group, image)

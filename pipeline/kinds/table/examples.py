@@ -3,15 +3,16 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
-from pipeline.dataset.content_hashes import content_hash
+from pipeline.dataset.content_hashes import NO_GROUP, example_hashes
 from pipeline.gate.statistics import Statistics
 from pipeline.images.rejection import Rejection
 from pipeline.plan.examples import Sums
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.tfrecord import Writer
-from pipeline.snapshot.raw_example import from_line, only_label, record_of_line
+from pipeline.snapshot.raw_example import from_line, group_of_line, only_label, record_of_line
 from pipeline.system.progress import Advance
 
 BYTES_AT_ONCE = 1_000_000
@@ -26,9 +27,9 @@ class TableSums(Sums):
         self._examples = 0
         self._classes: Counter[bytes] = Counter()
 
-    def add(self, labels: Iterable[bytes], records: Sequence[bytes]) -> None:
-        """Count rows that were written, by their labels as JSON."""
-        self.hashes += b"".join(map(content_hash, records))
+    def add(self, labels: Iterable[bytes], groups: Iterable[bytes], records: Sequence[bytes]) -> None:
+        """Count rows that were written, by their labels and groups as JSON."""
+        self.hashes += b"".join(map(example_hashes, records, groups))
         self._examples += len(records)
         self._classes.update(labels)
 
@@ -46,7 +47,9 @@ class RowExamples:
     """The rows of one plan file."""
 
     def __init__(self, range_plan: RangePlan) -> None:
-        """There is nothing to prepare: each row carries its record."""
+        """Each row carries its record, so only its group may have to be found."""
+        columns = range_plan.table.get("columns", ())
+        self._has_groups = any(column["role"] == "group" for column in columns)
 
     def read(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the lines. They are parsed when they are written, many at a time."""
@@ -63,7 +66,8 @@ class RowExamples:
             accepted = [line for line, content in zip(lines, contents, strict=True) if content]
             written = [content for content in contents if content]
             records.write_framed(written)
-            sums.add(map(only_label, accepted), written)
+            groups = map(group_of_line, accepted) if self._has_groups else repeat(NO_GROUP)
+            sums.add(map(only_label, accepted), groups, written)
             for line, content in zip(lines, contents, strict=True):
                 if not content:
                     reason, advice, place = from_line(line).rejection

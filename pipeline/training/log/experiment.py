@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.dataset.manifest import COMMIT, images_at, load, sample_images
-from pipeline.evaluation.metrics import EVALUATION, figures_in
+from pipeline.evaluation.metrics import EVALUATION, figures_in, over_baseline
 from pipeline.monitor import CometOptions
 from pipeline.monitor.comet import Session, error_text, finish_within
 from pipeline.monitor.overview import OVERVIEW
@@ -79,6 +79,7 @@ def _log_results(run: Run) -> None:
 def _log_summary(experiment: Any, run: Run) -> None:
     result = load_result(run.folder) or {}
     experiment.log_other("verdict", result.get("verdict", ""))
+    experiment.log_other("headline", result.get("headline", ""))
     experiment.log_other("best_epoch", result.get("metrics", {}).get("best_epoch", 0))
     experiment.log_other("run", str(run.place))
 
@@ -86,9 +87,13 @@ def _log_summary(experiment: Any, run: Run) -> None:
 def _log_figures(experiment: Any, run: Run) -> None:
     evaluation = read_required(run.folder / EVALUATION)
     experiment.log_other("evaluation/split", evaluation["split"])
-    for metric, estimate in figures_in(evaluation).items():
-        experiment.log_metric(f"evaluation/{metric.key}", estimate.value)
-        experiment.log_other(f"evaluation/{metric.key}_interval", metric.interval_text(estimate))
+    for figure in figures_in(evaluation):
+        name = f"evaluation/{figure.metric.key}"
+        experiment.log_metric(name, figure.estimate.value)
+        experiment.log_other(f"{name}_interval", figure.interval_text)
+        if figure.baseline is not None:
+            experiment.log_metric(f"{name}_baseline", figure.baseline)
+    experiment.log_other("baseline", over_baseline(evaluation))
 
 
 def _log_confusions(experiment: Any, run: Run) -> None:

@@ -163,6 +163,8 @@ def test_all_results_are_logged_once(run: Run):
 
     evaluation = json.loads((run.folder / "evaluation.json").read_text())
     assert archive.metrics()["evaluation/accuracy"] == evaluation["figures"]["accuracy"]["value"]
+    assert archive.metrics()["evaluation/accuracy_baseline"] == evaluation["figures"]["accuracy"]["baseline"]
+    assert archive.others()["baseline"].startswith("The model is not surely better than its baseline")
     assert archive.others()["verdict"].startswith("Not enough steps for a verdict")
     assert archive.others()["best_epoch"] == 1
     assert archive.others()["evaluation/split"] == "validation"
