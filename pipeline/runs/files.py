@@ -17,11 +17,14 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.errors import require_format
+from pipeline.runs.decision import Decision, decision_in
 from pipeline.storage import Place
 
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
-RUN_FORMAT = 3
+COMET_LOGGED = "comet/logged.json"
+"""Exists once the results of a run are logged to Comet: where, and the promotion that was logged after them."""
+RUN_FORMAT = 4
 """The format of all files of a run, the record included, which `run.json` states.
 
 Increase it also if a setting is removed or renamed: `run.json` holds the settings.
@@ -109,6 +112,11 @@ class RunFiles:
     def is_complete(self) -> bool:
         """Whether the training is complete: its result is written last."""
         return bool(self.result)
+
+    @property
+    def decision(self) -> Decision | None:
+        """Whether the model was promoted, and why; None if that is not decided."""
+        return decision_in(self.promotion)
 
     @property
     def newest_verdict(self) -> Mapping[str, Any]:
