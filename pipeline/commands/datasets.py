@@ -116,8 +116,8 @@ def _format_show(result: Result) -> str:
     argument(
         "--augmented",
         action="store_true",
-        help="show training images as the training sees them: cropped, flipped and colored. By default, show "
-        "validation images as the evaluation sees them",
+        help="show training images as the training sees them: cropped, flipped and colored. By default, show the "
+        "test images, or validation images if there is no test split, as the evaluation sees them",
     ),
     argument("--count", type=int, default=16, help="number of images (default: %(default)s)"),
     argument(

@@ -338,13 +338,23 @@ class _SettingsBeforeGate(BaseModel):
         description="Share of the examples for validation, if the source has no validation split.",
     )
 
+    test_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), SHARDS] = Field(
+        0.0,
+        title="Test fraction",
+        ge=0,
+        le=0.9,
+        description="Share of the examples for a test split, on which the best model is evaluated and compared with "
+        "the champion. They are taken from the training examples. 0: no test split, unless the source has one. If it "
+        "has one, this must be 0.",
+    )
+
     split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), SHARDS] = Field(
         0,
         title="Split seed",
         ge=0,
         lt=2**31,
-        description="Decides which examples are used for validation, and the order of the examples in the shards. "
-        "Another value makes another version. Use the same value for all dates of a dataset name.",
+        description="Decides which examples are used for validation and test, and the order of the examples in the "
+        "shards. Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
     max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SHARDS] = Field(
@@ -804,6 +814,11 @@ class Settings(_SettingsToGate):
                 "cache must be auto or off with balanced, which selects other examples in each epoch, got "
                 f"{self.cache!r}"
             )
+        if self.validation_fraction + self.test_fraction >= 1:
+            raise ValueError(
+                f"test_fraction must be less than 1 - validation_fraction ({self.validation_fraction:g}), because the "
+                f"other examples are for training, got {self.test_fraction:g}"
+            )
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs must be less than epochs ({self.epochs}), got {self.warmup_epochs}")
         if self.balanced and self.class_weights == "balanced":
@@ -920,8 +935,9 @@ def settings_for(kind: str, names: Iterable[str]) -> list[str]:
 def settings_in_fingerprint(settings: Settings) -> dict[str, Any]:
     """Return the settings whose values are in a dataset's fingerprint: those that its kind of examples uses."""
     names = settings_for(settings.example_kind, declared(InFingerprint))
-    # With prepare=keep, prepare_size has no effect, and the same bytes must have the same version.
-    return {name: getattr(settings, name) for name in names if name != "prepare_size" or settings.prepare != "keep"}
+    # The same bytes must have the same version, so settings without an effect are left out.
+    without_effect = {"prepare_size": settings.prepare == "keep", "test_fraction": not settings.test_fraction}
+    return {name: getattr(settings, name) for name in names if not without_effect.get(name)}
 
 
 def _absolute(value: str, alternative: str) -> str:

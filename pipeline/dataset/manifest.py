@@ -100,6 +100,14 @@ class Dataset:
         return [classes.get(label, 0) for label in self.labels]
 
     @property
+    def judged_split(self) -> str:
+        """The split on which the best model is evaluated, shown and compared: test if it has examples, else validation.
+
+        The best epoch is chosen on the validation split, so that its figures there are too good.
+        """
+        return "test" if "test" in self.splits and self.splits["test"].examples else "validation"
+
+    @property
     def shards(self) -> list[Shard]:
         """The shards of all splits."""
         return [shard for split in self.splits.values() for shard in split.shards]

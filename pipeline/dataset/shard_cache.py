@@ -27,7 +27,7 @@ from pipeline.storage.bucket_client import bucket_client
 
 POLL_S = 0.05
 """A process looks at a copy that another process fetches at this interval in seconds."""
-READ_AT_ONCE = {"train": 8, "validation": 1}
+READ_AT_ONCE = {"train": 8, "validation": 1, "test": 1}
 """This many shards of each split are read at once. 8 are enough to mix them, and to hide the latency of one."""
 GIGABYTE = 1_000_000_000
 _log = logging.getLogger(__name__)
@@ -47,16 +47,21 @@ class RemoteShard:
 
 
 def remote_shards(folder: BucketPath, dataset: Dataset) -> dict[str, RemoteShard]:
-    """Return the shards for training and validation, by name.
+    """Return the shards that a training reads, by name.
 
     Raises DatasetError with the file that is missing, or that has other bytes than the committed ones.
     """
     objects = committed_objects(folder, dataset)
     return {
         shard.name: RemoteShard(folder / shard.name, objects[shard.name], _copy_name(shard, dataset))
-        for split in ("train", "validation")
+        for split in _splits_read(dataset)
         for shard in dataset.splits[split].shards
     }
+
+
+def _splits_read(dataset: Dataset) -> list[str]:
+    """Return the splits that a training reads."""
+    return list(dict.fromkeys(("train", "validation", dataset.judged_split)))
 
 
 def _copy_name(shard: Shard, dataset: Dataset) -> Path:
@@ -71,18 +76,18 @@ def needed_room(dataset: Dataset) -> dict[str, int]:
     This is one shard more than are read at once, for padding. A cache of this size is never exceeded.
     """
     sizes = {
-        split: sorted((shard.bytes for shard in dataset.splits[split].shards), reverse=True) for split in READ_AT_ONCE
+        split: sorted((shard.bytes for shard in dataset.splits[split].shards), reverse=True)
+        for split in _splits_read(dataset)
     }
-    return {split: sum(sizes[split][: count + 1]) for split, count in READ_AT_ONCE.items()}
+    return {split: sum(largest[: READ_AT_ONCE[split] + 1]) for split, largest in sizes.items()}
 
 
 def divided_room(dataset: Dataset, limit_bytes: int) -> dict[str, int]:
-    """Divide the bytes of a cache between the splits in proportion to their sizes, but no less than each needs."""
+    """Divide the bytes of a cache: each split gets what it needs, and its share of the rest by its size."""
     needed = needed_room(dataset)
-    total = sum(dataset.splits[split].bytes for split in READ_AT_ONCE) or 1
-    share = limit_bytes * dataset.splits["validation"].bytes // total
-    validation = max(min(share, limit_bytes - needed["train"]), needed["validation"])
-    return {"train": limit_bytes - validation, "validation": validation}
+    total = sum(dataset.splits[split].bytes for split in needed) or 1
+    rest = max(limit_bytes - sum(needed.values()), 0)
+    return {split: room + rest * dataset.splits[split].bytes // total for split, room in needed.items()}
 
 
 def require_room(dataset: Dataset, limit_bytes: int) -> None:

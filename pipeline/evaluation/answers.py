@@ -30,8 +30,12 @@ class Metric:
 
     @property
     def validation_key(self) -> str:
-        """Its name in `result.json`, and the name of its validation value in the record."""
-        return f"val_{self.key}"
+        """The name of its validation value in `result.json` and in the record."""
+        return self.key_on("validation")
+
+    def key_on(self, split: str) -> str:
+        """Return the name of its value on a split, validation or test, in `result.json`."""
+        return f"{'val' if split == 'validation' else split}_{self.key}"
 
     def rounded(self, estimate: Estimate) -> Estimate:
         """Return an estimate as it is stored."""

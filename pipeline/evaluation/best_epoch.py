@@ -50,11 +50,17 @@ def best_epoch(epochs: "pandas.DataFrame") -> BestEpoch | None:
     return BestEpoch(int(epochs["step"].to_numpy()[best]), metric, float(values[best]))
 
 
-def headline(metrics: Mapping[str, Any]) -> str:
-    """Return the figure that says most of a model, by `metrics` of `result.json`; an empty text if there is none.
+def test_figure(metric: Metric, result: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return title and text of a figure on the test split, by the content of `result.json`; None if it has none."""
+    value = (result.get("metrics") or {}).get(metric.key_on("test"))
+    return None if value is None else (f"test {metric.title}", metric.text(value))
+
+
+def headline(metrics: Mapping[str, Any], split: str) -> str:
+    """Return the figure that says most of a model, by `metrics` and `split` of `result.json`; empty if there is none.
 
     If images have several labels, the accuracy is the exact match, which says little.
     """
-    values = ((each, metrics.get(each.validation_key)) for each in (MAE, MEAN_AVERAGE_PRECISION, ACCURACY))
+    values = ((each, metrics.get(each.key_on(split))) for each in (MAE, MEAN_AVERAGE_PRECISION, ACCURACY))
     texts = (f"{each.text(value)} {each.title}" for each, value in values if isinstance(value, int | float))
     return next(texts, "")

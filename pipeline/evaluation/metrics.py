@@ -82,10 +82,14 @@ def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def evaluation_of(predictions: Answers, names: Sequence[str], seed: int) -> dict[str, Any]:
-    """Return the content of `evaluation.json`; `names` are those of the classes, by id."""
+def evaluation_of(predictions: Answers, names: Sequence[str], seed: int, split: str = "validation") -> dict[str, Any]:
+    """Return the content of `evaluation.json`.
+
+    `names` are those of the classes, by id. `split` is the split of the examples: validation or test.
+    """
     figures = estimates(predictions, len(names), seed)
     return {
+        "split": split,
         "examples": len(predictions.label),
         "figures": {key: estimate._asdict() for key, estimate in figures.items()},
         "intervals": {"percent": INTERVAL_PERCENT, "resamples": predictions.resamples, "seed": seed},
@@ -135,5 +139,6 @@ def metrics_of(folder: Path) -> dict[str, float]:
     Raises:
         FileNotFoundError: If there was no evaluation.
     """
-    figures = figures_in(storage.read_json(folder / EVALUATION))
-    return {metric.validation_key: estimate.value for metric, estimate in figures.items()}
+    evaluation = storage.read_json(folder / EVALUATION)
+    figures = figures_in(evaluation).items()
+    return {metric.key_on(evaluation["split"]): estimate.value for metric, estimate in figures}

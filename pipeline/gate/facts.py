@@ -17,7 +17,7 @@ from pipeline.gate.statistics import drift
 from pipeline.gate.totals import Totals
 from pipeline.plan.example_kind import kind_of
 from pipeline.plan.order import Order
-from pipeline.snapshot.part import TRAIN, VALIDATION
+from pipeline.snapshot.part import TEST, TRAIN, VALIDATION
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 
@@ -85,11 +85,14 @@ def written_facts(
 
 def _class_facts(labels: Sequence[str], counts: Mapping[str, Counter[str]]) -> dict[str, Any]:
     """Return the facts about classes, from the number of examples of each split by label."""
-    return {
+    facts: Quality = {
         "classes": {label: counts[TRAIN][label] for label in labels},
         "classes_without_training": [label for label in labels if not counts[TRAIN][label]],
         "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
     }
+    if counts[TEST]:
+        facts["classes_without_test"] = [label for label in labels if not counts[TEST][label]]
+    return facts
 
 
 def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:

@@ -45,6 +45,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _classes(
             quality.get("classes_without_validation"), f"without validation {unit}s, so the scores do not cover them"
         ),
+        _classes(quality.get("classes_without_test"), f"without test {unit}s, so the final scores do not cover them"),
     )
     return [sentence for sentence in sentences if sentence]
 

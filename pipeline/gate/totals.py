@@ -14,7 +14,7 @@ from pipeline.errors import DatasetError, SourceError
 from pipeline.gate.statistics import Statistics
 from pipeline.plan.example_kind import kind_of
 from pipeline.plan.results import ShardResult
-from pipeline.snapshot.part import SPLITS, TRAIN, VALIDATION
+from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION
 from pipeline.snapshot.snapshot import Snapshot
 
 
@@ -91,10 +91,13 @@ def require_all(snapshot: Snapshot, totals: Totals) -> None:
 
 
 def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapping[str, str]]) -> None:
-    """Raise SourceError if no example for training, or none for validation, was written. It says why most were not."""
-    for split in (TRAIN, VALIDATION):
+    """Raise SourceError if no example of a split that must have some was written. It says why most were not.
+
+    These are training and validation, and test if examples were planned for it.
+    """
+    for split in (TRAIN, VALIDATION, *([TEST] if totals.splits[TEST].shards else [])):
         if not totals.splits[split].examples:
-            are_all_rejected = totals.rejected == snapshot.listed
+            are_all_rejected = split == TEST or totals.rejected == snapshot.listed
             kind = kind_of(snapshot)
             advice = "repair or replace them" if are_all_rejected else f"add {kind.nouns} or set validation_fraction"
             frequent = Counter(row["reason"] for row in rejected).most_common(1)

@@ -110,19 +110,21 @@ def validation_batches(
     dataset: Place | str,
     options: BatchOptions,
     *,
+    split: str = "validation",
     server: Server = ONLY,
     reader: ShardReader | None = None,
 ) -> tf.data.Dataset:
     """Return the validation batches: every example once, in the order of the shards, without augmentation.
 
-    Arguments and errors are those of `training_batches`.
+    With `split="test"`, they are those of the test split. The other arguments and the errors are those of
+    `training_batches`.
     """
-    split = open_split(dataset, options, "validation", server, reader)
+    opened = open_split(dataset, options, split, server, reader)
     batches = (
-        batch_kind_of(split.dataset)
-        .validation(split, records_in_turn(split))
-        .apply(tf.data.experimental.assert_cardinality(split.share.steps))
+        batch_kind_of(opened.dataset)
+        .validation(opened, records_in_turn(opened))
+        .apply(tf.data.experimental.assert_cardinality(opened.share.steps))
     )
     if options.cache != "off":  # Whole batches are cached, because their order never changes.
-        batches = batches.cache(cache_prefix(options, "validation"))
+        batches = batches.cache(cache_prefix(options, split))
     return batches.prefetch(options.prefetch_batches).with_options(tf_options())

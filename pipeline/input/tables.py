@@ -100,13 +100,13 @@ def with_ids(features: Features, dataset: Dataset) -> Features:
 
 
 @without_autograph
-def raw_batches(folder: Place, batch_size: int) -> tf.data.Dataset:
-    """Return the batches of a validation with their texts.
+def raw_batches(folder: Place, batch_size: int, name: str = "validation") -> tf.data.Dataset:
+    """Return the batches of an evaluation on the split `name`, with their texts.
 
     Raises:
         DatasetError: If there is no dataset, or its schema cannot be used.
     """
-    split = open_split(folder, BatchOptions(image_size=1, batch_size=batch_size), "validation", ONLY, None)
+    split = open_split(folder, BatchOptions(image_size=1, batch_size=batch_size), name, ONLY, None)
     batches = Rows(split, keeps_texts=True).batches(records_in_turn(split), start=0, numbered=False)
     batches = batches.apply(tf.data.experimental.assert_cardinality(split.share.steps))
     return batches.prefetch(split.options.prefetch_batches).with_options(tf_options())

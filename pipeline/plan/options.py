@@ -51,6 +51,11 @@ def partition_of(settings: Settings) -> str:
     return settings.data_date or LATEST
 
 
+def split_rule(settings: Settings) -> SplitRule:
+    """Return the settings that decide the split and the order."""
+    return SplitRule(settings.split_seed, settings.validation_fraction, settings.test_fraction)
+
+
 def plan_options(settings: Settings) -> PlanOptions:
     """Return the options of some settings."""
     return PlanOptions(
@@ -59,7 +64,7 @@ def plan_options(settings: Settings) -> PlanOptions:
         folders=build_folders(settings),
         partition=partition_of(settings),
         label_map=Path(settings.label_map) if settings.label_map else None,
-        split=SplitRule(settings.split_seed, settings.validation_fraction),
+        split=split_rule(settings),
         train_shards=settings.train_shards,
         servers=settings.num_training_servers,
         shards_per_task=settings.shards_per_task,

@@ -13,11 +13,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import SourceError
+from pipeline.errors import SettingsError, SourceError
 from pipeline.plan.example_kind import kind_of
 from pipeline.plan.merge import Line, Piece, merged_lines, read_sorted
 from pipeline.plan.options import PlanOptions
-from pipeline.plan.sort import KINDS, LOWEST, SplitRule, kinds_of, lines_path, load_sorted_part, read_index, sorted_part
+from pipeline.plan.sort import (
+    FOR_TEST,
+    KINDS,
+    LOWEST,
+    SplitRule,
+    kinds_of,
+    lines_path,
+    load_sorted_part,
+    read_index,
+    sorted_part,
+)
 from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION, Part
 from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.snapshot.snapshot import Snapshot
@@ -96,6 +106,11 @@ class Order:
         for (kind, lowest), counts in classes.items():
             self.classes[self._split_of(kind, lowest)].update(counts)
 
+    @property
+    def states_test(self) -> bool:
+        """Whether the source states which examples are for testing."""
+        return TEST in self._kinds
+
     def placed(self, number: int) -> "Placed":
         """Return an example by its number in the snapshot. This reads only a few bytes."""
         part = int(np.searchsorted(self.first_numbers, number, side="right")) - 1
@@ -151,11 +166,14 @@ class Order:
     def _split_of(self, kind: str, lowest: int | None) -> str:
         """Return the split of the rows of a kind in a part with this lowest split hash.
 
-        If the source states validation examples, examples without a stated split are for training. Otherwise, a share
-        of the examples that are not for testing is held back by the hash of their group, but at least one group.
+        A share of the examples is held back for testing by the hash of their group, if the rule has one. If the source
+        states validation examples, the other examples without a stated split are for training. Otherwise, a share of
+        the examples that are not for testing is held back by the same hash, but at least one group.
         """
         if kind in (TEST, VALIDATION):
             return kind
+        if kind == FOR_TEST:
+            return TEST
         if VALIDATION in self._kinds:
             return TRAIN
         if "chosen" in self._kinds:
@@ -164,9 +182,25 @@ class Order:
 
 
 def order_of(snapshot: Snapshot, options: PlanOptions) -> Order:
-    """Return the order of a snapshot. Raises SourceError if no example is for training."""
-    kind = kind_of(snapshot)
+    """Return the order of a snapshot.
+
+    Raises:
+        SettingsError: If the settings ask for test examples, and the source states its own, or none is chosen.
+        SourceError: If no example is for training.
+    """
+    kind, fraction = kind_of(snapshot), options.split.test_fraction
     order = Order(snapshot, options.split, kind.nouns)
+    if fraction and order.states_test:
+        raise SettingsError(
+            f"test_fraction must be 0 for {options.source_uri!r}, which has test {kind.nouns} of its own, got "
+            f"{fraction:g}"
+        )
+    if fraction and not order.examples[TEST]:
+        raise SettingsError(
+            f"test_fraction {fraction:g} chooses no {kind.noun} of {options.source_uri!r} for testing: set a larger "
+            f"one or another split_seed, add {kind.nouns}, or make the groups smaller, because all {kind.nouns} of a "
+            "group are in the same split"
+        )
     if not order.examples[TRAIN]:
         others = ", ".join(f"{count} for {split}" for split, count in order.examples.items() if count)
         raise SourceError(

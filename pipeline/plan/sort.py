@@ -32,15 +32,17 @@ CONTENTS = np.dtype([("content", "<u8"), ("row", "<u4"), ("size", "<u4")])
 The largest 32-bit number stands for all larger sizes.
 """
 LOWEST = "lowest"
-KINDS = ("test", "validation", "chosen", LOWEST, "rest")
+FOR_TEST = "for_test"
+KINDS = ("test", "validation", FOR_TEST, "chosen", LOWEST, "rest")
 """Kinds of rows. The source states the first two.
 
 The others are rows that may be held back. A row is "chosen" if its split hash is below the fraction for validation. It
-is "lowest" if its split hash is the lowest one in the part. If no row of any part is chosen, the lowest ones are held
-back.
+is "for_test" if its split hash is among the highest, so that another fraction for test moves no row from or to
+validation. It is "lowest" if its split hash is the lowest one in the part. If no row of any part is chosen, the lowest
+ones are held back.
 """
-_TEST, _VALIDATION, _CHOSEN, _LOWEST, _REST = range(len(KINDS))
-FORMAT = 1
+_TEST, _VALIDATION, _FOR_TEST, _CHOSEN, _LOWEST, _REST = range(len(KINDS))
+FORMAT = 2
 """Increase this if the files of a sorted part change. Parts are then sorted again."""
 _ROWS_AT_ONCE = 65_536
 """This many lines are Python objects at the same time."""
@@ -51,11 +53,12 @@ class SplitRule(NamedTuple):
 
     split_seed: int
     validation_fraction: float
+    test_fraction: float = 0.0
 
     @property
     def name(self) -> str:
         """A short text that differs for different rules, for names of files."""
-        values = f"{FORMAT}/{self.split_seed}/{self.validation_fraction!r}"
+        values = f"{FORMAT}/{self.split_seed}/{self.validation_fraction!r}/{self.test_fraction!r}"
         return hashlib.blake2b(values.encode(), digest_size=4).hexdigest()
 
 
@@ -120,11 +123,17 @@ def kinds_of(columns: NDArray[np.void], rule: SplitRule, lowest: int | None) -> 
     kinds = np.full(len(columns), _REST, np.int8)
     if lowest is not None:
         kinds[hashes == np.uint64(lowest)] = _LOWEST
-    # At a fraction of 1, 2**64 would not fit into 64 bits.
-    kinds[hashes < np.uint64(min(rule.validation_fraction * 2**64, 2**64 - 1))] = _CHOSEN
+    kinds[hashes < _part_of_hashes(rule.validation_fraction)] = _CHOSEN
+    kinds[~hashes < _part_of_hashes(rule.test_fraction)] = _FOR_TEST  # The complement is low if the hash is high.
     kinds[columns["split"] == SPLITS.index(VALIDATION)] = _VALIDATION
     kinds[columns["split"] == SPLITS.index(TEST)] = _TEST
     return kinds
+
+
+def _part_of_hashes(fraction: float) -> np.uint64:
+    """Return the limit below which this fraction of all hashes is."""
+    # At a fraction of 1, 2**64 would not fit into 64 bits.
+    return np.uint64(min(fraction * 2**64, 2**64 - 1))
 
 
 def _description_path(part: Part, rule: SplitRule) -> Place:

@@ -38,10 +38,11 @@ def report_run(run: Place) -> Place:
         dataset = load(place)
         positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
         if kind_of(dataset).has_pictures:
-            images = images_at(place, dataset, "validation", positions)
+            images = images_at(place, dataset, dataset.judged_split, positions)
             report = write_report(folder, sample_images(place, dataset, SAMPLES), images)
         elif dataset.table:
-            schema, rows = Schema.from_json(dataset.table), rows_at(place, dataset, "validation", positions)
+            schema = Schema.from_json(dataset.table)
+            rows = rows_at(place, dataset, dataset.judged_split, positions)
             report = write_report(folder, wrong_rows=[texts_of(row, schema) for row in rows])
         else:
             report = write_report(folder)

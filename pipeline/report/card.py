@@ -29,6 +29,11 @@ MAX_CLASSES = 40
 LARGEST_CLASSES, SMALLEST_CLASSES, FOLDED_CLASSES = 15, 10, 5000
 """This many classes are shown at both ends and in the folded middle."""
 
+TESTED = (
+    "The validation split chooses the best epoch of a training, and the test split judges its model. No training sees "
+    "the examples of either."
+)
+"""What the splits are for, if there is a test split."""
 _NUMBER = re.compile(r"\d[\d.,]*")
 """Numbers are cut out of reasons, because each image has other ones, and reasons are counted."""
 _DRIFTED = ((0.25, "much"), (0.1, "some"), (0.0, "little"))
@@ -157,7 +162,9 @@ def splits(dataset: Mapping[str, Any]) -> Table:
         )
         for name, split in dataset["splits"].items()
     ]
-    return Table(("split", "examples", "share", "size", "shards", "size of a shard"), rows)
+    is_tested = bool(dataset["splits"].get("test", {}).get("examples"))
+    note = TESTED if is_tested else ""
+    return Table(("split", "examples", "share", "size", "shards", "size of a shard"), rows, note)
 
 
 def _shards(split: Mapping[str, Any]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ image (or row by row) if they were evaluated on the same images (or rows), as be
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -88,10 +88,12 @@ class Comparison:
 
 
 def compare(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answers | None]) -> Comparison:
-    """Compare two runs. `answers` are the answers of their models to the validation images, if they were stored."""
+    """Compare two runs. `answers` are the answers of the models to the images that judge them, if they were stored."""
     why = why_unpaired(a, b, *answers)
     evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))
     speed, times = _speed(a, b)
+    if _split(a) == _split(b) == "test":  # They stand below the best validation of an epoch.
+        evaluated = [replace(row, name=f"test {row.name}") for row in evaluated]
     return Comparison(
         verdict=" ".join(filter(None, [speed, *map(model_sentence, evaluated[:1])])),
         rows=[*times, _epoch_row(a.epochs, b.epochs), _best_row(a.epochs, b.epochs), *evaluated],
@@ -254,6 +256,10 @@ def _noun(*runs: RecordedRun) -> str:
     return "row" if any(evaluated_class(run.evaluation).noun == "row" for run in runs) else "image"
 
 
+def _split(run: RecordedRun) -> str:
+    return str(run.evaluation.get("split", "validation"))
+
+
 def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Answers | None) -> str:
     """Say why the two models cannot be compared example by example; return an empty text if they can."""
     noun = _noun(a, b)
@@ -262,8 +268,9 @@ def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Ans
     versions = [run.files.run.get("dataset_version") for run in (a, b)]
     if versions[0] != versions[1] or not _same_examples(of_a, of_b):
         return (
-            f"The models are not compared {noun} by {noun}: they were evaluated on different dataset versions "
-            f"({versions[0]} and {versions[1]}), whose validation {noun}s or their order differ."
+            f"The models are not compared {noun} by {noun}: they were evaluated on different {noun}s, or in "
+            f"another order: A on the {_split(a)} {noun}s of dataset version {versions[0]}, B on the {_split(b)} "
+            f"{noun}s of version {versions[1]}."
         )
     return ""
 

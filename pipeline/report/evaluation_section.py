@@ -135,8 +135,8 @@ def _of_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str,
     return replace(
         _of_one_class(evaluation, (reliability_of_second_class if is_binary else reliability)(evaluation)),
         mistakes=wrong_classes(evaluation, wrong_rows),
-        mistakes_note="The rows with the highest confidence in a wrong class. Rows are counted through the validation "
-        "shards, from 0. Some of these labels may be wrong.",
+        mistakes_note="The rows with the highest confidence in a wrong class. Rows are counted through the "
+        f"{evaluation['split']} shards, from 0. Some of these labels may be wrong.",
     )
 
 
@@ -148,7 +148,7 @@ def _of_regression(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[s
         mistakes=largest_errors(evaluation, wrong_rows),
         mistakes_title="Largest errors",
         mistakes_note="The rows with the largest difference between predicted and true value. Rows are counted through "
-        "the validation shards, from 0. Some of these labels may be wrong.",
+        f"the {evaluation['split']} shards, from 0. Some of these labels may be wrong.",
     )
 
 
@@ -156,8 +156,9 @@ def sentence(evaluation: Mapping[str, Any]) -> str:
     """Say on how many examples the figures rest, and what an interval is."""
     intervals = evaluation["intervals"]
     return (
-        f"The figures of the best model on the {evaluation['examples']:,} validation examples. Each interval contains "
-        f"{intervals['percent']}% of the values from {intervals['resamples']:,} bootstrap samples of these examples."
+        f"The figures of the best model on the {evaluation['examples']:,} {evaluation['split']} examples. Each "
+        f"interval contains {intervals['percent']}% of the values from {intervals['resamples']:,} bootstrap samples of "
+        "these examples."
     )
 
 
@@ -181,7 +182,7 @@ def matrix(evaluation: Mapping[str, Any]) -> Matrix:
 
 
 def _cell(row: Mapping[str, Any], predicted: str, count: int, is_correct: bool) -> Cell:
-    total = row["count"] or 1  # A class without validation examples has only zeros in its row.
+    total = row["count"] or 1  # A class without examples has only zeros in its row.
     outcome = "recognized" if is_correct else f"predicted as {predicted}"
     description = f"{row['name']}, {outcome}: {count:,} of {total:,}"
     return Cell(f"{count:,}" if count else "", description, is_correct, tint=MAX_TINT * count / total)

@@ -11,7 +11,7 @@ from PIL import ImageOps
 from pipeline.config.example_kinds import IMAGES
 from pipeline.config.settings import settings_for, settings_from
 from pipeline.errors import SettingsError
-from pipeline.evaluation.best_epoch import best_epoch
+from pipeline.evaluation.best_epoch import best_epoch, test_figure
 from pipeline.monitor.diagnosis import Spread, Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_server
 from pipeline.report import card, figures, utilization
@@ -96,6 +96,8 @@ def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
     numbers: list[tuple[str, str]] = []
     if best := best_epoch(run.epochs):
         numbers.append((best.title, best.text))
+        if tested := test_figure(best.metric, run.files.result):
+            numbers.append(tested)
     if len(run.epochs):
         numbers.append(("epochs", f"{len(run.epochs):,}"))
     if summary.time_ms:

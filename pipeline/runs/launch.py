@@ -54,8 +54,8 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     started again and take fewer examples at once. They are also started again if decoded images on the disk were
     damaged.
 
-    Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "limits", "wait_fraction", "wait_ms",
-    "step_ms", "examples_per_s", "gpu_pct", "cpu_pct", "epochs"}.
+    Returns {"run", "split", "metrics", "model", "export", "comet", "verdict", "limit", "limits", "wait_fraction",
+    "wait_ms", "step_ms", "examples_per_s", "gpu_pct", "cpu_pct", "epochs"}.
     Raises what `TrainingProcess.wait` does.
     """
     damaged = 0

@@ -267,7 +267,7 @@ def _answers_of_champion(champion: Entry, candidate: Candidate, ours: Answers, o
 
 
 def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
-    """Return the answers of an exported model to the examples of a dataset, at the model's own image size.
+    """Return the answers of an exported model to the images of `judged_split`, at the model's own image size.
 
     The model runs in a separate process, because TensorFlow frees a GPU only when its process ends.
     """

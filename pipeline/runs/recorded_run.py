@@ -100,7 +100,7 @@ def _rejected(dataset: Place) -> Iterable[Mapping[str, str]]:
 
 
 def load_answers(folder: Path) -> Answers | None:
-    """Return the model's answers to the validation images of a run; None if there are none that can be read."""
+    """Return the model's answers to the images that judge a run; None if there are none that can be read."""
     try:
         return load_predictions(folder)
     except (OSError, ValueError, TypeError, BadZipFile):

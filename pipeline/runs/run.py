@@ -9,7 +9,7 @@ verdict.json    the verdict on the last steps
 checkpoints/    the last checkpoints
 best.json       the best epochs so far, the last one the best, and the files of their models
 model.keras     the best model, once the training is complete
-predictions.npz the answers of the best model to the validation examples, one row for each
+predictions.npz the answers of the best model to the test (else validation) examples, one row for each
 evaluation.json the metrics of these answers (pipeline/evaluation/metrics.py)
 export/         the best model as a SavedModel that takes image files
 callbacks/      files of the user's own callbacks
@@ -49,7 +49,7 @@ from pipeline.errors import (
     require_format,
 )
 from pipeline.evaluation.best_epoch import epoch_metric
-from pipeline.evaluation.metrics import metrics_of
+from pipeline.evaluation.metrics import EVALUATION, metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
 from pipeline.monitor.verdict import Verdict, diagnose_run, numbers
@@ -330,6 +330,7 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
     result = {
         "run": str(run.place),
+        "split": read_required(run.folder / EVALUATION)["split"],
         "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in metrics.items()}},
         "model": str(run.place / run.model_path.name),
         "export": str(run.place / run.export_folder.name),

@@ -133,11 +133,12 @@ def _difference(one: Dataset, other: Dataset) -> str:
 def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
     """Return the values that must be equal in two versions of a window.
 
-    With other record formats or labels, one reader could not read both versions. With another seed or share of the
+    With other record formats or labels, one reader could not read both versions. With another seed or shares of the
     split, different examples of one group (a person, a scene) could be on both sides. Content hashes find only equal
     examples.
     """
     sides = [(name, dataset.settings[name]) for name in ("split_seed", "validation_fraction")]
+    sides.append(("test_fraction", dataset.settings.get("test_fraction", 0.0)))  # It is left out if it has no effect.
     kind = ("the kind of examples", kind_of(dataset).nouns)
     labels = [(f"label {number}", label) for number, label in enumerate(dataset.labels)]
     return [kind, *asdict(dataset.records).items(), *sides, *labels]

@@ -18,7 +18,8 @@ from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import SettingsError, require_format
 from pipeline.plan.example_kind import Lister, kind_named
-from pipeline.plan.sort import SplitRule, sorted_part
+from pipeline.plan.options import split_rule
+from pipeline.plan.sort import sorted_part
 from pipeline.snapshot.listing import RANGES, Listing, load_listing, save_listing
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
 from pipeline.storage import Place, place_of
@@ -114,7 +115,7 @@ def list_range_file(path: str, show: Show = no_progress) -> int:
     if not result.exists():
         listing = _lister(settings).list_range(range_file.content, show)
         for part in listing.parts:
-            sorted_part(part, SplitRule(settings.split_seed, settings.validation_fraction))
+            sorted_part(part, split_rule(settings))
         save_listing(listing, result)
         storage.sync_folder(result.parent)
     return load_listing(result).listed

@@ -21,7 +21,7 @@ def explain_batch_errors(training: Training, readers: Readers) -> Iterator[None]
     """
     try:
         # Local copies have an error of their own, below: the shards in the bucket may be whole.
-        with nullcontext() if readers.train else damage_named(training.dataset_folder):
+        with nullcontext() if any(readers) else damage_named(training.dataset_folder):
             yield
     except tf.errors.OpError as error:
         # TensorFlow only reports that a `numpy_function` failed. The reader knows why.

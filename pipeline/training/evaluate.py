@@ -1,4 +1,4 @@
-"""The best model on the validation split, once the last epoch is over."""
+"""The best model on the test split, or else on the validation split, once the last epoch is over."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -38,20 +38,21 @@ def evaluate(training: Training, batches: tf.data.Dataset) -> None:
         training.strategy, best, training.on_devices(batches), predictions_class(dataset), training.micro_batches
     )
     parts = []
-    with progress("evaluation", dataset.splits["validation"].examples, dataset.unit) as advance:
+    split = dataset.judged_split
+    with progress("evaluation", dataset.splits[split].examples, dataset.unit) as advance:
         for part in of_batches:
             if training.should_stop_at_step():
                 raise Preempted("the training was asked to stop in the evaluation of the best model")
             advance(len(part.label))
             parts.append(part)
     predictions = joined(parts)
-    judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
+    judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed, split)
     evaluation.save(run.folder, predictions, judged)
     figures = (
         f"{metric.title} {metric.text(estimate.value)} ({metric.interval_text(estimate)})"
         for metric, estimate in figures_in(judged).items()
     )
-    _log.info("best model: %s", ", ".join(figures))
+    _log.info("best model on the %s split: %s", split, ", ".join(figures))
 
 
 def predicted(

@@ -63,11 +63,10 @@ def fit(training: Training, monitor: Monitor) -> None:
             keeper.replace_lost_best(start.epochs_done)
         _train(training, inputs, loop, keeper)
         if run.server.is_chief:
-            # On one server, decoded images that are kept can be used again.
-            validation = (
-                nullcontext((inputs.validation, inputs.readers)) if run.server.count == 1 else data.open_validation()
-            )
-            with validation as (batches, readers), explain_batch_errors(training, readers):
+            # On one server, decoded validation images that are kept can be used again.
+            can_reuse = run.server.count == 1 and training.dataset.judged_split == "validation"
+            judged = nullcontext((inputs.validation, inputs.readers)) if can_reuse else data.open_judged()
+            with judged as (batches, readers), explain_batch_errors(training, readers):
                 # After the last checkpoint is written, because the model now gets the weights of the best epoch.
                 evaluate(training, batches)
     if run.server.is_chief:

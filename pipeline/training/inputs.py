@@ -37,6 +37,7 @@ class Readers(NamedTuple):
 
     train: ShardReader | None = None
     validation: ShardReader | None = None
+    test: ShardReader | None = None
 
     @property
     def failure(self) -> TenfoldError | None:
@@ -114,8 +115,9 @@ class ServerData:
             is_cached = options.cache != "off"
             # Kept images are read once, in the order of the first epoch, whatever epoch the training goes on with.
             epochs = range(1, 2) if is_cached else left
-            # Each epoch is validated, the last one again after a stop in its validation, and then the best model.
-            validated = self._validation_order(server)
+            # Each epoch is validated, the last one again after a stop in its validation, and then the best model if
+            # there is no test split.
+            validated = self._order("validation", server)
             orders = {
                 "train": order_of_need(share, settings.seed, epochs),
                 "validation": iter(validated) if is_cached else cycle(validated),
@@ -138,10 +140,11 @@ class ServerData:
                 yield Inputs(training, validation, readers, is_cached, counter, count)
 
     @contextmanager
-    def open_validation(self) -> Iterator[tuple[tf.data.Dataset, Readers]]:
-        """Open the validation examples of all servers for this one alone, in batches as large as those of its share."""
-        with self._readers({"validation": iter(self._validation_order(Server()))}) as readers:
-            yield validation_batches(self.folder, self._options, reader=readers.validation), readers
+    def open_judged(self) -> Iterator[tuple[tf.data.Dataset, Readers]]:
+        """Open the examples of `judged_split` for this server alone, in batches as large as those of its share."""
+        split = self.dataset.judged_split
+        with self._readers({split: iter(self._order(split, Server()))}) as readers:
+            yield validation_batches(self.folder, self._options, split=split, reader=getattr(readers, split)), readers
 
     def agreed_to_keep(self, strategy: tf.distribute.Strategy) -> bool:
         """Return whether all servers would keep decoded images. All servers must call this together.
@@ -167,9 +170,9 @@ class ServerData:
         folder = Path(self.settings.local_folder) / "decoded"
         return open_cache(choice, folder, self.dataset, options, self.server, self.settings.epochs)
 
-    def _validation_order(self, server: Server) -> Sequence[str]:
-        """Return the shards that a server validates on, in order."""
-        share = share_of(self.dataset.splits["validation"].shards, self._options.batch_size, server)
+    def _order(self, split: str, server: Server) -> Sequence[str]:
+        """Return the shards of a split that a server evaluates a model on, in order."""
+        share = share_of(self.dataset.splits[split].shards, self._options.batch_size, server)
         return [piece.name for piece in share.pieces]
 
     @contextmanager

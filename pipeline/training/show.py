@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from math import ceil, isqrt
 from pathlib import Path
@@ -23,7 +23,7 @@ from pipeline.input.damage import damage_named
 from pipeline.input.flip import flipped
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
-from pipeline.training.inputs import ServerData
+from pipeline.training.inputs import Readers, ServerData
 from pipeline.training.tensorflow_start import hold_back_stderr
 
 TILE = 160
@@ -54,8 +54,8 @@ class Shown(NamedTuple):
 def show(settings: Settings, folder: Place, path: Path | None, *, augmented: bool, count: int) -> Path:
     """Write a PNG of up to `count` images as a training with these settings sees them, and return its path.
 
-    They are the first validation examples, or the first training examples with their augmentation if `augmented`. The
-    default `path` is NAME-VERSION.png or NAME-VERSION-augmented.png in the current folder.
+    They are the first examples of `judged_split`, or the first training examples with their augmentation if
+    `augmented`. The default `path` is NAME-VERSION.png or NAME-VERSION-augmented.png in the current folder.
 
     Raises:
         DatasetError: If there is no dataset, or its shards are damaged.
@@ -63,18 +63,18 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
-    split = "training" if augmented else "validation"
+    split = "training" if augmented else dataset.judged_split
     # One epoch, without a cache of decoded images: that of a training stays as it is.
     settings = settings.model_copy(update={"cache": "off", "epochs": 1})
     _find_devices()
-    with ServerData(settings, folder, dataset, Server(), should_stop=lambda: False).open(start=0) as inputs:
-        batches = _augmented(inputs.training, settings) if augmented else inputs.validation
+    data = ServerData(settings, folder, dataset, Server(), should_stop=lambda: False)
+    with _augmented(data) if augmented else data.open_judged() as (batches, readers):
         try:
             with damage_named(folder):
                 images = list(islice(_examples(batches), count))
         except tf.errors.OpError as error:
-            if inputs.readers.failure:
-                raise inputs.readers.failure from error
+            if readers.failure:
+                raise readers.failure from error
             raise
     suffix = "-augmented" if augmented else ""
     return _save(images, dataset, _subtitle(split, settings, augmented=augmented), path, suffix)
@@ -111,15 +111,18 @@ def _save(images: Sequence[Shown], dataset: Dataset, subtitle: str, path: Path |
 # --- the images -------------------------------------------------------------------------------------------------------
 
 
-def _augmented(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
-    """Return the batches mirrored and in other colors, as the training steps change them."""
+@contextmanager
+def _augmented(data: ServerData) -> Iterator[tuple[tf.data.Dataset, Readers]]:
+    """Open the training batches, mirrored and in other colors, as the training steps change them."""
+    settings = data.settings
 
     def augmented(number: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
         images, labels, weights, mirrored, _ = batch
         images = flipped(images, mirrored)
         return jittered(images, settings.color_jitter, seed_of_batch(settings.seed, number)), labels, weights
 
-    return batches.enumerate().map(augmented)
+    with data.open(start=0) as inputs:
+        yield inputs.training.enumerate().map(augmented), inputs.readers
 
 
 def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Shown]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from pipeline.evaluation.best_epoch import best_epoch
+from pipeline.evaluation.best_epoch import best_epoch, test_figure
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.report.drawing import format_count
@@ -128,6 +128,8 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
     yield from _busy_tile(files, view)
     if best := best_epoch(view.epochs):
         yield best.title, best.text
+        if tested := test_figure(best.metric, files.result):
+            yield tested
     if len(view.samples.means):
         yield "duration" if files.is_complete else "elapsed", duration(last_sample(view.samples) - view.start)
     left = _remaining_s(files, view, step)

@@ -59,13 +59,14 @@ class Summary:
     progress: float | None = None
     """The share of the steps that are done."""
     accuracy: float | None = None
-    """The validation accuracy of the best model so far. A regression has none."""
+    """The accuracy of the best model so far: on the validation split, or on the test split of a complete training that
+    has one. A regression has none."""
     wait: float | None = None
     """The share of the step time that is data wait."""
     limit: str = ""
     """The bottleneck."""
     validation: str = ""
-    """The accuracy as text, or of a regression the mean absolute error."""
+    """The accuracy as text, or of a regression the mean absolute error. It says if it is that of the test split."""
     promotion: Outcome | None = None
     """Whether the model was promoted; None if that is not decided."""
     why: str = ""
@@ -171,8 +172,8 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         return _unreadable(error)
     settings = files.settings
     metrics = _best_metrics(place, files)
-    metric = epoch_metric(metrics)
-    value = _share(metrics.get(metric.validation_key))
+    metric, split = epoch_metric(metrics), files.result.get("split", "validation")
+    value = _share(metrics.get(metric.key_on(split)))
     step = _step(place, files)
     decision = files.decision
     return Summary(
@@ -181,7 +182,7 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         model=_text(settings.get("model")),
         progress=_share(progress(files, step) if step or files.is_complete else None),
         accuracy=value if metric is ACCURACY else None,
-        validation="" if value is None else _validation_text(metric, value),
+        validation="" if value is None else _validation_text(metric, value, split),
         wait=_share(_wait(place, files)),
         limit=_text(files.newest_verdict.get("limit")),
         promotion=decision and decision.outcome,
@@ -189,9 +190,10 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     )
 
 
-def _validation_text(metric: Metric, value: float) -> str:
-    # The column has the title of an accuracy, so any other metric is named.
-    return metric.text(value) if metric is ACCURACY else f"{metric.key.upper()} {metric.text(value)}"
+def _validation_text(metric: Metric, value: float, split: str) -> str:
+    # The column is about the accuracy on the validation split, so any other metric or split is named.
+    names = [*(["test"] if split == "test" else []), *([] if metric is ACCURACY else [metric.key.upper()])]
+    return " ".join([*names, metric.text(value)])
 
 
 def _state(training: Training, files: RunFiles, step: int, heartbeats: Heartbeats) -> str:

@@ -24,7 +24,7 @@ def results(client: Client, run_id: str) -> list[str]:
         "Model": train.get("model"),
         "Comet": _comet(train.get("comet", "")),
         "Report": _link(report["report"]) if report.get("report") else None,
-        "Validation": score(train),
+        train.get("split", "validation").title(): score(train),
         "Verdict": train.get("verdict"),
         "Promotion": promotion.get("why"),
     }
@@ -60,7 +60,8 @@ def score(train: Json) -> str:
     from pipeline.evaluation.best_epoch import headline  # Imports NumPy, which other commands do not need.
 
     metrics = train.get("metrics") or {}
-    best, last, shown = metrics.get("best_epoch"), train.get("epochs"), headline(metrics)
+    best, last = metrics.get("best_epoch"), train.get("epochs")
+    shown = headline(metrics, train.get("split", "validation"))
     return f"{shown} (the best epoch, {best} of {last})" if shown and best and last else shown
 
 

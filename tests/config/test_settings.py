@@ -55,6 +55,7 @@ CHANGED = {
     "engine": "spark",
     "shards_per_task": 2,
     "validation_fraction": 0.5,
+    "test_fraction": 0.1,
     "split_seed": 9,
     "max_megapixels": 1.5,
     "check": "header",
@@ -163,6 +164,9 @@ def test_the_fingerprint_has_the_settings_that_change_bytes():
     resized = {"prepare": "resize", "prepare_size": 128}
     assert settings_in_fingerprint(settings_from(resized)) == of_all | of_images | resized
     assert settings_in_fingerprint(settings_from({"prepare_size": 128})) == of_all | of_images
+    # Without a test fraction, datasets keep their versions.
+    assert settings_in_fingerprint(settings_from({"test_fraction": 0.0})) == of_all | of_images
+    assert settings_in_fingerprint(settings_from({"test_fraction": 0.1})) == of_all | of_images | {"test_fraction": 0.1}
 
 
 def test_the_settings_that_identify_a_training():
@@ -247,6 +251,12 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ({"weights": "/data/a.weights.json"}, "weights must end in .weights.h5 or .h5 or .keras"),
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
         ({"validation_fraction": 1.0}, "validation_fraction must be less than or equal to 0.9"),
+        ({"test_fraction": 1.0}, "test_fraction must be less than or equal to 0.9"),
+        (
+            {"validation_fraction": 0.7, "test_fraction": 0.3},
+            "test_fraction must be less than 1 - validation_fraction (0.7), because the other examples are for "
+            "training, got 0.3",
+        ),
         ({"dataset_name": "../up"}, "dataset_name must match pattern"),
         ({"engine": "airflow"}, "engine must be local: the engine airflow has this name now, got 'airflow'"),
         ({"rounds": 3}, "rounds is an option of compare-inputs: write --rounds"),

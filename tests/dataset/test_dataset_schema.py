@@ -79,6 +79,20 @@ def test_a_dataset_with_every_field_matches_the_schema(full: Any):
     assert full["quality"]["drift"].keys() > {"against", "classes"}
     assert full["quality"]["near_duplicates"]["leaks"]["names"]
     assert full["splits"].keys() == {"train", "validation", "test"}
+    assert "classes_without_test" in full["quality"]
+
+
+@pytest.mark.parametrize("kind", ["images", "table"])
+def test_a_dataset_with_a_test_fraction_matches_the_schema(tmp_path: Path, kind: str):
+    values = {"workspace": str(tmp_path / "workspace"), "test_fraction": 0.3}
+    if kind == "table":
+        write_sample_table(tmp_path / "t.csv", 100)
+        values |= {"example_kind": "table", "source_uri": str(tmp_path / "t.csv"), "label_column": "churn"}
+    else:
+        values |= {"source_uri": str(make_folders(tmp_path / "source", IN_FOLDERS))}
+    found = described(Path(build(settings_from(values))["dataset"]))
+    assert problems(found) == []
+    assert found["settings"]["test_fraction"] == 0.3
 
 
 @pytest.mark.long
@@ -130,6 +144,7 @@ def test_an_unknown_field_is_refused_everywhere(full: Any):
 
 def test_a_missing_field_is_refused_unless_it_is_optional(full: Any):
     optional = {("splits", "test"), ("settings", "prepare_size"), ("hashes",), ("files",)}
+    optional |= {("quality", "classes_without_test")}
     of_shard = ("index_bytes", "index_crc32c")
     optional |= {("splits", split, "shards", 0, name) for split in full["splits"] for name in of_shard}
     of_drift = {("quality", "drift", name) for name in ("sizes", "aspect", "brightness", "classes")}

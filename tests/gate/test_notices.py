@@ -48,6 +48,10 @@ from pipeline.gate.notices import notices
             {"classes_without_validation": ["a", "b"]},
             ["2 classes without validation images, so the scores do not cover them: 'a', 'b'"],
         ),
+        (
+            {"classes_without_test": ["a"]},
+            ["1 class without test images, so the final scores do not cover them: 'a'"],
+        ),
     ],
 )
 def test_facts_without_a_threshold_are_notices(quality: dict[str, Any], sentences: list[str]):

@@ -72,8 +72,11 @@ def slowly_ordered(rows: Sequence[RawExample], rule: SplitRule) -> dict[str, lis
     """Return the keys of each split in order: the definition, without parts and arrays."""
     groups = [hash_text(row.group) if row.group else row.size << 32 | row.crc32c for row in rows]
     sides = [hashed(group, "split", rule.split_seed) for group in groups]
-    free = [row.split != "test" for row in rows]
     splits = [row.split or "train" for row in rows]
+    for number, side in enumerate(sides):
+        if splits[number] == "train" and 2**64 - 1 - side < min(rule.test_fraction * 2**64, 2**64 - 1):
+            splits[number] = "test"
+    free = [split != "test" for split in splits]
     if all(row.split != "validation" for row in rows) and any(free):
         limit = min(rule.validation_fraction * 2**64, 2**64 - 1)
         lowest = min(side for side, is_free in zip(sides, free, strict=True) if is_free)
@@ -105,6 +108,17 @@ CASES: dict[str, tuple[list[RawExample], SplitRule]] = {
     "validation stated by one": ([*images(50), image("b/1", "validation")], RULE),
     "test and train stated": ([image(f"{at:03d}", ("train", "test", "")[at % 3]) for at in range(60)], RULE),
     "all stated": ([image(f"{at:03d}", SPLITS[at % 3]) for at in range(60)], RULE),
+    "a test fraction": (images(60), SplitRule(0, 0.2, 0.3)),
+    "a test fraction, few images": (images(3), SplitRule(0, 0.0001, 0.5)),
+    "a test fraction of all": (images(30), SplitRule(0, 0.2, 1)),
+    "a test fraction beside stated validation": (
+        [*images(50), *(image(f"b/{at}", "validation") for at in range(20))],
+        SplitRule(0, 0.2, 0.3),
+    ),
+    "a test fraction of groups": (
+        [image(f"{at:03d}", group=f"g{at % 20}") for at in range(100)],
+        SplitRule(1, 0.2, 0.3),
+    ),
     "only test": (images(9, split="test"), RULE),
     "equal contents stay together": ([image(f"{at:03d}", crc32c=1 + at % 5) for at in range(40)], RULE),
     "names": ([image(f"{chr(at)}/\udcff{at}\n\r") for at in (*range(32, 48), 127, 160, 233, 0x4E00)], RULE),
@@ -147,6 +161,18 @@ def test_added_images_do_not_move_others_between_splits(tmp_path: Path):
         held_back.append(set(ordered(order, "validation", [0, order.examples["validation"]])[0]))
     assert {key for key in held_back[1] if key < "a/00400"} == held_back[0]
     assert 60 <= len(held_back[0]) <= 100  # near 80 of 400
+
+
+def test_another_test_fraction_moves_images_only_between_training_and_test(tmp_path: Path):
+    found = []
+    for fraction in (0.0, 0.1, 0.3):
+        rule = SplitRule(0, 0.2, fraction)
+        order = Order(snapshot_of(images(1000), tmp_path, PartLimits(170)), rule)
+        splits = {split: set(ordered(order, split, [0, order.examples[split]])[0]) for split in ("validation", "test")}
+        assert abs(len(splits["test"]) - 1000 * fraction) < 50
+        found.append(splits)
+    assert found[0]["validation"] == found[1]["validation"] == found[2]["validation"]
+    assert found[1]["test"] < found[2]["test"]
 
 
 def test_a_part_ends_at_its_limit_of_bytes(tmp_path: Path):

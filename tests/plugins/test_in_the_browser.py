@@ -435,9 +435,9 @@ def test_the_list_can_be_searched_sorted_and_paged(logged_in: LoggedIn, trained:
         search.fill("")
         until(lambda: rows.count() == 2)
         assert trained not in seen.page.locator("tbody").inner_text()
-        seen.page.get_by_role("button", name="Validation accuracy").click()
+        seen.page.get_by_role("button", name="Accuracy").click()
         until(lambda: trained in rows.first.inner_text())
-        assert seen.page.locator("th[aria-sort=descending]").inner_text() == "Validation accuracy"
+        assert seen.page.locator("th[aria-sort=descending]").inner_text() == "Accuracy"
         with seen.page.expect_request(lambda request: "offset=100" in request.url):
             seen.page.get_by_role("button", name="Next").click()
         until(lambda: trained in rows.first.inner_text())  # The page does not exist, so the first page is shown.

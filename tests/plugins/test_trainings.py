@@ -141,6 +141,21 @@ def test_a_running_training_shows_its_verdict_and_best_epoch(training: Path) -> 
     assert (found.limit, found.wait, found.accuracy, found.validation) == ("compute", 0.012, 0.5, "50.0%")
 
 
+@pytest.mark.parametrize(
+    ("metrics", "accuracy", "text"),
+    [
+        ({"val_accuracy": 0.54, "test_accuracy": 0.5}, 0.5, "test 50.0%"),
+        ({"val_mae": 1000.0, "test_mae": 1234.5}, None, "test MAE 1,234"),
+    ],
+)
+def test_a_complete_training_shows_its_figure_on_the_test_split(
+    training: Path, metrics: dict[str, float], accuracy: float | None, text: str
+) -> None:
+    (training / "result.json").write_text(json.dumps({**RESULT, "split": "test", "metrics": metrics}))
+    found = summary(Training(training, is_over=True))
+    assert (found.accuracy, found.validation) == (accuracy, text)
+
+
 def test_a_regression_shows_its_error_and_is_sorted_after_accuracies(training: Path) -> None:
     (training / "best.json").write_text(json.dumps([{"epoch": 1, "model": "m", "metrics": {"val_mae": 1234.5}}]))
     found = summary(Training(training, is_over=False))

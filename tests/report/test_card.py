@@ -101,6 +101,15 @@ REJECTED = [
 ]
 
 
+def test_the_card_says_what_a_test_split_is_for():
+    sentence = "the test split judges its model"
+    assert sentence not in Page(card_html(COMPLETE, [], [])).text
+    tested = {**COMPLETE, "splits": {**COMPLETE["splits"], "test": split({"rose": 20}, 1)}}
+    page = Page(card_html(tested, [], []))
+    assert sentence in page.text
+    assert ["test", "20", "1.9%", "5 MB", "1", "2 MB"] in page.rows
+
+
 def test_the_card_has_counts_in_tables():
     rows = Page(card_html(COMPLETE, [], REJECTED)).rows
     for row in (

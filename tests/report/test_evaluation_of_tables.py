@@ -239,6 +239,17 @@ def test_the_first_figure_of_a_comparison_is_the_one_that_scores_the_models(tmp_
     assert "difference in log loss" in found.verdict
 
 
+def test_figures_on_the_test_split_are_named_in_a_comparison(tmp_path: Path):
+    describe(tmp_path)
+    run, names = load_recorded_run(tmp_path), ["stays", "leaves"]
+    of_test, of_validation = (
+        replace(run, evaluation=evaluation_of(BINARY, names, seed=0, split=split)) for split in ("test", "validation")
+    )
+    both = [each.name for each in compare.compare(of_test, of_test, (BINARY, BINARY)).rows]
+    assert {"test log loss", "test AUC", "test accuracy"} <= set(both)
+    assert not any("test" in each.name for each in compare.compare(of_test, of_validation, (None, None)).rows)
+
+
 @pytest.mark.long
 def test_the_classes_with_the_lower_log_loss_are_better(tmp_path: Path):
     found = compared(tmp_path, classes(0.5, 1), classes(3.0, 2), ["no", "yes"])
@@ -258,7 +269,7 @@ def test_rows_that_differ_have_no_interval(tmp_path: Path):
     found = compared(tmp_path, one, replace(other, label=other.label + 1), [])
     assert row(found, "mean absolute error")["low"] is None
     assert "The models are not compared row by row: they were evaluated on different" in found["note"]
-    assert "whose validation rows or their order differ" in found["note"]
+    assert "A on the validation rows of dataset version" in found["note"]
     assert "better" not in found["verdict"]
 
 

@@ -48,6 +48,12 @@ def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
     assert shown == ["square, predicted as circle"]  # an image that cannot be decoded is left out
 
 
+def test_the_section_names_the_split_of_its_examples():
+    content = evaluation_of(predictions(ROWS), ["a", "b"], seed=0, split="test")
+    assert "on the 5 test examples" in section.sentence(content)
+    assert "validation" not in section.sentence(content)
+
+
 def test_matrix_cells_are_tinted_by_their_share_of_the_class():
     names, rows = zip(*section.matrix(evaluation_of(predictions(ROWS), ["a", "b"], seed=0)), strict=True)
     assert names == ("a", "b")

@@ -1,8 +1,9 @@
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from scripts.airflow.results import error_text, log_path, rejected, score, skip_reason
+from scripts.airflow.results import error_text, log_path, rejected, results, score, skip_reason
 
 
 def stack(kind: str, value: str, is_cause: bool = False) -> dict[str, Any]:
@@ -77,3 +78,15 @@ def test_the_score_is_that_of_the_task(metrics: dict[str, Any], text: str) -> No
     shown = score({"metrics": metrics, "epochs": 10})
     assert shown.startswith(text)
     assert bool(shown) == bool(text)
+
+
+def test_the_score_is_that_of_the_split_that_judges_the_model() -> None:
+    metrics = {"best_epoch": 8, "val_accuracy": 0.958, "test_accuracy": 0.931}
+    tested = {"split": "test", "metrics": metrics, "epochs": 10}
+    assert score(tested) == "93.1% accuracy (the best epoch, 8 of 10)"
+    client = SimpleNamespace(xcom=lambda _run, task, **_: tested if task == "train" else None)
+    assert results(client, "run") == ["Test:          93.1% accuracy (the best epoch, 8 of 10)"]
+    client = SimpleNamespace(
+        xcom=lambda _run, task, **_: {**tested, "split": "validation"} if task == "train" else None
+    )
+    assert results(client, "run") == ["Validation:    95.8% accuracy (the best epoch, 8 of 10)"]

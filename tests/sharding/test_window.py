@@ -277,6 +277,10 @@ DATASET = Dataset("images", "1" * 16, ("a", "b"), {}, RecordFormat(), {}, {}, {}
             {"settings": {**SPLIT, "validation_fraction": 0.5}},
             "validation_fraction is 0.2 in the first and 0.5 in the second",
         ),
+        (
+            {"settings": {**SPLIT, "test_fraction": 0.1}},
+            "test_fraction is 0.0 in the first and 0.1 in the second",
+        ),
         ({"settings": {**SPLIT, "check": "header"}, "version": "2" * 16, "software": {"pillow": "1"}}, ""),
     ],
 )

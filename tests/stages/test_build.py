@@ -115,6 +115,7 @@ def test_a_second_run_does_nothing(settings: Settings):
         {"num_shards": 4},
         {"num_training_servers": 2},
         {"validation_fraction": 0.5},
+        {"test_fraction": 0.2},
         {"max_megapixels": 0.5},
     ],
 )
@@ -122,7 +123,9 @@ def test_a_setting_that_changes_bytes_creates_a_new_version(settings: Settings, 
     assert build(settings)["version"] != build(changed(settings, **values))["version"]
 
 
-@pytest.mark.parametrize("values", [{"epochs": 3}, {"seed": 1}, {"shards_per_task": 1}, {"image_size": 64}])
+@pytest.mark.parametrize(
+    "values", [{"epochs": 3}, {"seed": 1}, {"shards_per_task": 1}, {"image_size": 64}, {"test_fraction": 0.0}]
+)
 def test_a_setting_that_changes_no_bytes_creates_no_version(settings: Settings, values: dict):
     build(settings)
     assert build(changed(settings, **values))["already_complete"] is True
@@ -133,6 +136,48 @@ def test_the_number_of_shards_or_servers_does_not_change_the_split(settings: Set
     few, many, servers = (Path(build(changed(settings, **each))["dataset"]) for each in values)
     for split in ("train", "validation"):
         assert keys_of(few, split) == keys_of(many, split) == keys_of(servers, split)
+
+
+def test_a_test_fraction_takes_images_only_from_training(settings: Settings):
+    without, tested = (Path(build(each)["dataset"]) for each in (settings, changed(settings, test_fraction=0.25)))
+    assert [load(folder).judged_split for folder in (without, tested)] == ["validation", "test"]
+    assert keys_of(tested, "validation") == keys_of(without, "validation")
+    assert keys_of(tested, "test")
+    assert keys_of(tested, "train") == keys_of(without, "train") - keys_of(tested, "test")
+    assert verify(tested) == {"ok": True, "records": 24, "problems": []}
+
+
+def test_a_test_fraction_leaves_the_validation_images_of_a_source(make_images: MakeImages, settings: Settings):
+    shutil.rmtree(settings.source_uri)
+    make_images({"train/a": 20, "train/b": 20, "validation/a": 3, "validation/b": 3})
+    folder = Path(build(changed(settings, test_fraction=0.3))["dataset"])
+    sides = [{key.split(b"/")[0] for key in keys_of(folder, split)} for split in ("train", "validation", "test")]
+    assert sides == [{b"train"}, {b"validation"}, {b"train"}]
+    assert len(keys_of(folder, "validation")) == 6
+
+
+def test_a_test_fraction_is_refused_if_the_source_has_test_images(make_images: MakeImages, settings: Settings):
+    shutil.rmtree(settings.source_uri)
+    make_images({f"{split}/{label}": 4 for split in ("train", "test") for label in ("a", "b")})
+    message = r"test_fraction must be 0 for '.*source', which has test images of its own, got 0\.1"
+    with pytest.raises(SettingsError, match=message):
+        build(changed(settings, test_fraction=0.1))
+    assert load(Path(build(settings)["dataset"])).judged_split == "test"
+
+
+def test_a_test_fraction_that_chooses_no_image_is_refused(settings: Settings):
+    with pytest.raises(SettingsError, match=r"test_fraction 0\.0001 chooses no image of .* for testing: set a larger"):
+        build(changed(settings, test_fraction=0.0001))
+
+
+def test_a_test_split_without_a_usable_image_is_refused(make_images: MakeImages, settings: Settings):
+    """Otherwise, the validation images would judge the model, although there were test images."""
+    shutil.rmtree(settings.source_uri)
+    source = make_images({"train/a": 8, "train/b": 8, "test/a": 2})
+    for path in (source / "test" / "a").iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(SourceError, match=r"no usable test image .* 2 of 18 images were rejected.*; repair or replace"):
+        build(settings)
 
 
 def test_new_images_move_no_image_to_another_split(settings: Settings):

@@ -97,6 +97,16 @@ class Noted:
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """A dataset of a table with as many training rows as `published` has images. Its lists have different lengths."""
+    return table_in(tmp_path, tested=0)
+
+
+@pytest.fixture
+def tested_table(tmp_path: Path) -> Path:
+    """The same table with three test rows."""
+    return table_in(tmp_path, tested=3)
+
+
+def table_in(tmp_path: Path, tested: int) -> Path:
     columns = (
         Column("age", "int"),
         Column("income", "float", missing=4),
@@ -114,13 +124,13 @@ def table(tmp_path: Path) -> Path:
         }
         for number in range(40)
     ]
-    splits = {"train": rows[:EXAMPLES], "validation": rows[EXAMPLES:], "test": []}
+    splits = {"train": rows[:EXAMPLES], "validation": rows[EXAMPLES + tested :], "test": rows[EXAMPLES:][:tested]}
     return make_table(tmp_path / "table", columns, splits, "classification")
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:When providing `inputs` as a dict")  # Names of columns are keys of the inputs only.
-@pytest.mark.parametrize("kind", [pytest.param("published", marks=pytest.mark.core), "table"])
+@pytest.mark.parametrize("kind", [pytest.param("published", marks=pytest.mark.core), "table", "tested_table"])
 def test_two_servers_read_each_example_once_and_write_one_model(
     settings: Settings, kind: str, request: pytest.FixtureRequest
 ):
@@ -140,9 +150,10 @@ def test_two_servers_read_each_example_once_and_write_one_model(
     result = load_result(noted.runs[0].folder)
     assert keras.models.load_model(result["model"]).count_params() > 0
     evaluation = json.loads((noted.runs[0].folder / "evaluation.json").read_text())
-    assert evaluation["examples"] == 40 - EXAMPLES
+    is_tested = kind == "tested_table"
+    assert (evaluation["split"], evaluation["examples"]) == (("test", 3) if is_tested else ("validation", 6))
     accuracy = evaluation["figures"]["accuracy"]["value"]
-    assert accuracy == pytest.approx(result["metrics"]["val_accuracy"])
+    assert accuracy == pytest.approx(result["metrics"]["test_accuracy" if is_tested else "val_accuracy"])
     assert f"{accuracy:.1%}" in report_run(noted.runs[0].folder).read_text()
     assert not list(noted.runs[1].folder.glob("*.keras"))
     assert TrainingProcess(noted.runs[1], output=1).wait() == result

@@ -73,8 +73,8 @@ def assert_shows(path: Path, images: Sequence[np.ndarray], columns: int) -> None
     assert len(images) == columns**2 or is_blank(tile(picture, len(images), columns))
 
 
-def validated(folder: Path, settings: Settings) -> list[np.ndarray]:
-    batches = validation_batches(folder, batch_options(settings))
+def validated(folder: Path, settings: Settings, split: str = "validation") -> list[np.ndarray]:
+    batches = validation_batches(folder, batch_options(settings), split=split)
     return [
         image
         for images, _, weights in batches
@@ -89,6 +89,12 @@ def test_show_draws_validation_images_as_the_model_sees_them(published: Path, tm
     path = show(settings, published, tmp_path / "a.png", augmented=False, count=4)
     assert len(images) > 4
     assert_shows(path, images[:4], 2)
+
+
+def test_show_draws_the_test_images_of_a_dataset_that_has_some(tested: Path, tmp_path: Path):
+    settings = settings_of()
+    path = show(settings, tested, tmp_path / "a.png", augmented=False, count=4)
+    assert_shows(path, validated(tested, settings, "test")[:4], 2)
 
 
 def test_show_draws_all_images_without_padding_if_there_are_too_few(published: Path, tmp_path: Path):

@@ -130,6 +130,19 @@ def regressor(values: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained_on(values, tmp_path_factory.mktemp("regressor"), epochs=3)
 
 
+@pytest.mark.long
+def test_a_model_of_a_table_is_judged_on_the_test_rows(tmp_path: Path):
+    """So is its exported form, which takes the texts."""
+    rows = rows_of(1, 500)
+    splits = {"train": rows[:300], "validation": rows[300:400], "test": rows[400:]}
+    folder = make_table(tmp_path / "published", COLUMNS, splits, "classification")
+    run = trained_on(folder, tmp_path / "workspace", epochs=1)
+    found, exported = load_predictions(run.folder), evaluate_exported(run.export_folder, folder)
+    assert found.label.tolist() == [("no", "yes").index(row["label"]) for row in rows[400:]]
+    assert exported.label.tolist() == found.label.tolist()
+    np.testing.assert_allclose(exported.label_probability, found.label_probability, atol=1e-4)
+
+
 def loaded(path: Path) -> keras.Model:
     with warnings.catch_warnings():
         # Names of columns are keys of the inputs, but not their names.

@@ -137,3 +137,17 @@ def test_the_tab_shows_the_processor_usage_of_the_verdict(tmp_path: Path) -> Non
     assert dict(shown(folder)["tiles"])["processor busy"] == "41%"
     (folder / "result.json").write_text(json.dumps({**result, "gpu_pct": 87.0}))
     assert dict(shown(folder)["tiles"])["GPU busy"] == "87%"
+
+
+def test_the_figure_on_the_test_split_is_beside_the_best_validation(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run")
+    run = load_recorded_run(folder)
+    for tiles in (shown(folder)["tiles"], page.tiles(run, page.judged(run))):
+        assert "test accuracy" not in dict(tiles)
+    result = json.loads((folder / "result.json").read_text())
+    judged = {"split": "test", "metrics": {**result["metrics"], "test_accuracy": 0.4}}
+    (folder / "result.json").write_text(json.dumps({**result, **judged}))
+    run = load_recorded_run(folder)
+    for tiles in (shown(folder)["tiles"], page.tiles(run, page.judged(run))):
+        named = dict(tiles)
+        assert (named["best validation accuracy"], named["test accuracy"]) == ("50.0%", "40.0%")

@@ -77,7 +77,7 @@ class ImageTensors(TensorKind):
         predictions, classes = predictions_class(dataset), len(dataset.labels)
         images = (
             read_image(record, dataset.records)
-            for shard in dataset.splits["validation"].shards
+            for shard in dataset.splits[dataset.judged_split].shards
             for record in read_records(folder / shard.name)
         )
         while batch := list(islice(images, EXPORTED_BATCH)):

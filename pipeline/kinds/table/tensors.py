@@ -96,7 +96,7 @@ class RowTensors(TensorKind):
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
         """Yield the predictions for the columns that the model takes."""
-        for features, labels, weights in raw_batches(folder, EXPORTED_BATCH):
+        for features, labels, weights in raw_batches(folder, EXPORTED_BATCH, dataset.judged_split):
             real = weights.numpy() > 0
             served = model.serve(served_columns(features, dataset, about["columns"]))
             if "value" in served:

@@ -81,7 +81,9 @@ def _log_summary(experiment: Any, run: Run) -> None:
 
 
 def _log_figures(experiment: Any, run: Run) -> None:
-    for metric, estimate in figures_in(read_required(run.folder / EVALUATION)).items():
+    evaluation = read_required(run.folder / EVALUATION)
+    experiment.log_other("evaluation/split", evaluation["split"])
+    for metric, estimate in figures_in(evaluation).items():
         experiment.log_metric(f"evaluation/{metric.key}", estimate.value)
         experiment.log_other(f"evaluation/{metric.key}_interval", metric.interval_text(estimate))
 
@@ -95,7 +97,7 @@ def _log_confusions(experiment: Any, run: Run) -> None:
     experiment.log_confusion_matrix(
         matrix=confusion_matrix(evaluation["confusions"], len(names)),
         labels=names,
-        title=f"Confusions of the {evaluation['examples']:,} validation examples",
+        title=f"Confusions of the {evaluation['examples']:,} {evaluation['split']} examples",
         row_label="true class",
         column_label="taken for",
         max_categories=SHOWN_CLASSES,
@@ -118,7 +120,7 @@ def _log_images(experiment: Any, run: Run) -> None:
     wrong = [row["position"] for row in read_required(run.folder / EVALUATION)["most_wrong"][:MAX_IMAGES]]
     shown = {
         "sample": sample_images(folder, dataset, MAX_IMAGES),
-        "most wrong": images_at(folder, dataset, "validation", wrong),
+        "most wrong": images_at(folder, dataset, dataset.judged_split, wrong),
     }
     for kind, images in shown.items():
         for number, (name, encoded) in enumerate(images, start=1):

@@ -55,7 +55,7 @@ class TensorKind(BatchKind):
     def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset
     ) -> Iterator[Answers]:
-        """Yield the predictions of an exported model for the validation examples, in the order of the shards.
+        """Yield the predictions of an exported model for the examples of `judged_split`, in the order of the shards.
 
         The model, as TensorFlow loads it, may have been trained on another version of the dataset than the one in
         `folder`. `about` is its about.json.

@@ -42,7 +42,7 @@ def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
 
 
 def evaluate_exported(export: Place, folder: Place) -> Answers:
-    """Return the predictions of an exported model for the validation examples, in the order of the shards.
+    """Return the predictions of an exported model for the examples of `judged_split`, in the order of the shards.
 
     A label that the model does not know has a probability of 0.
 
@@ -52,7 +52,8 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
-    examples, parts = dataset.splits["validation"].examples, []
+    split = dataset.judged_split
+    examples, parts = dataset.splits[split].examples, []
     with loaded(export) as model, progress("champion", examples, dataset.unit) as advance:
         # It imports TensorFlow, which `loaded` starts quietly.
         from pipeline.training.model.tensor_kind import tensor_kind_of
@@ -63,9 +64,7 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     predictions = joined(parts)
     # A shard that was cut between two records ends without an error.
     if len(predictions.label) != examples:
-        raise DatasetError(
-            f"{folder} holds {len(predictions.label)} validation examples, but {examples} were committed"
-        )
+        raise DatasetError(f"{folder} holds {len(predictions.label)} {split} examples, but {examples} were committed")
     return predictions
 
 

@@ -13,7 +13,7 @@ const COLUMNS = [
   {id: "dataset", name: "Dataset"},
   {id: "model", name: "Model"},
   {id: "progress", name: "Progress", number: true, down: true, fill: progress_of},
-  {id: "accuracy", name: "Validation accuracy", number: true, down: true, about: "of the best model so far; of a regression, its mean absolute error (MAE)"},
+  {id: "accuracy", name: "Accuracy", number: true, down: true, about: "of the best model so far on the validation split; once complete, on the test split (the cell says test) if the dataset has one; of a regression, its mean absolute error (MAE)"},
   {id: "promotion", name: "Promotion", about: "whether the model became the champion; open a badge to read why", fill: promotion_of},
   {id: "wait", name: "Waiting for data", number: true, down: true, about: "share of the step time; while it trains, of the last minute"},
   {id: "limit", name: "Limited by"},

@@ -169,8 +169,10 @@ def test_all_results_are_logged_once(run: Run):
     assert archive.metrics()["evaluation/accuracy"] == evaluation["figures"]["accuracy"]["value"]
     assert archive.others()["verdict"].startswith("Not enough steps for a verdict")
     assert archive.others()["best_epoch"] == 1
+    assert archive.others()["evaluation/split"] == "validation"
     [matrix] = map(json.loads, archive.uploads("confusion-matrix").values())
     assert matrix["labels"] == ["a", "b"]
+    assert matrix["title"] == f"Confusions of the {evaluation['examples']} validation examples"
     assert matrix["matrix"] == [[2, 1], [1, 2]]
 
     folder = Path(run.dataset)
