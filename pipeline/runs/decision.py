@@ -45,7 +45,7 @@ class Decision(NamedTuple):
 
 def decision_in(promotion: Mapping[str, Any]) -> Decision | None:
     """Return the decision in the content of a `promotion.json`; None if there is none yet."""
-    outcome = promotion.get("decision")
+    outcome = str(promotion.get("decision"))
     if outcome not in BADGES:
         return None
     return Decision(cast(Outcome, outcome), str(promotion.get("why", "")).removeprefix(f"{_WORDS[outcome]}: "))

@@ -218,7 +218,7 @@ def _references(candidate: Candidate, pointer: Pointer, rules: Rules, ours: Answ
     if rules.needs_proof:
         return found
     for entry in pointer.best_first(ours.scored_by.lower_is_better):
-        if found and entry.run == champion.run:
+        if champion and found and entry.run == champion.run:
             break
         with suppress(FormatError):  # An older version of Tenfold exported the model.
             if entry.is_there and not _why_incomparable(candidate, entry):

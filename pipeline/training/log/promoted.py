@@ -20,7 +20,7 @@ from pipeline.runs.decision import Decision, decision_in
 from pipeline.runs.files import COMET_LOGGED, PROMOTION, RUN, read_required
 from pipeline.runs.mirror import fetch
 from pipeline.runs.run import Run, load_run
-from pipeline.storage import Place, objects, place_of
+from pipeline.storage import BucketPath, Place, objects, place_of
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
 from pipeline.training.log.experiment import LOGGED_WITHIN_S, comet_options
@@ -42,10 +42,10 @@ def log_promotion(place: Place) -> None:
         return
     with _local(place) as run:
         _log_decision(run, decision)
-        if isinstance(place, Path):
-            log_upload_command(place / "comet")
-        else:
+        if isinstance(place, BucketPath):
             _bring_archives(run.folder / "comet", place / "comet")
+        else:
+            log_upload_command(place / "comet")
     storage.write_json(place / COMET_LOGGED, {**read_required(place / COMET_LOGGED), "promotion": decision.sentence})
 
 
@@ -69,10 +69,11 @@ def _local(place: Place) -> Iterator[Run]:
         yield load_run(folder)
 
 
-def _bring_archives(folder: Path, place: Place) -> None:
+def _bring_archives(folder: Path, place: BucketPath) -> None:
     """Copy archives to a bucket, after those of the attempts that are there."""
-    numbers = [int(number) for each in objects(place) if (number := each.key.partition("/")[0][4:]).isdecimal()]
-    for number, archive in enumerate(archives(folder), start=max(numbers, default=0) + 1):
+    names = {each.key.partition("/")[0] for each in objects(place)}
+    taken = [int(name.removeprefix("try-")) for name in names if name.startswith("try-")]
+    for number, archive in enumerate(archives(folder), start=max(taken, default=0) + 1):
         storage.copy_new(archive, place / f"try-{number}" / archive.name)
 
 
