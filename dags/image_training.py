@@ -27,7 +27,8 @@ def image_training() -> None:
     - `upload` asks a person if the data gate is set to `ask`, copies the shards to the published folder, verifies every
       byte, and commits `dataset.json` last.
     - `train` trains in a process of its own, on a slot of the pool `gpu`, from the last checkpoint if there is one.
-    - `promote` makes the model the champion of its dataset name, unless it is worse on the same images.
+    - `promote` makes the model the champion of its dataset name, unless it is worse on the same images. A first model
+      must surely beat the baseline. If a person must decide, the champion stays.
     - `report` draws the run from its local record.
 
     **Cost**: about 1,000 photographs per second and core until the shards are written, then the GPU. The *Docs* of each

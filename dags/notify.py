@@ -1,4 +1,4 @@
-"""The administrator's own notifiers, for runs that fail, are late or wait for an answer.
+"""The administrator's own notifiers, for runs that fail, are late, or need a person's decision.
 
 TENFOLD_NOTIFIERS names functions without arguments, as `package.module.function`, separated by commas; each returns an
 Airflow notifier, such as that of Slack, PagerDuty or SMTP.
@@ -25,6 +25,15 @@ def notifiers() -> list[BaseNotifier]:
     """Return a notifier of each function that TENFOLD_NOTIFIERS names."""
     names = os.environ.get("TENFOLD_NOTIFIERS", "").split(",")
     return [import_string(name.strip())() for name in names if name.strip()]
+
+
+def notify_of_question(context: Any) -> None:
+    """Notify of a task that leaves a decision to a person. A notifier that fails costs only an error in the log."""
+    for notifier in notifiers():
+        try:
+            notifier(context)
+        except Exception:  # noqa: BLE001 - any package of the administrator; the task has done its work
+            _log.exception("the notifier %s failed", type(notifier).__name__)
 
 
 def deadline(default_hours: float) -> DeadlineAlert:

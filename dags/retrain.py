@@ -228,7 +228,9 @@ def retrain() -> None:
     - `choose` waits until no run of these DAGs makes this dataset, and takes the newest `window` partitions as one
       dataset, without copying a shard. If a model was already trained on the same versions with the same settings, the
       other tasks are skipped.
-    - `train`, `promote` and `report` are those of `image_training`.
+    - `train`, `promote` and `report` are those of `image_training`. If the new model is not promoted, the run succeeds
+      and the champion stays. If a person must decide, the run succeeds too, and calls the administrator's notifiers. No
+      later run waits for the answer.
 
     **Cost**: one training for a whole backfill. **Backfill**: that of the DAG that makes the datasets is enough; this
     DAG follows their asset. It can also be triggered by hand.

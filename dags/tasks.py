@@ -9,6 +9,7 @@ from typing import Any
 from airflow.sdk import get_current_context, task
 
 from dags.gpu_pool import GPU_POOL, pool_command
+from dags.notify import notify_of_question
 from dags.xcom_keys import DATASET_PLACE
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
@@ -217,17 +218,23 @@ def report(runs: list[str]) -> dict[str, str]:
 def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
     """Make the model the champion of its dataset name, unless it is worse than the champion on the same images.
 
-    The log and the returned value give the reason. A refusal is no failure, and the trained model stays available.
+    The log, the returned value and a badge on the tab *Training* say whether it was promoted, and why. If the model is
+    worse, the champion stays. If a person must decide, it stays too, and the administrator's notifiers are called. In
+    each case, this task succeeds, and the trained model stays available.
 
-    *Cost*: seconds. If the champion was evaluated on another version of the dataset, it is evaluated again, so this
-    task uses a slot of the pool `gpu`.
+    *Cost*: seconds. If a champion was evaluated on another version of the dataset, it is evaluated again, so this task
+    uses a slot of the pool `gpu`.
 
-    *A failure*: the champion cannot be evaluated, or its file is damaged (the message names it). Clear this task. It
-    gives the same answer again and promotes nothing twice.
+    *A failure*: a champion cannot be evaluated, or the file of the champion is damaged (the message names it). Clear
+    this task. It gives the same answer again and promotes nothing twice.
     """
     from pipeline.runs.promotion import promote_if_better
 
-    return promote_if_better(place_of(runs[0]), settings_from(settings), output=1)  # 1 is the task's own stdout.
+    # 1 is the task's own stdout.
+    promotion = promote_if_better(place_of(runs[0]), settings_from(settings), output=1)
+    if promotion["decision"] == "asked":
+        notify_of_question(get_current_context())
+    return promotion
 
 
 def settings_of_run(example_kind: str = "images", options: Collection[str] = ()) -> Settings:

@@ -59,7 +59,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     export = run.export_folder
     export.mkdir()
     (export / "about.json").write_text(json.dumps({"format": EXPORT_FORMAT, "labels": []}))
-    promote(load_pointer(pointer := folder / "champion.json"), str(run.folder), str(export), "1", {}, "by hand")
+    pointer = folder / "champion.json"
+    promoted = {"run": str(run.folder), "export": str(export), "dataset_version": "1", "metrics": {}, "score": None}
+    promote(load_pointer(pointer), **promoted, why="by hand")
     save_comparison(folder / "compared", Comparison({}, ComparisonOptions(), {}, "", {}, 0.0))
     plan_again, extract_again = "run the `shard` stage again", "run `extract` again"
     train_again, compare_again = "train again", f"remove {folder / 'compared'} and compare the inputs again"

@@ -34,7 +34,7 @@ def promote(options: argparse.Namespace) -> Result:
     """Make the model of a run the champion of its dataset name, without a comparison."""
     from pipeline.runs.promotion import promote_by_hand
 
-    return promote_by_hand(reachable("run", options.run))
+    return promote_by_hand(reachable("run", options.run), output=2)  # 2 is stderr.
 
 
 @command("rollback", "--set dataset_name=flowers")

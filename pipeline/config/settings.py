@@ -698,21 +698,25 @@ class Settings(_SettingsToGate):
         "returns a list of keras.callbacks.Callback, for example for early stopping.",
     )
 
-    promote: Annotated[Literal["if_not_worse", "always", "never"], Decides.NOTHING, UsedBy.TRAIN, PROMOTION] = Field(
+    promote: Annotated[
+        Literal["if_not_worse", "unless_surely_worse", "always", "never"], Decides.NOTHING, UsedBy.TRAIN, PROMOTION
+    ] = Field(
         "if_not_worse",
         title="Promotion",
-        description="Whether the trained model becomes the champion of its dataset name. if_not_worse compares its "
-        "accuracy (for images with several labels: mean average precision; for tables: log loss, or the mean absolute "
-        "error) with that of the champion, on the same validation examples, and refuses it if it is significantly "
-        "worse.",
+        description="Whether the trained model becomes the champion of its dataset name. if_not_worse promotes it if "
+        "its accuracy (for images with several labels: mean average precision; for tables: log loss, or the mean "
+        "absolute error) is not worse than that of the champion, and of the best champion so far, on the same "
+        "examples. unless_surely_worse refuses it only if the whole 95% interval of the difference from the champion "
+        "is worse. A first model must surely beat the baseline. Otherwise, only a person promotes it. always and never "
+        "compare nothing.",
     )
 
     max_worse: Annotated[Fraction, Decides.NOTHING, UsedBy.TRAIN, PROMOTION] = Field(
         0.0,
         title="Maximum loss of quality",
-        description="How much worse than the champion a model may be. It is refused only if the whole 95% interval of "
-        "the difference is beyond this value. For images, this is a drop in accuracy: 0.01 is one percentage point. "
-        "For tables, it is a share of the champion's error: 0.01 is one percent.",
+        description="How much worse than each of these champions a model may be. if_not_worse applies it to the "
+        "difference, unless_surely_worse to the whole interval. For images, this is a drop in accuracy: 0.01 is one "
+        "percentage point. For tables, it is a share of the champion's error: 0.01 is one percent.",
     )
 
     tensorboard: Annotated[bool, Decides.NOTHING, UsedBy.TRAIN, MONITORING] = Field(

@@ -155,11 +155,11 @@ def _of_regression(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[s
 def sentence(evaluation: Mapping[str, Any]) -> str:
     """Say whether the model beats its baseline, on how many examples the figures rest, and what an interval is."""
     of_groups = f" in {evaluation['groups']:,} groups" if evaluation["groups"] else ""
+    examples = f"{evaluation['examples']:,} {evaluation['split']} examples{of_groups}"
     return (
-        f"{over_baseline(evaluation)} These are the figures of the best model on the {evaluation['examples']:,} "
-        f"{evaluation['split']} examples{of_groups}. In about {evaluation['intervals']['percent']}% of such evaluations, "
-        "the interval contains the figure that the model would have on all examples of this kind. A baseline is the figure "
-        "of a model that sees no input."
+        f"{over_baseline(evaluation)} These are the figures of the best model on the {examples}. In about "
+        f"{evaluation['intervals']['percent']}% of such evaluations, the interval contains the figure that the model "
+        "would have on all examples of this kind. A baseline is the figure of a model that sees no input."
     )
 
 

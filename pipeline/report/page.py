@@ -51,7 +51,7 @@ def render(
         verdict=verdict(run),
         tiles=tiles(run, summary),
         evaluation=evaluated,
-        promotion=str(run.files.promotion.get("why", "")),
+        promotion=run.files.decision,
         figures=drawn,
         timing=timing(run, summary),
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,

@@ -21,9 +21,11 @@ from pipeline.runs.run import ABOUT, find_exported_model
 from pipeline.storage import Place, place_of
 
 POINTER = "champion.json"
-POINTER_FORMAT = 1
+POINTER_FORMAT = 2
 PROMOTE: Final = "promote"
 ROLLBACK: Final = "rollback"
+BY_HAND = "by hand"
+"""Why a model was promoted that a person chose."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Entry:
     """Folder of its exported model."""
     dataset_version: str
     metrics: Mapping[str, float]
+    score: float | None
+    """Score of the model on the examples that judged its run; None if it is unknown."""
     why: str
     at: str
     """Time of the move in UTC, in ISO 8601."""
@@ -61,6 +65,16 @@ class Pointer:
     def champion(self) -> Entry | None:
         """The promotion that stands, if there is one."""
         return next(reversed(effective_promotions(self.history)), None)
+
+    def best_first(self, lower_is_better: bool) -> list[Entry]:
+        """Return the promotions that stand and have a score, the best first. Of equal ones, the newest comes first.
+
+        They begin with the last one by hand: the person who chose that model knew those before it.
+        """
+        standing = effective_promotions(self.history)
+        first = max((index for index, each in enumerate(standing) if each.why == BY_HAND), default=0)
+        scored = [(each.score, each) for each in reversed(standing[first:]) if each.score is not None]
+        return [entry for _, entry in sorted(scored, key=lambda pair: pair[0] if lower_is_better else -pair[0])]
 
     def promotion_of(self, run: str) -> Entry | None:
         """Return the newest promotion of a run, whether it stands or not."""
@@ -109,10 +123,17 @@ def load_pointer(place: Place) -> Pointer:
 
 
 def promote(
-    pointer: Pointer, run: str, export: str, dataset_version: str, metrics: Mapping[str, float], why: str
+    pointer: Pointer,
+    *,
+    run: str,
+    export: str,
+    dataset_version: str,
+    metrics: Mapping[str, float],
+    score: float | None,
+    why: str,
 ) -> None:
     """Move the pointer to the model of a run. Raises ConflictError if the pointer was moved since it was read."""
-    _move(pointer, Entry(PROMOTE, run, export, dataset_version, metrics, why, _now(), _who()))
+    _move(pointer, Entry(PROMOTE, run, export, dataset_version, metrics, score, why, _now(), _who()))
 
 
 def roll_back(pointer: Pointer) -> Entry:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import storage
 from pipeline.errors import SizeError, require_format
+from pipeline.runs.decision import Decision, decision_in
 from pipeline.storage import Place
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "pr
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
 MAX_JSON_BYTES = 64 << 20
 """Maximum size of a JSON file of a run. The API server reads these files, which others may write."""
+COMET_LOGGED = "comet/logged.json"
+"""Exists once the results of a run are logged to Comet: where, and the promotion that was logged after them."""
 RUN_FORMAT = 4
 """The format of all files of a run, the record included, which `run.json` states.
 
@@ -119,6 +122,11 @@ class RunFiles:
     def is_complete(self) -> bool:
         """Whether the training is complete: its result is written last."""
         return bool(self.result)
+
+    @property
+    def decision(self) -> Decision | None:
+        """Whether the model was promoted, and why; None if that is not decided."""
+        return decision_in(self.promotion)
 
     @property
     def newest_verdict(self) -> Mapping[str, Any]:

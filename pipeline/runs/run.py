@@ -76,7 +76,7 @@ CHECKPOINTS_KEPT = 3
 LOCK_WAIT_S = 60.0
 """A retry waits this many seconds for the trainer of a killed task to finish its checkpoint."""
 EXPORT, ABOUT = "export", "about.json"
-EXPORT_FORMAT = 1
+EXPORT_FORMAT = 2
 """The format of an exported model, which `about.json` states."""
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.evaluation.one_label import ACCURACY
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
-from pipeline.runs.files import BEST, RESULT, RUN, VERDICT, RunFiles, read_optional, require_run_format
+from pipeline.runs.decision import Outcome
+from pipeline.runs.files import BEST, PROMOTION, RESULT, RUN, VERDICT, RunFiles, read_optional, require_run_format
 from pipeline.storage import BucketPath, Place
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.status import progress, state_of
@@ -68,6 +69,10 @@ class Summary:
     validation: str = ""
     """The accuracy as text, or of a regression the mean absolute error. It says if it is that of the test split, and
     once the training is complete, the baseline."""
+    promotion: Outcome | None = None
+    """Whether the model was promoted; None if that is not decided."""
+    why: str = ""
+    """The reason of the promotion, or of its refusal."""
 
 
 GONE = Summary("unknown", "its folder was removed, or is on another machine")
@@ -120,26 +125,35 @@ def _unreadable(error: Exception) -> Summary:
 
 def _read(training: Training, heartbeats: Heartbeats) -> Summary:
     place = training.place
-    try:
-        # A complete training never changes again.
-        version: int | None = (place / RESULT).stat().st_mtime_ns
-    except FileNotFoundError:
+    version: tuple[int, ...] | None
+    if result := _modified(place / RESULT):
+        # A complete training changes only if its model is promoted.
+        version = (result, _modified(place / PROMOTION))
+    else:
         version = _version(place) if training.is_over else None
     return _summary(training, heartbeats) if version is None else _ended(place, version)
 
 
-def _version(place: Place) -> int | None:
-    """Return a number that changes with the files of a training; None if its folder was removed.
+def _modified(file: Place) -> int:
+    """Return the time of the last change of a file (Unix ns); 0 if there is none."""
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _version(place: Place) -> tuple[int, ...] | None:
+    """Return numbers that change with the files of a training; None if its folder was removed.
 
     Each change of a file changes the time of the folder. In a bucket, the number changes every ENDED_S.
     """
     if not isinstance(place, Path):
-        return int(time.monotonic() // ENDED_S)
-    return place.stat().st_mtime_ns if place.is_dir() else None
+        return (int(time.monotonic() // ENDED_S),)
+    return (place.stat().st_mtime_ns,) if place.is_dir() else None
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def _ended(place: Place, _version: int) -> Summary:
+def _ended(place: Place, _version: tuple[int, ...]) -> Summary:
     """Return the summary of a training that has ended, read once for each version."""
     return _summary(Training(place, is_over=True), Heartbeats())
 
@@ -151,6 +165,7 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         run=read_optional(place / RUN) or {},
         result=read_optional(place / RESULT) or {},
         verdict=read_optional(place / VERDICT) or {},
+        promotion=read_optional(place / PROMOTION) or {},
     )
     if not files.run:
         return GONE
@@ -163,6 +178,7 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     metric = epoch_metric(metrics)
     value = _share(metrics.get(metric.key_on(files.split)))
     step = _step(place, files)
+    decision = files.decision
     return Summary(
         state=_state(training, files, step, heartbeats),
         dataset=_text(settings.get("dataset_name")),
@@ -172,6 +188,8 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         validation="" if value is None else _validation_text(metric, value, files),
         wait=_share(_wait(place, files)),
         limit=_text(files.newest_verdict.get("limit")),
+        promotion=decision and decision.outcome,
+        why=_text(decision and decision.reason),
     )
 
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 MAX_SEARCHED = 2000
 """A search covers this number of trainings, the newest. Trainings that have ended are read once."""
-Column = Literal["run", "dag", "state", "started", "dataset", "model", "progress", "accuracy", "wait", "limit"]
+Column = Literal[
+    "run", "dag", "state", "started", "dataset", "model", "progress", "accuracy", "promotion", "wait", "limit"
+]
 NUMBERS = ("progress", "accuracy", "wait")
 Row = dict[str, Any]
 MayRead = Callable[[str], bool]
@@ -105,6 +107,9 @@ def _with_failure(run: AirflowRun, summary: "Summary | None") -> "Summary":
 def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
     """Return what the page shows of a training. `cells` has the text of each column."""
     from pipeline.monitor.diagnosis import percent
+    from pipeline.runs.decision import BADGES
+
+    badge = BADGES[summary.promotion] if summary.promotion else ""
 
     def share(value: float | None) -> str:
         return "" if value is None else percent(value)
@@ -116,6 +121,7 @@ def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
         "start": run.start and run.start.isoformat(),
         **asdict(summary),
         "name": STATE_NAMES[summary.state],
+        "badge": badge,
         "log": run.log,
         "cells": {
             "run": run.run_id,
@@ -126,6 +132,7 @@ def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
             "model": summary.model,
             "progress": share(summary.progress),
             "accuracy": summary.validation,
+            "promotion": ": ".join(filter(None, (badge, summary.why))),
             "wait": share(summary.wait),
             "limit": summary.limit,
         },

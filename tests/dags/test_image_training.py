@@ -12,6 +12,7 @@ from dags.xcom_keys import FAILURE
 from pipeline.dataset.manifest import load
 from pipeline.monitor import read
 from pipeline.runs.launch import TrainingProcess, prepare_run
+from pipeline.runs.promotion import promote_by_hand
 from pipeline.runs.run import load_run
 from pipeline.storage import BucketPath, copy_new, place_of
 from plugins.training_monitor.runs import find_run
@@ -54,12 +55,14 @@ def test_a_second_run_skips_completed_data_tasks(run_dag: RunDag, source: Path):
     assert sum(committed["examples"].values()) == 20
     assert load(Path(committed["dataset"])).version == committed["version"]
     archives = sorted(Path(trained["comet"]).glob("try-*/*.zip"))
-    assert len(archives) == 2  # one of the training, one of its results
-    for path in (trained["model"], *archives, first.returned("report")["report"]):
+    assert len(archives) == 3  # one of the training, one of its results, one of the decision on its promotion
+    for path in (trained["model"], *archives[:2], first.returned("report")["report"]):
         assert Path(path).stat().st_size > 1000
-    promoted = first.returned("promote")
-    assert (promoted["why"], promoted["champion"]) == ("promoted: the first model of 'source'", trained["run"])
-    assert "the first model of" in Path(first.returned("report")["report"]).read_text()
+    asked = first.returned("promote")  # on two images, no model surely beats the baseline
+    assert (asked["decision"], asked["champion"]) == ("asked", "")
+    assert asked["why"].startswith("a person must decide: the first model of 'source' does not surely beat the basel")
+    assert '<span class="badge asked">Decision needed</span>' in Path(first.returned("report")["report"]).read_text()
+    assert promote_by_hand(place_of(trained["run"]), output=2)["champion"] == trained["run"]
     of_run = f"?dag_id=image_training&run_id={quote_plus(first.run_id)}"
     assert first.left("report", "_link_ReportLink") == f"tenfold/report{of_run}"
     assert first.left("upload.commit", "_link_CardLink") == f"tenfold/card{of_run}"
@@ -172,7 +175,7 @@ def test_the_dag_runs_with_source_and_workspace_in_a_bucket(
     for path in source.rglob("*.jpg"):
         copy_new(path, BucketPath("bucket", "raw") / path.relative_to(source).as_posix())
     places = {"source_uri": "gs://bucket/raw", "workspace": "gs://bucket/work", "local_folder": str(tmp_path / "local")}
-    ran = run_dag("image_training", places)
+    ran = run_dag("image_training", {**places, "promote": "always"})
     assert ran.state == "success"
     committed, trained = ran.returned("upload.commit"), ran.returned("train")
     assert sum(committed["examples"].values()) == 20

@@ -19,7 +19,11 @@ RESULTS = {
         r"Model: +gs://tenfold/workspace/runs/.*/model\.keras",
         r"datasets/samples/[0-9a-f]{16} +\d+ objects",
     ),
-    "backfill": ("3 of 3 dates run", r"Model: +\S+/runs/retrain-daily/\S+/model\.keras", "Promotion: +promoted"),
+    "backfill": (
+        "3 of 3 dates run",
+        r"Model: +\S+/runs/retrain-daily/\S+/model\.keras",
+        "Promotion: +(promoted|a person must decide): the first model",
+    ),
     "tables": (
         r"Validation: +[78]\d\.\d% accuracy",
         r"val auc 0\.[89]",

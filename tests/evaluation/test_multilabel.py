@@ -15,7 +15,7 @@ from pipeline.evaluation.multilabel import (
     per_class,
     ranking,
 )
-from pipeline.runs.promotion import compare_answers
+from pipeline.runs.promotion_rule import Rules, compare
 
 
 def predictions(labels: list[list[int]], probabilities: list[list[float]]) -> MultiLabelPredictions:
@@ -196,7 +196,7 @@ def test_a_difference_compares_mean_average_precision_in_pairs():
 )
 def test_the_gate_compares_mean_average_precision(ours: float, theirs: float, promoted: bool):
     one, other = drawn(300, ours, seed=1), drawn(300, theirs, seed=2)
-    verdict = compare_answers(one, other, "run/key", 0.0, seed=0)
+    verdict = compare(one, other, "run/key", Rules("unless_surely_worse", 0.0, seed=0))
     assert verdict.is_promoted == promoted, verdict.sentence
     assert (
         f"mean average precision {one.score:.1%} against {other.score:.1%} of run/key on the same 300"

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Frame, Page
 
 from pipeline.config.settings import Settings
 from pipeline.report import write_report
+from pipeline.runs.decision import BADGES
 from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import FINISHED
 from scripts.airflow.settings import ROOT, Layout
@@ -421,6 +422,14 @@ def test_the_list_can_be_searched_sorted_and_paged(logged_in: LoggedIn, trained:
         assert "1 to 2 of" in seen.page.locator(".count").inner_text()
         search.fill("resnet50")
         until(lambda: rows.count() == 1 and rich in rows.inner_text())
+        search.fill("surely beats nothing")
+        until(lambda: rows.count() == 0)
+        search.fill(f"{trained} baseline")
+        until(lambda: rows.count() == 1 and trained in rows.inner_text())
+        rows.locator("summary").focus()
+        seen.page.keyboard.press("Enter")
+        assert "of the baseline on the same" in rows.locator("details p").inner_text()
+        assert rows.locator("summary .badge").inner_text() in BADGES.values()
         search.fill("no such words")
         until(lambda: seen.page.locator(".empty").is_visible())
         assert "No trainings match your search." in seen.page.locator(".empty").inner_text()
@@ -526,7 +535,7 @@ def test_html_in_values_of_a_training_is_escaped(
     change_run(folder, dataset=EVIL, settings={"dataset_name": EVIL, "model": EVIL})
     result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**result, "verdict": EVIL, "comet": "javascript:alert(1)"}))
-    (folder / "promotion.json").write_text(json.dumps({"why": EVIL}))
+    (folder / "promotion.json").write_text(json.dumps({"decision": "kept", "why": EVIL}))
     run_id = ui.run_with(EVIL, folder)
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
@@ -535,6 +544,8 @@ def test_html_in_values_of_a_training_is_escaped(
         assert seen.page.locator("h1").all_inner_texts() == 2 * [f"{EVIL}: {EVIL}"]
         assert seen.page.locator(".verdict").all_inner_texts() == 2 * [EVIL]
         assert seen.page.locator("article > .soft").all_inner_texts() == 2 * [f"{DAG}: {run_id}"]
+        decisions = seen.page.get_by_role("status").filter(has=seen.page.locator(".badge.kept"))
+        assert decisions.all_inner_texts() == 2 * [f"Champion kept {EVIL}"]
         assert seen.page.locator("img").count() == 0
         led_to = seen.page.locator("a").evaluate_all("links => links.map(each => each.href)")
         assert [each for each in led_to if not each.startswith(ui.url)] == []

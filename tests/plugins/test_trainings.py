@@ -16,8 +16,9 @@ import pytest
 
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
+from pipeline.runs.decision import Decision
 from pipeline.runs.files import RUN_FORMAT
-from pipeline.storage import place_of
+from pipeline.storage import place_of, write_json
 from pipeline.watch.summary import GONE, READERS, UNANSWERED, Summaries, Summary, Training, summary
 from standins.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
@@ -90,6 +91,25 @@ def test_a_complete_training_is_read_again_only_if_its_result_changes(training: 
     (training / "run.json").unlink()
     (training / "result.json").unlink()
     assert summary(Training(training, is_over=True)) == GONE
+
+
+def test_a_promotion_changes_the_summary_of_a_complete_training(training: Path) -> None:
+    """It is decided after the result is written, and a person may decide differently later."""
+    (training / "result.json").write_text(json.dumps(RESULT))
+    before = summary(Training(training, is_over=True))
+    assert (before.promotion, before.why) == (None, "")
+    for decision in (Decision("asked", "no better than the baseline"), Decision("promoted", "by hand")):
+        write_json(training / "promotion.json", decision.to_json())
+        found = summary(Training(training, is_over=True))
+        assert found == replace(before, promotion=decision.outcome, why=decision.reason)
+    from plugins.training_monitor.listing import _matches, _row
+    from plugins.training_monitor.runs import AirflowRun
+
+    run = AirflowRun(1, "d", "r", "success", start=None, training=training, dataset=None, failure=None)
+    row = _row(run, found, UTC)
+    assert (row["promotion"], row["badge"], row["why"]) == ("promoted", "Promoted", "by hand")
+    assert row["cells"]["promotion"] == "Promoted: by hand"
+    assert _matches(row, "promoted hand")
 
 
 def test_a_stopped_training_is_read_again_only_if_it_changes(training: Path) -> None:
@@ -194,7 +214,8 @@ def test_a_training_of_another_version_is_read_once(gcs: FakeGcs, ended_as: str)
     assert before.words.endswith("was written by an older version of Tenfold: train again")
     requests = gcs.requests.total()
     assert summary(ended) == before
-    assert gcs.requests.total() == requests + 1  # the check for a result
+    # The checks for a result, and of a complete training for a promotion.
+    assert gcs.requests.total() == requests + (2 if ended_as == "trained" else 1)
 
 
 def test_invalid_values_are_left_out_of_a_summary(training: Path) -> None:
@@ -798,7 +819,10 @@ def test_a_row_has_all_shown_values(client: Client, runs: None) -> None:
         "wait": 0.2345,
         "limit": "decoding",
         "validation": "54.0% (baseline 25.0%)",
+        "promotion": None,
+        "why": "",
         "name": "Trained",
+        "badge": "",
         "log": None,
         "cells": {
             "run": "run 1",
@@ -809,6 +833,7 @@ def test_a_row_has_all_shown_values(client: Client, runs: None) -> None:
             "model": "small_cnn",
             "progress": "100%",
             "accuracy": "54.0% (baseline 25.0%)",
+            "promotion": "",
             "wait": "23%",
             "limit": "decoding",
         },

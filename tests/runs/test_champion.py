@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,22 @@ from pipeline.config.settings import settings_from
 from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError, TrainingError
 from pipeline.evaluation.metrics import save_predictions
 from pipeline.evaluation.one_label import Predictions
+from pipeline.evaluation.regression import RegressionPredictions
+from pipeline.evaluation.table_classes import ClassPredictions
 from pipeline.runs import promotion as promotion_module
-from pipeline.runs.champion import Entry, effective_promotions, find_promoted_model, pointer_of, roll_back
+from pipeline.runs.champion import (
+    BY_HAND,
+    Entry,
+    Pointer,
+    effective_promotions,
+    find_promoted_model,
+    pointer_of,
+    roll_back,
+)
+from pipeline.runs.decision import BADGES, Decision, Outcome, decision_in
 from pipeline.runs.files import RUN_FORMAT
-from pipeline.runs.promotion import compare_answers, promote_by_hand, promote_if_better
+from pipeline.runs.promotion import promote_by_hand, promote_if_better
+from pipeline.runs.promotion_rule import Rules, compare
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.runs.run import EXPORT_FORMAT
 from pipeline.storage import Place
@@ -32,10 +45,14 @@ SETTINGS = settings_from({})
 
 
 def answers(correct: int, examples: int = EXAMPLES, first: int = 0) -> Predictions:
-    """Return predictions of a model that is correct for `correct` examples, starting with example `first`."""
-    label = np.zeros(examples, np.int32)
-    predicted = np.ones(examples, np.int32)
-    predicted[np.arange(first, first + correct) % examples] = 0
+    """Return predictions of a model that is correct for `correct` examples, starting with example `first`.
+
+    Half of the examples are of each of two classes, so always answering one of them is correct for half.
+    """
+    label = np.arange(examples, dtype=np.int32) % 2
+    predicted = 1 - label
+    places = np.arange(first, first + correct) % examples
+    predicted[places] = label[places]
     sure = np.ones(examples, np.float32)
     return Predictions(label, predicted, sure, sure, predicted == label)
 
@@ -84,6 +101,25 @@ def judged(run: Place, **values: Any) -> dict[str, Any]:
     [
         (answers(180), answers(150), 0.0, True),
         (answers(150), answers(150), 0.0, True),
+        (answers(149), answers(150), 0.0, False),
+        (answers(148), answers(150), 0.01, True),
+        (answers(147), answers(150), 0.01, False),
+        (answers(150, first=40), answers(150), 0.0, True),  # right for as many, although for others
+        (answers(6, examples=10), answers(8, examples=10), 0.0, False),
+    ],
+)
+def test_a_model_is_refused_if_it_is_worse_on_the_same_examples(
+    ours: Predictions, theirs: Predictions, max_worse: float, promoted: bool
+):
+    decision = compare(ours, theirs, "run/key", Rules("if_not_worse", max_worse, seed=0))
+    assert decision.outcome == ("promoted" if promoted else "kept"), decision.sentence
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "max_worse", "promoted"),
+    [
+        (answers(180), answers(150), 0.0, True),
+        (answers(150), answers(150), 0.0, True),
         (answers(150), answers(153), 0.0, True),  # three of 200 may be chance
         (answers(150), answers(165), 0.0, False),
         (answers(150), answers(165), 0.05, True),
@@ -93,33 +129,39 @@ def judged(run: Place, **values: Any) -> dict[str, Any]:
         (answers(0, examples=10), answers(10, examples=10), 0.0, False),
     ],
 )
-def test_a_model_is_refused_only_if_the_whole_interval_is_below_zero(
+def test_with_the_other_rule_a_model_is_refused_only_if_the_whole_interval_is_below_zero(
     ours: Predictions, theirs: Predictions, max_worse: float, promoted: bool
 ):
-    decision = compare_answers(ours, theirs, "run/key", max_worse, seed=0)
-    assert decision.is_promoted == promoted, decision.sentence
+    decision = compare(ours, theirs, "run/key", Rules("unless_surely_worse", max_worse, seed=0))
+    assert decision.outcome == ("promoted" if promoted else "kept"), decision.sentence
 
 
-def test_the_verdict_contains_all_numbers_of_the_decision():
-    refused = compare_answers(answers(150), answers(180), "run/key", 0.01, seed=0)
-    assert refused.sentence == (
+def sentence(correct: int, against: int, promote: str, max_worse: float = 0.0) -> str:
+    return compare(answers(correct), answers(against), "run/key", Rules(promote, max_worse, seed=0)).sentence
+
+
+def test_the_sentence_contains_all_numbers_of_the_decision():
+    assert sentence(150, 180, "unless_surely_worse", 0.01) == (
         "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, a difference of "
         "-15.0 points (-20.3 to -10.2). The model is worse over the whole interval, by more than max_worse=0.01 "
         "allows"
     )
-    tested = compare_answers(answers(150), answers(180), "run/key", 0.0, seed=0, split="test")
-    assert "of run/key on the same 200 test images" in tested.sentence
-    chance = compare_answers(answers(150), answers(152), "run/key", 0.0, seed=0)
-    assert chance.sentence.endswith("difference of -1.0 points (-2.7 to +0.6). It is worse, but this may be chance")
-    equal = compare_answers(answers(180), answers(180), "run/key", 0.0, seed=0)
-    assert equal.sentence.endswith("difference of +0.0 points (-1.5 to +1.5)")
+    assert sentence(150, 180, "if_not_worse").endswith("(-20.3 to -10.2). The model is worse")
+    chance = "difference of -1.0 points (-2.7 to +0.6). "
+    assert sentence(150, 152, "unless_surely_worse").endswith(f"{chance}It is worse, but this may be chance")
+    assert sentence(150, 152, "if_not_worse").endswith(f"{chance}The model is worse, but this may be chance")
+    assert sentence(150, 180, "if_not_worse", 0.2).endswith("It is worse, by no more than max_worse=0.2")
+    assert sentence(180, 180, "if_not_worse").endswith("difference of +0.0 points (-1.5 to +1.5)")
 
 
 def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, make_training: MakeTraining):
     runs = [make_training(name, correct) for name, correct in (("one", 150), ("better", 170), ("worse", 140))]
     promotions = [judged(run) for run in runs]
     assert [each["promoted"] for each in promotions] == [True, True, False]
-    assert promotions[0]["why"] == "promoted: the first model of 'flowers'"
+    assert promotions[0]["why"].startswith(
+        "promoted: the first model of 'flowers', accuracy 75.0% against 50.0% of the baseline on the same 200 "
+        "validation images, a difference of +25.0 points (+"
+    )
     assert promotions[1]["why"].startswith("promoted: accuracy 85.0% against 75.0% of one/key on the same 200")
     assert promotions[2]["why"].startswith("not promoted: accuracy 70.0% against 85.0% of better/key")
     assert [each["champion"] for each in promotions] == [str(runs[0]), str(runs[1]), str(runs[1])]
@@ -135,7 +177,7 @@ def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, mak
     ("values", "promoted", "why"),
     [
         ({"promote": "never"}, False, "not promoted: promote=never"),
-        ({"promote": "always"}, True, "promoted without a comparison: promote=always"),
+        ({"promote": "always"}, True, "promoted: without a comparison, because promote=always"),
         ({"max_worse": 0.2}, True, "promoted: accuracy 70.0% against 85.0%"),
     ],
 )
@@ -159,20 +201,23 @@ def test_a_repeated_gate_gives_the_same_answer_and_no_second_entry(workspace: Pl
     assert pointer_of(workspace, NAME).history == history
 
 
-def test_a_model_is_promoted_if_the_champion_is_missing(make_training: MakeTraining):
+def test_a_model_takes_the_place_of_a_missing_champion_if_it_beats_the_baseline(make_training: MakeTraining):
     gone = make_training("gone", 190)
     judged(gone)
     (gone / "export" / "about.json").unlink()
-    promotion = judged(make_training("next", 20))
+    promotion = judged(make_training("next", 150))
     assert promotion["promoted"]
-    assert promotion["why"] == f"promoted without a comparison: the champion's model {gone / 'export'} is missing"
+    assert promotion["why"].startswith(
+        f"promoted: the model in place of the missing champion {gone / 'export'}, accuracy 75.0% against 50.0% of the "
+        "baseline on the same 200 validation images"
+    )
 
 
 def test_a_model_with_other_label_ids_is_not_promoted(make_training: MakeTraining):
     judged(make_training("one", 150))
     promotion = judged(make_training("other", 190, version="2", labels=("b", "a")))
-    assert not promotion["promoted"]
-    assert promotion["why"].startswith("not promoted: some ids have other labels than in the champion one/key")
+    assert promotion["decision"] == "asked"
+    assert promotion["why"].startswith("a person must decide: some ids have other labels than in the champion one/key")
 
 
 @pytest.mark.long
@@ -215,7 +260,7 @@ def test_concurrent_gates_compare_each_model_with_the_previous_champion(workspac
 
 
 def entry(action: str, run: str) -> Entry:
-    return Entry(action, run, f"{run}/export", "1", {}, "", "", "")  # type: ignore[arg-type]
+    return Entry(action, run, f"{run}/export", "1", {}, None, "", "", "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +289,7 @@ def test_each_rollback_goes_one_step_back_and_is_recorded(workspace: Place, make
     assert roll_back(pointer_of(workspace, NAME)).run == str(one)
     with pytest.raises(PromotionError, match="there is no model to roll back to"):
         roll_back(pointer_of(workspace, NAME))
-    assert promote_by_hand(three)["champion"] == str(three)
+    assert promote_by_hand(three, output=2)["champion"] == str(three)
     assert roll_back(pointer_of(workspace, NAME)).run == str(one)
     history = pointer_of(workspace, NAME).history
     assert [(each.action[0], storage.place_of(each.run).parent.name) for each in history] == [
@@ -291,10 +336,10 @@ def test_the_commands_promote_roll_back_and_show_the_champion(
     assert "there is no model to roll back to" in output_of("rollback", *places, code=1)
     judged(one)
     assert json.loads(output_of("promote", str(two), "--json"))["champion"] == str(two)
-    assert json.loads(output_of("promote", str(two), "--json"))["why"] == "it is the champion already"
+    assert json.loads(output_of("promote", str(two), "--json"))["why"] == "promoted: it is the champion already"
     output = output_of("champion", *places)
     assert f"champion  {two / 'export'}" in output
-    assert "(promoted: by hand)" in output
+    assert "(by hand)" in output
     assert json.loads(output_of("rollback", *places, "--json"))["model"] == str(one / "export")
     champion = json.loads(output_of("champion", *places, "--json"))
     assert (champion["champion"]["run"], len(champion["history"])) == (str(one), 3)
@@ -306,9 +351,9 @@ def test_an_incomplete_training_cannot_be_promoted(make_training: MakeTraining, 
     run = make_training("one", 150)
     (run / "result.json").unlink()
     with pytest.raises(SourceError, match=r"has no complete training: there is no result\.json"):
-        promote_by_hand(run)
+        promote_by_hand(run, output=2)
     with pytest.raises(SourceError, match="has no exported model"):
-        promote_by_hand(tmp_path)
+        promote_by_hand(tmp_path, output=2)
 
 
 def test_a_training_without_predictions_cannot_be_compared(make_training: MakeTraining):
@@ -327,11 +372,11 @@ def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
         file.write(json.dumps(content).encode())
     assert judged(run)["why"] == ("not promoted: the model was trained with simulated_step_ms, so it learned nothing")
     with pytest.raises(PromotionError, match="was trained with simulated_step_ms, so its model learned nothing"):
-        promote_by_hand(run)
+        promote_by_hand(run, output=2)
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b'{"format": 1}', b'{"format": 1, "history": [{"action": "promote"}]}', b"[1]"]
+    "content", [b"", b'{"format": 2}', b'{"format": 2, "history": [{"action": "promote"}]}', b"[1]"]
 )
 def test_a_damaged_pointer_is_an_error_and_stays_unchanged(
     workspace: Place, make_training: MakeTraining, content: bytes
@@ -344,8 +389,136 @@ def test_a_damaged_pointer_is_an_error_and_stays_unchanged(
     assert place.read_bytes() == content
 
 
-def test_the_report_shows_the_verdict_of_the_gate(tmp_path: Path):
-    (tmp_path / "promotion.json").write_text(json.dumps({"why": "promoted: by <hand>"}))
+@pytest.mark.parametrize(("decision", "badge"), BADGES.items())
+def test_the_report_shows_a_badge_and_the_reason(tmp_path: Path, decision: Outcome, badge: str):
+    write_decision(tmp_path, decision, "by <hand>")
     from pipeline.report.page import render
 
-    assert "Promotion: promoted: by &lt;hand&gt;." in render(load_recorded_run(tmp_path), [], [])
+    shown = f'<span class="badge {decision}">{badge}</span> by &lt;hand&gt;</p>'
+    assert shown in render(load_recorded_run(tmp_path), [], [])
+
+
+def write_decision(folder: Path, outcome: Outcome, reason: str) -> None:
+    (folder / "promotion.json").write_text(json.dumps(Decision(outcome, reason).to_json()))
+
+
+def test_a_promotion_by_hand_is_the_decision_that_pages_show(make_training: MakeTraining):
+    run = make_training("one", 100)  # no better than the baseline
+    assert judged(run)["decision"] == "asked"
+    assert promote_by_hand(run, output=2) == storage.read_json(run / "promotion.json")
+    assert decision_in(storage.read_json(run / "promotion.json")) == Decision("promoted", "by hand")
+    assert decision_in({}) is None
+    assert decision_in({"why": "promoted: by hand"}) is None  # as another version wrote it
+
+
+# --- the best champion so far -----------------------------------------------------------------------------------------
+
+
+def test_a_model_is_also_compared_with_the_best_champion_so_far(make_training: MakeTraining):
+    best, low, between, above = (make_training(*each) for each in BEST_SO_FAR)
+    judged(best)
+    judged(low, promote="always")
+    promotion = judged(between)
+    assert promotion["decision"] == "kept"
+    assert promotion["why"].startswith(
+        "not promoted: accuracy 80.0% against 85.0% of best/key, the best champion so far, on the same 200 validation "
+        "images, a difference of -5.0 points ("
+    )
+    promotion = judged(above)
+    assert promotion["decision"] == "promoted"
+    assert "accuracy 85.0% against 75.0% of low/key on the same 200" in promotion["why"]
+    assert "; accuracy 85.0% against 85.0% of best/key, the best champion so far, on the same 200" in promotion["why"]
+
+
+BEST_SO_FAR = [("best", 170), ("low", 150), ("between", 160), ("above", 170)]
+
+
+def test_the_best_champion_so_far_is_compared_on_the_examples_of_the_model(
+    make_training: MakeTraining, monkeypatch: pytest.MonkeyPatch
+):
+    """Both champions are evaluated once more. There, the one with the better score of its own is the worse one."""
+    best, low, between, _ = (make_training(name, correct, version) for (name, correct), version in NEW_EXAMPLES)
+    judged(best)
+    judged(low, promote="always")
+    evaluated = []
+
+    def evaluate(export: Place, dataset: Place, output: int) -> Predictions:
+        evaluated.append(export)
+        return answers({best / "export": 120, low / "export": 130}[export])
+
+    monkeypatch.setattr(promotion_module, "_evaluated", evaluate)
+    assert judged(between)["decision"] == "promoted"
+    assert evaluated == [low / "export", best / "export"]
+
+
+NEW_EXAMPLES = list(zip(BEST_SO_FAR, "1123", strict=True))
+
+
+def test_the_best_champion_so_far_is_not_one_that_was_rolled_back(workspace: Place, make_training: MakeTraining):
+    best, low, between, _ = (make_training(*each) for each in BEST_SO_FAR)
+    judged(low)
+    judged(best)
+    roll_back(pointer_of(workspace, NAME))
+    assert judged(between)["decision"] == "promoted"
+
+
+def test_a_promotion_by_hand_ends_the_comparison_with_better_champions_before_it(make_training: MakeTraining):
+    best, low, between, _ = (make_training(*each) for each in BEST_SO_FAR)
+    judged(best)
+    promote_by_hand(low, output=2)
+    assert judged(between)["decision"] == "promoted"
+
+
+def test_a_best_champion_that_is_missing_or_of_another_format_is_left_out(make_training: MakeTraining):
+    best, low, between, _ = (make_training(*each) for each in BEST_SO_FAR)
+    judged(best)
+    judged(low, promote="always")
+    with storage.write_whole(best / "export" / "about.json") as file:
+        file.write(b'{"format": 0}')
+    assert judged(between)["decision"] == "promoted"
+
+
+@pytest.mark.parametrize(
+    ("history", "lower_is_better", "best_first"),
+    [
+        ("", False, ""),
+        ("+a70 +b80 +c75", False, "bca"),
+        ("+a70 +b80 +c75", True, "acb"),
+        ("+a70 +b80 -a70 +c75", False, "ca"),
+        ("+a70 +b70", False, "ba"),  # of equal ones the newest
+        ("+a80 +b?? +c75", False, "ac"),
+        ("+a80 !b70 +c75", False, "cb"),
+        ("+a80 !b70 -a80 +c75", False, "ac"),
+    ],
+)
+def test_the_best_promotions_come_first(history: str, lower_is_better: bool, best_first: str):
+    entries = [
+        replace(
+            entry("rollback" if word[0] == "-" else "promote", word[1]),
+            score=None if word[2:] == "??" else float(word[2:]),
+            why=BY_HAND if word[0] == "!" else "",
+        )
+        for word in history.split()
+    ]
+    pointer = Pointer(Path("champion.json"), None, tuple(entries))
+    assert "".join(each.run for each in pointer.best_first(lower_is_better)) == best_first
+
+
+def test_a_score_that_is_almost_equal_is_not_worse():
+    """A model that runs again gives slightly other probabilities."""
+    labels = np.arange(EXAMPLES) % 2
+    second = np.where(labels, 0.9, 0.1)
+    ours, theirs = (
+        ClassPredictions.of_batch(labels, np.stack([1 - each, each], axis=1)) for each in (second, second + 1e-8)
+    )
+    rules = Rules("if_not_worse", 0.0, seed=0)
+    assert compare(ours, theirs, "run/key", rules).is_promoted
+    assert compare(theirs, ours, "run/key", rules).is_promoted
+
+
+def test_a_score_that_is_no_number_is_left_to_a_person():
+    labels = np.arange(4.0)
+    good, bad = (RegressionPredictions.of_batch(labels, labels + error) for error in (0.1, float("nan")))
+    for ours, theirs in ((good, bad), (bad, good)):
+        decision = compare(ours, theirs, "run/key", Rules("if_not_worse", 0.0, seed=0))
+        assert (decision.outcome, decision.reason.endswith("is no number")) == ("asked", True)

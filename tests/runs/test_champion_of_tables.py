@@ -1,22 +1,17 @@
 """Promotion of models of tables: a lower error is better, and `max_worse` is a share of it."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline import storage
 from pipeline.config.settings import settings_from
 from pipeline.evaluation.answers import Answers
-from pipeline.evaluation.metrics import save_predictions
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.evaluation.table_classes import ClassPredictions
-from pipeline.runs.files import RUN_FORMAT
-from pipeline.runs.promotion import compare_answers, promote_if_better
-from pipeline.runs.run import EXPORT_FORMAT
+from pipeline.runs.promotion import promote_if_better
+from pipeline.runs.promotion_rule import Rules, compare
+from tests.runs.complete import trained
 
 ROWS = 300
 
@@ -55,12 +50,12 @@ def numbers(error: float, scale: float = 1000.0, seed: int = 1) -> RegressionPre
 def test_a_model_is_refused_only_if_its_error_is_certainly_higher(
     ours: Answers, theirs: Answers, max_worse: float, promoted: bool
 ):
-    verdict = compare_answers(ours, theirs, "run/key", max_worse, seed=0)
-    assert verdict.is_promoted == promoted, verdict.sentence
+    decision = compare(ours, theirs, "run/key", Rules("unless_surely_worse", max_worse, seed=0))
+    assert decision.is_promoted == promoted, decision.sentence
 
 
 def test_the_verdict_contains_all_numbers_of_the_decision():
-    refused = compare_answers(numbers(0.2), numbers(0.1), "run/key", 0.01, seed=0)
+    refused = compare(numbers(0.2), numbers(0.1), "run/key", Rules("unless_surely_worse", 0.01, seed=0))
     begin, end = refused.sentence.split(" a difference of +100.0 (+")
     assert begin == (
         "not promoted: mean absolute error 200.0 against 100.0 of run/key on the same 300 validation rows,"
@@ -69,13 +64,13 @@ def test_the_verdict_contains_all_numbers_of_the_decision():
     low, high = (float(number.strip("+")) for number in end.split(")")[0].split(" to "))
     assert 85 < low < 100 < high < 115
     ours, theirs = classes(0.5), classes(3.0, seed=2)
-    promoted = compare_answers(ours, theirs, "run/key", 0.0, seed=0).sentence
+    promoted = compare(ours, theirs, "run/key", Rules("unless_surely_worse", 0.0, seed=0)).sentence
     assert promoted.startswith(
         f"promoted: log loss {ours.score:#.4g} against {theirs.score:#.4g} of run/key on the same 300 validation rows, "
         f"a difference of {ours.score - theirs.score:#.4g} (-"
     )
     assert "chance" not in promoted
-    chance = compare_answers(numbers(0.101, seed=2), numbers(0.1), "run/key", 0.0, seed=0)
+    chance = compare(numbers(0.101, seed=2), numbers(0.1), "run/key", Rules("unless_surely_worse", 0.0, seed=0))
     assert chance.sentence.endswith("It is worse, but this may be chance")
 
 
@@ -91,6 +86,25 @@ def test_the_gate_reads_the_predictions_of_tables(tmp_path: Path):
     assert promotions[2]["champion"] == str(runs[1])
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "max_worse", "promoted"),
+    [
+        (numbers(0.10), numbers(0.20), 0.0, True),
+        (numbers(0.10), numbers(0.10), 0.0, True),
+        (numbers(0.102, seed=2), numbers(0.10), 0.0, False),
+        (numbers(0.102, seed=2), numbers(0.10), 0.03, True),
+        (numbers(0.102, scale=1e-6), numbers(0.10, scale=1e-6), 0.01, False),
+        (classes(0.5), classes(0.6, seed=2), 0.0, True),
+        (classes(0.6, seed=2), classes(0.5), 0.0, False),
+    ],
+)
+def test_by_default_a_model_is_refused_if_its_error_is_higher(
+    ours: Answers, theirs: Answers, max_worse: float, promoted: bool
+):
+    decision = compare(ours, theirs, "run/key", Rules("if_not_worse", max_worse, seed=0))
+    assert decision.is_promoted == promoted, decision.sentence
+
+
 @pytest.mark.parametrize("labels_of_champion", [(), ("no", "yes")])
 def test_a_model_of_another_task_is_not_promoted(tmp_path: Path, labels_of_champion: tuple[str, ...]):
     labels = () if labels_of_champion else ("no", "yes")
@@ -101,7 +115,9 @@ def test_a_model_of_another_task_is_not_promoted(tmp_path: Path, labels_of_champ
     promotion = promote_if_better(trained(tmp_path, "other", answers[labels], labels), settings_from({}), output=2)
     assert not promotion["promoted"]
     learned = "class" if labels_of_champion else "number"
-    assert promotion["why"].startswith(f"not promoted: the champion one/key predicts a {learned}, and this model does")
+    assert promotion["why"].startswith(
+        f"a person must decide: the champion one/key predicts a {learned}, and this model does"
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,34 +136,9 @@ def test_a_champion_that_cannot_take_the_rows_stays(tmp_path: Path, columns: lis
     promotion = promote_if_better(trained(tmp_path, "other", numbers(0.1), (), columns), settings, output=2)
     assert promotion["promoted"] == (not reason)
     if reason:
-        assert promotion["why"].startswith(f"not promoted: {reason}")
+        assert promotion["why"].startswith(f"a person must decide: {reason}")
         assert promotion["why"].endswith(
             "so they cannot be compared. "
             f"To promote it anyway, run `python -m pipeline promote {tmp_path}/runs/other/key`"
         )
         assert promotion["champion"] == str(first)
-
-
-def trained(
-    workspace: Path,
-    run: str,
-    answers: Answers,
-    labels: tuple[str, ...],
-    columns: Sequence[str] | None = ("float area",),
-) -> Path:
-    """Write the files of a complete training. `columns` are the type and the name of each; None for images."""
-    folder = workspace / "runs" / run / "key"
-    about: dict[str, Any] = {"format": EXPORT_FORMAT, "labels": labels, "dataset": "houses", "dataset_version": "1"}
-    if columns is not None:
-        pairs = [column.split() for column in columns]
-        about["columns"] = [{"name": name, "type": kind, "is_list": False} for kind, name in pairs]
-    run_json = {"format": RUN_FORMAT, "dataset": str(workspace / "dataset"), "settings": {"simulated_step_ms": 0.0}}
-    for name, content in (
-        ("run.json", run_json),
-        ("export/about.json", about),
-        ("result.json", {"run": str(folder), "metrics": {}}),
-    ):
-        with storage.write_whole(folder / name) as file:
-            file.write(json.dumps(content).encode())
-    save_predictions(folder, answers)
-    return folder

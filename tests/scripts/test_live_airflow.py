@@ -85,7 +85,8 @@ def of_dates(live: Live) -> Trained:
 def test_images_become_a_trained_model(of_images: Trained):
     assert verify(of_images.dataset) == {"ok": True, "records": IMAGES, "problems": []}
     assert f"Rejected:      1 of {IMAGES + 1} examples" in of_images.output
-    assert "promoted: the first model of 'photos'" in of_images.output
+    # After two epochs, the model may be no better than always answering one class.
+    assert re.search("(promoted|a person must decide): the first model of 'photos'", of_images.output)
     result = load_result(of_images.run)
     assert result["epochs"] == 2
     assert f"Validation:    {result['metrics']['val_accuracy']:.1%} accuracy" in of_images.output
@@ -99,7 +100,8 @@ def test_a_table_becomes_a_trained_model(of_table: Trained):
     dataset = load(of_table.dataset)
     assert [column["name"] for column in dataset.table["columns"]] == ["number", "color", "label"]
     assert load_result(of_table.run)["metrics"]["val_accuracy"] > 0.8
-    assert "promoted: the first model of 'customers'" in of_table.output
+    # On a dozen rows, the model may not surely beat the baseline.
+    assert re.search("(promoted|a person must decide): the first model of 'customers'", of_table.output)
 
 
 def test_dates_become_datasets_and_one_trained_model(of_dates: Trained, live: Live):

@@ -455,6 +455,37 @@ def test_xla_compiles_the_steps_of_a_table_with_texts(name: str, request: pytest
     np.testing.assert_allclose(*evaluated, rtol=1e-5)
 
 
+# --- a champion and newer rows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["int", "bool", "date", "time", "float"])
+def test_a_champion_gets_the_mean_for_a_missing_number_that_its_own_table_never_lacked(tmp_path: Path, kind: Any):
+    """Its signature has no place for a missing integer, and 0 may be hundreds of deviations from the mean."""
+    full = [Column("year", kind), COLUMNS[-1]]
+    years = [int(number % 3 == 0) if kind == "bool" else 2000 + number % 20 for number in range(VALIDATION + 20)]
+    rows = [{"year": year, "label": "ab"[year % 2]} for year in years]
+    champion = load(table_of(tmp_path / "full", rows, full, "classification"))
+    taken = tensor_kind_of(champion).about(BatchOptions(image_size=1, batch_size=1), champion)["columns"]
+    newer = [{**row, "year": None if number % 2 else row["year"]} for number, row in enumerate(rows)]
+    folder = table_of(tmp_path / "newer", newer, [replace(full[0], missing=200), COLUMNS[-1]], "classification")
+    served = served_columns(next(iter(raw_batches(folder, 8)))[0], load(folder), taken)["year"].numpy()
+    assert served[::2].tolist() == years[20:28:2]
+    mean = champion.table["preprocessing"]["year"].get("mean") or 0
+    assert served[1::2].tolist() == pytest.approx([mean] * 4, abs=0 if kind == "float" else 0.5)
+
+
+@pytest.mark.core
+def test_missing_integers_cost_a_champion_less_than_zeros(classifier: Run, tmp_path: Path):
+    """Otherwise, a challenger that knows missing values would win by them."""
+    scores = []
+    for age in (None, 0):
+        rows = [{**row, "age": age if number % 3 else row["age"]} for number, row in enumerate(rows_of(1, 500))]
+        columns = (replace(COLUMNS[0], missing=300 if age is None else 0), *COLUMNS[1:])
+        folder = table_of(tmp_path / f"{age}", rows, columns, "classification")
+        scores.append(evaluate_exported(classifier.export_folder, folder).score)
+    assert scores[0] < scores[1]
+
+
 # --- models -----------------------------------------------------------------------------------------------------------
 
 

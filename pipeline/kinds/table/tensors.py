@@ -90,6 +90,7 @@ class RowTensors(TensorKind):
                 "argument": specs[column.name].name,
                 "dtype": specs[column.name].dtype.name,
                 "can_be_missing": column.missing > 0,
+                "average": _average(column, dataset.table["preprocessing"][column.name]),
             }
             for column in schema_of(dataset).features
         ]
@@ -135,10 +136,23 @@ def served_columns(
                 "train a model on this version of the dataset"
             )
         value = tf.cast(features[name], dtype)
-        if mask_name(name) in features and dtype.is_floating:
-            value = tf.where(features[mask_name(name)] > 0, value, tf.cast(float("nan"), dtype))
+        if mask_name(name) in features and dtype != tf.string:  # A missing text is empty in any case.
+            average = taken["average"]
+            missing = tf.constant(float("nan") if average is None else average, dtype)
+            value = tf.where(features[mask_name(name)] > 0, value, missing)
         served[name] = value
     return served
+
+
+def _average(column: Column, facts: Mapping[str, Any]) -> int | float | None:
+    """Return the value that stands for a missing one, if a model has learned from a column with a value in each row.
+
+    It is the mean, which a model sees as 0, as any missing number. None if the model takes missing values.
+    """
+    if has_mask(column) or column.type == "string":
+        return None
+    mean = float(facts.get("mean") or 0.0)
+    return mean if column.type == "float" else round(mean)
 
 
 def argument_names(names: Sequence[str]) -> list[str]:

@@ -17,12 +17,10 @@ from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import of_segment, record_folders, segments
 from pipeline.monitor.row import KINDS
 from pipeline.plan.example_kind import kind_of
-from pipeline.runs.files import read_required
+from pipeline.runs.files import COMET_LOGGED, read_required
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import crc32c_of, place_of
 
-LOGGED = "comet/logged.json"
-"""Exists once the results of a run are logged. A retry does not log them again."""
 LOGGED_WITHIN_S = 120.0
 """Time limit for logging the results, in seconds. The training must not wait for an outage of Comet."""
 MAX_ASSET_BYTES = 200_000_000
@@ -60,7 +58,7 @@ def log_results(run: Run) -> None:
 
     An error, or more than LOGGED_WITHIN_S, costs a warning only.
     """
-    if not (run.folder / LOGGED).exists():
+    if not (run.folder / COMET_LOGGED).exists():
         finish_within(LOGGED_WITHIN_S, "logging the results to Comet", partial(_log_results, run))
 
 
@@ -72,8 +70,7 @@ def _log_results(run: Run) -> None:
             log(session.experiment, run)
         except Exception as error:  # noqa: BLE001 - the other results may be there
             _log.warning("some results could not be logged to Comet: %s", error_text(error))
-    content = {"comet": session.end()}
-    storage.write_json(run.folder / LOGGED, content)
+    storage.write_json(run.folder / COMET_LOGGED, {"comet": session.end()})
 
 
 def _log_summary(experiment: Any, run: Run) -> None:

@@ -72,7 +72,7 @@ class Training {
     this.bar.value = status.progress ?? 0;
     this.verdict.textContent = status.verdict;
     this.verdict.hidden = !status.verdict;
-    this.promotion.textContent = status.promotion;
+    this.show_promotion(status.promotion);
     this.tiles.replaceChildren(...status.tiles.map(([words, number]) =>
       element("div", {}, element("dt", {}, words), element("dd", {}, number))));
     this.show_links(status.links);
@@ -89,7 +89,7 @@ class Training {
     this.words = element("span", {class: "soft"});
     this.bar = element("progress", {max: 1, "aria-label": "share of the steps that are done"});
     this.verdict = element("p", {class: "verdict", role: "status"});  // A screen reader announces it, once a minute.
-    this.promotion = element("p", {class: "soft"});
+    this.promotion = element("p", {class: "soft", role: "status"});
     this.tiles = element("dl", {class: "tiles"});
     this.links = element("nav", {class: "links", "aria-label": "Other pages of this run"});
     this.facts = element("div");
@@ -97,6 +97,15 @@ class Training {
       element("div", {class: "head"}, this.title, this.badge, this.words), this.bar, this.verdict, this.promotion,
       this.tiles, this.links, element("details", {}, element("summary", {}, "Settings and folders"), this.facts),
     );
+  }
+
+  // Replace the badge only if it changes, because a screen reader announces each change.
+  show_promotion(promotion) {
+    const shown = JSON.stringify(promotion);
+    if (this.promotion_shown === shown) return;
+    this.promotion_shown = shown;
+    const {outcome, name, reason} = promotion ?? {};
+    this.promotion.replaceChildren(...(promotion ? [element("span", {class: `badge ${outcome}`}, name), ` ${reason}`] : []));
   }
 
   // Replace the links only if they change, so that the keyboard focus stays on a link.

@@ -14,6 +14,7 @@ const COLUMNS = [
   {id: "model", name: "Model"},
   {id: "progress", name: "Progress", number: true, down: true, fill: progress_of},
   {id: "accuracy", name: "Accuracy", number: true, down: true, about: "of the best model so far on the validation split; once complete, on the test split (the cell says test) if the dataset has one; of a regression, its mean absolute error (MAE); the baseline is that of a model without any input"},
+  {id: "promotion", name: "Promotion", about: "whether the model became the champion; open a badge to read why", fill: promotion_of},
   {id: "wait", name: "Waiting for data", number: true, down: true, about: "share of the step time; while it trains, of the last minute"},
   {id: "limit", name: "Limited by"},
 ];
@@ -22,6 +23,12 @@ function state_of(row) {
   const badge = element("span", {class: `badge ${row.state}`}, row.name);
   const log = row.log ? [element("br"), page_link(row.log[1], row.log[0])] : [];
   return row.words || row.log ? element("div", {}, badge, element("p", {class: "soft"}, row.words, ...log)) : badge;
+}
+
+function promotion_of(row) {
+  if (!row.promotion) return "";
+  const badge = element("span", {class: `badge ${row.promotion}`}, row.badge);
+  return element("details", {}, element("summary", {}, badge), element("p", {class: "soft"}, row.why));
 }
 
 function progress_of(row) {

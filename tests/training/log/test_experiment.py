@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -22,17 +23,20 @@ from pipeline.monitor.comet import experiment_key
 from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
+from pipeline.runs.decision import Decision
+from pipeline.runs.files import COMET_LOGGED
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Best, Run, load_result, load_run, save_best, save_result
 from pipeline.stages.build import build
+from pipeline.storage import BucketPath, Place, copy_new, objects, place_of, read_json, write_json
 from pipeline.training.log.experiment import (
-    LOGGED,
     MAX_ASSET_BYTES,
     _log_record,
     comet_options,
     confusion_matrix,
     image_name,
 )
+from standins.fake_gcs import FakeGcs
 from tests.comet_server import METRICS, comet_server
 from tests.conftest import jpeg
 from tests.report.evaluated import predictions
@@ -159,7 +163,7 @@ def test_all_results_are_logged_once(run: Run):
     assets = archive.uploads("asset")
     assert packed(assets.pop("record.zip")) == files_of(run, "record") | files_of(run, "servers/1/record")
     assert assets == {name: (run.folder / name).read_bytes() for name in ("evaluation.json", "report.html")}
-    assert json.loads((run.folder / LOGGED).read_text()) == {"comet": str(path)}
+    assert json.loads((run.folder / COMET_LOGGED).read_text()) == {"comet": str(path)}
 
     evaluation = json.loads((run.folder / "evaluation.json").read_text())
     assert archive.metrics()["evaluation/accuracy"] == evaluation["figures"]["accuracy"]["value"]
@@ -197,6 +201,32 @@ def sampled(folder: Path) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("kept_in", ["disk", "bucket"])
+def test_the_decision_on_a_promotion_is_added_to_the_experiment(run: Run, gcs: FakeGcs, kept_in: str):
+    log_results(run)
+    place: Place = run.folder
+    if kept_in == "bucket":
+        place = place_of("gs://bucket/runs/a") / run.folder.name
+        for path in (run.folder / "run.json", *(run.folder / "comet").rglob("*.*")):
+            copy_new(path, place / path.relative_to(run.folder).as_posix())
+    write_json(place / "promotion.json", Decision("kept", "worse").to_json())
+    command = [sys.executable, "-m", "pipeline.training.log.promoted", str(place), str(os.getpid())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    assert "WARNING" not in done.stderr
+    content = read_json(place / COMET_LOGGED)
+    assert (content["comet"], content["promotion"]) == (str(archives(run.folder / "comet")[0]), "not promoted: worse")
+    [path] = [*place.joinpath("comet/try-2").glob("*.zip")] if isinstance(place, Path) else fetched(place, run.folder)
+    assert {"promotion": "Champion kept", "promotion_reason": "worse"}.items() <= Archive(path).others().items()
+
+
+def fetched(place: BucketPath, folder: Path) -> list[Path]:
+    """Return the archive of the second attempt, copied from a bucket."""
+    [name] = [each.key for each in objects(place / "comet") if each.key.startswith("try-2/")]
+    copy_new(place / "comet" / name, folder / "second.zip")
+    return [folder / "second.zip"]
+
+
+@pytest.mark.long
 def test_an_online_experiment_sends_all_results_to_the_server(run: Run):
     with comet_server(accepts=True) as (url, received):
         warnings = log_results(run, COMET_API_KEY=SECRET, COMET_URL_OVERRIDE=url)
@@ -208,8 +238,10 @@ def test_an_online_experiment_sends_all_results_to_the_server(run: Run):
     assert all(image in received["/clientlib/visualizations/upload"] for _, image in sampled(Path(run.dataset)))
     assert b"evaluation/accuracy" in received[METRICS]
     assert b"Not enough steps for a verdict" in received["/api/rest/v2/write/experiment/log-other"]
-    assert json.loads((run.folder / LOGGED).read_text()) == {"comet": f"http://127.0.0.1/workspace/project/{key(run)}"}
-    assert list((run.folder / "comet").iterdir()) == [run.folder / LOGGED]
+    assert json.loads((run.folder / COMET_LOGGED).read_text()) == {
+        "comet": f"http://127.0.0.1/workspace/project/{key(run)}"
+    }
+    assert list((run.folder / "comet").iterdir()) == [run.folder / COMET_LOGGED]
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in run.folder.rglob("*") if path.is_file())
 
 

@@ -22,7 +22,7 @@ from pipeline.kinds.images.tensors import with_all_classes
 from pipeline.records import example
 from pipeline.records.tfrecord import read_records
 from pipeline.runs.files import RUN_FORMAT
-from pipeline.runs.promotion import promote_if_better
+from pipeline.runs.promotion import promote_by_hand, promote_if_better
 from pipeline.stages.build import build
 from pipeline.storage import place_of
 from pipeline.training.model.models import build_model, model_options, with_probabilities
@@ -126,9 +126,9 @@ def test_the_champion_is_evaluated_on_the_dataset_of_the_challenger(
     assert ours.correct.mean() >= 0.5
     save_predictions(new, replace(ours, predicted=1 - ours.label))
 
-    assert promote_if_better(old, SETTINGS, output=2)["promoted"]
+    promote_by_hand(old, output=2)
     promotion = promote_if_better(new, SETTINGS, output=2)
-    assert not promotion["promoted"]
+    assert promotion["decision"] == "kept"
     of_champion = f"accuracy 0.0% against {ours.correct.mean():.1%} of old/key on the same {len(ours.label)} validation"
     assert of_champion in promotion["why"]
 
