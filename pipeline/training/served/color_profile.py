@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.images.profiles import TOLERANCE, known_colors
-from pipeline.training.served.file_bytes import numbers, part, refuse_unless
+from pipeline.training.served.file_bytes import numbers, part, refuse_unless, seldom
 
 _COLORANTS = ((0.43607, 0.38515, 0.14307), (0.22249, 0.71687, 0.06061), (0.01392, 0.09708, 0.71410))
 """The colorants of sRGB, adapted to D50: a row for each of X, Y and Z."""
@@ -35,7 +35,7 @@ def to_srgb(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor) -> tf.Ten
         profile: The ICC profile, a scalar string; empty if there is none.
         channels: Channels of the file: 1 for gray, 3 for colors, 4 for CMYK.
     """
-    return tf.cond(tf.strings.length(profile) > 0, lambda: _converted(image, profile, channels), lambda: image)
+    return tf.cond(tf.strings.length(profile) > 0, seldom(lambda: _converted(image, profile, channels)), lambda: image)
 
 
 def _converted(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor) -> tf.Tensor:

@@ -1,5 +1,8 @@
 """Parts and numbers of a file that is a string tensor, read with operations of TensorFlow alone."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 ALL = 2**31 - 1
@@ -25,5 +28,14 @@ def first(found: tf.Tensor) -> tf.Tensor:
 
 def refuse_unless(condition: tf.Tensor, why: str, content: tf.Tensor) -> tf.Tensor:
     """Return `content`. If the condition is false, the call of the model fails with InvalidArgumentError and `why`."""
-    with tf.control_dependencies([tf.debugging.Assert(condition, [why])]):
+    # tf.debugging.Assert adds a conditional, which takes as long as ten other operations.
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[why])]):
         return tf.identity(content)
+
+
+def seldom(branch: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a branch of a conditional that few files take, as a single operation if it is not taken.
+
+    TensorFlow walks through the operations of all branches otherwise, which takes longer than those of the taken one.
+    """
+    return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})

@@ -10,12 +10,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from pipeline.images.header import ICC_MARK, PNG_MAGIC
-from pipeline.training.served.file_bytes import ALL, first, numbers, part, refuse_unless
+from pipeline.training.served.file_bytes import ALL, first, numbers, part, refuse_unless, seldom
 
-_SCAN, _END, _FILL = 0xFFDA, 0xFFD9, 0xFFFF
-_FRAMES = (b"\xc0", b"\xc1", b"\xc2", b"\xc9", b"\xca")
+# The first 16 bits of markers as signed numbers, and the least of 32 bits that begin with a fill byte and 0xff.
+_SCAN, _END, _FILL = 0xFFDA - 0x10000, 0xFFD9 - 0x10000, -0x10000
+_FRAMES = (0xC0, 0xC1, 0xC2, 0xC9, 0xCA)
 """Codes of the frames that libjpeg decodes: baseline, extended and progressive, with Huffman or arithmetic coding."""
-_EXIF, _ICC, _ADOBE = b"\xe1", b"\xe2", b"\xee"
+_APP1, _ICC, _ADOBE = 0xE1, 0xE2, 0xEE
+"""Codes of segments. APP1 holds EXIF or XMP."""
 _MAX_SEGMENTS = 2000
 """At most this many segments before the pixels are read. They bound the time that a file can take."""
 _ADOBE_SEGMENT = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
@@ -54,26 +56,29 @@ class FileHeader(NamedTuple):
 def read_jpeg(content: tf.Tensor) -> FileHeader:
     """Return the header of a JPEG."""
     segments = _segments(content)
-    code, data = tf.strings.substr(segments, 0, 1), tf.strings.substr(segments, 3, ALL)
-
-    def data_of(codes: tuple[bytes, ...], mark: bytes = b"") -> tf.Tensor:
-        is_one = tf.reduce_any(code[:, tf.newaxis] == tf.constant(codes), 1)
-        return tf.boolean_mask(data, is_one & (tf.strings.substr(data, 0, len(mark)) == mark))
-
-    frame = first(data_of(_FRAMES))
-    [bits], (height, width), [channels] = (
-        tf.unstack(numbers(frame, start, dtype, count))
-        for start, dtype, count in ((0, tf.uint8, 1), (1, tf.uint16, 2), (5, tf.uint8, 1))
-    )
-    is_decodable = (bits == 8) & (height > 0) & (width > 0) & ((channels == 1) | (channels == 3) | (channels == 4))
-    profiles = data_of((_ICC,), ICC_MARK)
+    offset, code, size, start = tf.unstack(segments, axis=1)
+    frame = tf.reduce_max(tf.where(tf.reduce_any(code[:, tf.newaxis] == _FRAMES, 1), offset, 0))
+    bits, *sides, channels = tf.unstack(numbers(content, frame + 4, tf.uint8, 6))
+    height, width = sides[0] * 256 + sides[1], sides[2] * 256 + sides[3]
+    is_decodable = (frame > 0) & (bits == 8) & (height > 0) & (width > 0)
+    is_decodable &= (channels == 1) | (channels == 3) | (channels == 4)
     content = refuse_unless(is_decodable, _NO_PIXELS, content)
-    content = refuse_unless(tf.size(profiles) <= 1, _SPLIT_PROFILE, content)
-    is_unmarked = (channels == 4) & (tf.size(data_of((_ADOBE,), b"Adobe")) == 0)
+
+    def data_of(kind: int, mark: bytes) -> tf.Tensor:
+        """Return what follows the mark in the data of the first segment of a kind with it; empty if there is none."""
+        is_one = (code == kind) & (start == int.from_bytes(mark[:4], "big"))
+        row = tf.argmax(is_one)
+        data = part(content, offset[row] + 4, tf.where(tf.reduce_any(is_one), size[row] - 2, 0))
+        return tf.where(part(data, 0, len(mark)) == mark, part(data, len(mark), ALL), "")
+
+    profile = data_of(_ICC, ICC_MARK)
+    # Number and count of the parts come first.
+    profile = refuse_unless(numbers(profile, 1, tf.uint8, 1)[0] <= 1, _SPLIT_PROFILE, profile)
+    has_adobe = tf.strings.length(data_of(_ADOBE, b"Adobe")) > 0
     return FileHeader(
         # Without the marker, TensorFlow alone takes a level for the amount of ink instead of the light that it leaves.
         content=tf.cond(
-            is_unmarked,
+            (channels == 4) & ~has_adobe,
             lambda: tf.strings.join([part(content, 0, 2), _ADOBE_SEGMENT, part(content, 2, ALL)]),
             lambda: content,
         ),
@@ -81,11 +86,8 @@ def read_jpeg(content: tf.Tensor) -> FileHeader:
         width=width,
         channels=channels,
         has_alpha=tf.constant(False),
-        orientation=_orientation(
-            part(first(data_of((_EXIF,), b"Exif\0\0")), 6, ALL),
-            first(data_of((_EXIF,), b"http://ns.adobe.com/xap/1.0/\0")),
-        ),
-        profile=part(first(profiles), len(ICC_MARK) + 2, ALL),
+        orientation=_orientation(data_of(_APP1, b"Exif\0\0"), data_of(_APP1, b"http://ns.adobe.com/xap/1.0/\0")),
+        profile=part(profile, 2, ALL),
     )
 
 
@@ -122,20 +124,34 @@ def read_png(content: tf.Tensor) -> FileHeader:
 
 
 def _segments(content: tf.Tensor) -> tf.Tensor:
-    """Return the segments of a JPEG before its pixels, (n,): code, two bytes of length, and data of each."""
+    """Return offset, code, size and the first four bytes of each segment of a JPEG before its pixels, int32 of (n, 4).
+
+    The size counts its own two bytes, but not the two of the marker.
+    """
     end = tf.strings.length(content)
 
-    def is_segment(offset: tf.Tensor, head: tf.Tensor, segments: tf.TensorArray) -> tf.Tensor:
-        return (head[0] > 0xFF00) & (head[0] != _SCAN) & (head[0] != _END) & (offset + 4 <= end)
+    def head(offset: tf.Tensor) -> tf.Tensor:
+        # In the order of `words`: marker and size, and what follows them.
+        return tf.io.decode_raw(tf.strings.substr(content, offset, 8), tf.int32, little_endian=False, fixed_length=8)
 
-    def step(offset: tf.Tensor, head: tf.Tensor, segments: tf.TensorArray) -> tuple[tf.Tensor, ...]:
-        segment = part(content, offset + 1, 1 + tf.maximum(head[1], 2))
+    # A loop of few operations: each of them counts ten times in an ordinary file.
+    def is_segment(offset: tf.Tensor, words: tf.Tensor, segments: tf.TensorArray) -> tf.Tensor:
+        code = tf.bitwise.right_shift(words[0], 16)
+        return (code > -256) & (code != _SCAN) & (code != _END) & (offset < end)
+
+    def step(offset: tf.Tensor, words: tf.Tensor, segments: tf.TensorArray) -> tuple[tf.Tensor, ...]:
         # A fill byte may precede any marker.
-        after = offset + tf.where(head[0] == _FILL, 1, 2 + head[1])
-        return after, numbers(content, after, tf.uint16, 2), segments.write(segments.size(), segment)
+        size = tf.where(words[0] >= _FILL, -1, tf.bitwise.bitwise_and(words[0], 0xFFFF))
+        after = tf.minimum(offset + 2 + size, end)
+        segment = tf.stack([offset, words[0], words[1]])
+        return after, head(after), segments.write(segments.size(), segment)
 
-    start = (tf.constant(2), numbers(content, 2, tf.uint16, 2), _no_strings())
-    return tf.while_loop(is_segment, step, start, maximum_iterations=_MAX_SEGMENTS)[2].stack()
+    begin = tf.minimum(2, end)
+    found = tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[3])
+    loop = tf.while_loop(is_segment, step, (begin, head(begin), found), maximum_iterations=_MAX_SEGMENTS)
+    offset, first_word, start = tf.unstack(loop[2].stack(), axis=1)
+    code = tf.bitwise.bitwise_and(tf.bitwise.right_shift(first_word, 16), 0xFF)
+    return tf.stack([offset, code, tf.bitwise.bitwise_and(first_word, 0xFFFF), start], 1)
 
 
 def _chunks(content: tf.Tensor) -> tf.Tensor:
@@ -161,8 +177,13 @@ def _no_strings() -> tf.TensorArray:
 
 def _orientation(tiff: tf.Tensor, xmp: tf.Tensor) -> tf.Tensor:
     """Return the orientation of EXIF data, or else of XMP data, or else 1."""
-    orientation = _orientation_in_tiff(tiff)
-    return tf.cond(orientation >= 0, lambda: orientation, lambda: _orientation_in_xmp(xmp))
+
+    def stated() -> tf.Tensor:
+        orientation = _orientation_in_tiff(tiff)
+        return tf.cond(orientation >= 0, lambda: orientation, lambda: _orientation_in_xmp(xmp))
+
+    has_any = tf.strings.length(tiff) + tf.strings.length(xmp) > 0
+    return tf.cond(has_any, seldom(stated), lambda: 1)
 
 
 def _orientation_in_tiff(tiff: tf.Tensor) -> tf.Tensor:

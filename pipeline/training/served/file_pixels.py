@@ -12,7 +12,7 @@ from pipeline.input.autograph import without_autograph
 from pipeline.input.decode import Stored, center_crop, crop_of, decode_jpeg_crop, resampled
 from pipeline.input.options import CropMode
 from pipeline.training.served.color_profile import to_srgb
-from pipeline.training.served.file_bytes import part, refuse_unless
+from pipeline.training.served.file_bytes import part, refuse_unless, seldom
 from pipeline.training.served.file_header import FileHeader, read_jpeg, read_png
 
 _MIRRORED_DOWN, _MIRRORED_ACROSS, _FIRST_ON_ITS_SIDE = (3, 4, 6, 7), (2, 3, 7, 8), 5
@@ -28,13 +28,13 @@ def decode_file(content: tf.Tensor, mode: CropMode, image_size: int) -> tf.Tenso
     """
     is_jpeg, is_png = tf.io.is_jpeg(content), part(content, 0, len(PNG_MAGIC)) == PNG_MAGIC
     content = refuse_unless(is_jpeg | is_png, _NEITHER, content)
-    header = FileHeader(*tf.cond(is_jpeg, lambda: tuple(read_jpeg(content)), lambda: tuple(read_png(content))))
+    header = FileHeader(*tf.cond(is_jpeg, lambda: tuple(read_jpeg(content)), seldom(lambda: tuple(read_png(content)))))
     size = tf.constant([image_size] * 2)
     crop = _stored_crop(header, mode, image_size)
     image = tf.cond(
         is_jpeg,
         lambda: decode_jpeg_crop(header.content, crop, size),
-        lambda: crop_of(_png_pixels(header), crop),
+        seldom(lambda: crop_of(_png_pixels(header), crop)),
     )
     # Before the image is resampled: a mean of levels of another curve is up to 50 of 255 apart.
     in_srgb = to_srgb(image, header.profile, header.channels)
@@ -53,22 +53,29 @@ def _mirrored(orientation: tf.Tensor) -> tf.Tensor:
 
 def _stored_crop(header: FileHeader, mode: CropMode, image_size: int) -> tf.Tensor:
     """Return the crop (top, left, height, width) of the stored pixels that is the center crop of the upright image."""
-    stored, on_its_side = tf.stack([header.height, header.width]), _is_on_its_side(header.orientation)
+    height, width, orientation = header.height, header.width, header.orientation
 
-    def swapped(pair: tf.Tensor) -> tf.Tensor:
-        return tf.where(on_its_side, pair[::-1], pair)
+    def center(height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
+        return center_crop(Stored(header.content, height, width, tf.constant(0)), mode, image_size)
 
-    upright = Stored(header.content, *tf.unstack(swapped(stored)), tf.constant(0))
-    crop = center_crop(upright, mode, image_size)
-    start, extent = swapped(crop[:2]), swapped(crop[2:])
-    # The center of an odd number of free pixels is nearer to the first edge of the upright image.
-    return tf.concat([tf.where(_mirrored(header.orientation), stored - extent - start, start), extent], 0)
+    def turned() -> tf.Tensor:
+        top_left = tf.gather(center(width, height), [1, 0, 3, 2])
+        crop = tf.where(_is_on_its_side(orientation), top_left, center(height, width))
+        # The center of an odd number of free pixels is nearer to the first edge of the upright image.
+        from_end = tf.stack([height, width]) - crop[2:] - crop[:2]
+        return tf.concat([tf.where(_mirrored(orientation), from_end, crop[:2]), crop[2:]], 0)
+
+    return tf.cond(orientation == 1, lambda: center(height, width), seldom(turned))
 
 
 def _turned(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     """Return a square image upright."""
-    axes = tf.where(_mirrored(orientation))[:, 0]
-    return tf.transpose(tf.reverse(image, axes), tf.where(_is_on_its_side(orientation), [1, 0, 2], [0, 1, 2]))
+
+    def turned() -> tf.Tensor:
+        axes = tf.where(_mirrored(orientation))[:, 0]
+        return tf.transpose(tf.reverse(image, axes), tf.where(_is_on_its_side(orientation), [1, 0, 2], [0, 1, 2]))
+
+    return tf.cond(orientation == 1, lambda: image, seldom(turned))
 
 
 def _png_pixels(header: FileHeader) -> tf.Tensor:
