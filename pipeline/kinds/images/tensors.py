@@ -59,8 +59,10 @@ class ImageTensors(TensorKind):
         def image(content: tf.Tensor) -> tf.Tensor:
             return decode_file(content, options.crop, options.image_size)
 
-        # One by one, because the files of a request have different sizes.
-        return tf.map_fn(image, served, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
+        # On a GPU, each of the small operations would wait for a copy.
+        with tf.device("CPU:0"):
+            # One by one, because the files of a request have different sizes.
+            return tf.map_fn(image, served, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
 
     def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return size and crop of the images."""
