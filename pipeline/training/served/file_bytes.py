@@ -38,4 +38,5 @@ def seldom(branch: Callable[[], Any]) -> Callable[[], Any]:
 
     TensorFlow walks through the operations of all branches otherwise, which takes longer than those of the taken one.
     """
-    return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})
+    called: Callable[[], Any] = tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})
+    return called
