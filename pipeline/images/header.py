@@ -24,7 +24,7 @@ _SHORT = 2048
 # Many photographs have one. The search for their scan would take a quarter of the time of the whole header check.
 _AFTER_JFIF, _LONG_PROFILE, _AFTER_PROFILE = slice(21, 23), b"\xe2\x08", b"\xe3"
 _LAST_FRAME, _EXIF, _ICC, _ADOBE = 0xC2, 0xE1, 0xE2, 0xEE
-_ICC_MARK = b"ICC_PROFILE\0"
+ICC_MARK = b"ICC_PROFILE\0"
 PNG_CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 # Bits, color type (gray or RGB), compression and filter. The standard has one compression and one filter.
 _PLAIN_PNG = ([8, 0, 0, 0], [8, 2, 0, 0])
@@ -73,7 +73,7 @@ def without_profile(encoded: bytes) -> bytes:
     """
     if encoded.startswith(JPEG_MAGIC):
         # The segments keep their lengths. Without the name, no decoder takes them for a profile.
-        return encoded.replace(_ICC_MARK, bytes(len(_ICC_MARK)))
+        return encoded.replace(ICC_MARK, bytes(len(ICC_MARK)))
     offset = 8
     while offset < len(encoded):
         length, kind = _chunk(encoded, offset)
@@ -123,7 +123,7 @@ def _read_jpeg(encoded: bytes) -> Header | None:
             is_exif = segment.startswith(b"Exif\0\0")  # Otherwise, it is XMP.
             may_be_turned |= _exif_may_turn(segment[6:]) if is_exif else b"tiff:Orientation" in segment
         elif code == _ICC:
-            if encoded.startswith(_ICC_MARK, offset + 4):
+            if encoded.startswith(ICC_MARK, offset + 4):
                 profile_parts.append(encoded[offset + 16 : offset + 2 + length])
         elif code == _ADOBE:
             odd_colors |= encoded.startswith(b"Adobe", offset + 4) and encoded[offset + 15] > 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 UNREADABLE = b"?"
 """Stands for a profile with a missing part. No reader can open it."""
-_TOLERANCE = {"RGB": 2, "L": 9}
+TOLERANCE = {"RGB": 2, "L": 9}
 """A profile counts as sRGB if it changes a level (of 255) by at most this much.
 
 None of ten sRGB profiles of cameras and programs changes a level by more than 1. The primaries of sRGB with a gamma of
@@ -82,9 +82,9 @@ def is_srgb(profile: bytes, is_gray: bool) -> bool:
     # A gray image may have a profile for color, of which only the curves count.
     for mode in ("L", "RGB") if is_gray else ("RGB",):
         if transform := transform_of(profile, mode):
-            colors = _colors("L").convert(mode) if is_gray else _colors("RGB")
+            colors = known_colors("L").convert(mode) if is_gray else known_colors("RGB")
             changed = ImageChops.difference(colors.convert("RGB"), transform.apply(colors))
-            return max(changed.tobytes()) <= _TOLERANCE[mode]
+            return max(changed.tobytes()) <= TOLERANCE[mode]
     return False
 
 
@@ -130,7 +130,7 @@ def transform_of(profile: bytes, mode: str) -> "ImageCmsTransform | None":
 
 
 @lru_cache(2)
-def _colors(mode: str) -> Image.Image:
+def known_colors(mode: str) -> Image.Image:
     """Return all grays, and for RGB a grid of colors."""
     pixels = bytes(range(256)) if mode == "L" else b"".join(bytes([level] * 3) for level in range(256))
     if mode == "RGB":

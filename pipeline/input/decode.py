@@ -111,17 +111,6 @@ def decode_for_evaluation(stored: Stored, form: RecordFormat, mode: CropMode, im
     return tf.ensure_shape(image, [image_size, image_size, 3])
 
 
-def decode_file_for_evaluation(content: tf.Tensor, mode: CropMode, image_size: int) -> tf.Tensor:
-    """Return the image for an evaluation from a JPEG or PNG file, a scalar string."""
-    # TensorFlow reads the size of a JPEG from its header; others have to be decoded for it.
-    shape = tf.cond(
-        tf.io.is_jpeg(content),
-        lambda: tf.image.extract_jpeg_shape(content),
-        lambda: tf.shape(tf.io.decode_image(content, channels=3, expand_animations=False)),
-    )
-    return decode_for_evaluation(Stored(content, shape[0], shape[1], tf.constant(0)), RecordFormat(), mode, image_size)
-
-
 def cached_crop(stored: Stored, mode: CropMode, image_size: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the crop of an image that is cached and cropped again in each epoch, and its height and width there."""
     size = tf.stack([stored.height, stored.width])
@@ -166,7 +155,7 @@ def decode_crop(stored: Stored, crop: tf.Tensor, form: RecordFormat, size: tf.Te
         return resampled(crop_of(pixels, crop), size)
     image = tf.cond(
         tf.io.is_jpeg(stored.content),
-        lambda: _decode_jpeg(stored.content, crop, size),
+        lambda: decode_jpeg_crop(stored.content, crop, size),
         # No animations: they would come out with rank 4. The shards hold none, but others' may.
         lambda: crop_of(tf.io.decode_image(stored.content, channels=3, expand_animations=False), crop),
     )
@@ -178,7 +167,7 @@ def crop_of(image: tf.Tensor, crop: tf.Tensor) -> tf.Tensor:
     return tf.slice(image, tf.concat([crop[:2], [0]], 0), tf.concat([crop[2:], [3]], 0))
 
 
-def _decode_jpeg(content: tf.Tensor, crop: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+def decode_jpeg_crop(content: tf.Tensor, crop: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """Decode the crop of a JPEG, at the smallest scale that still has a pixel for each one of `size`.
 
     The decoder skips what lies outside, and shrinks by averaging, which costs nothing: resampling a photograph of many

@@ -15,7 +15,6 @@ from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import predictions_class
 from pipeline.input import BatchOptions
 from pipeline.input.batch_kind import TrainingExamples
-from pipeline.input.decode import decode_file_for_evaluation
 from pipeline.input.images import image_reader, training_images, validation_images
 from pipeline.input.order import ServerSplit
 from pipeline.records.format import as_file
@@ -23,6 +22,7 @@ from pipeline.storage import Place
 from pipeline.training.model.models import ModelOptions, build_model
 from pipeline.training.model.task import ONE_LABEL, SeveralLabels, Task
 from pipeline.training.model.tensor_kind import EXPORTED_BATCH, TensorKind
+from pipeline.training.served.file_pixels import decode_file
 
 
 class ImageTensors(TensorKind):
@@ -60,10 +60,12 @@ class ImageTensors(TensorKind):
         shape = (options.image_size, options.image_size, 3)
 
         def image(content: tf.Tensor) -> tf.Tensor:
-            return decode_file_for_evaluation(content, options.crop, options.image_size)
+            return decode_file(content, options.crop, options.image_size)
 
-        # One by one, because the files of a request have different sizes.
-        return tf.map_fn(image, served, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
+        # On a GPU, each of the small operations would wait for a copy.
+        with tf.device("CPU:0"):
+            # One by one, because the files of a request have different sizes.
+            return tf.map_fn(image, served, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
 
     def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return size and crop of the images."""

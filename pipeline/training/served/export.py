@@ -6,6 +6,7 @@
     answer = model.serve(tf.constant([open("image.jpg", "rb").read()]))
     answer["label"], answer["probability"], answer["probabilities"]
 
+The graph decodes image files to the pixels that the training saw (file_pixels.py), and refuses those that it cannot.
 If an image may have several labels, answer["labels"] has those of each image. The model of a table takes a dict with a
 tensor for each column, and that of a regression returns the "value". The file about.json beside the model describes it.
 """
@@ -31,10 +32,11 @@ from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
 def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Path) -> None:
     """Write `model`, which gives logits, to `folder`, and replace what is there.
 
-    Its endpoint takes `images`, JPEG or PNG files (string, (n,)). It returns the `probabilities` of all labels
-    (float32, (n, labels)) in the order of about.json. For a dataset with one label for each example, it also returns
-    `label` (string, (n,)) and its `probability` (float32, (n,)). For several labels, it returns the `labels` over one
-    half (string, (n, the most of an image)), the likeliest first, filled up with "".
+    Its endpoint takes `images`, JPEG or PNG files (string, (n,)), which it decodes to the pixels of the training. It
+    returns the `probabilities` of all labels (float32, (n, labels)) in the order of about.json. For a dataset with one
+    label for each example, it also returns `label` (string, (n,)) and its `probability` (float32, (n,)). For several
+    labels, it returns the `labels` over one half (string, (n, the most of an image)), the likeliest first, filled up
+    with "".
 
     For a table, the endpoint takes a dict with the raw values of each column, (n,), or (n, longest list) of a column of
     lists. A missing value, also at the end of a list, is "" or NaN. For this, integers of a column with missing values

@@ -56,7 +56,7 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _predicted(exported: Any, about: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    # The code that prepares images for training turns them upright and converts them to RGB. TensorFlow would not.
+    # The code that prepares images for training reads all formats. The exported model reads JPEG and PNG alone.
     try:
         image = examine(retried(file.read_bytes, file), Rules())
     except OSError as error:  # Missing, or a folder. The other files still get an answer.

@@ -14,6 +14,7 @@ from PIL import Image
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import SourceError
+from pipeline.images.examine import Rules
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
 from pipeline.records.format import RecordFormat, read_image
@@ -26,6 +27,7 @@ from pipeline.training.model.models import build_model, model_options, with_prob
 from pipeline.training.served.export import export
 from pipeline.training.served.predict import format_predictions, predict
 from standins.fake_gcs import FakeGcs
+from tests.images.drawn import encoded, scene, turned, usable
 
 pytestmark = pytest.mark.long
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8, "epochs": 1})
@@ -84,6 +86,21 @@ def test_an_exported_model_predicts_what_the_evaluation_predicts(published: Path
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
     np.testing.assert_allclose(answer["probability"], expected.max(axis=1), atol=1e-5)
     assert answer["label"].numpy().tolist() == [b"ab"[index : index + 1] for index in expected.argmax(axis=1)]
+
+
+def test_an_exported_model_answers_the_same_for_a_file_and_for_its_record(published: Path, tmp_path: Path):
+    """Half of the image is transparent black, and one is turned. Records are white there, and upright."""
+    model = build_model(model_options(SETTINGS), 2)
+    export(model, SETTINGS, datasets.load(published), tmp_path / "export")
+    exported = tf.saved_model.load(str(tmp_path / "export"))
+    image = scene(48, 40)
+    image.putalpha(Image.linear_gradient("L").resize(image.size).point(lambda level: 255 * (level > 128)))
+    files = [encoded(image, "PNG"), turned(image, 6, "PNG"), encoded(image.convert("RGB"), "PNG")]
+    records = [usable(file, Rules()).encoded for file in files]
+    answers = [exported.serve(tf.constant(each))["probabilities"].numpy() for each in (files, records)]
+    np.testing.assert_allclose(*answers, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="neither a JPEG nor a PNG"):
+        exported.serve(tf.constant([files[0], b"no image"]))
 
 
 def test_an_export_replaces_files_of_a_killed_attempt(published: Path, tmp_path: Path):

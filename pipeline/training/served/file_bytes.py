@@ -1,0 +1,42 @@
+"""Parts and numbers of a file that is a string tensor, read with operations of TensorFlow alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+ALL = 2**31 - 1
+"""As the length of a part: everything up to the end."""
+
+
+def part(content: tf.Tensor, start: tf.Tensor | int, length: tf.Tensor | int) -> tf.Tensor:
+    """Return `length` bytes of a scalar string, or fewer if it ends before. TensorFlow would refuse a later start."""
+    return tf.strings.substr(content, tf.clip_by_value(start, 0, tf.strings.length(content)), tf.maximum(length, 0))
+
+
+def numbers(content: tf.Tensor, start: tf.Tensor | int, dtype: tf.DType, count: int) -> tf.Tensor:
+    """Return big-endian numbers, int32 of (count,). Those after the end of the content are 0."""
+    size = count * dtype.size
+    found = tf.io.decode_raw(part(content, start, size), dtype, little_endian=False, fixed_length=size)
+    return tf.cast(tf.ensure_shape(found, [count]), tf.int32)
+
+
+def first(found: tf.Tensor) -> tf.Tensor:
+    """Return the first of some strings, (n,), or an empty one."""
+    return tf.concat([found, [""]], 0)[0]
+
+
+def refuse_unless(condition: tf.Tensor, why: str, content: tf.Tensor) -> tf.Tensor:
+    """Return `content`. If the condition is false, the call of the model fails with InvalidArgumentError and `why`."""
+    # tf.debugging.Assert adds a conditional, which takes as long as ten other operations.
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[why])]):
+        return tf.identity(content)
+
+
+def seldom(branch: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a branch of a conditional that few files take, as a single operation if it is not taken.
+
+    TensorFlow walks through the operations of all branches otherwise, which takes longer than those of the taken one.
+    """
+    called: Callable[[], Any] = tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})
+    return called
