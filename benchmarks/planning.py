@@ -28,7 +28,7 @@ from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.plan.merge import merged_lines, read_pieces
 from pipeline.plan.plan import load_plan
-from pipeline.plan.range_plan import read_range
+from pipeline.plan.range_plan import open_range
 from pipeline.plan.sort import SplitRule, sorted_part
 from pipeline.snapshot.extract import join_listings
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
@@ -195,11 +195,10 @@ def merge(folder: Path, images: int) -> None:
 
 def merge_rows(path: str) -> int:
     """Merge the rows of one plan file."""
-    with Path(path).open("rb") as file:
-        planned = read_range(file, Path(path)).examples
+    with open_range(Path(path)) as (planned, file):
         rows = sum(1 for _ in merged_lines(read_pieces(file)))
-    if rows != planned:
-        raise SystemExit(f"{path} has {rows:,} rows instead of {planned:,}")
+    if rows != planned.examples:
+        raise SystemExit(f"{path} has {rows:,} rows instead of {planned.examples:,}")
     return rows
 
 

@@ -89,7 +89,10 @@ def trained(image: UsableImage) -> Pixels:
 def _endpoint() -> Callable[[tf.Tensor], tf.Tensor]:
     """Return what an exported model does with files before its layers."""
     signature = [tf.TensorSpec([None], tf.string)]
-    return tf.function(lambda files: KIND.features(OPTIONS, NO_DATASET, files), input_signature=signature)
+    called: Callable[[tf.Tensor], tf.Tensor] = tf.function(
+        lambda files: KIND.features(OPTIONS, NO_DATASET, files), input_signature=signature
+    )
+    return called
 
 
 def _reason(error: str) -> str:

@@ -7,17 +7,11 @@ hashes. `content_hashes.bin` of a version holds both for one example after anoth
 
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
 from xxhash import xxh3_64_digest, xxh3_128_digest
 
-from pipeline.dataset.lists import read_listed
-from pipeline.dataset.manifest import Dataset, load
-from pipeline.storage import Place
-
 HASHES = "content_hashes.bin"
-FORMAT = np.dtype([("content", "<u8", 2), ("group", "<u8")])
-HASH_BYTES = FORMAT.itemsize
+HASH_BYTES = 24
+"""Size of the hashes of an example: 16 bytes of its content, then 8 bytes of its group."""
 CACHED_GROUPS = 1 << 14
 NO_GROUP = b'""'
 
@@ -30,40 +24,3 @@ def example_hashes(content: bytes, group: bytes = NO_GROUP) -> bytes:
 @lru_cache(CACHED_GROUPS)
 def _hash_of_group(group: bytes) -> bytes:
     return bytes(8) if group == NO_GROUP else xxh3_64_digest(group)
-
-
-def load_hashes(folder: Place, version: Dataset) -> NDArray[np.void]:
-    """Return the hashes of all examples of a version, as elements of FORMAT.
-
-    Raises DatasetError if their file is missing or damaged.
-    """
-    return np.frombuffer(read_listed(folder, version.hashes), FORMAT)
-
-
-def groups_of_split(folder: Place, dataset: Dataset, split: str) -> NDArray[np.int32]:
-    """Return a number for the group of each example of a split, in the order of the shards.
-
-    An example without a group has a number of its own. The result is empty if no example has a group.
-
-    Raises DatasetError if a file is missing or damaged.
-    """
-    # A window has the examples of its versions, one version after another.
-    versions = [folder.parent.parent / name for name in sorted(set(dataset.window.values()))]
-    loaded = [(place, load(place)) for place in versions] or [(folder, dataset)]
-    groups = np.concatenate([_groups(place, version, split) for place, version in loaded])
-    if not groups.any():
-        return np.zeros(0, np.int32)
-    _, numbers = np.unique(groups, return_inverse=True)
-    alone = groups == 0
-    numbers[alone] = numbers.max() + 1 + np.arange(alone.sum())
-    return numbers.astype(np.int32)
-
-
-def _groups(folder: Place, version: Dataset, split: str) -> NDArray[np.uint64]:
-    groups: NDArray[np.uint64] = load_hashes(folder, version)["group"]
-    begin = 0
-    for name, each in version.splits.items():
-        if name == split:
-            return groups[begin : begin + each.examples]
-        begin += each.examples
-    return groups[:0]

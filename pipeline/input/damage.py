@@ -21,7 +21,10 @@ DAMAGE = (
     tf.errors.InternalError,
 )
 """Errors that TensorFlow raises if a shard, or a file of decoded images, is damaged, ends early, or is missing."""
-_OF_RECORDS = re.compile(r"IteratorGetNext|Decode(Image|AndCropJpeg)|ExtractJpegShape|Could not parse example")
+_OF_RECORDS = re.compile(
+    r"IteratorGetNext|Decode(Image|AndCropJpeg)|ExtractJpegShape|Could not parse example"
+    r"|assertion failed: \[an? (image|JPEG|PNG) "
+)
 """What TensorFlow's message holds if it cannot read a record, in the input pipeline and in exported models.
 
 That of an error of a training step holds none of it. Otherwise, each of them would lead to a search through all

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.config.allowed import require_folder
-from pipeline.dataset.content_hashes import load_hashes
+from pipeline.dataset.groups import load_hashes
 from pipeline.dataset.lists import JsonLines, ListWriter, new_list
 from pipeline.dataset.manifest import (
     CARD,

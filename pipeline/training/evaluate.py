@@ -7,7 +7,7 @@ from dataclasses import replace
 import keras
 import tensorflow as tf
 
-from pipeline.dataset.content_hashes import groups_of_split
+from pipeline.dataset.groups import groups_of_split
 from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
 from pipeline.evaluation.answers import Answers

@@ -8,7 +8,8 @@ import pytest
 import xxhash
 
 from pipeline.config.settings import settings_from
-from pipeline.dataset.content_hashes import HASH_BYTES, groups_of_split
+from pipeline.dataset.content_hashes import HASH_BYTES
+from pipeline.dataset.groups import groups_of_split
 from pipeline.dataset.lists import read_listed
 from pipeline.dataset.manifest import load, require_shards, rows_at
 from pipeline.dataset.verify import verify

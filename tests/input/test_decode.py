@@ -139,7 +139,7 @@ def test_jpegs_are_decoded_at_the_smallest_sufficient_scale(monkeypatch: pytest.
         decode, "_at_scale", lambda _, crop, scale: (scales.append(scale), tf.zeros((9, 9, 3), tf.uint8))[1]
     )
     for side in (64, 127, 128, 256, 511, 512, 5120):
-        decode._decode_jpeg(tf.constant(b""), tf.constant([0, 0, side, side]), tf.constant([64, 64]))
+        decode.decode_jpeg_crop(tf.constant(b""), tf.constant([0, 0, side, side]), tf.constant([64, 64]))
     assert scales == [1, 1, 2, 4, 4, 8, 8]
 
 
