@@ -18,6 +18,7 @@ PACKAGES = {
     "pyarrow": "pyarrow",
     "pydantic": "pydantic",
     "pynvml": "nvidia-ml-py",
+    "scipy": "scipy",
     "simplejpeg": "simplejpeg",
     "tensorflow": "tensorflow",
     "xxhash": "xxhash",
