@@ -149,7 +149,11 @@ def require_folder(folder: Place) -> None:
 
     Another user of the folder may have made the link. Raises SettingsError.
     """
-    require_outputs(_with_links(folder))
+    outputs = Outputs()
+    if outputs.are_all_allowed:  # Do not walk through the folder.
+        return
+    for place in _with_links(folder):
+        outputs.require(place)
 
 
 def may_read(place: Place) -> bool:
@@ -169,11 +173,20 @@ def require_source(place: Place) -> None:
 
 
 class Outputs:
-    """The places that a run may write, for many places: see `Sources`."""
+    """The places that a run may write, for many places: see `Sources`.
 
-    def __init__(self) -> None:
+    `own` is a folder that the caller may use whatever the lists say, because nobody else named it.
+    """
+
+    def __init__(self, own: Place | None = None) -> None:
         self._allowed = [_with_own(allowed_places(setting)) for setting in (WORKSPACES, PUBLISH)]
-        self._folders = _Folders(self._allowed)
+        of_caller = [AllowedPlaces("", (_real(own),))] if own else []
+        self._folders = _Folders([*self._allowed, *of_caller])
+
+    @property
+    def are_all_allowed(self) -> bool:
+        """Whether every place is allowed."""
+        return self._folders.are_all_allowed
 
     def require(self, place: Place | str) -> None:
         """Refuse a place that is not allowed, before it is used. A text is a local path. Raises SettingsError."""
@@ -202,12 +215,12 @@ class _Folders:
 
     def __init__(self, allowed: Sequence[AllowedPlaces]) -> None:
         self._allowed = allowed
-        self._is_open = any(each.prefixes is None for each in allowed)
+        self.are_all_allowed = any(each.prefixes is None for each in allowed)
         self._known: dict[str, bool] = {}
 
     def allow(self, place: Place | str) -> bool:
         """Return whether one of the lists allows a place. A text is a local path."""
-        if self._is_open:
+        if self.are_all_allowed:
             return True
         if isinstance(place, BucketPath):
             return _allow(self._allowed, place)

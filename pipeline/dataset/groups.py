@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.config.allowed import require_output
 from pipeline.dataset.lists import read_listed
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.storage import Place
@@ -27,6 +28,8 @@ def groups_of_split(folder: Place, dataset: Dataset, split: str) -> NDArray[np.i
     """
     # A window has the examples of its versions, one version after another.
     versions = [folder.parent.parent / name for name in sorted(set(dataset.window.values()))]
+    for place in versions:
+        require_output(place)  # `dataset.json` names them.
     loaded = [(place, load(place)) for place in versions] or [(folder, dataset)]
     groups = np.concatenate([_groups(place, version, split) for place, version in loaded])
     if not groups.any():
@@ -38,6 +41,8 @@ def groups_of_split(folder: Place, dataset: Dataset, split: str) -> NDArray[np.i
 
 
 def _groups(folder: Place, version: Dataset, split: str) -> NDArray[np.uint64]:
+    if not version.hashes:
+        return np.zeros(version.splits[split].examples, np.uint64)
     groups: NDArray[np.uint64] = load_hashes(folder, version)["group"]
     begin = 0
     for name, each in version.splits.items():

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import google_crc32c
 
 from pipeline import storage
-from pipeline.config.allowed import require_outputs
+from pipeline.config.allowed import Outputs
 from pipeline.config.dataset_name import PATTERN
 from pipeline.config.example_kinds import IMAGES, KINDS, TABLE, data_of
 from pipeline.dataset.index_files import records_at
@@ -227,10 +227,13 @@ def is_committed(folder: Place) -> bool:
 def load(folder: Place) -> Dataset:
     """Return the dataset in `folder`.
 
+    The folder is the caller's own. Whoever has it from a file or an XCom checks it first, with `require_output`.
+
     Raises DatasetError if there is none or it is damaged, FormatError if another version of Tenfold wrote it, and
-    SettingsError if the administrator does not allow the folder, or a file that it names or links to.
+    SettingsError if a file that it names or links to is outside of it, and the administrator does not allow that.
     """
-    require_outputs([folder, folder / COMMIT])
+    outputs = Outputs(_own_folder(folder))
+    outputs.require(folder / COMMIT)
     if not folder.is_dir():
         raise DatasetError(f"{folder} is not a folder: name the folder of a version, which contains {COMMIT}")
     if not is_committed(folder):
@@ -245,8 +248,14 @@ def load(folder: Place) -> Dataset:
         raise DatasetError(f"{folder / COMMIT} cannot be read: {error}") from error
     names = (*(listed["file"] for listed in dataset.lists), *(shard.name for shard in dataset.shards))
     # A window has shards in other folders, and another user of a folder can make a link in place of a file.
-    require_outputs(f"{folder}/{name}" if isinstance(folder, Path) else folder / name for name in names)
+    for name in names:
+        outputs.require(f"{folder}/{name}" if isinstance(folder, Path) else folder / name)
     return dataset
+
+
+def _own_folder(folder: Place) -> Place:
+    """Return the folder that holds all files of a dataset. A window in `windows/` has the shards of its versions."""
+    return folder.parent.parent if folder.parent.name == "windows" else folder
 
 
 def require_shards(folder: Place, dataset: Dataset) -> None:
@@ -453,5 +462,7 @@ def _parse_split(folder: Place, content: dict[str, Any]) -> Split:
         return Split(shards=shards, **content)
     # Before a list is read, because its name becomes part of a path.
     _require_match(_FILE, (listed["file"] for listed in lists))
-    require_outputs(folder / listed["file"] for listed in lists)
+    outputs = Outputs(_own_folder(folder))
+    for listed in lists:
+        outputs.require(folder / listed["file"])
     return Split(shards=tuple(read_shard_lists(folder, lists)), shard_lists=lists, **content)

@@ -7,6 +7,7 @@ its interval are the errors that give such a low plain error, or such a high one
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,11 @@ class Judged:
     def answers(self) -> int:
         """The number of probabilities."""
         return self.probability.size
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether no probability is NaN."""
+        return not np.isnan(self.probability).any()
 
     def binned(self, values: Array, of_example: Array | None = None, count: int = 1) -> Array:
         """Return the sums of the values in each bin, (count, BINS), by a number below `count` of each example."""
@@ -83,6 +89,8 @@ class CalibrationError(Estimator):
     @override
     def estimate(self, of: Any, blocks: Blocks) -> Estimate:
         judged = self.judged(of)
+        if not judged.are_numbers:
+            return Estimate(nan, 0.0, 1.0)
         deviation = judged.binned(judged.is_true - judged.probability)[0] / judged.answers
         plain, covariance = float(np.abs(deviation).sum()), _covariance(judged, blocks)
         counts = judged.binned(np.ones(judged.probability.shape))[0]
@@ -106,6 +114,8 @@ class CalibrationError(Estimator):
     def baseline(self, of: Any) -> float | None:
         """Return the error that a calibrated model with the same probabilities has on average."""
         judged = self.judged(of)
+        if not judged.are_numbers:
+            return None
         deviations = _drawn(np.diag(_variances(judged)))
         errors = [
             Noise(deviations, each / max(np.abs(each).sum(), 1e-12)).error_with(np.abs(each).sum(), np.mean)
@@ -149,7 +159,7 @@ def _drawn(covariance: Array) -> Array:
 def bins_of(probabilities: Array) -> Array:
     """Return the bin of each probability, from 0."""
     # A probability of 1 belongs to the last bin.
-    bins: Array = np.minimum((probabilities * BINS).astype(int), BINS - 1)
+    bins: Array = np.minimum((np.nan_to_num(probabilities) * BINS).astype(int), BINS - 1)
     return bins
 
 

@@ -196,10 +196,11 @@ def wilson(share: float, examples: float, quantile: float) -> Estimate:
 def bounded(value: float, without_each: Array, trials: float, quantile: float) -> Estimate:
     """Return a figure from 0 to 1 with its interval: Wilson's for as many examples as give its variance.
 
-    If the figure does not vary, its variance is not known, and the interval is that of a share of `trials` examples.
+    If the figure does not vary, or is not defined without one of the blocks, its variance is not known. The interval is
+    then that of a share of `trials` examples.
     """
     variance = variance_of(without_each)
-    is_known = variance > 0 and 0 < value < 1
+    is_known = variance > 0 and 0 < value < 1 and not np.isnan(without_each).any()
     examples = value * (1 - value) / variance if is_known else max(trials, 1.0)
     return wilson(value, examples, quantile)
 
@@ -263,7 +264,9 @@ def class_shares(of_class: Array, is_hit: Array, unit: Array, classes: int) -> C
         examples = float(count)
         if of_units < count:
             variance = square / count**2 * of_units / max(of_units - 1, 1)
-            examples = value * (1 - value) / variance if variance > 0 else of_units
+            # A unit that is not at the average differs by 1 / count or more from it. Rounding alone gives less.
+            is_known = of_units > 1 and square * count**2 > 0.5
+            examples = value * (1 - value) / variance if is_known else of_units
         _, low, high = wilson(value, examples, quantile_of(of_units - 1) if of_units < count else NORMAL)
         values.append(round(value, 6))
         intervals.append([round(low, 6), round(high, 6)])

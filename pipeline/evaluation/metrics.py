@@ -9,7 +9,7 @@ and regression.py for tables. A metric is declared there, and nowhere else.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import inf, isfinite
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -151,7 +151,7 @@ def _to_json(estimate: Estimate) -> dict[str, float | None]:
 
 def _from_json(content: Mapping[str, Any]) -> Estimate:
     value, low, high = (content[name] for name in Estimate._fields)
-    return Estimate(value, -inf if low is None else low, inf if high is None else high)
+    return Estimate(nan if value is None else value, -inf if low is None else low, inf if high is None else high)
 
 
 def save(folder: Path, predictions: Answers, evaluation: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ The order of each split is the merge of its sections, one or more from each sort
 a split so that a given number of examples is before it. Only the index is read for that, one section after another.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.dataset.partitions import LATEST
 from pipeline.errors import SettingsError, SourceError
 from pipeline.plan.example_kind import kind_of
 from pipeline.plan.merge import Line, Piece, merged_lines, read_sorted
@@ -34,6 +36,7 @@ from pipeline.snapshot.snapshot import Snapshot
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
 
+_log = logging.getLogger(__name__)
 ROWS_PER_BIN = 1024
 """Rows are counted in bins of about this many rows, to find a cut without sorting all rows."""
 MAX_BIN_BITS = 20
@@ -185,7 +188,8 @@ def order_of(snapshot: Snapshot, options: PlanOptions) -> Order:
     """Return the order of a snapshot.
 
     Raises:
-        SettingsError: If the settings ask for test examples, and the source states its own, or none is chosen.
+        SettingsError: If the settings ask for test examples, and the source states its own, or none is chosen. A date
+            may have none.
         SourceError: If no example is for training.
     """
     kind, fraction = kind_of(snapshot), options.split.test_fraction
@@ -196,11 +200,14 @@ def order_of(snapshot: Snapshot, options: PlanOptions) -> Order:
             f"{fraction:g}"
         )
     if fraction and not order.examples[TEST]:
-        raise SettingsError(
-            f"test_fraction {fraction:g} chooses no {kind.noun} of {options.source_uri!r} for testing: set a larger "
-            f"one or another split_seed, add {kind.nouns}, or make the groups smaller, because all {kind.nouns} of a "
-            "group are in the same split"
-        )
+        chooses_none = f"test_fraction {fraction:g} chooses no {kind.noun} of {options.source_uri!r} for testing"
+        if options.partition == LATEST:
+            raise SettingsError(
+                f"{chooses_none}: set a larger one or another split_seed, add {kind.nouns}, or make the groups "
+                f"smaller, because all {kind.nouns} of a group are in the same split"
+            )
+        # A window of many dates has the test examples of the others.
+        _log.warning("%s, so the date %s has no test split", chooses_none, options.partition)
     if not order.examples[TRAIN]:
         others = ", ".join(f"{count} for {split}" for split, count in order.examples.items() if count)
         raise SourceError(

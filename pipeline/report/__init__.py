@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.allowed import require_output
 from pipeline.errors import DatasetError
 from pipeline.plan.example_kind import kind_of
 from pipeline.rendezvous.servers import SERVERS
@@ -36,6 +37,7 @@ def report_run(run: Place) -> Place:
 
     with _local_folder(run, REPORT_FILES) as folder:
         place = place_of(load_run(folder).dataset)
+        require_output(place)
         dataset = load(place)
         positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
         if kind_of(dataset).has_pictures:

@@ -90,7 +90,9 @@ def compare(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answe
     why = why_unpaired(a, b, *answers)
     evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))
     speed, times = _speed(a, b)
-    if _split(a) == _split(b) == "test":  # They stand below the best validation of an epoch.
+    if _split(a) != _split(b):
+        evaluated = [replace(row, name=f"{row.name} (A: {_split(a)}, B: {_split(b)})") for row in evaluated]
+    elif _split(a) == "test":  # They stand below the best validation of an epoch.
         evaluated = [replace(row, name=f"test {row.name}") for row in evaluated]
     return Comparison(
         verdict=" ".join(filter(None, [speed, *map(model_sentence, evaluated[:1])])),

@@ -63,6 +63,8 @@ def _mean(columns: Mapping[str, Any], name: str) -> float:
 
 def _error_sentence(evaluation: Mapping[str, Any]) -> str:
     error, baseline = (evaluation["figures"]["calibration_error"][name] for name in ("value", "baseline"))
+    if error is None or baseline is None:
+        return "Some probabilities are no numbers."
     return (
         f"The expected calibration error, {error:.1%}, is the mean distance from the line, without what chance adds to "
         f"it. A calibrated model has {baseline:.1%} on average with as many examples."

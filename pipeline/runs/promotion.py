@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -21,7 +22,15 @@ from pipeline import storage
 from pipeline.config.allowed import require_folder, require_output
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import champion_folder, workspace_of
-from pipeline.errors import ConflictError, FormatError, PromotionError, SourceError, TrainingError
+from pipeline.errors import (
+    ConflictError,
+    DatasetError,
+    FormatError,
+    PromotionError,
+    SettingsError,
+    SourceError,
+    TrainingError,
+)
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import EVALUATION, load_predictions
 from pipeline.runs import champion
@@ -97,7 +106,8 @@ def promote_by_hand(run: Place, output: int) -> dict[str, Any]:
         )
     pointer = candidate.pointer()
     if pointer.champion and pointer.champion.run == str(candidate.run):
-        return _content(candidate, Decision("promoted", "it is the champion already"))
+        # A process that was killed may have left no `promotion.json`.
+        return _saved(candidate, Decision("promoted", pointer.champion.why), output)
     decision = Decision("promoted", champion.BY_HAND)
     _promote(pointer, candidate, decision)
     return _saved(candidate, decision, output)
@@ -136,6 +146,8 @@ def _decided(candidate: Candidate, rules: Rules, output: int) -> Decision:
         if before := pointer.promotion_of(str(candidate.run)):
             return Decision("promoted", before.why + _since(pointer, before))
         decision = _decide(candidate, pointer, rules, output)
+        if not decision.is_promoted and candidate.pointer().content != pointer.content:
+            continue  # Another model became the champion meanwhile.
         if decision.outcome == "asked":
             advice = f"To promote it anyway, run `python -m pipeline promote {candidate.run}`"
             return Decision("asked", f"{decision.reason}. {advice}")
@@ -170,7 +182,7 @@ def _score(run: Place) -> float | None:
     """Return the score of a run on its own examples; None if they are unknown, or if it is no number."""
     try:
         score = load_predictions(run).score
-    except FileNotFoundError:  # A person may promote a run that has lost its predictions.
+    except (FileNotFoundError, ValueError, BadZipFile):  # A person may promote a run that has lost its predictions.
         return None
     return score if isfinite(score) else None
 
@@ -212,15 +224,23 @@ def _decide(candidate: Candidate, pointer: Pointer, rules: Rules, output: int) -
     ours, split = _answers_of(candidate.run), _split_of(candidate.run)
     reasons = []
     for other, entry in _references(candidate, pointer, rules, ours).items():
-        decision = compare(ours, _answers_of_champion(entry, candidate, ours, output), other, rules, split)
+        try:
+            theirs = _answers_of_champion(entry, candidate, ours, output)
+        except (DatasetError, TrainingError) as error:
+            if entry is champion:
+                raise
+            _log.warning("%s is left out of the comparison: %s", short_name(entry.run), error)
+            continue
+        decision = compare(ours, theirs, other, rules, split)
         if not decision.is_promoted:
             return decision
         reasons.append(decision.reason)
-    if reasons:
+    if champion and champion.is_there:
         return Decision("promoted", "; ".join(reasons))
     first = f"the first model of {candidate.about['dataset']!r}"
     what = f"the model in place of the missing champion {champion.export}" if champion else first
-    return judge_first(ours, what, rules, split)
+    decision = judge_first(ours, what, rules, split)
+    return decision._replace(reason="; ".join([*reasons, decision.reason])) if decision.is_promoted else decision
 
 
 def _references(candidate: Candidate, pointer: Pointer, rules: Rules, ours: Answers) -> dict[str, Entry]:
@@ -237,7 +257,10 @@ def _references(candidate: Candidate, pointer: Pointer, rules: Rules, ours: Answ
     for entry in pointer.best_first(ours.scored_by.lower_is_better):
         if champion and found and entry.run == champion.run:
             break
-        with suppress(FormatError):  # An older version of Tenfold exported the model.
+        # An older version of Tenfold exported the model, its place is not allowed any more, or its files are damaged.
+        with suppress(FormatError, SettingsError, ValueError, KeyError):
+            require_folder(place_of(entry.run))
+            require_folder(place_of(entry.export))
             if entry.is_there and not _why_incomparable(candidate, entry):
                 return {**found, f"{short_name(entry.run)}, the best champion so far,": entry}
     return found
@@ -275,7 +298,8 @@ def _split_of(run: Place) -> str:
 def _answers_of_champion(champion: Entry, candidate: Candidate, ours: Answers, output: int) -> Answers:
     """Return the answers of a champion to the examples of the candidate, whose answers are `ours`."""
     if champion.dataset_version == candidate.about["dataset_version"]:
-        with suppress(FileNotFoundError):  # A person may have kept only the exported model of the champion's run.
+        # A person may have kept only the exported model of the champion's run.
+        with suppress(FileNotFoundError, ValueError, BadZipFile):
             stored = load_predictions(place_of(champion.run))
             # Stored predictions only count if they are about the same examples in the same order.
             if np.array_equal(stored.label, ours.label):

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
-from pipeline.dataset.groups import groups_of_split
 from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import figures_in, joined, over_baseline, predictions_class
 from pipeline.input import one_ahead
 from pipeline.runs.run import find_best_model
-from pipeline.storage import place_of
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
 from pipeline.training.model.models import with_probabilities
@@ -24,11 +24,13 @@ from pipeline.training.step.micro_batches import concatenated
 _log = logging.getLogger(__name__)
 
 
-def evaluate(training: Training, batches: tf.data.Dataset) -> None:
+def evaluate(training: Training, batches: tf.data.Dataset, groups: NDArray[np.int32]) -> None:
     """Evaluate the best model on `batches`, and write the predictions and the evaluation into the folder of the run.
 
     The model of the training gets the best weights: a second model would need memory of its own, and to load a whole
     file, the classes of the user's own model would have to be registered.
+
+    `groups` is what `groups_of_split` returns for the examples of `batches`.
 
     Raises:
         Preempted: If a stop is requested.
@@ -48,7 +50,6 @@ def evaluate(training: Training, batches: tf.data.Dataset) -> None:
                 raise Preempted("the training was asked to stop in the evaluation of the best model")
             advance(len(part.label))
             parts.append(part)
-    groups = groups_of_split(place_of(run.dataset), dataset, split)
     predictions = replace(joined(parts), group=groups)
     judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed, split)
     evaluation.save(run.folder, predictions, judged)

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext
 from functools import partial
 
+from pipeline.dataset.groups import groups_of_split
 from pipeline.errors import Preempted
 from pipeline.monitor import Monitor
+from pipeline.storage import place_of
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
 from pipeline.training.batch_errors import explain_batch_errors
@@ -61,6 +63,8 @@ def fit(training: Training, monitor: Monitor) -> None:
         if not start.sums.examples:
             # Only at the end of an epoch: in its middle, the weights belong to no epoch.
             keeper.replace_lost_best(start.epochs_done)
+        # Before the training, because a missing file must not end it after its last epoch.
+        groups = groups_of_split(place_of(run.dataset), training.dataset, training.dataset.judged_split)
         _train(training, inputs, loop, keeper)
         if run.server.is_chief:
             # On one server, decoded validation images that are kept can be used again.
@@ -68,7 +72,7 @@ def fit(training: Training, monitor: Monitor) -> None:
             judged = nullcontext((inputs.validation, inputs.readers)) if can_reuse else data.open_judged()
             with judged as (batches, readers), explain_batch_errors(training, readers):
                 # After the last checkpoint is written, because the model now gets the weights of the best epoch.
-                evaluate(training, batches)
+                evaluate(training, batches, groups)
     if run.server.is_chief:
         export(training.model, settings, training.dataset, run.export_folder)
 

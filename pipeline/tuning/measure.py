@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from pipeline import __version__
-from pipeline.config.allowed import require_allowed, require_folder
+from pipeline.config.allowed import require_allowed, require_folder, require_outputs
 from pipeline.config.preflight import require_weights
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import run_folder
@@ -54,6 +54,7 @@ def comparison_of(settings: Settings, options: ComparisonOptions, built: Sequenc
     """
     require_allowed(settings)
     datasets = {each["prepare"]: each["dataset"] for each in built}
+    require_outputs(map(place_of, datasets.values()))
     contents = [load(place_of(place)) for place in datasets.values()]
     if len({each.source["fingerprint"] for each in contents}) > 1:
         raise SourceError(

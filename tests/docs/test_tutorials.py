@@ -25,7 +25,7 @@ RESULTS = {
         "Promotion: +(promoted|a person must decide): the first model",
     ),
     "tables": (
-        r"Validation: +[78]\d\.\d% accuracy",
+        r"Validation: +accuracy [78]\d\.\d% .*, baseline 7\d",
         r"val auc 0\.[89]",
         "promoted: the first model of 'customers'",
         r"new\.csv:6 +(yes|no) \d+\.\d%",

@@ -336,7 +336,7 @@ def test_the_commands_promote_roll_back_and_show_the_champion(
     assert "there is no model to roll back to" in output_of("rollback", *places, code=1)
     judged(one)
     assert json.loads(output_of("promote", str(two), "--json"))["champion"] == str(two)
-    assert json.loads(output_of("promote", str(two), "--json"))["why"] == "promoted: it is the champion already"
+    assert json.loads(output_of("promote", str(two), "--json"))["why"] == "promoted: by hand"
     output = output_of("champion", *places)
     assert f"champion  {two / 'export'}" in output
     assert "(by hand)" in output

@@ -89,7 +89,7 @@ def test_images_become_a_trained_model(of_images: Trained):
     assert re.search("(promoted|a person must decide): the first model of 'photos'", of_images.output)
     result = load_result(of_images.run)
     assert result["epochs"] == 2
-    assert f"Validation:    {result['metrics']['val_accuracy']:.1%} accuracy" in of_images.output
+    assert f"Validation:    accuracy {result['metrics']['val_accuracy']:.1%} (" in of_images.output
     for made in ("model.keras", "report.html", "evaluation.json"):
         assert (of_images.run / made).stat().st_size > 1000
     assert (of_images.dataset / "card.html").as_uri() in of_images.output

@@ -20,6 +20,10 @@ _APP1, _ICC, _ADOBE = 0xE1, 0xE2, 0xEE
 """Codes of segments. APP1 holds EXIF or XMP."""
 _MAX_SEGMENTS = 2000
 """At most this many segments before the pixels are read. They bound the time that a file can take."""
+_MAX_CHUNKS = 20_000
+"""At most this many chunks of a PNG, for the same reason: those of 160 MB of pixels, 8 kB in each."""
+_MAX_PACKED_BYTES = 1 << 16
+"""Maximum size of a compressed color profile. It may inflate to a thousand times its size."""
 _ADOBE_SEGMENT = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
 _XMP_ORIENTATION = r'^\C*?tiff:Orientation(?:="|>)([0-9])\C*$'
 _ORIENTATION, _LONG = 0x0112, 4
@@ -32,6 +36,7 @@ _SPLIT_PROFILE = "a JPEG has a color profile in several parts, which this model 
 _TRANSPARENT_LEVEL = (
     "a PNG has a transparent level or color, and not 8 bits per sample: save it with an alpha channel, or with 8 bits"
 )
+_TOO_MUCH_METADATA = "a PNG has very many chunks, or a large color profile: save it without metadata, in sRGB"
 _HIDDEN_METADATA = "a PNG has compressed EXIF or XMP data, which this model does not read: save it without metadata"
 
 
@@ -109,6 +114,9 @@ def read_png(content: tf.Tensor) -> FileHeader:
     in_text = [has(name, b"Raw profile type exif\0") for name in (b"tEXt", b"zTXt", b"iTXt")]
     is_hidden = (tf.reduce_any(in_text) & ~has(b"eXIf")) | has(b"iTXt", b"XML:com.adobe.xmp\0\1")
     content = refuse_unless(is_whole, _NO_PIXELS, content)
+    packed_profile = first(data_of(b"iCCP"))
+    is_small = (tf.size(kind) < _MAX_CHUNKS) & (tf.strings.length(packed_profile) <= _MAX_PACKED_BYTES)
+    content = refuse_unless(is_small, _TOO_MUCH_METADATA, content)
     # Pillow compares such a level with pixels that it has scaled to 8 bits.
     content = refuse_unless(~has_level | (depth == 8), _TRANSPARENT_LEVEL, content)
     content = refuse_unless(~is_hidden, _HIDDEN_METADATA, content)
@@ -119,7 +127,7 @@ def read_png(content: tf.Tensor) -> FileHeader:
         channels=tf.where((color == 0) | (color == 4), 1, 3),
         has_alpha=(color >= 4) | has(b"tRNS"),
         orientation=_orientation(first(data_of(b"eXIf")), first(data_of(b"iTXt", b"XML:com.adobe.xmp\0"))),
-        profile=_inflated(first(data_of(b"iCCP"))),
+        profile=_inflated(packed_profile),
     )
 
 
@@ -168,7 +176,8 @@ def _chunks(content: tf.Tensor) -> tf.Tensor:
         # A length that is damaged ends the loop.
         return tf.where(length >= 0, offset + 12 + length, -1), chunks.write(chunks.size(), chunk)
 
-    return tf.while_loop(is_chunk, step, (tf.constant(len(PNG_MAGIC)), _no_strings()))[1].stack()
+    begin = (tf.constant(len(PNG_MAGIC)), _no_strings())
+    return tf.while_loop(is_chunk, step, begin, maximum_iterations=_MAX_CHUNKS)[1].stack()
 
 
 def _no_strings() -> tf.TensorArray:
