@@ -1,5 +1,6 @@
 """Random access to records: `Shards(folder)[i]` is record i, with an index, without one, in gzip and in a bucket."""
 
+import os
 import pickle
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from pipeline.records import tfrecord
 from pipeline.storage import place_of
 from standins.fake_gcs import FakeGcs
 from tests.published import IN_FOLDERS, examples, make_folders, publish, publish_case
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,15 @@ def test_empty_shards_are_passed_over(tmp_path: Path):
     folder, _ = publish_case("keep", tmp_path)
     assert 0 in [shard.examples for shard in load(folder).splits["train"].shards[:-1]]
     assert list(Shards(folder)) == list(examples(folder, "train"))
+
+
+def test_a_script_reads_its_own_dataset_without_an_allowlist(folder: Path, tmp_path: Path):
+    """Nobody else named the folder, and only Airflow's workers have lists."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("TENFOLD_")}
+    ours["PYTHONPATH"] = str(ROOT)
+    script = f"from pipeline.dataset.shards import Shards; print(len(Shards({str(folder)!r})))"
+    done = subprocess.run([sys.executable, "-c", script], env=ours, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.returncode) == ("8", 0), done.stderr
 
 
 @pytest.mark.parametrize("number", [8, -9])

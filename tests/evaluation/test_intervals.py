@@ -198,6 +198,37 @@ def test_copies_in_a_group_say_no_more_than_one_example(draw: Draw):
         assert often[key].value == pytest.approx(found.value, abs=0.01), key
 
 
+def test_the_share_of_a_class_in_one_group_is_not_certain():
+    shares = class_shares(np.zeros(3, int), np.array([1.0, 1.0, 0.0]), np.zeros(3, int), classes=1)
+    [interval] = shares.intervals
+    assert interval is not None
+    assert interval[0] < 0.3
+    assert interval[1] > 0.9
+
+
+def test_an_area_with_one_positive_row_is_not_certain():
+    labels = (np.arange(200) == 100).astype(int)
+    second = np.where(labels == 1, 0.5, np.linspace(0, 1, 200))
+    rows = ClassPredictions.of_batch(labels, np.stack([1 - second, second], axis=1))
+    figures = {figure.metric.key: figure.estimate for figure in figures_in(evaluation_of(rows, ["no", "yes"], seed=0))}
+    assert figures["auc"].high - figures["auc"].low > 0.5
+
+
+@pytest.mark.parametrize("draw", TASKS)
+def test_predictions_that_are_no_numbers_have_an_evaluation(draw: Draw):
+    """The test split may hold the first example that a model turns into NaN."""
+    found = draw(30, np.random.default_rng(0))
+    columns = {
+        name: np.where(np.arange(30).reshape(-1, *[1] * (column.ndim - 1)) == 3, np.nan, column)
+        if column.dtype.kind == "f" and name != "label"
+        else column
+        for name, column in found.columns.items()
+    }
+    broken = type(found)(**columns)
+    names = [f"class-{number}" for number in range(7 if draw is one_label else 3)]
+    assert all(figure.text for figure in figures_in(evaluation_of(broken, names, seed=0)))
+
+
 def test_a_group_is_never_divided():
     group = np.random.default_rng(0).integers(1000, size=5000).astype(np.int32)
     blocks = blocks_of(group, 5000, 5000, seed=0)

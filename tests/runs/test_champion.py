@@ -35,7 +35,7 @@ from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import promote_by_hand, promote_if_better
 from pipeline.runs.promotion_rule import Rules, compare
 from pipeline.runs.recorded_run import load_recorded_run
-from pipeline.runs.run import EXPORT_FORMAT
+from pipeline.runs.run import EXPORT_FORMAT, load_about
 from pipeline.storage import Place
 from standins.fake_gcs import FakeGcs
 
@@ -476,6 +476,74 @@ def test_a_best_champion_that_is_missing_or_of_another_format_is_left_out(make_t
     with storage.write_whole(best / "export" / "about.json") as file:
         file.write(b'{"format": 0}')
     assert judged(between)["decision"] == "promoted"
+
+
+def test_a_best_champion_whose_place_is_not_allowed_is_not_opened(
+    workspace: Place, make_training: MakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever can write to the workspace can edit the history."""
+    best, low, between, _ = (make_training(*each) for each in BEST_SO_FAR)
+    judged(best)
+    judged(low, promote="always")
+    content = storage.read_json(workspace / "models" / NAME / "champion.json")
+    content["history"][0].update(run=str(tmp_path / "outside/key"), export=str(tmp_path / "outside/key/export"))
+    storage.write_json(workspace / "models" / NAME / "champion.json", content)
+    monkeypatch.setenv("TENFOLD_ALLOWED_WORKSPACES", f"{workspace},{tmp_path / 'dataset'}")
+    monkeypatch.setenv("TENFOLD_ALLOWED_PUBLISH", "")
+    opened: list[Place] = []
+    monkeypatch.setattr(promotion_module, "load_about", lambda place: opened.append(place) or load_about(place))
+    assert judged(between)["decision"] == "promoted"
+    assert not [place for place in opened if "outside" in str(place)]
+
+
+def test_a_best_champion_that_cannot_be_evaluated_is_left_out(
+    make_training: MakeTraining, monkeypatch: pytest.MonkeyPatch
+):
+    best, low, between, _ = (make_training(name, correct, version) for (name, correct), version in NEW_EXAMPLES)
+    judged(best)
+    judged(low, promote="always")
+
+    def evaluate(export: Place, dataset: Place, output: int) -> Predictions:
+        if export == best / "export":
+            raise TrainingError("its variables are gone")
+        return answers(130)
+
+    monkeypatch.setattr(promotion_module, "_evaluated", evaluate)
+    assert judged(between)["decision"] == "promoted"
+
+
+def test_a_decision_is_taken_again_if_the_champion_changed_meanwhile(
+    make_training: MakeTraining, monkeypatch: pytest.MonkeyPatch
+):
+    """A person promotes the run while its task compares it with a better champion."""
+    best, _, between, _ = (make_training(*each) for each in BEST_SO_FAR)
+    judged(best)
+    load = promotion_module.load_predictions
+
+    def load_slowly(run: Place) -> Any:
+        monkeypatch.setattr(promotion_module, "load_predictions", load)
+        promote_by_hand(between, output=2)
+        return load(run)
+
+    monkeypatch.setattr(promotion_module, "load_predictions", load_slowly)
+    promotion = judged(between)
+    assert (promotion["decision"], promotion["champion"]) == ("promoted", str(between))
+
+
+def test_a_promotion_by_hand_that_was_killed_is_completed_by_the_next(make_training: MakeTraining):
+    run = make_training("run", 100)
+    promote_by_hand(run, output=2)
+    (run / "promotion.json").unlink()
+    promote_by_hand(run, output=2)
+    assert storage.read_json(run / "promotion.json")["decision"] == "promoted"
+
+
+def test_a_model_in_place_of_a_missing_champion_must_beat_the_baseline(make_training: MakeTraining):
+    below, gone, better = (make_training(name, correct) for name, correct in (("a", 70), ("b", 90), ("c", 95)))
+    promote_by_hand(below, output=2)
+    judged(gone, promote="always")
+    (gone / "export" / "about.json").unlink()
+    assert judged(better)["decision"] == "asked"
 
 
 @pytest.mark.parametrize(

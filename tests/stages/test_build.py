@@ -170,6 +170,13 @@ def test_a_test_fraction_that_chooses_no_image_is_refused(settings: Settings):
         build(changed(settings, test_fraction=0.0001))
 
 
+def test_a_date_may_have_no_test_image(settings: Settings, caplog: pytest.LogCaptureFixture):
+    """Otherwise, the same fraction would fail the small dates of a year."""
+    of_date = changed(settings, test_fraction=0.0001, data_date="2026-11-28")
+    assert load(Path(build(of_date)["dataset"])).judged_split == "validation"
+    assert "so the date 2026-11-28 has no test split" in caplog.text
+
+
 def test_a_test_split_without_a_usable_image_is_refused(make_images: MakeImages, settings: Settings):
     """Otherwise, the validation images would judge the model, although there were test images."""
     shutil.rmtree(settings.source_uri)

@@ -114,9 +114,10 @@ def read_png(content: tf.Tensor) -> FileHeader:
     in_text = [has(name, b"Raw profile type exif\0") for name in (b"tEXt", b"zTXt", b"iTXt")]
     is_hidden = (tf.reduce_any(in_text) & ~has(b"eXIf")) | has(b"iTXt", b"XML:com.adobe.xmp\0\1")
     content = refuse_unless(is_whole, _NO_PIXELS, content)
+    content = refuse_unless(tf.size(kind) < _MAX_CHUNKS, _TOO_MUCH_METADATA, content)
     packed_profile = first(data_of(b"iCCP"))
-    is_small = (tf.size(kind) < _MAX_CHUNKS) & (tf.strings.length(packed_profile) <= _MAX_PACKED_BYTES)
-    content = refuse_unless(is_small, _TOO_MUCH_METADATA, content)
+    is_small = tf.strings.length(packed_profile) <= _MAX_PACKED_BYTES
+    packed_profile = refuse_unless(is_small, _TOO_MUCH_METADATA, packed_profile)
     # Pillow compares such a level with pixels that it has scaled to 8 bits.
     content = refuse_unless(~has_level | (depth == 8), _TRANSPARENT_LEVEL, content)
     content = refuse_unless(~is_hidden, _HIDDEN_METADATA, content)

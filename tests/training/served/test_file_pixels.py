@@ -139,6 +139,7 @@ REFUSED = {
     "the start of a JPEG": (JPEG[:40], "an image is damaged, or a JPEG that"),
     "the start of a PNG": (PNG[:20], "an image is damaged"),
     "lossless JPEG": (imagecodecs.jpeg8_encode(np.asarray(PICTURE), lossless=True), "a JPEG that is lossless"),
+    "a large packed profile": (with_chunk(PNG, b"iCCP", b"name\0\0" + bytes(70_000)), "save it without metadata"),
     "a profile for CMYK": (
         encoded(PICTURE.convert("CMYK"), "JPEG", icc_profile=cmyk_profile()),
         "convert the image to",
