@@ -59,7 +59,7 @@ def score(train: Json) -> str:
     """Return the score of a model, and its epoch."""
     metrics = train.get("metrics") or {}
     best, last, shown = metrics.get("best_epoch"), train.get("epochs"), str(train.get("headline") or "")
-    return f"{shown} (the best epoch, {best} of {last})" if shown and best and last else shown
+    return f"{shown}; best epoch: {best} of {last}" if shown and best and last else shown
 
 
 def failure_of(client: Client, run_id: str) -> str:

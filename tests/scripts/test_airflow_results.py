@@ -68,7 +68,7 @@ def test_rejected_examples_are_summarized(dataset: dict[str, Any], text: str) ->
 @pytest.mark.parametrize(
     ("train", "text"),
     [
-        ({"metrics": {"best_epoch": 8}, "headline": "accuracy 95.8%"}, "accuracy 95.8% (the best epoch, 8 of 10)"),
+        ({"metrics": {"best_epoch": 8}, "headline": "accuracy 95.8%"}, "accuracy 95.8%; best epoch: 8 of 10"),
         ({"metrics": {}, "headline": "accuracy 95.8%"}, "accuracy 95.8%"),
         ({}, ""),
     ],
@@ -81,4 +81,4 @@ def test_the_score_is_the_headline_of_the_training(train: dict[str, Any], text: 
 def test_the_score_has_the_name_of_the_split_that_judges_the_model(split: str, name: str) -> None:
     trained = {"split": split, "headline": "93.1% accuracy", "metrics": {"best_epoch": 8}, "epochs": 10}
     client = SimpleNamespace(xcom=lambda _run, task, **_: trained if task == "train" else None)
-    assert results(client, "run") == [f"{name}93.1% accuracy (the best epoch, 8 of 10)"]
+    assert results(client, "run") == [f"{name}93.1% accuracy; best epoch: 8 of 10"]
