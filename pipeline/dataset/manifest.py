@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import google_crc32c
 
 from pipeline import storage
-from pipeline.config.allowed import Outputs
+from pipeline.config.allowed import Outputs, require_output
 from pipeline.config.dataset_name import PATTERN
 from pipeline.config.example_kinds import IMAGES, KINDS, TABLE, data_of
 from pipeline.dataset.index_files import records_at
@@ -227,7 +227,7 @@ def is_committed(folder: Place) -> bool:
 def load(folder: Place) -> Dataset:
     """Return the dataset in `folder`.
 
-    The folder is the caller's own. Whoever has it from a file or an XCom checks it first, with `require_output`.
+    The folder is the caller's own. Whoever has it from a file or an XCom uses `load_allowed`.
 
     Raises DatasetError if there is none or it is damaged, FormatError if another version of Tenfold wrote it, and
     SettingsError if a file that it names or links to is outside of it, and the administrator does not allow that.
@@ -251,6 +251,12 @@ def load(folder: Place) -> Dataset:
     for name in names:
         outputs.require(f"{folder}/{name}" if isinstance(folder, Path) else folder / name)
     return dataset
+
+
+def load_allowed(folder: Place) -> Dataset:
+    """Return the dataset in a folder that a file or an XCom names. Raises what `load` and `require_output` do."""
+    require_output(folder)
+    return load(folder)
 
 
 def _own_folder(folder: Place) -> Place:

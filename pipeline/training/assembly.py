@@ -6,7 +6,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipeline.config.allowed import require_output
 from pipeline.dataset.manifest import load
 from pipeline.input import steps_per_epoch
 from pipeline.rendezvous import Cluster
@@ -47,7 +46,6 @@ class Training:
         self.activity = Activity()
         settings = run.settings
         self.dataset_folder = place_of(run.dataset)
-        require_output(self.dataset_folder)  # `run.json` names it.
         self.dataset = dataset = load(self.dataset_folder)
         # This leaves no remainder: `require_shares` refuses a batch that the servers cannot divide.
         self.batch_size = settings.batch_size // run.server.count

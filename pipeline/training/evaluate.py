@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from pipeline.dataset.groups import groups_of_split
 from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
 from pipeline.evaluation.answers import Answers
@@ -24,13 +25,18 @@ from pipeline.training.step.micro_batches import concatenated
 _log = logging.getLogger(__name__)
 
 
+def judged_groups(training: Training) -> NDArray[np.int32]:
+    """Return the groups of the examples of the evaluation, in their order. Raises what `groups_of_split` does."""
+    return groups_of_split(training.dataset_folder, training.dataset, training.dataset.judged_split)
+
+
 def evaluate(training: Training, batches: tf.data.Dataset, groups: NDArray[np.int32]) -> None:
     """Evaluate the best model on `batches`, and write the predictions and the evaluation into the folder of the run.
 
     The model of the training gets the best weights: a second model would need memory of its own, and to load a whole
     file, the classes of the user's own model would have to be registered.
 
-    `groups` is what `groups_of_split` returns for the examples of `batches`.
+    `groups` is what `judged_groups` returns.
 
     Raises:
         Preempted: If a stop is requested.

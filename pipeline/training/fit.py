@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext
 from functools import partial
 
-from pipeline.dataset.groups import groups_of_split
 from pipeline.errors import Preempted
 from pipeline.monitor import Monitor
-from pipeline.storage import place_of
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
 from pipeline.training.batch_errors import explain_batch_errors
-from pipeline.training.evaluate import evaluate
+from pipeline.training.evaluate import evaluate, judged_groups
 from pipeline.training.failure.bad_batch import describe_examples
 from pipeline.training.inputs import Inputs, ServerData
 from pipeline.training.served.export import export
@@ -64,7 +62,7 @@ def fit(training: Training, monitor: Monitor) -> None:
             # Only at the end of an epoch: in its middle, the weights belong to no epoch.
             keeper.replace_lost_best(start.epochs_done)
         # Before the training, because a missing file must not end it after its last epoch.
-        groups = groups_of_split(place_of(run.dataset), training.dataset, training.dataset.judged_split)
+        groups = judged_groups(training)
         _train(training, inputs, loop, keeper)
         if run.server.is_chief:
             # On one server, decoded validation images that are kept can be used again.

@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 
 from pipeline import __version__
-from pipeline.config.allowed import require_allowed, require_folder, require_outputs
+from pipeline.config.allowed import require_allowed, require_folder
 from pipeline.config.preflight import require_weights
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import run_folder
-from pipeline.dataset.manifest import load
+from pipeline.dataset.manifest import load_allowed
 from pipeline.errors import Preempted, SettingsError, SourceError, TrainingError
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
@@ -54,8 +54,7 @@ def comparison_of(settings: Settings, options: ComparisonOptions, built: Sequenc
     """
     require_allowed(settings)
     datasets = {each["prepare"]: each["dataset"] for each in built}
-    require_outputs(map(place_of, datasets.values()))
-    contents = [load(place_of(place)) for place in datasets.values()]
+    contents = [load_allowed(place_of(place)) for place in datasets.values()]
     if len({each.source["fingerprint"] for each in contents}) > 1:
         raise SourceError(
             f"the images of {settings.source_uri} changed while the datasets of the comparison were built: run it again"
@@ -98,7 +97,7 @@ def start_comparison(comparison: Comparison, run_id: str, again: bool = False) -
 
 def _equal_comparisons(comparison: Comparison, run_id: str) -> Iterator[Path]:
     """Yield the folders of the first, second, ... equal comparison, without end."""
-    versions = {prepare: load(place_of(place)).version for prepare, place in comparison.datasets.items()}
+    versions = {prepare: load_allowed(place_of(place)).version for prepare, place in comparison.datasets.items()}
     # Not the name of the host: each pod has another one.
     machine = {name: value for name, value in comparison.host.items() if name not in ("name", "system")}
     decisive = [versions, comparison.settings, comparison.options.model_dump(), comparison.source_root, machine]
