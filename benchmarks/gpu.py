@@ -177,6 +177,7 @@ def run(title: str, function: str, job: Mapping[str, Any], limit_s: float) -> Re
     """Run a section in a process of its own for at most `limit_s`, and return its result."""
     say(f"{title}: at most {limit_s:.0f} s")
     result, begin = Result(title), time.monotonic()
+    LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"gpu-{job.get('name', function)}.log"
     command = [sys.executable, "-m", "benchmarks.on_gpu.section", function, json.dumps(job)]
     # In a process group of its own, so that the processes that it starts can be killed with it.
