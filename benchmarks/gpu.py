@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.rounds import ROOT
+from benchmarks.harness.rounds import OPEN, ROOT
 
 HOME = ROOT / ".bench"
 LOGS = HOME / "logs"
@@ -102,7 +102,7 @@ def main() -> int:
     """Measure, print one table and the JSON, and return 1 if a section failed."""
     options = parse(sys.argv[1:])
     use_one_gpu()
-    LOGS.mkdir(parents=True, exist_ok=True)
+    HOME.mkdir(exist_ok=True)
     results: list[Result] = []
     folder = Path(tempfile.mkdtemp(prefix="gpu-", dir=HOME))
     try:
@@ -181,9 +181,12 @@ def run(title: str, function: str, job: Mapping[str, Any], limit_s: float) -> Re
     log = LOGS / f"gpu-{job.get('name', function)}.log"
     command = [sys.executable, "-m", "benchmarks.on_gpu.section", function, json.dumps(job)]
     # In a process group of its own, so that the processes that it starts can be killed with it.
+    environment, pipe = {**OPEN, **os.environ}, subprocess.PIPE
     with (
         open(log, "wb") as errors,
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, start_new_session=True) as process,
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=pipe, stderr=errors, start_new_session=True
+        ) as process,
     ):
         timer = threading.Timer(limit_s, os.killpg, [process.pid, signal.SIGKILL])
         timer.start()
