@@ -57,7 +57,7 @@ test test-core test-long: export PYTHONDONTWRITEBYTECODE :=
 # tests/distribution.py groups and orders the tests.
 PYTEST_BESIDE := $(VENV_PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 
-test: env-dev ## run the tests that a change needs, in about 4 minutes
+test: env-dev ## run the tests that a change needs, in about 5 minutes
 	$(PYTEST_BESIDE) -n 4 -m "not core and not long and not alone"
 
 test-core: env-dev env-engines ## run the long tests whose failure would lose data or stop a user, in about 5 minutes

@@ -175,7 +175,7 @@ def require_source(place: Place) -> None:
 class Outputs:
     """The places that a run may write, for many places: see `Sources`.
 
-    `own` is a folder that the caller may use whatever the lists say, because nobody else named it.
+    `own` is a folder that is allowed in addition to the lists, because the caller chose it.
     """
 
     def __init__(self, own: Place | None = None) -> None:

@@ -227,7 +227,7 @@ def is_committed(folder: Place) -> bool:
 def load(folder: Place) -> Dataset:
     """Return the dataset in `folder`.
 
-    The folder is the caller's own. Whoever has it from a file or an XCom uses `load_allowed`.
+    The caller chose the folder, so no allowlist is asked for it. If a file or an XCom named it, use `load_allowed`.
 
     Raises DatasetError if there is none or it is damaged, FormatError if another version of Tenfold wrote it, and
     SettingsError if a file that it names or links to is outside of it, and the administrator does not allow that.
