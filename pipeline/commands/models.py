@@ -1,18 +1,24 @@
 """Commands on trained models: promotion and prediction."""
 
 import argparse
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands.command import Result, argument, command, format_result, printer_at
+from pipeline.commands.command import Result, argument, command, format_result, printer_at, program
 from pipeline.commands.options import published_settings, reachable
 from pipeline.config.preflight import require_buckets
-from pipeline.storage import place_of
+from pipeline.errors import TenfoldError
+from pipeline.storage import Place, place_of
 from pipeline.training.tensorflow_start import tensorflow_on_the_cpu
 
 if TYPE_CHECKING:
     from pipeline.runs.champion import Pointer
+
+_STDERR = 2
+"""File descriptor for the output of the processes that log to Comet."""
+_log = logging.getLogger(__name__)
 
 
 def _format_champion(result: Result) -> str:
@@ -34,17 +40,34 @@ def promote(options: argparse.Namespace) -> Result:
     """Make the model of a run the champion of its dataset name, without a comparison."""
     from pipeline.runs.promotion import promote_by_hand
 
-    return promote_by_hand(reachable("run", options.run), output=2)  # 2 is stderr.
+    run = reachable("run", options.run)
+    promotion = promote_by_hand(run, _STDERR)
+    _draw_report(run)
+    return promotion
 
 
 @command("rollback", "--set dataset_name=flowers")
 def rollback(options: argparse.Namespace) -> Result:
     """Make the previous champion of a dataset name the champion again."""
-    from pipeline.runs.champion import roll_back
+    from pipeline.runs.promotion import roll_back
 
     pointer = _pointer(options)
-    champion = roll_back(pointer)
+    champion, taken_back = roll_back(pointer, _STDERR)
+    _draw_report(place_of(taken_back.run))
     return {"champion": champion.run, "model": champion.export, "pointer": str(pointer.place)}
+
+
+def _draw_report(run: Place) -> None:
+    """Write the report of a run again, because it shows the promotion. A failure costs a warning only."""
+    from pipeline.report import REPORT, report_run
+
+    if not (run / REPORT).is_file():
+        return
+    try:
+        report_run(run)
+    except (TenfoldError, OSError, ImportError) as error:
+        advice = f"write it again with `{program()} report {run}`"
+        _log.warning("the report of %s does not show this promotion (%s): %s", run, error, advice)
 
 
 def _pointer(options: argparse.Namespace) -> "Pointer":

@@ -1,8 +1,12 @@
 """Reads `content_hashes.bin`: the content hash of each example, and the group that it belongs to."""
 
+import sys
+from itertools import takewhile
+
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.dataset.content_hashes import HASH_BYTES
 from pipeline.dataset.lists import read_listed
 from pipeline.dataset.manifest import Dataset, load_allowed
 from pipeline.storage import Place
@@ -10,12 +14,17 @@ from pipeline.storage import Place
 _HASHES = np.dtype([("content", "<u8", 2), ("group", "<u8")])
 
 
-def load_hashes(folder: Place, version: Dataset) -> NDArray[np.void]:
-    """Return the hashes of all examples of a version, as elements with the fields `content` and `group`.
+def load_hashes(folder: Place, version: Dataset, only: str = "") -> NDArray[np.void]:
+    """Return the hashes of all examples of a version, or of one split, with the fields `content` and `group`.
 
     Raises DatasetError if their file is missing or damaged.
     """
-    return np.frombuffer(read_listed(folder, version.hashes), _HASHES)
+    begin, end = 0, sys.maxsize
+    if only:
+        examples = {name: split.examples for name, split in version.splits.items()}
+        begin = HASH_BYTES * sum(examples[name] for name in takewhile(lambda name: name != only, examples))
+        end = begin + HASH_BYTES * examples.get(only, 0)
+    return np.frombuffer(read_listed(folder, version.hashes, begin, end), _HASHES)
 
 
 def groups_of_split(folder: Place, dataset: Dataset, split: str) -> NDArray[np.int32]:
@@ -40,10 +49,5 @@ def groups_of_split(folder: Place, dataset: Dataset, split: str) -> NDArray[np.i
 def _groups(folder: Place, version: Dataset, split: str) -> NDArray[np.uint64]:
     if not version.hashes:
         return np.zeros(version.splits[split].examples, np.uint64)
-    groups: NDArray[np.uint64] = load_hashes(folder, version)["group"]
-    begin = 0
-    for name, each in version.splits.items():
-        if name == split:
-            return groups[begin : begin + each.examples]
-        begin += each.examples
-    return groups[:0]
+    groups: NDArray[np.uint64] = load_hashes(folder, version, split)["group"]
+    return groups

@@ -4,6 +4,7 @@ They are written and read as streams, because their size grows with the number o
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any
@@ -62,20 +63,27 @@ def file_facts(name: str, content: bytes) -> dict[str, Any]:
     return {"file": name, "bytes": len(content), "crc32c": f"{google_crc32c.value(content):08x}"}
 
 
-def read_listed(folder: Place, listed: Mapping[str, Any]) -> bytes:
-    """Return the content of a file beside the shards from its facts in `dataset.json`, verified.
+def read_listed(folder: Place, listed: Mapping[str, Any], begin: int = 0, end: int = sys.maxsize) -> bytes:
+    """Return the content of a file beside the shards, verified, from its facts in `dataset.json`.
+
+    Only the bytes from `begin` to `end` are kept in memory.
 
     Raises DatasetError if the file is missing, or differs from the committed one.
     """
     path = folder / listed["file"]
     mend = f"restore the file, or remove {folder} and build the dataset again"
+    kept, position, crc32c = [], 0, 0
     try:
-        content: bytes = path.read_bytes()
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                kept.append(chunk[max(begin - position, 0) : max(end - position, 0)])
+                position += len(chunk)
+                crc32c = google_crc32c.extend(crc32c, chunk)
     except FileNotFoundError as error:
         raise DatasetError(f"{path}, which the dataset needs, is missing: {mend}") from error
-    if f"{google_crc32c.value(content):08x}" != listed["crc32c"]:
+    if f"{crc32c:08x}" != listed["crc32c"]:
         raise DatasetError(f"{path} does not have the CRC32C {listed['crc32c']} that was committed: {mend}")
-    return content
+    return b"".join(kept)
 
 
 class JsonLines:

@@ -99,11 +99,14 @@ class CalibrationError(Estimator):
         tail = 50 - INTERVAL_PERCENT / 2
         value = noise.error_with(plain, np.mean)
         low = noise.error_with(plain, lambda found: np.percentile(found, 100 - tail))
-        # Answers that are all right say little about how rare the wrong ones are: one more answer may be wrong.
-        unseen = counts / judged.answers / (judged.answers * blocks.share_of_units) ** 2
-        wider = Noise(_drawn(covariance + np.diag(unseen)), direction)
-        usual = max(plain, float(wider.plain(0.0).mean()))
-        high = wider.error_with(usual, lambda found: np.percentile(found, tail))
+        likely = plain
+        hits = judged.binned(judged.is_true)[0]
+        if (hits * (counts - hits) == 0).all():
+            # Equal probabilities that are all right say little about how rare the wrong ones are: one more may be wrong.
+            unseen = counts / judged.answers / (judged.answers * blocks.share_of_units) ** 2
+            noise = Noise(_drawn(covariance + np.diag(unseen)), direction)
+            likely = max(plain, float(noise.plain(0.0).mean()))
+        high = noise.error_with(likely, lambda found: np.percentile(found, tail))
         return Estimate(value, min(low, value), max(high, value))
 
     @override

@@ -126,6 +126,9 @@ class Amount(Sampled):
     the same error."""
     constant: Callable[[Any], Any] = lambda of: of.baseline()
     """Takes predictions, and returns those of the best model without any input."""
+    largest_again: float = 0.0
+    """How many more times the upper end counts the block with the largest errors. If errors are squared, a few decide
+    the mean, and most validation sets contain none of the largest errors that there are."""
 
     @override
     def baseline(self, of: Any) -> float | None:
@@ -139,7 +142,11 @@ class Amount(Sampled):
         if not variance or not value:
             return Estimate(value, value, value + self._unseen(of, blocks))
         factor = exp(min(student(without_each) * sqrt(variance) / value, MAX_EXPONENT))
-        return Estimate(value, value / factor, value * factor)
+        high = value * factor
+        if self.largest_again:
+            has_largest = blocks.of_example == np.nanargmin(without_each)
+            high *= self._defined(of)(1 + self.largest_again * has_largest) / value
+        return Estimate(value, value / factor, high)
 
     @override
     def difference(self, of: Any, other: Any, blocks: Blocks) -> Estimate:

@@ -12,9 +12,10 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from pipeline import storage
+from pipeline.config.allowed import require_folder
 from pipeline.config.workspace import champion_folder
 from pipeline.errors import PromotionError, require_format
 from pipeline.runs.run import ABOUT, find_exported_model
@@ -50,6 +51,14 @@ class Entry:
     def is_there(self) -> bool:
         """Whether the model has not been removed."""
         return (place_of(self.export) / ABOUT).is_file()
+
+
+class Rollback(NamedTuple):
+    """What a rollback did."""
+
+    champion: Entry
+    """The promotion that stands again."""
+    taken_back: Entry
 
 
 @dataclass(frozen=True)
@@ -136,11 +145,12 @@ def promote(
     _move(pointer, Entry(PROMOTE, run, export, dataset_version, metrics, score, why, _now(), _who()))
 
 
-def roll_back(pointer: Pointer) -> Entry:
-    """Move the pointer back to the model before the champion, and return the promotion that stands again.
+def roll_back(pointer: Pointer) -> Rollback:
+    """Move the pointer back to the model before the champion.
 
     Raises:
         PromotionError: If there is none, or its files are gone.
+        SettingsError: If the administrator does not allow its place.
         ConflictError: If the pointer was moved since it was read.
     """
     promotions = effective_promotions(pointer.history)
@@ -150,6 +160,7 @@ def roll_back(pointer: Pointer) -> Entry:
             "rolled back"
         )
     target, taken_back = promotions[-2:]
+    require_folder(place_of(target.export))
     # Before the pointer moves: programs that follow it would find no model.
     if not target.is_there:
         raise PromotionError(
@@ -158,7 +169,7 @@ def roll_back(pointer: Pointer) -> Entry:
         )
     why = f"rolled back the promotion of {taken_back.run}"
     _move(pointer, replace(target, action=ROLLBACK, why=why, at=_now(), by=_who()))
-    return target
+    return Rollback(target, taken_back)
 
 
 def _move(pointer: Pointer, entry: Entry) -> None:

@@ -4,13 +4,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
 
-Outcome = Literal["promoted", "kept", "asked"]
+Outcome = Literal["promoted", "kept", "asked", "rolled_back"]
 BADGES: Mapping[str, str] = MappingProxyType(
-    {"promoted": "Promoted", "kept": "Champion kept", "asked": "Decision needed"}
+    {
+        "promoted": "Promoted",
+        "kept": "Champion kept",
+        "asked": "Decision needed",
+        "rolled_back": "Rolled back",
+    }
 )
 """What a badge says of each outcome."""
 _WORDS: Mapping[str, str] = MappingProxyType(
-    {"promoted": "promoted", "kept": "not promoted", "asked": "a person must decide"}
+    {
+        "promoted": "promoted",
+        "kept": "not promoted",
+        "asked": "a person must decide",
+        "rolled_back": "rolled back",
+    }
 )
 """How a sentence begins."""
 
@@ -19,7 +29,8 @@ class Decision(NamedTuple):
     """Whether a model takes the place of the champion, and why."""
 
     outcome: Outcome
-    """`asked`: the champion stays until a person promotes the model by hand."""
+    """`asked`: the champion stays until a person promotes the model by hand. `rolled_back`: the model was the champion
+    until a person took its promotion back."""
     reason: str
     """The reason, as one sentence without a period at its end."""
 

@@ -29,12 +29,13 @@ from pipeline.errors import (
     PromotionError,
     SettingsError,
     SourceError,
+    TenfoldError,
     TrainingError,
 )
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import EVALUATION, load_predictions
 from pipeline.runs import champion
-from pipeline.runs.champion import Entry, Pointer, pointer_of
+from pipeline.runs.champion import Entry, Pointer, Rollback, effective_promotions, pointer_of
 from pipeline.runs.decision import Decision
 from pipeline.runs.files import COMET_LOGGED, PROMOTION, RUN, read_or_empty, read_required, require_run_format
 from pipeline.runs.promotion_rule import Rules, compare, judge_first, why_incomparable
@@ -113,6 +114,26 @@ def promote_by_hand(run: Place, output: int) -> dict[str, Any]:
     return _saved(candidate, decision, output)
 
 
+def roll_back(pointer: Pointer, output: int) -> Rollback:
+    """Make the champion before the last one the champion again.
+
+    `promotion.json` of the run that is taken back says so, if its files are still there. `output` is that of
+    `promote_if_better`.
+
+    Raises what `champion.roll_back` does.
+    """
+    rollback = champion.roll_back(pointer)
+    try:
+        candidate = load_candidate(place_of(rollback.taken_back.run))
+    except TenfoldError as error:
+        _log.warning("%s cannot be marked as rolled back: %s", rollback.taken_back.run, error)
+    else:
+        moved = candidate.pointer()
+        if before := moved.promotion_of(str(candidate.run)):
+            _saved(candidate, _since(before, moved), output)
+    return rollback
+
+
 def load_candidate(run: Place) -> Candidate:
     """Return the training in `run`.
 
@@ -144,7 +165,7 @@ def _decided(candidate: Candidate, rules: Rules, output: int) -> Decision:
         pointer = candidate.pointer()
         # A cleared task must not promote an older model over the champion that came after it.
         if before := pointer.promotion_of(str(candidate.run)):
-            return Decision("promoted", before.why + _since(pointer, before))
+            return _since(before, pointer)
         decision = _decide(candidate, pointer, rules, output)
         if not decision.is_promoted and candidate.pointer().content != pointer.content:
             continue  # Another model became the champion meanwhile.
@@ -158,12 +179,16 @@ def _decided(candidate: Candidate, rules: Rules, output: int) -> Decision:
             return decision
 
 
-def _since(pointer: Pointer, before: Entry) -> str:
-    """Return a note if the run is no longer the champion. Clearing its task does not promote it again."""
-    champion = pointer.champion
-    if champion is None or champion.run == before.run:
-        return ""
-    return f" (decided on {before.at}; by now {short_name(champion.run)} is the champion, and stays it)"
+def _since(before: Entry, pointer: Pointer) -> Decision:
+    """Return what became of the last promotion of a run. Clearing its task does not promote it again."""
+    standing = effective_promotions(pointer.history)
+    name = short_name(standing[-1].run)
+    if all(each is not before for each in standing):
+        return Decision("rolled_back", f"its promotion of {before.at} was taken back, and {name} is the champion")
+    if standing[-1].run == before.run:
+        return Decision("promoted", before.why)
+    note = f"decided on {before.at}; by now {name} is the champion, and stays it"
+    return Decision("promoted", f"{before.why} ({note})")
 
 
 def _promote(pointer: Pointer, candidate: Candidate, decision: Decision) -> None:

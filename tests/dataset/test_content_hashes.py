@@ -8,6 +8,7 @@ import pytest
 import xxhash
 
 from pipeline.config.settings import settings_from
+from pipeline.dataset import lists
 from pipeline.dataset.content_hashes import HASH_BYTES
 from pipeline.dataset.groups import groups_of_split
 from pipeline.dataset.lists import read_listed
@@ -47,6 +48,14 @@ def test_every_example_has_its_hash_in_the_order_of_the_shards(name: str, tmp_pa
     assert (folder / dataset.hashes["file"]).read_bytes() == of_records(folder)
     assert read_listed(folder, dataset.hashes) == of_records(folder)
     assert len(set(dataset.splits)) >= 2
+
+
+def test_a_part_of_a_file_is_read_across_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "letters").write_bytes(b"abcdefghij")
+    monkeypatch.setattr(lists, "CHUNK_BYTES", 4)
+    listed = lists.file_facts("letters", b"abcdefghij")
+    found = [read_listed(tmp_path, listed, begin, begin + 5) for begin in range(8)]
+    assert found == [b"abcde", b"bcdef", b"cdefg", b"defgh", b"efghi", b"fghij", b"ghij", b"hij"]
 
 
 @pytest.mark.parametrize("damage", ["missing", "another"])

@@ -15,7 +15,7 @@ import pytest
 from pipeline import storage
 from pipeline.__main__ import main
 from pipeline.config.settings import settings_from
-from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError, TrainingError
+from pipeline.errors import ConflictError, DatasetError, PromotionError, SettingsError, SourceError, TrainingError
 from pipeline.evaluation.metrics import save_predictions
 from pipeline.evaluation.one_label import Predictions
 from pipeline.evaluation.regression import RegressionPredictions
@@ -28,11 +28,10 @@ from pipeline.runs.champion import (
     effective_promotions,
     find_promoted_model,
     pointer_of,
-    roll_back,
 )
 from pipeline.runs.decision import BADGES, Decision, Outcome, decision_in
 from pipeline.runs.files import RUN_FORMAT
-from pipeline.runs.promotion import promote_by_hand, promote_if_better
+from pipeline.runs.promotion import promote_by_hand, promote_if_better, roll_back
 from pipeline.runs.promotion_rule import Rules, compare
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.runs.run import EXPORT_FORMAT, load_about
@@ -284,13 +283,16 @@ def test_each_rollback_goes_one_step_back_and_is_recorded(workspace: Place, make
     one, two, three = (make_training(name, 150) for name in ("one", "two", "three"))
     for run in (one, two, three):
         judged(run)
-    assert roll_back(pointer_of(workspace, NAME)).run == str(two)
-    assert judged(three)["champion"] == str(two)  # a cleared task does not undo the rollback
-    assert roll_back(pointer_of(workspace, NAME)).run == str(one)
+    assert roll_back(pointer_of(workspace, NAME), 2).champion.run == str(two)
+    taken_back = storage.read_json(three / "promotion.json")
+    assert (taken_back["decision"], taken_back["champion"]) == ("rolled_back", str(two))
+    assert taken_back["why"].endswith("was taken back, and two/key is the champion")
+    assert judged(three) == taken_back  # a cleared task does not undo the rollback
+    assert roll_back(pointer_of(workspace, NAME), 2).champion.run == str(one)
     with pytest.raises(PromotionError, match="there is no model to roll back to"):
-        roll_back(pointer_of(workspace, NAME))
+        roll_back(pointer_of(workspace, NAME), 2)
     assert promote_by_hand(three, output=2)["champion"] == str(three)
-    assert roll_back(pointer_of(workspace, NAME)).run == str(one)
+    assert roll_back(pointer_of(workspace, NAME), 2).champion.run == str(one)
     history = pointer_of(workspace, NAME).history
     assert [(each.action[0], storage.place_of(each.run).parent.name) for each in history] == [
         *(("p", "one"), ("p", "two"), ("p", "three")),
@@ -305,8 +307,31 @@ def test_a_rollback_to_a_missing_model_is_refused(workspace: Place, make_trainin
         judged(run)
     (one / "export" / "about.json").unlink()
     with pytest.raises(PromotionError, match=r"the model to roll back to is missing: .*/runs/one/key/export"):
-        roll_back(pointer_of(workspace, NAME))
+        roll_back(pointer_of(workspace, NAME), 2)
     assert pointer_of(workspace, NAME).champion == pointer_of(workspace, NAME).history[1]
+
+
+def test_a_rollback_needs_no_files_of_the_run_that_it_takes_back(
+    workspace: Place, make_training: MakeTraining, caplog: pytest.LogCaptureFixture
+):
+    one, two = (make_training(name, 150) for name in ("one", "two"))
+    for run in (one, two):
+        judged(run)
+    (two / "result.json").unlink()
+    assert roll_back(pointer_of(workspace, NAME), 2).champion.run == str(one)
+    assert f"{two} cannot be marked as rolled back: {two} has no complete training" in caplog.text
+
+
+def test_a_rollback_to_a_folder_that_is_not_allowed_is_refused(
+    workspace: Place, make_training: MakeTraining, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("one", "two"):
+        judged(make_training(name, 150))
+    pointer = pointer_of(workspace, NAME)
+    for allowed in ("TENFOLD_ALLOWED_WORKSPACES", "TENFOLD_ALLOWED_PUBLISH"):
+        monkeypatch.setenv(allowed, str(workspace / "runs" / "two"))
+    with pytest.raises(SettingsError, match=r"runs/one/key/export.* TENFOLD_ALLOWED_WORKSPACES"):
+        roll_back(pointer, 2)
 
 
 def test_a_rollback_of_a_changed_pointer_is_refused(workspace: Place, make_training: MakeTraining):
@@ -315,7 +340,7 @@ def test_a_rollback_of_a_changed_pointer_is_refused(workspace: Place, make_train
     seen = pointer_of(workspace, NAME)
     judged(make_training("three", 150))
     with pytest.raises(ConflictError, match=r"another program changed .* in the meantime"):
-        roll_back(seen)
+        roll_back(seen, 2)
 
 
 # --- commands and report ----------------------------------------------------------------------------------------------
@@ -458,7 +483,7 @@ def test_the_best_champion_so_far_is_not_one_that_was_rolled_back(workspace: Pla
     best, low, between, _ = (make_training(*each) for each in BEST_SO_FAR)
     judged(low)
     judged(best)
-    roll_back(pointer_of(workspace, NAME))
+    roll_back(pointer_of(workspace, NAME), 2)
     assert judged(between)["decision"] == "promoted"
 
 

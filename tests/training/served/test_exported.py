@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline import storage
+from pipeline.__main__ import main
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError
@@ -21,6 +22,7 @@ from pipeline.input.options import batch_options
 from pipeline.kinds.images.tensors import with_all_classes
 from pipeline.records import example
 from pipeline.records.tfrecord import read_records
+from pipeline.report import report_run
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.promotion import promote_by_hand, promote_if_better
 from pipeline.stages.build import build
@@ -145,3 +147,18 @@ def test_an_exported_model_in_a_bucket_gives_the_same_predictions(exported: Path
             storage.copy_new(path, place / path.relative_to(exported / "export").as_posix())
     found = evaluate_exported(place, published)
     assert np.array_equal(found.predicted, load_predictions(exported).predicted)
+
+
+def test_a_promotion_by_hand_and_its_rollback_are_on_the_report(exported: Path, tmp_path: Path):
+    runs = [shutil.copytree(exported, tmp_path / "w" / "runs" / name / "key") for name in ("one", "two")]
+    others = {"run_id": "run", "dataset_version": "1", "host": {}, "software": {}, "steps_per_epoch": 1}
+    for run in runs:
+        (run / "run.json").write_text(json.dumps({**others, **json.loads((run / "run.json").read_text())}))
+    pages = [report_run(run) for run in runs]
+    assert all('<span class="badge' not in page.read_text() for page in pages)
+    for run in runs:
+        assert main(["promote", str(run)]) == 0
+    assert all('<span class="badge promoted">' in page.read_text() for page in pages)
+    name = json.loads((runs[0] / "export" / "about.json").read_text())["dataset"]
+    assert main(["rollback", "--set", f"workspace={tmp_path / 'w'}", "--set", f"dataset_name={name}"]) == 0
+    assert '<span class="badge rolled_back">' in runs[1].joinpath("report.html").read_text()

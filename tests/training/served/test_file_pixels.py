@@ -82,6 +82,7 @@ PNG = encoded(PICTURE, "PNG")
 PALETTE = PICTURE.quantize(200)
 CMYK = encoded(PICTURE.convert("CMYK"), "JPEG", **FULL_CHROMA)
 SQUARE_GRAY = encoded(PICTURE.convert("L"), "PNG")
+EMPTY_CHUNK = with_chunk(b"", b"tEXt", b"a\0")
 CORNER: tuple[int, int, int] = PICTURE.getpixel((0, 0))
 KINDS = {
     "JPEG": JPEG,
@@ -140,6 +141,7 @@ REFUSED = {
     "the start of a PNG": (PNG[:20], "an image is damaged"),
     "lossless JPEG": (imagecodecs.jpeg8_encode(np.asarray(PICTURE), lossless=True), "a JPEG that is lossless"),
     "a large packed profile": (with_chunk(PNG, b"iCCP", b"name\0\0" + bytes(70_000)), "save it without metadata"),
+    "very many chunks": (PNG[:33] + 20_000 * EMPTY_CHUNK + PNG[33:], "very many chunks"),
     "a profile for CMYK": (
         encoded(PICTURE.convert("CMYK"), "JPEG", icc_profile=cmyk_profile()),
         "convert the image to",
