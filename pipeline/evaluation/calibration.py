@@ -102,7 +102,7 @@ class CalibrationError(Estimator):
         likely = plain
         hits = judged.binned(judged.is_true)[0]
         if (hits * (counts - hits) == 0).all():
-            # Equal probabilities that are all right say little about how rare the wrong ones are: one more may be wrong.
+            # Answers that are all right say little about how rare the wrong ones are: one more answer may be wrong.
             unseen = counts / judged.answers / (judged.answers * blocks.share_of_units) ** 2
             noise = Noise(_drawn(covariance + np.diag(unseen)), direction)
             likely = max(plain, float(noise.plain(0.0).mean()))
