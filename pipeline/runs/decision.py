@@ -1,17 +1,12 @@
 """The decision whether a model is promoted, and how `promotion.json` stores it. Light, because the pages import it."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
 
 Outcome = Literal["promoted", "kept", "asked"]
-BADGES: Mapping[str, str] = MappingProxyType(
-    {"promoted": "Promoted", "kept": "Champion kept", "asked": "Decision needed"}
-)
+BADGES: Mapping[str, str] = {"promoted": "Promoted", "kept": "Champion kept", "asked": "Decision needed"}
 """What a badge says of each outcome."""
-_WORDS: Mapping[str, str] = MappingProxyType(
-    {"promoted": "promoted", "kept": "not promoted", "asked": "a person must decide"}
-)
+_WORDS: Mapping[str, str] = {"promoted": "promoted", "kept": "not promoted", "asked": "a person must decide"}
 """How a sentence begins."""
 
 
