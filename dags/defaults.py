@@ -1,4 +1,4 @@
-"""Arguments that all DAGs share: form, owner, deadline, and the retries of tasks."""
+"""Arguments that all DAGs share: form, owner, deadline, and what happens when a task fails."""
 
 import os
 from collections.abc import Iterable
@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, ExceptionRetryPolicy, RetryAction, RetryDecision, RetryRule
+from airflow.sdk.log import redact
 from pydantic import BaseModel
 
-from dags.failure import store_failure
 from dags.form import form
 from dags.form_settings import FORM_SETTINGS
 from dags.notify import deadline, notifiers
+from dags.xcom_keys import FAILURE
 from pipeline.config.settings import Settings, settings_of_command_line
+from pipeline.errors import TenfoldError
 
 RETRIES = 2
 """Attempts after the first one, for failures without a rule."""
 DATASETS = Asset("dataset")
 """The DAGs `image_dataset` and `tabular_dataset` update this asset when they have published a dataset, or found it
 complete."""
+MAX_CHARACTERS = 2000
+"""Limit for a stored message, which is shown on a page."""
 
 
 def form_defaults() -> Settings:
@@ -58,6 +62,20 @@ def dag_defaults(
             "on_failure_callback": store_failure,
         },
     }
+
+
+def store_failure(context: Any) -> None:
+    """Store the error message in an XCom. The plugin shows it on the page of the training."""
+    # Only the task's own process sets it. If that process died with its worker, the dag-processor calls this function,
+    # and there a push is never answered (Airflow 3.3.2): it would hang, and the callbacks after it would be lost.
+    if "exception" not in context:
+        return
+    # If Airflow ended the task itself, the exception is a text.
+    error = context["exception"] or "it ended without an error"
+    message = str(error) if isinstance(error, TenfoldError | str) else f"{type(error).__name__}: {error}"
+    # Airflow hides secrets in logs, but not in XComs.
+    hidden = str(redact(message)).encode("utf-8", "backslashreplace").decode()  # A file name may not be UTF-8.
+    context["ti"].xcom_push(key=FAILURE, value=hidden[:MAX_CHARACTERS])
 
 
 def long_task_retries() -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The pool of Airflow whose slots limit how many trainings run at once."""
 
 GPU_POOL = "gpu"
-"""The pool of the tasks that train."""
 
 
 def pool_command(slots: int) -> str:

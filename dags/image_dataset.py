@@ -2,7 +2,7 @@
 
 from airflow.sdk import dag
 
-from dags.defaults import DATASETS, dag_defaults
+from dags.defaults import dag_defaults
 from dags.document import document
 from dags.schedule import schedule_from
 from dags.wiring import publish
@@ -36,7 +36,7 @@ def image_dataset() -> None:
 
     **By schedule**: `TENFOLD_DATASET_SCHEDULE` (a cron expression or `@daily`); a run starts when its interval is over.
     """
-    publish(for_training=False, outlets=[DATASETS])
+    publish(for_training=False)
 
 
 document(image_dataset())

@@ -41,7 +41,7 @@ def image_training() -> None:
     images of its data date. Backfill: *Trigger*, *Backfill*, with the dates; each becomes a dataset **and a model**.
     For one model on all of them, backfill `image_dataset`. A schedule: `TENFOLD_TRAINING_SCHEDULE`.
     """
-    published = publish(for_training=True, outlets=[])
+    published = publish(for_training=True)
     train_and_report(published.settings, published.committed["dataset"])
 
 

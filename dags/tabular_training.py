@@ -35,7 +35,7 @@ def tabular_training() -> None:
 
     **Again**: clearing any task is safe, and complete work is not repeated.
     """
-    published = publish(for_training=True, outlets=[], example_kind="table")
+    published = publish(for_training=True, example_kind="table")
     train_and_report(published.settings, published.committed["dataset"])
 
 

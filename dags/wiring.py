@@ -4,9 +4,9 @@ import os
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from airflow.sdk import Asset, task_group
+from airflow.sdk import task_group
 
-from dags.defaults import long_task_retries
+from dags.defaults import DATASETS, long_task_retries
 from dags.gpu_pool import GPU_POOL
 from dags.links import CardLink, ReportLink
 from dags.operators import APPROVE_DOC, TRAIN_DOC, ApproveOperator, TrainOperator
@@ -20,8 +20,11 @@ class Published(NamedTuple):
     committed: Any
 
 
-def publish(for_training: bool, outlets: list[Asset], example_kind: str = "images") -> Published:
-    """Add the tasks from the images, or from a table, to a published dataset."""
+def publish(for_training: bool, example_kind: str = "images") -> Published:
+    """Add the tasks from the images, or from a table, to a published dataset.
+
+    Unless it is `for_training` in the same run, its event starts `retrain`.
+    """
     extracted = extract(for_training, example_kind)
     settings = extracted["settings"]
     listed = extract_range.expand(range_file=extracted)
@@ -43,7 +46,7 @@ def publish(for_training: bool, outlets: list[Asset], example_kind: str = "image
             doc_md=APPROVE_DOC,
         )
         copied = copy.partial(settings=settings).expand(plan_file=planned)
-        committed = commit.override(outlets=outlets)(planned["plan"], settings)
+        committed = commit.override(outlets=[] if for_training else [DATASETS])(planned["plan"], settings)
         committed.operator.operator_extra_links = (CardLink(),)
         written >> approved >> copied >> committed
         return committed

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.commands.command import require_extra
 from pipeline.commands.parser import overview, parse
 from pipeline.config.allowed import open_unless_set, open_warning
 from pipeline.errors import ERROR_FILE, Preempted, TenfoldError, error_to_json
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     if command.warns_if_open and (warning := open_warning()):
         _log.info("%s", warning)
     try:
-        command.require_packages()
+        if command.extra:
+            require_extra(command.extra, command.name)
         result = command.run(options)
     except Preempted as error:
         print(error, file=sys.stderr)  # noqa: T201

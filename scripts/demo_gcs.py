@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.config.settings import settings_from
@@ -47,15 +48,13 @@ def main() -> int:
         for place in (SOURCE, WORKSPACE):
             server.create_bucket(place.bucket)
         os.environ["STORAGE_EMULATOR_HOST"] = server.url
-        _upload(options.images or _samples(Path(folder)))
+        images = options.images or Path(folder) / "samples"
+        if not options.images:
+            draw_samples(images)
+        _upload(images)
         code = _run(Path(folder), options.params)
         print("\n".join(["", f"What is in {WORKSPACE} now:", *_listing(), "", *_kept_pages()]))
     return code
-
-
-def _samples(folder: Path) -> Path:
-    draw_samples(folder / "samples")
-    return folder / "samples"
 
 
 def _upload(images: Path) -> None:
@@ -74,16 +73,13 @@ def _run(folder: Path, params: str) -> int:
     return subprocess.run(command, env={**os.environ, **home}, check=False).returncode
 
 
-def _kept_pages() -> list[str]:
-    """Copy the pages, because the buckets are removed, and return a line for each."""
-    return [f"Kept: {_kept(key)}" for key, _ in objects(WORKSPACE) if key.endswith(".html")]
-
-
-def _kept(key: str) -> Path:
-    page = layout_from(os.environ).workspace / "demo-gcs" / key.rpartition("/")[2]
-    with write_whole(page) as file:
-        file.write((WORKSPACE / key).read_bytes())
-    return page
+def _kept_pages() -> Iterator[str]:
+    """Copy the pages, because the buckets are removed, and yield a line for each."""
+    for key in (key for key, _ in objects(WORKSPACE) if key.endswith(".html")):
+        page = layout_from(os.environ).workspace / "demo-gcs" / key.rpartition("/")[2]
+        with write_whole(page) as file:
+            file.write((WORKSPACE / key).read_bytes())
+        yield f"Kept: {page}"
 
 
 def _listing() -> list[str]:

@@ -29,38 +29,28 @@ T = TypeVar("T")
 NOTHING_COLLECTED = 5
 """Exit code of pytest if no test has the markers that were asked for."""
 
-
-@dataclass(frozen=True)
-class Group:
-    """Long tests of one subject, which take at most ten minutes on two quiet cores.
-
-    Args:
-        tests: Beginnings of the paths of its tests. A test belongs to the group with the longest one.
-        environments: Targets of make that create what the tests need beside `.venv`.
-    """
-
-    tests: tuple[str, ...]
-    environments: tuple[str, ...] = ()
-
-
 _OF_SERVERS = ("callbacks", "crashes", "exact_resume", "process", "servers", "stop")
 _OF_DATA = ("dataset", "gate", "images", "plan", "records", "sharding", "snapshot", "sources", "system", "tables")
 GROUPS = {
-    "airflow": Group(("tests/scripts/", "tests/docker/", "tests/test_secrets.py")),
-    "cluster": Group(("tests/cluster/",)),
-    "comparison": Group(("tests/training/compare/", "tests/runs/", "tests/evaluation/")),
-    "dags": Group(("tests/dags/",)),
-    "data": Group(tuple(f"tests/{room}/" for room in _OF_DATA), environments=("env-readers",)),
-    "engines": Group(("tests/engines/", "tests/dags/test_engines.py"), environments=("env-engines",)),
-    "faults": Group(("tests/test_", "tests/stages/", "tests/storage/")),
-    "input": Group(("tests/input/",)),
-    "models": Group((*(f"tests/training/{room}/" for room in ("model", "served", "log", "step")), "tests/kinds/")),
-    "monitor": Group(("tests/commands/", "tests/monitor/", "tests/tuning/")),
-    "pages": Group(("tests/plugins/", "tests/report/", "tests/watch/")),
-    "servers": Group((*(f"tests/training/test_{name}" for name in _OF_SERVERS), "tests/training/failure/")),
-    "training": Group(("tests/training/",)),
-    "tutorials": Group(("tests/docs/",)),
+    "airflow": ("tests/scripts/", "tests/docker/", "tests/test_secrets.py"),
+    "cluster": ("tests/cluster/",),
+    "comparison": ("tests/training/compare/", "tests/runs/", "tests/evaluation/"),
+    "dags": ("tests/dags/",),
+    "data": tuple(f"tests/{room}/" for room in _OF_DATA),
+    "engines": ("tests/engines/", "tests/dags/test_engines.py"),
+    "faults": ("tests/test_", "tests/stages/", "tests/storage/"),
+    "input": ("tests/input/",),
+    "models": (*(f"tests/training/{room}/" for room in ("model", "served", "log", "step")), "tests/kinds/"),
+    "monitor": ("tests/commands/", "tests/monitor/", "tests/tuning/"),
+    "pages": ("tests/plugins/", "tests/report/", "tests/watch/"),
+    "servers": (*(f"tests/training/test_{name}" for name in _OF_SERVERS), "tests/training/failure/"),
+    "training": ("tests/training/",),
+    "tutorials": ("tests/docs/",),
 }
+"""Long tests of one subject, which take at most ten minutes on two quiet cores, by the beginnings of their paths. A
+test belongs to the group with the longest one."""
+ENVIRONMENTS = {"data": "env-readers", "engines": "env-engines"}
+"""Target of make that creates what the tests of a group need beside `.venv`."""
 _TRAINING = ("comparison", "models", "servers", "training")
 TESTED_BY = {
     "dags/": ("airflow", "cluster", "dags", "engines", "tutorials"),
@@ -153,7 +143,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def group_of(path: str) -> str | None:
     """Return the group of a file of tests, given relative to the root of the project."""
-    return longest_match(path, {prefix: name for name, group in GROUPS.items() for prefix in group.tests})
+    return longest_match(path, {prefix: name for name, tests in GROUPS.items() for prefix in tests})
 
 
 def longest_match(path: str, values: Mapping[str, T]) -> T | None:
@@ -188,7 +178,7 @@ def groups_for(path: str) -> set[str]:
 def run(name: str, is_recorded: bool) -> Result:
     """Run the tests of a group, and record the result."""
     began, commit = time.monotonic(), git("rev-parse", "HEAD").strip()
-    passed = passes(name, GROUPS[name], is_recorded)
+    passed = passes(name, is_recorded)
     minutes = round((time.monotonic() - began) / 60, 1)
     result = Result(datetime.now(UTC).date().isoformat(), commit, PASSED if passed else "failed", minutes)
     if is_recorded and changed_files(commit):
@@ -198,12 +188,12 @@ def run(name: str, is_recorded: bool) -> Result:
     return result
 
 
-def passes(name: str, group: Group, is_recorded: bool) -> bool:
+def passes(name: str, is_recorded: bool) -> bool:
     """Run several tests of a group at once, then one by one those that judge the use of the machine."""
-    for environment in group.environments:
-        if subprocess.run(["make", "--no-print-directory", environment], cwd=ROOT, check=False).returncode:
-            print(f"`make {environment}` failed, so the group {name!r} was not run", file=sys.stderr)
-            return False
+    environment = ENVIRONMENTS.get(name)
+    if environment and subprocess.run(["make", "--no-print-directory", environment], cwd=ROOT, check=False).returncode:
+        print(f"`make {environment}` failed, so the group {name!r} was not run", file=sys.stderr)
+        return False
     files = [path for path in long_test_files() if group_of(path) == name]
     # Without a file, pytest would run the tests of all groups.
     assert files, f"the group {name!r} has no file with a long test"

@@ -15,12 +15,14 @@ fan-out     modules of the same package that a module imports, on average; `most
 import argparse
 import ast
 import statistics
-import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 Graph = Mapping[str, set[str]]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -38,20 +40,14 @@ class Module:
 
 def main() -> None:
     """Print one row for each package."""
-    folders = parse(sys.argv[1:])
-    rows = [row_of(folder) for folder in folders]
+    parser = argparse.ArgumentParser(prog="python -m scripts.structure", description=__doc__.split("\n")[0])
+    parser.add_argument("folders", nargs="*", type=Path, default=[Path("pipeline")], metavar="FOLDER")
+    rows = [row_of(folder) for folder in parser.parse_args().folders]
     names = list(rows[0])
     print("| " + " | ".join(names) + " |")
     print("|---" * len(names) + "|")
     for row in rows:
         print("| " + " | ".join(row.values()) + " |")
-
-
-def parse(arguments: Sequence[str]) -> list[Path]:
-    """Return the folders of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.structure", description=__doc__.split("\n")[0])
-    parser.add_argument("folders", nargs="*", type=Path, default=[Path("pipeline")], metavar="FOLDER")
-    return list(parser.parse_args(arguments).folders)
 
 
 def row_of(folder: Path) -> dict[str, str]:
@@ -136,22 +132,10 @@ def arrows_of(imports: Graph) -> Graph:
 
 def circles(graph: Graph) -> list[set[str]]:
     """Return groups of rooms that reach each other; a room that does not reach itself is a group of its own."""
-    reached = {name: _reached(name, graph) for name in graph}
-    groups: list[set[str]] = []
-    for name in graph:
-        if not any(name in group for group in groups):
-            groups.append({name, *(other for other in reached[name] if name in reached.get(other, ()))})
-    return groups
-
-
-def _reached(start: str, graph: Graph) -> set[str]:
-    reached: set[str] = set()
-    ahead = [start]
-    while ahead:
-        new = graph.get(ahead.pop(), set()) - reached
-        reached |= new
-        ahead += new
-    return reached
+    names = list(graph)
+    matrix = csr_array([[target in graph[name] for target in names] for name in names])
+    count, group_of = connected_components(matrix, connection="strong")
+    return [{name for name, group in zip(names, group_of, strict=True) if group == each} for each in range(count)]
 
 
 def upward(arrows: Graph, folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Commands that build a dataset, at once or stage by stage."""
+"""Commands that build a dataset, at once, stage by stage or from its dates, and the sample images for it."""
 
 import argparse
 from pathlib import Path
@@ -76,6 +76,23 @@ def window(options: argparse.Namespace) -> Result:
     settings = published_settings(options)
     partitions = newest_partitions(allowed_name_folder(settings), settings.window)
     return {"dataset": str(dataset_of_partitions(settings, partitions, ask_terminal())), "partitions": partitions}
+
+
+@command(
+    "partition",
+    "2026-01-31 4766e75c17183005 --set dataset_name=flowers",
+    argument("partition", help="a date, such as 2026-01-31, or `latest`"),
+    argument("version", help="name of the version's folder, without its path"),
+)
+def partition(options: argparse.Namespace) -> Result:
+    """Use another version of the dataset for a date, until the source of that date changes and is listed again."""
+    from pipeline.config.workspace import allowed_name_folder, require_name
+    from pipeline.dataset.partitions import move_partition
+
+    settings = published_settings(options)
+    require_name(settings)
+    file = move_partition(allowed_name_folder(settings), options.partition, options.version)
+    return {"partition": options.partition, "version": options.version, "file": str(file)}
 
 
 @command(

@@ -105,11 +105,6 @@ class Command:
             add(parser)
         parser.set_defaults(command=self)
 
-    def require_packages(self) -> None:
-        """Raise SettingsError if this command needs an extra that is not installed."""
-        if self.extra:
-            require_extra(self.extra, self.name)
-
 
 def command(
     name: str, example: str, *arguments: Callable[[Any], Any], **options: Any

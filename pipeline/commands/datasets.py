@@ -1,4 +1,4 @@
-"""Commands on published datasets: their dates and labels, checks, and pictures."""
+"""Commands on published datasets: their labels, checks, and pictures."""
 
 import argparse
 from dataclasses import asdict
@@ -14,23 +14,6 @@ MAX_SHOWN = 256
 """`show` draws at most this many images."""
 
 _DATASET = argument("dataset", help="folder of the dataset version, local or gs://")
-
-
-@command(
-    "partition",
-    "2026-01-31 4766e75c17183005 --set dataset_name=flowers",
-    argument("partition", help="a date, such as 2026-01-31, or `latest`"),
-    argument("version", help="name of the version's folder, without its path"),
-)
-def partition(options: argparse.Namespace) -> Result:
-    """Use another version of the dataset for a date, until the source of that date changes and is listed again."""
-    from pipeline.config.workspace import allowed_name_folder, require_name
-    from pipeline.dataset.partitions import move_partition
-
-    settings = published_settings(options)
-    require_name(settings)
-    file = move_partition(allowed_name_folder(settings), options.partition, options.version)
-    return {"partition": options.partition, "version": options.version, "file": str(file)}
 
 
 def _format_labels(result: Result) -> str:

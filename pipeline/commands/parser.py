@@ -17,7 +17,7 @@ COMMANDS = (
     build.write,
     build.upload,
     build.window,
-    datasets.partition,
+    build.partition,
     datasets.labels,
     training.train,
     pages.compare_inputs,

@@ -71,7 +71,7 @@ def _lines(runs: Runs, quantity: str) -> list[Line]:
 def time_spent(runs: Runs) -> Figure:
     """Draw how a second of each training was spent."""
     name, title = "spent", "Where the time went"
-    seconds = {name: seconds_by_part(run.batches, run.epochs) for name, run in zip(NAMES, runs, strict=True)}
+    seconds = {name: seconds_by_part(run.steps[0], run.epochs) for name, run in zip(NAMES, runs, strict=True)}
     known = {name: each for name, each in seconds.items() if sum(each.values())}
     if not known:
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
@@ -102,7 +102,7 @@ def times(runs: Runs) -> Figure:
 def busy(runs: Runs) -> Figure:
     """Draw how busy the GPUs of each run were over its own time, or the processor if there is no GPU."""
     name, title = "busy", "Utilization over time"
-    lines = {name: busy_line(run.samples) for name, run in zip(NAMES, runs, strict=True) if can_draw(run.samples)}
+    lines = {name: busy_line(run.servers[0]) for name, run in zip(NAMES, runs, strict=True) if can_draw(run.servers[0])}
     if not lines:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
     lines = {name: line.moved_by(-line.seconds[0]) for name, line in lines.items()}

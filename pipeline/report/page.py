@@ -38,8 +38,8 @@ def render(
     evaluated = evaluation.view(run.evaluation, confident_mistakes, wrong_rows)
     drawn = [
         figures.learning(run.epochs),
-        figures.time_spent(run.batches, run.epochs),
-        utilization.utilization(run.samples, run.epochs),
+        figures.time_spent(run.steps[0], run.epochs),
+        utilization.utilization(run.servers[0], run.epochs),
         *([utilization.servers(run.servers, run.epochs)] if len(run.servers) > 1 else []),
         figures.times(run.judged, run.epochs),
     ]

@@ -131,20 +131,6 @@ def load_pointer(place: Place) -> Pointer:
     return Pointer(place, content, history)
 
 
-def promote(
-    pointer: Pointer,
-    *,
-    run: str,
-    export: str,
-    dataset_version: str,
-    metrics: Mapping[str, float],
-    score: float | None,
-    why: str,
-) -> None:
-    """Move the pointer to the model of a run. Raises ConflictError if the pointer was moved since it was read."""
-    _move(pointer, Entry(PROMOTE, run, export, dataset_version, metrics, score, why, _now(), _who()))
-
-
 def roll_back(pointer: Pointer) -> Rollback:
     """Move the pointer back to the model before the champion.
 
@@ -168,11 +154,12 @@ def roll_back(pointer: Pointer) -> Rollback:
             "pipeline promote RUN`"
         )
     why = f"rolled back the promotion of {taken_back.run}"
-    _move(pointer, replace(target, action=ROLLBACK, why=why, at=_now(), by=_who()))
+    move(pointer, replace(target, action=ROLLBACK, why=why, at=now(), by=user()))
     return Rollback(target, taken_back)
 
 
-def _move(pointer: Pointer, entry: Entry) -> None:
+def move(pointer: Pointer, entry: Entry) -> None:
+    """Add an entry to the history. Raises ConflictError if another run has moved the pointer since it was read."""
     history = (*pointer.history, entry)
     champion = effective_promotions(history)[-1]
     content = {
@@ -181,7 +168,6 @@ def _move(pointer: Pointer, entry: Entry) -> None:
         "champion": {name: getattr(champion, name) for name in ("run", "export", "dataset_version", "metrics")},
         "history": [asdict(each) for each in history],
     }
-    # Raises ConflictError if another run has moved the pointer since it was read.
     storage.swap(pointer.place, pointer.content, json.dumps(content, indent=1).encode())
 
 
@@ -195,13 +181,15 @@ def find_promoted_model(place: Place) -> Place:
     return find_exported_model(place_of(champion.export) if champion else place)
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the time in UTC, in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _who() -> str:
+def user() -> str:
+    """Return the name of the user and of the machine."""
     try:
-        user = getpass.getuser()
+        name = getpass.getuser()
     except (KeyError, OSError):  # The user id of a container often has no name.
-        user = "unknown"
-    return f"{user}@{platform.node()}"
+        name = "unknown"
+    return f"{name}@{platform.node()}"

@@ -1,27 +1,22 @@
 """The decision whether a model is promoted, and how `promotion.json` stores it. Light, because the pages import it."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
 
 Outcome = Literal["promoted", "kept", "asked", "rolled_back"]
-BADGES: Mapping[str, str] = MappingProxyType(
-    {
-        "promoted": "Promoted",
-        "kept": "Champion kept",
-        "asked": "Decision needed",
-        "rolled_back": "Rolled back",
-    }
-)
+BADGES: Mapping[str, str] = {
+    "promoted": "Promoted",
+    "kept": "Champion kept",
+    "asked": "Decision needed",
+    "rolled_back": "Rolled back",
+}
 """What a badge says of each outcome."""
-_WORDS: Mapping[str, str] = MappingProxyType(
-    {
-        "promoted": "promoted",
-        "kept": "not promoted",
-        "asked": "a person must decide",
-        "rolled_back": "rolled back",
-    }
-)
+_WORDS: Mapping[str, str] = {
+    "promoted": "promoted",
+    "kept": "not promoted",
+    "asked": "a person must decide",
+    "rolled_back": "rolled back",
+}
 """How a sentence begins."""
 
 

@@ -1,12 +1,6 @@
 """The JSON files of a run, and their one reader. Imports no TensorFlow.
 
-A run may be under way or may have been killed, so any file may be missing. How a reader goes on then depends on what it
-is for:
-
-- `read_required` fails. A process that continues the run reads so.
-- `read_optional` returns None if the file is missing, and fails if it is damaged. The list of trainings reads so: it
-  says of each training what is wrong with it.
-- `read_or_empty` never fails because of the file. A report or a page reads so: it shows what there is.
+A run may be under way or may have been killed, so any file may be missing. What happens then depends on the reader.
 """
 
 import json
@@ -43,7 +37,7 @@ def require_run_format(run_json: Mapping[str, Any], folder: Place) -> None:
 
 
 def read_required(file: Place) -> Any:
-    """Return the JSON value in a file of a run.
+    """Return the JSON value in a file of a run, for a process that continues the run.
 
     Raises:
         FileNotFoundError: The file is missing.
@@ -59,6 +53,8 @@ def read_required(file: Place) -> Any:
 def read_optional(file: Place) -> Any:
     """Return the JSON value in a file of a run; None if the file is missing.
 
+    The list of trainings reads so: it says of each training what is wrong with it.
+
     Raises:
         json.JSONDecodeError, SizeError: The file is damaged or too large. The message names it.
     """
@@ -71,7 +67,7 @@ def read_optional(file: Place) -> Any:
 def read_or_empty(file: Place) -> dict[str, Any]:
     """Return the JSON object in a file of a run; an empty one if the file is missing, damaged, or no JSON object.
 
-    A file that is too large counts as damaged.
+    A report or a page reads so: it shows what there is. A file that is too large counts as damaged.
     """
     try:
         value = storage.read_json(file, MAX_JSON_BYTES)

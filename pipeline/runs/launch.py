@@ -221,9 +221,5 @@ class TrainingProcess:
 def _ending(code: int) -> str:
     if code >= 0:
         return f"exit code {code}; its last lines are above"
-    hint = (
-        " (often out of memory): run the same command to continue from the last checkpoint"
-        if -code == signal.SIGKILL
-        else ""
-    )
-    return f"{signal.Signals(-code).name}{hint}"
+    hint = " (often out of memory): run the same command to continue from the last checkpoint"
+    return signal.Signals(-code).name + (hint if -code == signal.SIGKILL else "")

@@ -192,15 +192,18 @@ def _since(before: Entry, pointer: Pointer) -> Decision:
 
 
 def _promote(pointer: Pointer, candidate: Candidate, decision: Decision) -> None:
-    champion.promote(
-        pointer,
+    entry = Entry(
+        action=champion.PROMOTE,
         run=str(candidate.run),
         export=str(candidate.export),
         dataset_version=candidate.about["dataset_version"],
         metrics=candidate.result["metrics"],
         score=_score(candidate.run),
         why=decision.reason,
+        at=champion.now(),
+        by=champion.user(),
     )
+    champion.move(pointer, entry)
 
 
 def _score(run: Place) -> float | None:
@@ -214,7 +217,12 @@ def _score(run: Place) -> float | None:
 
 def _saved(candidate: Candidate, decision: Decision, output: int) -> dict[str, Any]:
     """Write `promotion.json`, log the decision to Comet, and return the content."""
-    content = _content(candidate, decision)
+    pointer = candidate.pointer()
+    content = {
+        **decision.to_json(),
+        "champion": pointer.champion.run if pointer.champion else "",
+        "pointer": str(pointer.place),
+    }
     storage.write_json(candidate.run / PROMOTION, content, indent=1)
     # A retry does not log the decision again, and a training that was not logged has no experiment to add it to.
     logged = read_or_empty(candidate.run / COMET_LOGGED)
@@ -222,15 +230,6 @@ def _saved(candidate: Candidate, decision: Decision, output: int) -> dict[str, A
         # In a process of its own, because comet_ml changes its process. It says itself if it fails.
         _run("pipeline.training.log.promoted", str(candidate.run), str(os.getpid()), output=output)
     return content
-
-
-def _content(candidate: Candidate, decision: Decision) -> dict[str, Any]:
-    pointer = candidate.pointer()
-    return {
-        **decision.to_json(),
-        "champion": pointer.champion.run if pointer.champion else "",
-        "pointer": str(pointer.place),
-    }
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------
@@ -246,7 +245,8 @@ def _decide(candidate: Candidate, pointer: Pointer, rules: Rules, output: int) -
     champion = pointer.champion
     if champion and champion.is_there and (reason := _why_incomparable(candidate, champion)):
         return Decision("asked", reason)
-    ours, split = _answers_of(candidate.run), _split_of(candidate.run)
+    ours = _answers_of(candidate.run)
+    split = str(read_or_empty(candidate.run / EVALUATION).get("split", "validation"))
     reasons = []
     for other, entry in _references(candidate, pointer, rules, ours).items():
         try:
@@ -313,11 +313,6 @@ def _answers_of(run: Place) -> Answers:
             f"{run} has no predictions.npz, so its model cannot be compared with others: remove this folder and train "
             "again"
         ) from error
-
-
-def _split_of(run: Place) -> str:
-    """Return the split whose examples judged a run."""
-    return str(read_or_empty(run / EVALUATION).get("split", "validation"))
 
 
 def _answers_of_champion(champion: Entry, candidate: Candidate, ours: Answers, output: int) -> Answers:

@@ -37,12 +37,12 @@ def compare(ours: Answers, theirs: Answers, other: str, rules: Rules, split: str
         return Decision("asked", undefined)
     estimate, metric = difference(ours, theirs, rules.seed), ours.scored_by
     comparison = _comparison(ours, theirs, other, split, estimate)
-    gain, most = _gains(metric, estimate)
+    gain = _gain(metric, estimate)
     # An error can be of any size, so the limit is a share of it.
     limit = rules.max_worse * (theirs.score if metric.lower_is_better else 1)
-    is_worse = gain < 0 and not isclose(ours.score, theirs.score, rel_tol=EQUAL)
-    chance = ", but this may be chance" if most >= 0 else ""
-    if is_worse and (most if rules.needs_proof else gain) < -limit:
+    is_worse = gain.value < 0 and not isclose(ours.score, theirs.score, rel_tol=EQUAL)
+    chance = ", but this may be chance" if gain.high >= 0 else ""
+    if is_worse and (gain.high if rules.needs_proof else gain.value) < -limit:
         interval = " over the whole interval" if rules.needs_proof else ""
         allowed = f", by more than max_worse={rules.max_worse:g} allows" if rules.max_worse else ""
         return Decision("kept", f"{comparison}. The model is worse{interval}{allowed}{chance}")
@@ -61,9 +61,7 @@ def judge_first(ours: Answers, what: str, rules: Rules, split: str = "validation
     baseline = ours.baseline()
     estimate = difference(ours, baseline, rules.seed)
     comparison = _comparison(ours, baseline, "the baseline", split, estimate)
-    metric = ours.scored_by
-    least = -estimate.high if metric.lower_is_better else estimate.low
-    if least > 0:
+    if _gain(ours.scored_by, estimate).low > 0:
         return Decision("promoted", f"{what}, {comparison}")
     return Decision("asked", f"{what} does not surely beat the baseline: {comparison}")
 
@@ -75,9 +73,10 @@ def _undefined(answers: Answers, of: str, split: str) -> str:
     return f"the {answers.scored_by.title} of {of} on these {split} {answers.noun}s is no number"
 
 
-def _gains(metric: Metric, difference: Estimate) -> tuple[float, float]:
-    """Return how much better a model is than another one, and the highest value in the interval of that gain."""
-    return (-difference.value, -difference.low) if metric.lower_is_better else (difference.value, difference.high)
+def _gain(metric: Metric, difference: Estimate) -> Estimate:
+    """Return how much better a model is than another one."""
+    lower = Estimate(-difference.value, low=-difference.high, high=-difference.low)
+    return lower if metric.lower_is_better else difference
 
 
 def _comparison(ours: Answers, theirs: Answers, other: str, split: str, estimate: Estimate) -> str:

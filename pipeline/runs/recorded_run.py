@@ -32,7 +32,6 @@ class RecordedRun:
     """A run as its files and its record describe it. A mapping is empty if its file is missing."""
 
     files: RunFiles
-    """The small JSON files of the run."""
     evaluation: Mapping[str, Any]
     """The content of `evaluation.json`."""
     dataset: Mapping[str, Any]
@@ -47,16 +46,6 @@ class RecordedRun:
     """The index of the training server that waits most. The verdict and the numbers are about that server."""
     rejected: Iterable[Mapping[str, str]]
     """The rows of the dataset's file of rejected images."""
-
-    @property
-    def samples(self) -> Samples:
-        """The samples of server 0."""
-        return self.servers[0]
-
-    @property
-    def batches(self) -> Table:
-        """The steps of server 0."""
-        return self.steps[0]
 
     @property
     def judged(self) -> Table:

@@ -4,22 +4,18 @@ The scheduler, the workers and the dag-processor import plugins too, and have no
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from threading import Lock
-from typing import Any
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Lazy:
     """Passes each request to the application that `build` returns. The first request builds it."""
 
-    def __init__(self, build: Callable[[], App]) -> None:
+    def __init__(self, build: Callable[[], ASGIApp]) -> None:
         self._build = build
-        self._app: App | None = None
+        self._app: ASGIApp | None = None
         self._building = Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -28,14 +24,14 @@ class Lazy:
         app = await asyncio.to_thread(self._built) if self._app is None else self._app
         await app(scope, receive, send)
 
-    def _built(self) -> App:
+    def _built(self) -> ASGIApp:
         # Several requests can come before the first one has built the application.
         with self._building:
             self._app = self._app or self._build()
             return self._app
 
 
-def monitor() -> App:
+def monitor() -> ASGIApp:
     """Build the application of the training monitor."""
     from plugins.training_monitor.app import build
 

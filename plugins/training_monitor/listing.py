@@ -32,7 +32,6 @@ class ListQuery(NamedTuple):
     """What a page of the list shows."""
 
     limit: int
-    """Maximum number of rows."""
     offset: int
     """Rows before the first one of the page."""
     search: str
@@ -41,7 +40,6 @@ class ListQuery(NamedTuple):
     ascending: bool
     """Whether the lowest value of the column `sort` comes first."""
     zone: tzinfo
-    """The time zone of the times."""
 
     @property
     def is_of_newest(self) -> bool:

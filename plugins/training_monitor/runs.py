@@ -26,6 +26,7 @@ MAX_MESSAGE = 2000
 """Maximum length of an error message on a page, in characters."""
 _PENDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
 """States of a task that waits for a slot of its pool, or for a worker."""
+_OF_RUN = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
 
 
 class Failure(NamedTuple):
@@ -58,7 +59,6 @@ class AirflowRun(NamedTuple):
     dataset: Place | None
     """The folder of its dataset; None if it has none yet."""
     failure: Failure | None
-    """None if no task failed."""
     waiting_for: str = ""
     """What its training task waits for; empty if no training task waits. Only `find_run` sets it."""
     has_training_task: bool = True
@@ -110,9 +110,8 @@ class Trainings:
 
     def __init__(self, dag_ids: Collection[str], before: int | None = None) -> None:
         trained = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)
-        of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
         # A run that failed before its training stored no place of it. Its training task is known by its pool.
-        would_train = select(TaskInstance.id).where(of_run, TaskInstance.pool == GPU_POOL).exists()
+        would_train = select(TaskInstance.id).where(_OF_RUN, TaskInstance.pool == GPU_POOL).exists()
         failed = and_(DagRun.state == DagRunState.FAILED, would_train)
         self._conditions = [DagRun.dag_id.in_(dag_ids), or_(DagRun.id.in_(trained), failed)]
         if before is not None:
@@ -182,10 +181,9 @@ def _allowed(places: Mapping[str, Place | None], outputs: Outputs) -> tuple[dict
 
 def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
     """Return the task that failed first in each of the runs."""
-    of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
     failed = (
         select(DagRun.id, TaskInstance.task_id, TaskInstance.map_index)
-        .join(TaskInstance, of_run)
+        .join(TaskInstance, _OF_RUN)
         .where(DagRun.id.in_(runs), TaskInstance.state == TaskInstanceState.FAILED)
         .order_by(TaskInstance.end_date.desc())
     )

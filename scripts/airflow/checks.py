@@ -28,8 +28,7 @@ MAX_SECONDS = 86_400
 
 def check_schedule(environ: Mapping[str, str]) -> None:
     """Refuse settings that keep a DAG from being imported or make all runs fail. `up` and Compose call it first."""
-    file = environ.get("TENFOLD_SETTINGS", "")
-    settings = default_settings(file)
+    settings = default_settings(environ)
     for variable, (check, wanted) in _checks().items():
         if (text := environ.get(variable, "")) and not _is_right(check, text):
             raise Refused(f"{variable} must be {wanted}, got {text!r}")
@@ -37,6 +36,7 @@ def check_schedule(environ: Mapping[str, str]) -> None:
         if cron := environ.get(variable, ""):
             if not settings.source_uri:
                 raise Refused(f"{variable} needs a settings file with a source_uri: set TENFOLD_SETTINGS to that file")
+            file = environ["TENFOLD_SETTINGS"]
             say(f"Schedule ({variable}): {cron}, with the settings of {file}. Its latest interval starts at once")
     try:
         for setting in OF_PLACES:
@@ -45,8 +45,9 @@ def check_schedule(environ: Mapping[str, str]) -> None:
         raise Refused(str(error)) from error
 
 
-def default_settings(file: str) -> Settings:
+def default_settings(environ: Mapping[str, str]) -> Settings:
     """Return the settings of a DAG before a form changes any: those of the file in TENFOLD_SETTINGS. Raises Refused."""
+    file = environ.get("TENFOLD_SETTINGS", "")
     try:
         return settings_of_command_line(Path(file) if file else None, [])
     except SettingsError as error:

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
 from scripts.airflow.processes import Identity, end, find, identify, spawn
 from scripts.airflow.progress import say
-from scripts.airflow.ready import StartLimit
+from scripts.airflow.ready import check_time
 from scripts.airflow.record import Record, forget_record, read_record, write_record
 from scripts.airflow.remote import Airflow
 from scripts.airflow.settings import DATABASE, Layout, environment, url_of
@@ -69,9 +70,9 @@ class Embedded(Airflow):
             forget_migration(self.layout.database)
         self.add(MIGRATION, ["db", "migrate"])
         migration = self._children[-1]
-        limit = StartLimit()
+        begin = time.monotonic()
         while migration.poll() is None:
-            limit.check(f"its database is not ready: see {self.log(MIGRATION)}")
+            check_time(begin, f"its database is not ready: see {self.log(MIGRATION)}")
             signals.pause(0.1)
         if migration.returncode != 0:
             raise Failed(f"Airflow's database could not be prepared. {self._end_of_log(MIGRATION)}")
@@ -164,8 +165,7 @@ def settings_in(environ: Mapping[str, str]) -> list[str]:
 
 def sweep(layout: Layout) -> bool:
     """End all processes of the Airflow that is recorded in this home. Return whether one was recorded."""
-    airflow = recorded_airflow(layout)
-    if airflow:
+    if airflow := recorded_airflow(layout):
         airflow.stop()
     return airflow is not None
 

@@ -1,7 +1,6 @@
 """Wait until Airflow can run a DAG. Give up if a process dies, or if the start takes far too long."""
 
 import time
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from dags.gpu_pool import GPU_POOL
@@ -18,16 +17,10 @@ LIMIT_S = 900.0
 _POLL_S = 0.2
 
 
-@dataclass(frozen=True)
-class StartLimit:
-    """The time limit of one start, which begins with this object."""
-
-    begin: float = field(default_factory=time.monotonic)
-
-    def check(self, goal: str) -> None:
-        """Raise Failed if the start takes too long. `goal` says what is missing, for the error."""
-        if time.monotonic() - self.begin > LIMIT_S:
-            raise Failed(f"gave up on Airflow after {LIMIT_S:.0f} s: {goal}")
+def check_time(begin: float, goal: str) -> None:
+    """Raise Failed if a start that began at `begin` takes too long. `goal` says what is missing, for the error."""
+    if time.monotonic() - begin > LIMIT_S:
+        raise Failed(f"gave up on Airflow after {LIMIT_S:.0f} s: {goal}")
 
 
 def wait_until_ready(airflow: Airflow, client: Client, since: datetime, signals: Signals) -> None:
@@ -35,12 +28,13 @@ def wait_until_ready(airflow: Airflow, client: Client, since: datetime, signals:
 
     Raises Failed if a process dies, the DAG cannot be imported, or the start takes longer than LIMIT_S.
     """
-    limit = StartLimit()
+    begin = time.monotonic()
     while not (client.ready() and _is_parsed(client, since)):
         airflow.check()
-        limit.check(
+        check_time(
+            begin,
             f"the Airflow at {airflow.url} does not answer, or has not read the DAG {client.dag_id}: see "
-            f"{airflow.where_logs_are}"
+            f"{airflow.where_logs_are}",
         )
         signals.pause(_POLL_S)
     require_pool(client, airflow.layout.trainings)

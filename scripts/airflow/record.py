@@ -1,6 +1,5 @@
 """The record of the Airflow that runs here, and the lock that allows only one."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pipeline.system.flock import try_lock
 from scripts.airflow.errors import Refused
 from scripts.airflow.keys import write_private
 from scripts.airflow.processes import Identity
@@ -55,14 +55,12 @@ def exclusive_home(home: Path) -> Iterator[None]:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Not mode w, which would empty the file: it names the process that holds the lock.
     with open(home / "lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not try_lock(file.fileno()):
             file.seek(0)
             raise Refused(
                 f"another command (process {file.read().strip() or 'unknown'}) is starting, stopping or using the "
                 f"embedded Airflow in {home}: wait until it ends, or end it with Ctrl-C"
-            ) from error
+            )
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.config.data_date import PLACEHOLDERS, before_placeholder, is_dated, unknown_placeholder
 from pipeline.config.preflight import preflight
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import TenfoldError
 from pipeline.sources.listing import recognizes
 from scripts.airflow.checks import default_settings
@@ -47,7 +47,7 @@ def read_request(source: str, table: str, label: str, params: str, kind: str) ->
     conf = _with(name, "source_uri", _read_place(name, table or source), conf)
     if kind == "table":
         conf = _with("LABEL", "label_column", label, conf)
-        if not (conf.get("label_column") or _default_settings().label_column):
+        if not (conf.get("label_column") or default_settings(os.environ).label_column):
             raise Refused("LABEL is missing: name the column of the table that the model learns, such as LABEL=churn")
     return check_settings(conf, kind) if kind else conf
 
@@ -94,7 +94,7 @@ def check_settings(conf: Conf, kind: str = "images") -> Conf:
 
 def needs_sample_images(dag_id: str, conf: Conf) -> bool:
     """Return whether a run lacks a source. `retrain` needs none, and the file of TENFOLD_SETTINGS may name one."""
-    return dag_id != "retrain" and not (conf.get("source_uri") or _default_settings().source_uri)
+    return dag_id != "retrain" and not (conf.get("source_uri") or default_settings(os.environ).source_uri)
 
 
 def with_sample_images(conf: Conf, samples: Path) -> Conf:
@@ -176,7 +176,7 @@ def _require_dated(conf: Conf) -> None:
         raise Refused(
             f"PARAMS must not set data_date, got {conf['data_date']!r}: remove it, because each run uses its own date"
         )
-    source = conf.get("source_uri") or _default_settings().source_uri
+    source = conf.get("source_uri") or default_settings(os.environ).source_uri
     if not source:
         raise Refused(
             "SOURCE is missing: give the images or the table of a date, with {date} for the date, such as "
@@ -187,7 +187,3 @@ def _require_dated(conf: Conf) -> None:
             f"SOURCE={source} is the same for every date: replace the part that depends on the date with one of "
             f"{PLACEHOLDERS}, such as SOURCE={source}/{{date}}"
         )
-
-
-def _default_settings() -> Settings:
-    return default_settings(os.environ.get("TENFOLD_SETTINGS", ""))

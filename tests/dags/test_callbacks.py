@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many
 DAG = """
 from pathlib import Path
 from airflow.sdk import BaseOperator, DAG
-from dags.failure import store_failure
+from dags.defaults import store_failure
 
 def write_note(context):
     Path({note!r}).write_text(context["ti"].task_id)

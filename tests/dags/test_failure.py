@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dags.failure import MAX_CHARACTERS, store_failure
+from dags.defaults import MAX_CHARACTERS, store_failure
 from dags.xcom_keys import FAILURE
 from pipeline.errors import SourceError
 

@@ -4,7 +4,9 @@ import asyncio
 from threading import Event
 from typing import Any
 
-from plugins.training_monitor.lazy import App, Lazy
+from starlette.types import ASGIApp
+
+from plugins.training_monitor.lazy import Lazy
 
 
 def test_the_application_is_built_once_without_blocking_other_tasks() -> None:
@@ -14,7 +16,7 @@ def test_the_application_is_built_once_without_blocking_other_tasks() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         answered.append(scope)
 
-    def build() -> App:
+    def build() -> ASGIApp:
         built.append(somebody_else.wait(300))
         return app
 

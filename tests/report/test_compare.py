@@ -64,8 +64,8 @@ def test_the_verdict_names_other_programs_that_may_explain_the_difference(runs: 
     a, b = (load_recorded_run(run) for run in runs)
     of_a = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0}
     of_b = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0}
-    busy = replace(a, servers={0: all_samples(a.samples.rows[["time"]].assign(**of_a))})
-    alone = replace(b, servers={0: all_samples(b.samples.rows[["time"]].assign(**of_b))})
+    busy = replace(a, servers={0: all_samples(a.servers[0].rows[["time"]].assign(**of_a))})
+    alone = replace(b, servers={0: all_samples(b.servers[0].rows[["time"]].assign(**of_b))})
     sentence = (
         "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may explain the "
         "whole difference."
