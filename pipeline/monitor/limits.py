@@ -250,12 +250,8 @@ def _of_reading(load: Load, *, is_working: bool) -> list[Limit]:
     """
     may_stall = not is_working or _may_reach(load.disk_wait, STALLED)
     from_disk = may_stall and _may_reach(load.own_read_Bps, OWN_READING_BPS)
-    return [Limit.READING] if from_disk or _may_receive(load) else []
-
-
-def _may_receive(load: Load) -> bool:
-    """Return whether the training may read from the network."""
-    return _may_reach(load.inflow_Bps, BPS_PER_CORE * max(1.0, load.own_cores or 0.0))
+    from_network = _may_reach(load.inflow_Bps, BPS_PER_CORE * max(1.0, load.own_cores or 0.0))
+    return [Limit.READING] if from_disk or from_network else []
 
 
 def _may_reach(value: float | None, least: float) -> bool:

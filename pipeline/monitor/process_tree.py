@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.monitor.rates import Rates
-from pipeline.monitor.sampler import Source
+from pipeline.monitor.sampler import Rates, Source
 from pipeline.system.kernel import File, number
 
 _log = logging.getLogger(__name__)

@@ -327,7 +327,11 @@ def read_column(path: Path, name: str) -> "NDArray[Any] | None":
     return rows[name].to_numpy() if rows is not None and name in rows.column_names else None
 
 
-def _rows(path: Path, metrics: Callable[[str], bool]) -> "pyarrow.Table":
+def _rows(
+    path: Path, metrics: Callable[[str], bool], read_open: Callable[[Path], bytes] = Path.read_bytes
+) -> "pyarrow.Table":
+    """Return the rows of one of `segments`. `read_open` reads lines of an open segment, with their header."""
+
     def wanted(name: str) -> bool:
         return name in _TIME_AND_STEP or metrics(name)
 
@@ -335,7 +339,7 @@ def _rows(path: Path, metrics: Callable[[str], bool]) -> "pyarrow.Table":
     if stored is not None:
         return stored
     try:
-        content = path.read_bytes()
+        content = read_open(path)
     except FileNotFoundError:  # It was closed between the two attempts, or its Parquet file is damaged.
         stored = _stored_rows(path, wanted)
         if stored is not None:
@@ -468,11 +472,7 @@ def last_row(folder: Path, kind: str) -> dict[str, float] | None:
     of any length. Metrics that the row lacks are left out.
     """
     for path in reversed(segments(folder, kind)):
-        stored = _stored_rows(path, _every)
-        try:
-            rows = _tail(path) if stored is None else stored
-        except FileNotFoundError:  # It was closed between the two attempts, or its Parquet file is damaged.
-            rows = _rows(path, _every)
+        rows = _rows(path, _every, _tail)
         if len(rows):
             (last,) = rows.slice(len(rows) - 1).to_pylist()
             return {name: float(value) for name, value in last.items() if value is not None}
@@ -484,11 +484,11 @@ def last_time(folder: Path) -> float:
     return max((row["time"] for kind in KINDS if (row := last_row(folder, kind))), default=0.0)
 
 
-def _tail(path: Path) -> "pyarrow.Table":
-    """Return the whole lines among the last bytes of an open segment."""
+def _tail(path: Path) -> bytes:
+    """Return the header and the last whole row of an open segment."""
     with open(path, "rb") as file:
         header = file.readline()
         file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         lines = file.read().splitlines(keepends=True)
     rows = [line for line in lines if line.endswith(b"\n") and _is_row(header.count(b","), line)]
-    return _parsed(_sound_lines(b"".join((header, *rows[-1:]))), _every)
+    return _sound_lines(b"".join((header, *rows[-1:])))
