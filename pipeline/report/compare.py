@@ -124,7 +124,7 @@ def _speed(a: RecordedRun, b: RecordedRun) -> tuple[str, list[Row]]:
 def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
     """Say how busy other programs kept the cores, if that may have slowed down a run; else return an empty text."""
     cores = [float(run.files.host.get("cores") or 0) for run in (a, b)]
-    others = [_others(run, count) for run, count in zip((a, b), cores, strict=True)]
+    others = [_others(run) for run in (a, b)]
     if not any(busy > OTHERS * count for busy, count in zip(others, cores, strict=True)):
         return ""
     had = " and ".join(
@@ -133,11 +133,11 @@ def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
     return f"But other programs kept {had} busy, which may explain the whole difference."
 
 
-def _others(run: RecordedRun, cores: float) -> float:
+def _others(run: RecordedRun) -> float:
     steady, samples = is_steady(run.judged), run.servers[run.slowest].rows
     if not len(samples) or not len(steady):
         return 0.0
-    return load_of(samples, during(samples, run.judged, steady), cores).other_cores or 0.0
+    return load_of(samples, during(samples, run.judged, steady)).other_cores or 0.0
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
 def verdict(run: RecordedRun) -> str:
     """Return the verdict, with advice if the settings are valid here."""
     samples = run.servers[run.slowest].rows
-    diagnosis = diagnose_server(run.slowest, run.steps, samples, run.files.host.get("cores"), run.epochs)
+    diagnosis = diagnose_server(run.slowest, run.steps, samples, run.epochs)
     try:
         settings = settings_from(run.files.settings)
         return with_advice(diagnosis, settings, run.dataset.get("settings") or {})

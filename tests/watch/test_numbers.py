@@ -34,7 +34,7 @@ def training(folder: Path, waits_ms: tuple[float, ...] = (0.0276,)) -> Path:
     (folder / "run.json").write_text(json.dumps({**described, "settings": settings, "steps_per_epoch": STEPS}))
     for server, wait_ms in enumerate(waits_ms):
         write(Records(folder if not server else folder / "servers" / str(server)), wait_ms, server == 0)
-    verdict = diagnose_run(folder, cores=2)
+    verdict = diagnose_run(folder)
     result = {"metrics": {"val_accuracy": 0.5}, "verdict": verdict.sentence, "limit": verdict.limit.value}
     (folder / "result.json").write_text(json.dumps({**result, **numbers(verdict)}))
     return folder
