@@ -437,18 +437,13 @@ def first_time(path: Path) -> float | None:
     """Return the time of the first row of one of `segments`; None if it has no row yet."""
     times = read_column(path, "time")
     if times is None:
-        with suppress(FileNotFoundError):
-            return _first_time_of_csv(path)
+        with suppress(FileNotFoundError), open(path, "rb") as file:
+            file.readline()
+            row = file.readline()
+            time = row.partition(b",")[0]
+            return float(time) if time and row.endswith(b"\n") and _NUMBER.fullmatch(time) else None
         times = read_column(path, "time")  # It was closed between the two attempts.
     return float(times[0]) if times is not None and len(times) else None
-
-
-def _first_time_of_csv(path: Path) -> float | None:
-    with open(path, "rb") as file:
-        file.readline()
-        row = file.readline()
-    time = row.partition(b",")[0]
-    return float(time) if time and row.endswith(b"\n") and _NUMBER.fullmatch(time) else None
 
 
 def record_folders(run_folder: Path) -> dict[int, Path]:

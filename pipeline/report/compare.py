@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
-from pipeline.evaluation.estimates import (
-    INTERVAL_PERCENT,
-    RESAMPLES,
-    Array,
-    Estimate,
-    interval,
-)
+from pipeline.evaluation.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, interval
 from pipeline.evaluation.metrics import METRICS, evaluated_class, figures_in
 from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import Table, is_steady, three_digits

@@ -111,12 +111,10 @@ def learning_sentence(epochs: pandas.DataFrame) -> str:
 def times(batches: Table, epochs: pandas.DataFrame) -> Figure:
     """Draw the distributions of the time of a steady step, of its data wait, and of the time of an epoch."""
     name, title = "times", "How long a batch and an epoch take"
-    sentences, plots = [], []
-    for sentence, histograms in (_batch_times(batches), _epoch_times(epochs)):
-        sentences.append(sentence)
-        plots += histograms
+    (of_batches, batch_plots), (of_epochs, epoch_plots) = _batch_times(batches), _epoch_times(epochs)
+    plots = (*batch_plots, *epoch_plots)
     note = " A dashed line is the median. The last bar contains the slowest half percent." if plots else ""
-    return Figure(name, title, " ".join(sentences) + note, tuple(plots))
+    return Figure(name, title, f"{of_batches} {of_epochs}{note}", plots)
 
 
 def _batch_times(batches: Table) -> tuple[str, list[Any]]:
@@ -170,15 +168,10 @@ def shares_of_a_second(whole: Mapping[str, Mapping[str, float]]) -> Any:
     present = [part for part in _SPENT if any(shares[part])]
     plot = new_plot("Of a second", "ms", height=120 + 34 * len(names), along="width")
     plot.x_range, plot.y_range = Range1d(0, 1000), Range1d(0, len(names))
-    bars = plot.hbar_stack(
-        present,
-        y="y",
-        height=0.7,
-        source={"y": [number + 0.5 for number in range(len(names))], **shares},
-        **_looks(present),
-    )
-    plot.yaxis.ticker = [number + 0.5 for number in range(len(names))]
-    plot.yaxis.major_label_overrides = {number + 0.5: name or " " for number, name in enumerate(names)}
+    middles = [number + 0.5 for number in range(len(names))]
+    bars = plot.hbar_stack(present, y="y", height=0.7, source={"y": middles, **shares}, **_looks(present))
+    plot.yaxis.ticker = middles
+    plot.yaxis.major_label_overrides = {middle: name or " " for middle, name in zip(middles, names, strict=True)}
     plot.ygrid.visible = False
     add_legend(plot, [(part, [bar]) for part, bar in zip(present, bars, strict=True)])
     _add_tooltips(plot, present, bars, "{0} ms")

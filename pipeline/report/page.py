@@ -34,7 +34,7 @@ def render(
     wrong_rows: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """Return the page as HTML that loads nothing from anywhere."""
-    summary = judged(run)
+    summary = summarize(run.judged)
     evaluated = evaluation.view(run.evaluation, confident_mistakes, wrong_rows)
     drawn = [
         figures.learning(run.epochs),
@@ -59,11 +59,6 @@ def render(
         pictures=pictures(samples, evaluation.THUMBNAIL, ImageOps.fit),
         facts=facts(run),
     )
-
-
-def judged(run: RecordedRun) -> Summary:
-    """Return where the time of the steps went, for the steps that the verdict is about."""
-    return summarize(run.judged)
 
 
 def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:

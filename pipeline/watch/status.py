@@ -11,9 +11,10 @@ from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
+from pipeline.report.utilization import MAX_BOUNDARIES
 from pipeline.runs.files import RunFiles, facts
 from pipeline.watch.tables import Intervals
-from pipeline.watch.view import MAX_ENDS, View
+from pipeline.watch.view import View
 
 LATELY_S = 60.0
 """Numbers of a training under way are over this many seconds, if there is no verdict yet."""
@@ -234,7 +235,7 @@ def _waiting_sentence(files: RunFiles, view: View) -> str:
     share = percent(wait / whole) if whole else "0%"
     judged = "In the steps of the verdict" if files.steps_judged else "In the last minute of steps"
     when = "Over the training" if files.is_complete else judged
-    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_ENDS else ""
+    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_BOUNDARIES else ""
     return (
         f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step). "
         f"Bold lines are means, and faint lines are the highest values{ends}. Drag over a panel to zoom in."

@@ -17,7 +17,7 @@ from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.report.figures import MAX_EPOCHS
 from pipeline.report.series import Array
-from pipeline.report.utilization import PANELS, Curve, Panel, telling
+from pipeline.report.utilization import MAX_BOUNDARIES, PANELS, Curve, Panel, telling
 from pipeline.watch.tables import Intervals, Span, epochs, gaps, intervals, step_intervals
 
 Columns = dict[str, list[float | None]]
@@ -39,8 +39,6 @@ class Drawable(NamedTuple):
 
 
 LEARNING = ("loss", "val_loss", *(key for each in EPOCH_METRICS for key in (each.key, each.validation_key)))
-MAX_ENDS = 60
-"""Maximum number of epochs whose ends are marked in curves over time. More marks would hide the curves."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def _together(samples: Intervals) -> Intervals:
 def columns(view: View) -> dict[str, Columns]:
     """Return the content of the sources of the figures, by their names. Times are in ms since the start."""
     per_units = {curve.column: panel.per_unit for panel, curves in view.panels for curve in curves}
-    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_ENDS else np.empty(0)
+    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_BOUNDARIES else np.empty(0)
     sources: dict[str, Columns] = {
         "samples": _curves(view, view.samples, per_units),
         "batches": _batches(view),
