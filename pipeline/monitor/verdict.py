@@ -154,9 +154,7 @@ def diagnose_run(run_folder: Path) -> Verdict:
     return diagnose_server(index, batches, samples, epochs)
 
 
-def diagnose_server(
-    index: int, batches: Mapping[int, Table], samples: Table, epochs: "Table | None" = None
-) -> Verdict:
+def diagnose_server(index: int, batches: Mapping[int, Table], samples: Table, epochs: "Table | None" = None) -> Verdict:
     """Return the verdict on the training server that waits most.
 
     Args:

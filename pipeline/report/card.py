@@ -87,8 +87,10 @@ def card_html(
             tiles=tiles(dataset, quality),
             dates=dates(dataset),
             essentials=essentials(dataset, rejected),
-            rejected_rows=rejected_rows(rejected, unit_of(dataset)),
-            skipped_rows=skipped_rows(skipped),
+            rejected_rows=first_rows(
+                {unit_of(dataset): "path", "reason": "reason", "what you can do": "advice"}, rejected, "rejected.jsonl"
+            ),
+            skipped_rows=first_rows({"file": "path", "reason": "reason"}, skipped, "skipped.jsonl"),
             skipped_suffixes=skipped_suffixes(quality),
             duplicates=duplicate_tables(duplicates),
             leaks=leak_tables(quality),
@@ -320,18 +322,11 @@ def reasons(rejected: Iterable[Mapping[str, str]], unit: str = "image") -> Bars 
     return _bars(("reason", f"{unit}s"), labels, [counts]) if kinds else None
 
 
-def rejected_rows(rejected: Iterable[Mapping[str, str]], unit: str = "image") -> Table:
-    """Return the first rejected examples, with the reason and what could be done."""
-    first = _First(rejected)
-    rows = [(row["path"], row["reason"], row.get("advice", "")) for row in first.rows]
-    return Table((unit, "reason", "what you can do"), rows, first.note("The file rejected.jsonl lists all"))
-
-
-def skipped_rows(skipped: Iterable[Mapping[str, str]]) -> Table:
-    """Return the first skipped files, each with the reason."""
-    first = _First(skipped)
-    rows = [(row["path"], row["reason"]) for row in first.rows]
-    return Table(("file", "reason"), rows, first.note("The file skipped.jsonl lists all"))
+def first_rows(columns: Mapping[str, str], items: Iterable[Mapping[str, str]], file: str) -> Table:
+    """Return the first items of a file of the dataset. `columns` has the key of each column, by its title."""
+    first = _First(items)
+    rows = [tuple(item.get(key, "") for key in columns.values()) for item in first.rows]
+    return Table(tuple(columns), rows, first.note(file))
 
 
 class _First:
@@ -348,9 +343,10 @@ class _First:
         if len(self.rows) < MAX_ROWS:
             self.rows.append(item)
 
-    def note(self, where: str) -> str:
-        """Say how many items there are, and where all of them are; return an empty text if all are shown."""
-        return f"The first {MAX_ROWS} of {self._count:,}. {where}." if self._count > MAX_ROWS else ""
+    def note(self, file: str) -> str:
+        """Say how many items there are, and that a file has all of them; return an empty text if all are shown."""
+        shown = f"The first {MAX_ROWS} of {self._count:,}. The file {file} lists all."
+        return shown if self._count > MAX_ROWS else ""
 
 
 def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
@@ -377,7 +373,7 @@ def duplicate_tables(duplicates: Iterable[Mapping[str, Any]]) -> list[tuple[str,
 
 def _group_table(groups: _First, column: str) -> Table:
     rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups.rows]
-    return Table(("image", column), rows, groups.note("The file duplicates.jsonl lists all"))
+    return Table(("image", column), rows, groups.note("duplicates.jsonl"))
 
 
 def _named(image: Mapping[str, Any]) -> str:

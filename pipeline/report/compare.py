@@ -210,8 +210,8 @@ def speed_sentence(a: ResampledFigure, b: ResampledFigure) -> str:
 
 
 def _epoch_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
-    times = [_known(each, "epoch/time_s") for each in (a, b)]
-    name = "time of an epoch, without validation"
+    name, column = "time of an epoch, without validation", "epoch/time_s"
+    times = [each[column].dropna().to_numpy(dtype=float) if column in each else np.empty(0) for each in (a, b)]
     if min(map(len, times)) < MIN_EPOCHS:
         return Row(name, "s", *(float(np.mean(each)) if len(each) else None for each in times))
     randoms = np.random.default_rng(1).spawn(2)
@@ -220,11 +220,6 @@ def _epoch_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
         for each, random in zip(times, randoms, strict=True)
     ]
     return _row(name, "s", *resampled)
-
-
-def _known(table: pandas.DataFrame, name: str) -> Array:
-    """Return the known values of a column."""
-    return table[name].dropna().to_numpy(dtype=float) if name in table else np.empty(0)
 
 
 # --- how good ---------------------------------------------------------------------------------------------------------

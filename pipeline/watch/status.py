@@ -33,12 +33,13 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
     """
     steps = view.batches.means["step"]
     step = int(steps.iloc[-1]) if len(steps) else 0
+    decision = files.decision
     return {
         "title": f"{files.settings.get('dataset_name', '')}: {files.settings.get('model') or ''}".strip(": "),
         **_state(files, view, step, is_over, silent_s[0]),
         "progress": progress(files, step),
         "verdict": _verdict(files, is_over, silent_s[0] + last_sample(view.samples)),
-        "promotion": _promotion(files),
+        "promotion": decision and {"outcome": decision.outcome, "name": decision.badge, "reason": decision.reason},
         "tiles": list(_tiles(files, view, step)),
         "sentences": _sentences(files, view),
         "tables": _tables(files, view, silent_s),
@@ -109,11 +110,6 @@ def _verdict(files: RunFiles, is_over: bool, now: float) -> str:
     return (
         "" if files.is_complete or is_over else "The bottleneck appears after 20 seconds and is updated every minute."
     )
-
-
-def _promotion(files: RunFiles) -> dict[str, str] | None:
-    decision = files.decision
-    return decision and {"outcome": decision.outcome, "name": decision.badge, "reason": decision.reason}
 
 
 def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
