@@ -243,8 +243,10 @@ def _counts(dataset: Mapping[str, Any], split: str) -> dict[str, int]:
 
 
 def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
-    """Return (caption, bars, whether folded) of the classes, largest first; of many, both ends and then the middle."""
-    bars = class_bars(dataset)
+    """Return (caption, bars, whether folded) of the classes, largest in training first; of many, first both ends."""
+    columns = {name: _counts(dataset, name) for name in dataset["splits"]}
+    order = sorted(dataset["labels"], key=lambda label: [-counts[label] for counts in columns.values()])
+    bars = _bars(("class", *columns), order, [[counts[label] for label in order] for counts in columns.values()])
     if len(bars.rows) <= MAX_CLASSES:
         return [("Examples by class and split", bars, False)]
     middle = bars.rows[LARGEST_CLASSES:-SMALLEST_CLASSES]
@@ -256,13 +258,6 @@ def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
         (f"The {SMALLEST_CLASSES} smallest classes", Bars(bars.head, bars.rows[-SMALLEST_CLASSES:]), False),
         (others, Bars(bars.head, middle[:FOLDED_CLASSES]), True),
     ]
-
-
-def class_bars(dataset: Mapping[str, Any]) -> Bars:
-    """Return the examples of every class by split, the largest class in training first."""
-    columns = {name: _counts(dataset, name) for name in dataset["splits"]}
-    order = sorted(dataset["labels"], key=lambda label: [-counts[label] for counts in columns.values()])
-    return _bars(("class", *columns), order, [[counts[label] for label in order] for counts in columns.values()])
 
 
 def _bars(head: tuple[str, ...], labels: Sequence[str], columns: Sequence[Sequence[int]]) -> Bars:

@@ -128,10 +128,8 @@ def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
 
 
 def _others(run: RecordedRun) -> float:
-    steady, samples = is_steady(run.judged), run.servers[run.slowest].rows
-    if not len(samples) or not len(steady):
-        return 0.0
-    return load_of(samples, during(samples, run.judged, steady)).other_cores or 0.0
+    samples = run.servers[run.slowest].rows
+    return load_of(samples, during(samples, run.judged, is_steady(run.judged))).other_cores or 0.0
 
 
 @dataclass(frozen=True)
@@ -312,18 +310,12 @@ def model_sentence(row: Row) -> str:
     return f"{name} is better: its {row.name} is {amount} higher ({spread})."
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return what differs in two contents of run.json: by name, both values, None for a missing one."""
     facts_a, facts_b = (dict(facts(content)) for content in (a, b))
     names = list(dict.fromkeys((*facts_a, *facts_b)))
     pairs = {name: (facts_a.get(name), facts_b.get(name)) for name in names}
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
-
-
-# --- text ------------------------------------------------------------------------------------------------------------
 
 
 def cells(row: Row) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The figures of a training, each with a sentence that says in numbers what it shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,16 +52,9 @@ class Line(NamedTuple):
 def learning(epochs: pandas.DataFrame) -> Figure:
     """Draw loss and accuracy (or mean absolute error) of training and validation by epoch."""
     metric = epoch_metric(epochs)
-    name, title = "learning", learning_title(metric)
     if not len(epochs) or "loss" not in epochs:
-        return Figure(name, title, "No epoch was completed, so there is nothing to show yet.")
-    plots = learning_plots(learning_lines(epochs, "loss"), learning_lines(epochs, metric.key), metric)
-    return Figure(name, title, learning_sentence(epochs), plots)
-
-
-def learning_title(metric: Metric) -> str:
-    """Return the title of the figure of loss and metric."""
-    return f"Loss and {metric.title}"
+        return learning_figure("No epoch was completed, so there is nothing to show yet.", metric)
+    return learning_figure(learning_sentence(epochs), metric, partial(learning_lines, epochs))
 
 
 def learning_lines(epochs: pandas.DataFrame, column: str) -> list[Line]:
@@ -71,13 +65,18 @@ def learning_lines(epochs: pandas.DataFrame, column: str) -> list[Line]:
     ]
 
 
-def learning_plots(loss: Sequence[Line], lines: Sequence[Line], metric: Metric) -> tuple[Any, Any]:
-    """Draw a plot of each by epoch. They are moved and zoomed together."""
-    plots = _by_epoch("Loss", loss), _by_epoch(metric.title.capitalize(), lines)
-    if metric.scale == "share":
-        plots[1].yaxis.formatter = NumeralTickFormatter(format="0%")
-    plots[1].x_range = plots[0].x_range
-    return plots
+def learning_figure(sentence: str, metric: Metric, lines_of: Callable[[str], Sequence[Line]] | None = None) -> Figure:
+    """Draw the lines of the loss and of the metric by epoch. Both plots are moved and zoomed together.
+
+    `lines_of` returns the lines of a column. Without it, there are no plots.
+    """
+    plots: tuple[Any, ...] = ()
+    if lines_of:
+        plots = _by_epoch("Loss", lines_of("loss")), _by_epoch(metric.title.capitalize(), lines_of(metric.key))
+        if metric.scale == "share":
+            plots[1].yaxis.formatter = NumeralTickFormatter(format="0%")
+        plots[1].x_range = plots[0].x_range
+    return Figure("learning", f"Loss and {metric.title}", sentence, plots)
 
 
 def _by_epoch(quantity: str, lines: Sequence[Line]) -> Any:

@@ -176,8 +176,8 @@ def _rates(measurements: Sequence[Measurement]) -> NDArray[np.float64]:
 def geometric_mean(values: NDArray[np.float64]) -> Estimate:
     """Return the geometric mean of one value for each round, with its 95% interval.
 
-    The interval is that of Student's t for the mean of the logarithms. A round is one observation, because a slow minute
-    of the machine slows all of its steps.
+    The interval is that of Student's t for the mean of the logarithms. A round is one observation, because a slow
+    minute of the machine slows all of its steps.
     """
     logs, count = np.log(values), len(values)
     mean = logs.mean()

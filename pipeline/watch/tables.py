@@ -85,11 +85,9 @@ def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
 
 
 def step_intervals(folder: Path) -> pandas.DataFrame:
-    """Return the means of all intervals of batches, as narrow as they are stored, and the `steps` of each."""
+    """Return the means of all intervals of batches, as narrow as they are stored."""
     overview = _joined(segments(folder / OVERVIEW, "batches"), "batches")
-    latest = _latest(folder, "batches", overview)
-    means = pandas.concat([split_maxima(overview)[0], latest.means], ignore_index=True)
-    return means.assign(steps=_steps(means))
+    return pandas.concat([split_maxima(overview)[0], _latest(folder, "batches", overview).means], ignore_index=True)
 
 
 def epochs(folder: Path) -> pandas.DataFrame:
