@@ -335,18 +335,14 @@ def _rows(
     def wanted(name: str) -> bool:
         return name in _TIME_AND_STEP or metrics(name)
 
-    stored = _stored_rows(path, wanted)
-    if stored is not None:
-        return stored
-    try:
-        content = read_open(path)
-    except FileNotFoundError:  # It was closed between the two attempts, or its Parquet file is damaged.
+    for _ in range(2):  # It may be closed between the two attempts.
         stored = _stored_rows(path, wanted)
         if stored is not None:
             return stored
-        _warn_damaged(closed(path), 0)
-        content = _NOTHING
-    return _rows_of_csv(path, content, wanted)
+        with suppress(FileNotFoundError):
+            return _rows_of_csv(path, read_open(path), wanted)
+    _warn_damaged(closed(path), 0)
+    return _rows_of_csv(path, _NOTHING, wanted)
 
 
 def _stored_rows(path: Path, wanted: Callable[[str], bool]) -> "pyarrow.Table | None":
