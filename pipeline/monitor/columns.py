@@ -17,9 +17,6 @@ class BatchColumns(Mapping[str, NDArray[Any]]):
     """The batches that `read` returns, as a table whose columns are read each time that they are asked for.
 
     Rows that are written later are left out, so that all columns have the same length.
-
-    Args:
-        folder: The folder of the record.
     """
 
     def __init__(self, folder: Path) -> None:

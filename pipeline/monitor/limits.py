@@ -119,12 +119,8 @@ def find_bottleneck(
 ) -> Bottleneck:
     """Return what limits a training.
 
-    Args:
-        shares: Where the time went.
-        supply: How the batches arrived.
-        load: Load of the machine in that time.
-        python_calls: Number of operations of a step that call Python code.
-        is_simulated: Whether the steps only waited, instead of using an accelerator. Such steps need no core.
+    `python_calls` is the number of operations of a step that call Python code. `is_simulated` says whether the steps
+    only waited, instead of using an accelerator. Such steps need no core.
     """
     parts = [part for part, min_share in _MIN_SHARES.items() if shares.get(part, 0.0) >= min_share]
     if not parts:

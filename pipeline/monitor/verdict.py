@@ -107,11 +107,8 @@ def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whol
 
     The first step of a process and the first of an epoch are left out, and the samples that were taken meanwhile.
 
-    Args:
-        batches: Rows of kind "batches".
-        samples: Rows of kind "samples".
-        epochs: Rows of kind "epochs", for the time between epochs.
-        whole: Whether the tables begin with the training, so that its start-up is in them.
+    `epochs` are needed for the time between epochs. `whole` says whether the tables begin with the training, so that
+    its start-up is in them.
     """
     summary = summarize(batches)
     if summary.steps < MIN_STEPS or summary.wait_fraction is None or not (summary.time_ms and summary.wait_ms):
@@ -155,14 +152,7 @@ def diagnose_run(run_folder: Path) -> Verdict:
 
 
 def diagnose_server(index: int, batches: Mapping[int, Table], samples: Table, epochs: "Table | None" = None) -> Verdict:
-    """Return the verdict on the training server that waits most.
-
-    Args:
-        index: Its index, from `slowest_server`.
-        batches: The batches of each server.
-        samples: The samples of that server.
-        epochs: Rows of kind "epochs".
-    """
+    """Return the verdict on the `slowest_server`, from the batches of each server and the samples of this one."""
     verdict = diagnose(batches[index], samples, epochs)
     if len(batches) == 1 or verdict.limit is Limit.UNKNOWN:
         return verdict
