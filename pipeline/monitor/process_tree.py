@@ -95,8 +95,8 @@ class Children:
         now = self._now()
         if now >= self._due:
             folders = {pid: self._proc / str(pid) for pid in descendants(self._proc, self._pid)}
-            known = self._files
-            self._files = {pid: known.get(pid) or (File(at / "stat"), File(at / "io")) for pid, at in folders.items()}
+            opened = self._files
+            self._files = {pid: opened.get(pid) or (File(at / "stat"), File(at / "io")) for pid, at in folders.items()}
             self._due = now + REFRESH_S
         uses = {}
         for pid, files in self._files.items():

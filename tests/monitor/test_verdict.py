@@ -362,6 +362,7 @@ def test_samples_during_validation_and_first_steps_are_ignored() -> None:
     of["time"][101:] += 50  # a validation of 50 s, then a first step of the epoch
     at = samples(sys_cpu_pct=10.0)
     at["time"] = np.linspace(1000.05, of["time"][-1], 700)
+    at["sys/cores"] = np.full(700, 16.0)
     at["sys/cpu_pct"] = np.where((at["time"] > of["time"][100]) & (at["time"] <= of["time"][101]), 100.0, 10.0)
     judged = diagnose(of, at)
     assert judged.load.busy == pytest.approx(10.0)
@@ -376,7 +377,7 @@ def test_epochs_of_few_steps_get_a_verdict_without_the_samples_between_them(step
     first_of_epoch = np.flatnonzero(np.diff(of["epoch"])) + 1
     in_steps, in_validations = of["time"][1:] - PERIOD_S / 2, of["time"][first_of_epoch] - 0.5
     busy = np.repeat([98.0, 5.0], [len(in_steps), len(in_validations)])
-    at = {"time": np.append(in_steps, in_validations), "sys/cpu_pct": busy}
+    at = {"time": np.append(in_steps, in_validations), "sys/cpu_pct": busy, "sys/cores": np.full(len(busy), 16.0)}
     judged = diagnose(of, at)
     assert judged.limit is Limit.DECODING, judged.sentence
     assert "41 of 100 ms a step, 200 steps" in judged.sentence
