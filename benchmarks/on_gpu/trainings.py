@@ -1,6 +1,5 @@
 """Trainings as `tenfold train` starts them: one beside nvidia-smi, and two that ask for the same GPU."""
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -78,7 +77,7 @@ def training(job: dict[str, Any], report: Report) -> None:
     epochs, samples = trained.rows("epochs"), trained.rows("samples")
     if len(epochs) < job["epochs"]:
         report(Row("epochs", f"only {len(epochs)} of {job['epochs']} before the training had to be stopped"))
-    verdict = diagnose_run(trained.run.folder, os.cpu_count())
+    verdict = diagnose_run(trained.run.folder)
     found = numbers(verdict)
     if found["step_ms"]:
         text = f"{found['step_ms']:.2f} ms, {found['wait_ms']:.2f} ms of it waiting for data"

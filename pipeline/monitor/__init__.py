@@ -8,14 +8,13 @@ training loop: batch, epoch ------/
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from pipeline.monitor.comet import CometOptions, CometSink
 from pipeline.monitor.record import RecordSink, last_row, last_time, read, read_servers
 from pipeline.monitor.reporter import Reporter, closing_sink
-from pipeline.monitor.row import KINDS, Row, Sink, steady_clock
+from pipeline.monitor.row import Row, Sink, steady_clock
 from pipeline.monitor.sampler import Sampler, Source
 from pipeline.monitor.step_clock import StepClock, StepStart, StepTimes
 
@@ -26,7 +25,6 @@ FLUSH_S = 15.0
 _log = logging.getLogger(__name__)
 
 __all__ = [
-    "KINDS",
     "CometOptions",
     "Monitor",
     "Row",
@@ -140,8 +138,8 @@ def open_monitor(
     with ExitStack() as closing:  # Closes from last to first: sampler, queue, record, Comet.
         tracker = CometSink(run_folder / "comet", comet) if comet else None
         if tracker:
-            # `push` and not `callback`, because `_close` must know whether the block failed.
-            closing.push(partial(_close, tracker))
+            # `push` and not `callback`, because after an exception it waits less long: a kill may follow.
+            closing.push(lambda kind, *_: tracker.close(HURRIED_S if kind else PATIENT_S))
         record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
         clock = steady_clock(not_before=last_time(run_folder / "record"))
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks], clock=clock, sync=record.sync)
@@ -150,8 +148,3 @@ def open_monitor(
         closing.callback(monitor.sampler.close)
         monitor.sampler.start()
         yield monitor
-
-
-def _close(tracker: CometSink, kind: type[BaseException] | None, *_: object) -> None:
-    """Close Comet. After an exception, wait for it less long: a stop may be followed by a kill."""
-    tracker.close(HURRIED_S if kind else PATIENT_S)

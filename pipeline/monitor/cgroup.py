@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from pipeline.monitor.rates import Rates
-from pipeline.monitor.sampler import Source
+from pipeline.monitor.sampler import Rates, Source
 from pipeline.system.cgroup import Group, memory_groups, processor_groups, tightest
 
 _log = logging.getLogger(__name__)

@@ -17,9 +17,6 @@ class BatchColumns(Mapping[str, NDArray[Any]]):
     """The batches that `read` returns, as a table whose columns are read each time that they are asked for.
 
     Rows that are written later are left out, so that all columns have the same length.
-
-    Args:
-        folder: The folder of the record.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +37,13 @@ class BatchColumns(Mapping[str, NDArray[Any]]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._names:
             raise KeyError(name)
-        return self._whole(name)[self._survivors]
+        values, end = np.full(sum(self._counts), np.nan), 0
+        for part, count in zip(self._parts, self._counts, strict=True):
+            column = read_column(part, name) if isinstance(part, Path) else part.get(name)
+            if column is not None:  # The segment may lack it.
+                values[end : end + count] = column
+            end += count
+        return values[self._survivors]
 
     def __contains__(self, name: object) -> bool:
         return name in self._names  # The method of the base class would read the column.
@@ -50,22 +53,6 @@ class BatchColumns(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-    def _whole(self, name: str) -> NDArray[Any]:
-        """Return a column with the steps that were repeated later."""
-        values, end = np.full(sum(self._counts), np.nan), 0
-        for part, count in zip(self._parts, self._counts, strict=True):
-            piece = self._piece(part, name)
-            if piece is not None:
-                values[end : end + count] = piece
-            end += count
-        return values
-
-    def _piece(self, part: "Path | pandas.DataFrame", name: str) -> NDArray[Any] | None:
-        """Return a column of one segment; None if the segment lacks it."""
-        if isinstance(part, Path):
-            return read_column(part, name)
-        return part[name].to_numpy() if name in part else None
 
 
 def _survivors(steps: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:

@@ -21,8 +21,6 @@ PARTS = {
 """Parts of the time of a step, with the column of each in the record, without its unit."""
 BETWEEN_EPOCHS = {"validation": "epoch/validation_s", "callbacks": "epoch/callbacks_s"}
 """Parts of the time between two epochs, with the column of each in the rows of epochs."""
-
-
 SHORT_EPOCH = 5
 """Steps of an epoch. With fewer, its first step is over 20% of them. An epoch of one step has no other."""
 

@@ -119,12 +119,8 @@ def find_bottleneck(
 ) -> Bottleneck:
     """Return what limits a training.
 
-    Args:
-        shares: Where the time went.
-        supply: How the batches arrived.
-        load: Load of the machine in that time.
-        python_calls: Number of operations of a step that call Python code.
-        is_simulated: Whether the steps only waited, instead of using an accelerator. Such steps need no core.
+    `python_calls` is the number of operations of a step that call Python code. `is_simulated` says whether the steps
+    only waited, instead of using an accelerator. Such steps need no core.
     """
     parts = [part for part, min_share in _MIN_SHARES.items() if shares.get(part, 0.0) >= min_share]
     if not parts:
@@ -250,12 +246,8 @@ def _of_reading(load: Load, *, is_working: bool) -> list[Limit]:
     """
     may_stall = not is_working or _may_reach(load.disk_wait, STALLED)
     from_disk = may_stall and _may_reach(load.own_read_Bps, OWN_READING_BPS)
-    return [Limit.READING] if from_disk or _may_receive(load) else []
-
-
-def _may_receive(load: Load) -> bool:
-    """Return whether the training may read from the network."""
-    return _may_reach(load.inflow_Bps, BPS_PER_CORE * max(1.0, load.own_cores or 0.0))
+    from_network = _may_reach(load.inflow_Bps, BPS_PER_CORE * max(1.0, load.own_cores or 0.0))
+    return [Limit.READING] if from_disk or from_network else []
 
 
 def _may_reach(value: float | None, least: float) -> bool:

@@ -1,7 +1,6 @@
 """The verdict on the last minute of a training that is under way, for the log and the live pages."""
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -74,7 +73,7 @@ class LiveVerdict:
                 self._publish(time, seconds, Verdict((Limit.UNKNOWN,), sentence, Load()), sentence)
             return
         self._without_step_s = 0.0
-        verdict = diagnose(batches, tables["samples"], os.cpu_count(), tables["epochs"], whole=False)
+        verdict = diagnose(batches, tables["samples"], tables["epochs"], whole=False)
         if verdict.limit is not Limit.UNKNOWN:
             self._publish(time, seconds, verdict, self._format_verdict(verdict))
 

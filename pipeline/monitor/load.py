@@ -104,11 +104,8 @@ class Load:
         return None if self.busy is None else self.busy / 100
 
 
-def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: float | None = None) -> Load:
-    """Return the load over all samples of a record, or only over the `chosen` ones.
-
-    `cores` is the number of cores of the machine, for records that lack it.
-    """
+def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None) -> Load:
+    """Return the load over all samples of a record, or only over the `chosen` ones."""
     if not len(samples) or not len(samples["time"]):
         return Load()
     if chosen is None:
@@ -126,12 +123,12 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
     gpus = [busy for busy in of_gpus if busy is not None]
     own = finite(samples, "proc/cpu_pct", chosen)
     own_pct, children_pct = with_children("cpu_pct"), mean("proc/children_cpu_pct") or 0.0
-    host_cores = mean("sys/cores") or cores
+    cores = mean("sys/cores")
     # A container may limit the use of cores without hiding any, so the smaller number counts.
-    usable = [each for each in (mean("cgroup/cpu_limit_cores"), mean("proc/cores") or host_cores) if each]
+    usable = [each for each in (mean("cgroup/cpu_limit_cores"), mean("proc/cores") or cores) if each]
     core_wait, disk_wait = mean("proc/core_wait_pct"), mean("proc/disk_wait_pct")
     return Load(
-        cores=host_cores,
+        cores=cores,
         usable_cores=min(usable, default=None),
         busy=mean("sys/cpu_pct"),
         # The use of the container stands in if the process was not measured.

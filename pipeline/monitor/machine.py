@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.monitor import cgroup, process_tree, threads
-from pipeline.monitor.rates import Rates
-from pipeline.monitor.sampler import Source
+from pipeline.monitor.sampler import Rates, Source
 from pipeline.system.kernel import File, number
 
 SECTOR_BYTES = 512

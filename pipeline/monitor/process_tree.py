@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.monitor.rates import Rates
-from pipeline.monitor.sampler import Source
+from pipeline.monitor.sampler import Rates, Source
 from pipeline.system.kernel import File, number
 
 _log = logging.getLogger(__name__)
@@ -95,8 +94,9 @@ class Children:
         """Read the use of all of them, and list them again if that is due."""
         now = self._now()
         if now >= self._due:
-            pids = descendants(self._proc, self._pid)
-            self._files = {pid: self._files.get(pid) or self._files_of(pid) for pid in pids}
+            folders = {pid: self._proc / str(pid) for pid in descendants(self._proc, self._pid)}
+            opened = self._files
+            self._files = {pid: opened.get(pid) or (File(at / "stat"), File(at / "io")) for pid, at in folders.items()}
             self._due = now + REFRESH_S
         uses = {}
         for pid, files in self._files.items():
@@ -121,9 +121,6 @@ class Children:
             "proc/children_major_faults_per_s": rate("major_faults"),
             **metrics,
         }
-
-    def _files_of(self, pid: int) -> tuple[File, File]:
-        return File(self._proc / f"{pid}/stat"), File(self._proc / f"{pid}/io")
 
 
 def descendants(proc: Path, pid: int) -> Iterator[int]:

@@ -327,22 +327,22 @@ def read_column(path: Path, name: str) -> "NDArray[Any] | None":
     return rows[name].to_numpy() if rows is not None and name in rows.column_names else None
 
 
-def _rows(path: Path, metrics: Callable[[str], bool]) -> "pyarrow.Table":
+def _rows(
+    path: Path, metrics: Callable[[str], bool], read_open: Callable[[Path], bytes] = Path.read_bytes
+) -> "pyarrow.Table":
+    """Return the rows of one of `segments`. `read_open` reads lines of an open segment, with their header."""
+
     def wanted(name: str) -> bool:
         return name in _TIME_AND_STEP or metrics(name)
 
-    stored = _stored_rows(path, wanted)
-    if stored is not None:
-        return stored
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:  # It was closed between the two attempts, or its Parquet file is damaged.
+    for _ in range(2):  # It may be closed between the two attempts.
         stored = _stored_rows(path, wanted)
         if stored is not None:
             return stored
-        _warn_damaged(closed(path), 0)
-        content = _NOTHING
-    return _rows_of_csv(path, content, wanted)
+        with suppress(FileNotFoundError):
+            return _rows_of_csv(path, read_open(path), wanted)
+    _warn_damaged(closed(path), 0)
+    return _rows_of_csv(path, _NOTHING, wanted)
 
 
 def _stored_rows(path: Path, wanted: Callable[[str], bool]) -> "pyarrow.Table | None":
@@ -433,18 +433,13 @@ def first_time(path: Path) -> float | None:
     """Return the time of the first row of one of `segments`; None if it has no row yet."""
     times = read_column(path, "time")
     if times is None:
-        with suppress(FileNotFoundError):
-            return _first_time_of_csv(path)
+        with suppress(FileNotFoundError), open(path, "rb") as file:
+            file.readline()
+            row = file.readline()
+            time = row.partition(b",")[0]
+            return float(time) if time and row.endswith(b"\n") and _NUMBER.fullmatch(time) else None
         times = read_column(path, "time")  # It was closed between the two attempts.
     return float(times[0]) if times is not None and len(times) else None
-
-
-def _first_time_of_csv(path: Path) -> float | None:
-    with open(path, "rb") as file:
-        file.readline()
-        row = file.readline()
-    time = row.partition(b",")[0]
-    return float(time) if time and row.endswith(b"\n") and _NUMBER.fullmatch(time) else None
 
 
 def record_folders(run_folder: Path) -> dict[int, Path]:
@@ -468,11 +463,7 @@ def last_row(folder: Path, kind: str) -> dict[str, float] | None:
     of any length. Metrics that the row lacks are left out.
     """
     for path in reversed(segments(folder, kind)):
-        stored = _stored_rows(path, _every)
-        try:
-            rows = _tail(path) if stored is None else stored
-        except FileNotFoundError:  # It was closed between the two attempts, or its Parquet file is damaged.
-            rows = _rows(path, _every)
+        rows = _rows(path, _every, _tail)
         if len(rows):
             (last,) = rows.slice(len(rows) - 1).to_pylist()
             return {name: float(value) for name, value in last.items() if value is not None}
@@ -484,11 +475,11 @@ def last_time(folder: Path) -> float:
     return max((row["time"] for kind in KINDS if (row := last_row(folder, kind))), default=0.0)
 
 
-def _tail(path: Path) -> "pyarrow.Table":
-    """Return the whole lines among the last bytes of an open segment."""
+def _tail(path: Path) -> bytes:
+    """Return the header and the last whole row of an open segment."""
     with open(path, "rb") as file:
         header = file.readline()
         file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         lines = file.read().splitlines(keepends=True)
     rows = [line for line in lines if line.endswith(b"\n") and _is_row(header.count(b","), line)]
-    return _parsed(_sound_lines(b"".join((header, *rows[-1:]))), _every)
+    return _sound_lines(b"".join((header, *rows[-1:])))

@@ -1,4 +1,4 @@
-"""A thread that samples every source at a fixed rate, and measures how late it was."""
+"""Sources of metrics, and a thread that samples all of them at a fixed rate and measures how late it was."""
 
 import logging
 import threading
@@ -8,6 +8,25 @@ from collections.abc import Callable, Iterator, Mapping
 _log = logging.getLogger(__name__)
 
 Source = Callable[[], Mapping[str, float]]
+
+
+class Rates:
+    """A source of rates a second since the last call, from a source of growing counters. The first call gives none."""
+
+    def __init__(self, counters: Source, now: Callable[[], float] = time.monotonic) -> None:
+        self._counters, self._now = counters, now
+        self._before: tuple[float, Mapping[str, float]] | None = None
+
+    def __call__(self) -> dict[str, float]:
+        """Read the counters, and return their rates a second since the last call."""
+        before, (when, counts) = self._before, (self._now(), self._counters())
+        self._before = when, counts
+        if before is None or when <= before[0]:
+            return {}
+        # A counter that is new or went back (a replaced interface, a removed disk) has no rate this time.
+        known = {name: before[1][name] for name in counts if name in before[1]}
+        grown = {name: counts[name] - count for name, count in known.items() if counts[name] >= count}
+        return {name: growth / (when - before[0]) for name, growth in grown.items()}
 
 
 def ticks(period: float, now: Callable[[], float], stopped: Callable[[float], bool]) -> Iterator[tuple[float, int]]:

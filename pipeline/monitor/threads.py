@@ -70,7 +70,14 @@ class Threads:
         self._on_disk.append({thread for thread, each in times.items() if each.is_on_disk})
         if before is None or now <= before[0]:
             return dict.fromkeys(_NAMES, math.nan)
-        return dict(zip(_NAMES, (*_of_cores(before, (now, times)), self._disk_wait_pct()), strict=True))
+        seconds = now - before[0]
+        # A new thread counts from the next measurement on.
+        known = [(before[1][thread], each) for thread, each in times.items() if thread in before[1]]
+        # With the waiting: beside other programs, a thread that is busy all the time gets a part of a core.
+        busiest_s = max((sum(each[:2]) - sum(since[:2]) for since, each in known), default=0.0)
+        waited_s = sum(each.waited_s - since.waited_s for since, each in known)
+        values = 100 * busiest_s / seconds, 100 * waited_s / seconds, self._disk_wait_pct()
+        return dict(zip(_NAMES, values, strict=True))
 
     def _disk_wait_pct(self) -> float:
         if len(self._on_disk) < MIN_MEASUREMENTS:
@@ -86,15 +93,3 @@ class Threads:
                         # After the name, which may have any characters.
                         state = (thread / "stat").read_bytes().rpartition(b")")[2][1:2]
                         yield f"{pid}/{thread.name}", Times(int(ran) * _NS, int(waited) * _NS, state == _DISK_WAIT)
-
-
-def _of_cores(
-    before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapping[str, Times]]
-) -> tuple[float, float]:
-    """Return the first two metrics of the time between two measurements. A new thread counts from the next one on."""
-    seconds = after[0] - before[0]
-    known = [(before[1][thread], times) for thread, times in after[1].items() if thread in before[1]]
-    # With the waiting: beside other programs, a thread that is busy all the time gets a part of a core.
-    busiest_s = max((sum(times[:2]) - sum(since[:2]) for since, times in known), default=0.0)
-    waited_s = sum(times.waited_s - since.waited_s for since, times in known)
-    return 100 * busiest_s / seconds, 100 * waited_s / seconds

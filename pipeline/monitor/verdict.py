@@ -94,39 +94,27 @@ def numbers(verdict: Verdict) -> dict[str, float | None]:
 
     Shares are from 0 to 1. Times are means of the steady steps, in ms. The use of GPUs and cores is in percent.
     """
+    of_steps = {name: getattr(verdict, name) for name in ("wait_fraction", "wait_ms", "step_ms", "examples_per_s")}
+    known = {**of_steps, "gpu_pct": verdict.load.gpu, "cpu_pct": verdict.load.busy}
     if not verdict.step_ms:
-        return dict.fromkeys(("wait_fraction", "wait_ms", "step_ms", "examples_per_s", "gpu_pct", "cpu_pct"))
-    known = {
-        "wait_fraction": verdict.wait_fraction,
-        "wait_ms": verdict.wait_ms,
-        "step_ms": verdict.step_ms,
-        "examples_per_s": verdict.examples_per_s,
-        "gpu_pct": verdict.load.gpu,
-        "cpu_pct": verdict.load.busy,
-    }
+        return dict.fromkeys(known)
     # Rounded to seven digits, not to decimal places: a wait of microseconds, rounded to four places, was a third off.
     return {name: None if value is None else float(f"{value:.7g}") for name, value in known.items()}
 
 
-def diagnose(
-    batches: Table, samples: Table, cores: int | None = None, epochs: "Table | None" = None, whole: bool = True
-) -> Verdict:
+def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whole: bool = True) -> Verdict:
     """Return the verdict on a training, or on a part of it, from tables as a record has them.
 
     The first step of a process and the first of an epoch are left out, and the samples that were taken meanwhile.
 
-    Args:
-        batches: Rows of kind "batches".
-        samples: Rows of kind "samples".
-        cores: Number of cores of the machine, for records that lack it.
-        epochs: Rows of kind "epochs", for the time between epochs.
-        whole: Whether the tables begin with the training, so that its start-up is in them.
+    `epochs` are needed for the time between epochs. `whole` says whether the tables begin with the training, so that
+    its start-up is in them.
     """
     summary = summarize(batches)
     if summary.steps < MIN_STEPS or summary.wait_fraction is None or not (summary.time_ms and summary.wait_ms):
         return Verdict((Limit.UNKNOWN,), f"{_too_few(summary)}.", Load())
     steady = is_steady(batches)
-    load = load_of(samples, during(samples, batches, steady), cores)
+    load = load_of(samples, during(samples, batches, steady))
     shares = _shares(summary, batches, epochs)
     supply = _supply(summary, batches, steady)
     python_calls, simulated = (mean_of(batches, f"step/{name}", steady) for name in ("python_calls", "simulated"))
@@ -153,29 +141,19 @@ def diagnose(
     )
 
 
-def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
+def diagnose_run(run_folder: Path) -> Verdict:
     """Return the verdict on a run, from the records of all training servers that are in its folder."""
     epochs = read(run_folder / "record", "epochs")
     folders = record_folders(run_folder)
     batches = {index: BatchColumns(folder) for index, folder in folders.items()}
     index = slowest_server(batches)
     samples, _ = thinned(chunks(folders[index], "samples", is_of_load))
-    return diagnose_server(index, batches, samples, cores, epochs)
+    return diagnose_server(index, batches, samples, epochs)
 
 
-def diagnose_server(
-    index: int, batches: Mapping[int, Table], samples: Table, cores: int | None = None, epochs: "Table | None" = None
-) -> Verdict:
-    """Return the verdict on the training server that waits most.
-
-    Args:
-        index: Its index, from `slowest_server`.
-        batches: The batches of each server.
-        samples: The samples of that server.
-        cores: Number of cores of its machine, for records that lack it.
-        epochs: Rows of kind "epochs".
-    """
-    verdict = diagnose(batches[index], samples, cores, epochs)
+def diagnose_server(index: int, batches: Mapping[int, Table], samples: Table, epochs: "Table | None" = None) -> Verdict:
+    """Return the verdict on the `slowest_server`, from the batches of each server and the samples of this one."""
+    verdict = diagnose(batches[index], samples, epochs)
     if len(batches) == 1 or verdict.limit is Limit.UNKNOWN:
         return verdict
     return replace(verdict, sentence=f"Server {index} waits most. {verdict.sentence}")

@@ -47,9 +47,8 @@ def report_run(run: Place) -> Place:
             report = write_report(folder, wrong_rows=[texts_of(row, schema) for row in rows])
         else:
             report = write_report(folder)
-        if isinstance(run, Path):
-            return report
-        move_whole(report, run / REPORT)
+        if not isinstance(run, Path):
+            move_whole(report, run / REPORT)
     return run / REPORT
 
 

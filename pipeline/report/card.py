@@ -87,8 +87,10 @@ def card_html(
             tiles=tiles(dataset, quality),
             dates=dates(dataset),
             essentials=essentials(dataset, rejected),
-            rejected_rows=rejected_rows(rejected, unit_of(dataset)),
-            skipped_rows=skipped_rows(skipped),
+            rejected_rows=first_rows(
+                {unit_of(dataset): "path", "reason": "reason", "what you can do": "advice"}, rejected, "rejected.jsonl"
+            ),
+            skipped_rows=first_rows({"file": "path", "reason": "reason"}, skipped, "skipped.jsonl"),
             skipped_suffixes=skipped_suffixes(quality),
             duplicates=duplicate_tables(duplicates),
             leaks=leak_tables(quality),
@@ -241,8 +243,10 @@ def _counts(dataset: Mapping[str, Any], split: str) -> dict[str, int]:
 
 
 def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
-    """Return (caption, bars, whether folded) of the classes, largest first; of many, both ends and then the middle."""
-    bars = class_bars(dataset)
+    """Return (caption, bars, whether folded) of the classes, largest in training first; of many, first both ends."""
+    columns = {name: _counts(dataset, name) for name in dataset["splits"]}
+    order = sorted(dataset["labels"], key=lambda label: [-counts[label] for counts in columns.values()])
+    bars = _bars(("class", *columns), order, [[counts[label] for label in order] for counts in columns.values()])
     if len(bars.rows) <= MAX_CLASSES:
         return [("Examples by class and split", bars, False)]
     middle = bars.rows[LARGEST_CLASSES:-SMALLEST_CLASSES]
@@ -254,13 +258,6 @@ def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
         (f"The {SMALLEST_CLASSES} smallest classes", Bars(bars.head, bars.rows[-SMALLEST_CLASSES:]), False),
         (others, Bars(bars.head, middle[:FOLDED_CLASSES]), True),
     ]
-
-
-def class_bars(dataset: Mapping[str, Any]) -> Bars:
-    """Return the examples of every class by split, the largest class in training first."""
-    columns = {name: _counts(dataset, name) for name in dataset["splits"]}
-    order = sorted(dataset["labels"], key=lambda label: [-counts[label] for counts in columns.values()])
-    return _bars(("class", *columns), order, [[counts[label] for label in order] for counts in columns.values()])
 
 
 def _bars(head: tuple[str, ...], labels: Sequence[str], columns: Sequence[Sequence[int]]) -> Bars:
@@ -320,18 +317,11 @@ def reasons(rejected: Iterable[Mapping[str, str]], unit: str = "image") -> Bars 
     return _bars(("reason", f"{unit}s"), labels, [counts]) if kinds else None
 
 
-def rejected_rows(rejected: Iterable[Mapping[str, str]], unit: str = "image") -> Table:
-    """Return the first rejected examples, with the reason and what could be done."""
-    first = _First(rejected)
-    rows = [(row["path"], row["reason"], row.get("advice", "")) for row in first.rows]
-    return Table((unit, "reason", "what you can do"), rows, first.note("The file rejected.jsonl lists all"))
-
-
-def skipped_rows(skipped: Iterable[Mapping[str, str]]) -> Table:
-    """Return the first skipped files, each with the reason."""
-    first = _First(skipped)
-    rows = [(row["path"], row["reason"]) for row in first.rows]
-    return Table(("file", "reason"), rows, first.note("The file skipped.jsonl lists all"))
+def first_rows(columns: Mapping[str, str], items: Iterable[Mapping[str, str]], file: str) -> Table:
+    """Return the first items of a file of the dataset. `columns` has the key of each column, by its title."""
+    first = _First(items)
+    rows = [tuple(item.get(key, "") for key in columns.values()) for item in first.rows]
+    return Table(tuple(columns), rows, first.note(file))
 
 
 class _First:
@@ -348,9 +338,10 @@ class _First:
         if len(self.rows) < MAX_ROWS:
             self.rows.append(item)
 
-    def note(self, where: str) -> str:
-        """Say how many items there are, and where all of them are; return an empty text if all are shown."""
-        return f"The first {MAX_ROWS} of {self._count:,}. {where}." if self._count > MAX_ROWS else ""
+    def note(self, file: str) -> str:
+        """Say how many items there are, and that a file has all of them; return an empty text if all are shown."""
+        shown = f"The first {MAX_ROWS} of {self._count:,}. The file {file} lists all."
+        return shown if self._count > MAX_ROWS else ""
 
 
 def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
@@ -377,7 +368,7 @@ def duplicate_tables(duplicates: Iterable[Mapping[str, Any]]) -> list[tuple[str,
 
 def _group_table(groups: _First, column: str) -> Table:
     rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups.rows]
-    return Table(("image", column), rows, groups.note("The file duplicates.jsonl lists all"))
+    return Table(("image", column), rows, groups.note("duplicates.jsonl"))
 
 
 def _named(image: Mapping[str, Any]) -> str:

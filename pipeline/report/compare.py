@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
-from pipeline.evaluation.estimates import (
-    INTERVAL_PERCENT,
-    RESAMPLES,
-    Array,
-    Estimate,
-    interval,
-)
+from pipeline.evaluation.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, interval
 from pipeline.evaluation.metrics import METRICS, evaluated_class, figures_in
 from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import Table, is_steady, three_digits
@@ -124,7 +118,7 @@ def _speed(a: RecordedRun, b: RecordedRun) -> tuple[str, list[Row]]:
 def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
     """Say how busy other programs kept the cores, if that may have slowed down a run; else return an empty text."""
     cores = [float(run.files.host.get("cores") or 0) for run in (a, b)]
-    others = [_others(run, count) for run, count in zip((a, b), cores, strict=True)]
+    others = [_others(run) for run in (a, b)]
     if not any(busy > OTHERS * count for busy, count in zip(others, cores, strict=True)):
         return ""
     had = " and ".join(
@@ -133,11 +127,9 @@ def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
     return f"But other programs kept {had} busy, which may explain the whole difference."
 
 
-def _others(run: RecordedRun, cores: float) -> float:
-    steady, samples = is_steady(run.judged), run.servers[run.slowest].rows
-    if not len(samples) or not len(steady):
-        return 0.0
-    return load_of(samples, during(samples, run.judged, steady), cores).other_cores or 0.0
+def _others(run: RecordedRun) -> float:
+    samples = run.servers[run.slowest].rows
+    return load_of(samples, during(samples, run.judged, is_steady(run.judged))).other_cores or 0.0
 
 
 @dataclass(frozen=True)
@@ -216,8 +208,8 @@ def speed_sentence(a: ResampledFigure, b: ResampledFigure) -> str:
 
 
 def _epoch_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
-    times = [_known(each, "epoch/time_s") for each in (a, b)]
-    name = "time of an epoch, without validation"
+    name, column = "time of an epoch, without validation", "epoch/time_s"
+    times = [each[column].dropna().to_numpy(dtype=float) if column in each else np.empty(0) for each in (a, b)]
     if min(map(len, times)) < MIN_EPOCHS:
         return Row(name, "s", *(float(np.mean(each)) if len(each) else None for each in times))
     randoms = np.random.default_rng(1).spawn(2)
@@ -226,11 +218,6 @@ def _epoch_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
         for each, random in zip(times, randoms, strict=True)
     ]
     return _row(name, "s", *resampled)
-
-
-def _known(table: pandas.DataFrame, name: str) -> Array:
-    """Return the known values of a column."""
-    return table[name].dropna().to_numpy(dtype=float) if name in table else np.empty(0)
 
 
 # --- how good ---------------------------------------------------------------------------------------------------------
@@ -323,18 +310,12 @@ def model_sentence(row: Row) -> str:
     return f"{name} is better: its {row.name} is {amount} higher ({spread})."
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return what differs in two contents of run.json: by name, both values, None for a missing one."""
     facts_a, facts_b = (dict(facts(content)) for content in (a, b))
     names = list(dict.fromkeys((*facts_a, *facts_b)))
     pairs = {name: (facts_a.get(name), facts_b.get(name)) for name in names}
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
-
-
-# --- text ------------------------------------------------------------------------------------------------------------
 
 
 def cells(row: Row) -> tuple[str, ...]:

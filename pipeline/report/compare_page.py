@@ -1,6 +1,7 @@
 """The page that lays two runs side by side: one HTML file, with both on the same axes."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas
@@ -11,7 +12,7 @@ from pipeline.monitor.diagnosis import is_steady, seconds_by_part, three_digits
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
 from pipeline.report.drawing import BLUE, VERMILION, Figure, outlines
-from pipeline.report.figures import Line, learning_plots, learning_title, shares_of_a_second
+from pipeline.report.figures import Line, learning_figure, shares_of_a_second
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busy_line, busy_panel, can_draw
 from pipeline.runs.recorded_run import RecordedRun
@@ -53,11 +54,10 @@ def differing(comparison: Comparison) -> Table | None:
 def learning(runs: Runs) -> Figure:
     """Draw loss and accuracy (or mean absolute error) of both runs by epoch."""
     metric = epoch_metric([str(column) for run in runs for column in run.epochs])
-    name, title = "learning", learning_title(metric)
     if not any("loss" in run.epochs for run in runs):
-        return Figure(name, title, "No epoch was completed, so there is nothing to show.")
-    plots = learning_plots(_lines(runs, "loss"), _lines(runs, metric.key), metric)
-    return Figure(name, title, "Solid lines show the training examples, dashed lines the validation examples.", plots)
+        return learning_figure("No epoch was completed, so there is nothing to show.", metric)
+    sentence = "Solid lines show the training examples, dashed lines the validation examples."
+    return learning_figure(sentence, metric, partial(_lines, runs))
 
 
 def _lines(runs: Runs, quantity: str) -> list[Line]:

@@ -75,8 +75,7 @@ def text(value: object) -> str:
 
 def pictures(samples: Sequence[tuple[str, bytes]], side: int, shrink: Shrink) -> list[tuple[str, str]]:
     """Return (label, data URI of a thumbnail) of every sample that can be decoded."""
-    thumbnails = ((label, thumbnail(encoded, side, shrink)) for label, encoded in samples)
-    return [(label, uri) for label, uri in thumbnails if uri]
+    return [(label, uri) for label, encoded in samples if (uri := thumbnail(encoded, side, shrink))]
 
 
 def thumbnail(encoded: bytes, side: int, shrink: Shrink) -> str | None:

@@ -1,6 +1,7 @@
 """The figures of a training, each with a sentence that says in numbers what it shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,16 +52,9 @@ class Line(NamedTuple):
 def learning(epochs: pandas.DataFrame) -> Figure:
     """Draw loss and accuracy (or mean absolute error) of training and validation by epoch."""
     metric = epoch_metric(epochs)
-    name, title = "learning", learning_title(metric)
     if not len(epochs) or "loss" not in epochs:
-        return Figure(name, title, "No epoch was completed, so there is nothing to show yet.")
-    plots = learning_plots(learning_lines(epochs, "loss"), learning_lines(epochs, metric.key), metric)
-    return Figure(name, title, learning_sentence(epochs), plots)
-
-
-def learning_title(metric: Metric) -> str:
-    """Return the title of the figure of loss and metric."""
-    return f"Loss and {metric.title}"
+        return learning_figure("No epoch was completed, so there is nothing to show yet.", metric)
+    return learning_figure(learning_sentence(epochs), metric, partial(learning_lines, epochs))
 
 
 def learning_lines(epochs: pandas.DataFrame, column: str) -> list[Line]:
@@ -71,13 +65,18 @@ def learning_lines(epochs: pandas.DataFrame, column: str) -> list[Line]:
     ]
 
 
-def learning_plots(loss: Sequence[Line], lines: Sequence[Line], metric: Metric) -> tuple[Any, Any]:
-    """Draw a plot of each by epoch. They are moved and zoomed together."""
-    plots = _by_epoch("Loss", loss), _by_epoch(metric.title.capitalize(), lines)
-    if metric.scale == "share":
-        plots[1].yaxis.formatter = NumeralTickFormatter(format="0%")
-    plots[1].x_range = plots[0].x_range
-    return plots
+def learning_figure(sentence: str, metric: Metric, lines_of: Callable[[str], Sequence[Line]] | None = None) -> Figure:
+    """Draw the lines of the loss and of the metric by epoch. Both plots are moved and zoomed together.
+
+    `lines_of` returns the lines of a column. Without it, there are no plots.
+    """
+    plots: tuple[Any, ...] = ()
+    if lines_of:
+        plots = _by_epoch("Loss", lines_of("loss")), _by_epoch(metric.title.capitalize(), lines_of(metric.key))
+        if metric.scale == "share":
+            plots[1].yaxis.formatter = NumeralTickFormatter(format="0%")
+        plots[1].x_range = plots[0].x_range
+    return Figure("learning", f"Loss and {metric.title}", sentence, plots)
 
 
 def _by_epoch(quantity: str, lines: Sequence[Line]) -> Any:
@@ -111,12 +110,10 @@ def learning_sentence(epochs: pandas.DataFrame) -> str:
 def times(batches: Table, epochs: pandas.DataFrame) -> Figure:
     """Draw the distributions of the time of a steady step, of its data wait, and of the time of an epoch."""
     name, title = "times", "How long a batch and an epoch take"
-    sentences, plots = [], []
-    for sentence, histograms in (_batch_times(batches), _epoch_times(epochs)):
-        sentences.append(sentence)
-        plots += histograms
+    (of_batches, batch_plots), (of_epochs, epoch_plots) = _batch_times(batches), _epoch_times(epochs)
+    plots = (*batch_plots, *epoch_plots)
     note = " A dashed line is the median. The last bar contains the slowest half percent." if plots else ""
-    return Figure(name, title, " ".join(sentences) + note, tuple(plots))
+    return Figure(name, title, f"{of_batches} {of_epochs}{note}", plots)
 
 
 def _batch_times(batches: Table) -> tuple[str, list[Any]]:
@@ -170,15 +167,10 @@ def shares_of_a_second(whole: Mapping[str, Mapping[str, float]]) -> Any:
     present = [part for part in _SPENT if any(shares[part])]
     plot = new_plot("Of a second", "ms", height=120 + 34 * len(names), along="width")
     plot.x_range, plot.y_range = Range1d(0, 1000), Range1d(0, len(names))
-    bars = plot.hbar_stack(
-        present,
-        y="y",
-        height=0.7,
-        source={"y": [number + 0.5 for number in range(len(names))], **shares},
-        **_looks(present),
-    )
-    plot.yaxis.ticker = [number + 0.5 for number in range(len(names))]
-    plot.yaxis.major_label_overrides = {number + 0.5: name or " " for number, name in enumerate(names)}
+    middles = [number + 0.5 for number in range(len(names))]
+    bars = plot.hbar_stack(present, y="y", height=0.7, source={"y": middles, **shares}, **_looks(present))
+    plot.yaxis.ticker = middles
+    plot.yaxis.major_label_overrides = {middle: name or " " for middle, name in zip(middles, names, strict=True)}
     plot.ygrid.visible = False
     add_legend(plot, [(part, [bar]) for part, bar in zip(present, bars, strict=True)])
     _add_tooltips(plot, present, bars, "{0} ms")

@@ -34,7 +34,7 @@ def render(
     wrong_rows: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """Return the page as HTML that loads nothing from anywhere."""
-    summary = judged(run)
+    summary = summarize(run.judged)
     evaluated = evaluation.view(run.evaluation, confident_mistakes, wrong_rows)
     drawn = [
         figures.learning(run.epochs),
@@ -61,11 +61,6 @@ def render(
     )
 
 
-def judged(run: RecordedRun) -> Summary:
-    """Return where the time of the steps went, for the steps that the verdict is about."""
-    return summarize(run.judged)
-
-
 def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
     """Return the page of a template whose content has these figures."""
     templates = environment()
@@ -82,7 +77,7 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
 def verdict(run: RecordedRun) -> str:
     """Return the verdict, with advice if the settings are valid here."""
     samples = run.servers[run.slowest].rows
-    diagnosis = diagnose_server(run.slowest, run.steps, samples, run.files.host.get("cores"), run.epochs)
+    diagnosis = diagnose_server(run.slowest, run.steps, samples, run.epochs)
     try:
         settings = settings_from(run.files.settings)
         return with_advice(diagnosis, settings, run.dataset.get("settings") or {})

@@ -73,25 +73,16 @@ def _error_sentence(evaluation: Mapping[str, Any]) -> str:
 
 def _figure(columns: Mapping[str, Any], accuracy: str, share: str, sentence: str) -> Figure:
     """Return the figure with its plots, which have the titles `accuracy` and `share`."""
-    plots = (_accuracy_by_confidence(columns, accuracy), _share_by_confidence(columns, share))
-    return Figure("reliability", "Reliability", sentence, plots)
-
-
-def _accuracy_by_confidence(columns: Mapping[str, Any], title: str) -> Any:
-    plot = _by_confidence(columns, title, "accuracy", BLUE)
-    diagonal = plot.line([0, 1], [0, 1], color=GRAY, line_width=2, line_dash="6 3")
-    dots = plot.scatter(columns["confidence"], columns["accuracy"], color=VERMILION, size=7, marker="diamond")
-    add_legend(plot, [("mean confidence of the bar", [dots]), ("confidence = accuracy", [diagonal])])
-    plot.y_range = Range1d(0, 1.02)
-    plot.yaxis.formatter = NumeralTickFormatter(format="0%")
-    return plot
-
-
-def _share_by_confidence(columns: Mapping[str, Any], title: str) -> Any:
-    plot = _by_confidence(columns, title, "share", PURPLE)
-    plot.y_range.start = 0
-    plot.yaxis.axis_label = f"% of {title.lower()}"
-    return plot
+    correct = _by_confidence(columns, accuracy, "accuracy", BLUE)
+    diagonal = correct.line([0, 1], [0, 1], color=GRAY, line_width=2, line_dash="6 3")
+    dots = correct.scatter(columns["confidence"], columns["accuracy"], color=VERMILION, size=7, marker="diamond")
+    add_legend(correct, [("mean confidence of the bar", [dots]), ("confidence = accuracy", [diagonal])])
+    correct.y_range = Range1d(0, 1.02)
+    correct.yaxis.formatter = NumeralTickFormatter(format="0%")
+    shares = _by_confidence(columns, share, "share", PURPLE)
+    shares.y_range.start = 0
+    shares.yaxis.axis_label = f"% of {share.lower()}"
+    return Figure("reliability", "Reliability", sentence, (correct, shares))
 
 
 def _by_confidence(columns: Mapping[str, Any], title: str, top: str, color: str) -> Any:

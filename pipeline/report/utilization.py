@@ -160,7 +160,8 @@ class _Time:
         self.unit, self.per_unit = time_unit(seconds)
         self.span = seconds
         self._range = Range1d(0, seconds / self.per_unit)
-        self._ends = ((epochs["time"] - start) / self.per_unit).tolist()
+        ends = ((epochs["time"] - start) / self.per_unit).tolist()
+        self.shown_ends = ends if len(ends) <= MAX_BOUNDARIES else []
         self._pointer = CrosshairTool(dimensions="height", overlay=Span(dimension="height", line_color=GRAY))
 
     def panel(self, title: str, top: float | None, height: int) -> Any:
@@ -173,14 +174,9 @@ class _Time:
             plot.yaxis.ticker = [0, 25, 50, 75, 100]
         else:
             plot.y_range.start = 0
-        for end in self._ends if self.shows_ends else []:
+        for end in self.shown_ends:
             mark(plot, end, "2 4")
         return plot
-
-    @property
-    def shows_ends(self) -> bool:
-        """Whether panels mark the ends of the epochs. Many marks would hide the curves."""
-        return 0 < len(self._ends) <= MAX_BOUNDARIES
 
     def draw(self, plot: Any, curve: Curve, line: Line) -> Any:
         """Draw values, smoothed in front of raw. Return the line of the smoothed ones."""
@@ -221,7 +217,7 @@ def utilization(samples: Samples, epochs: pandas.DataFrame) -> Figure:
     together = replace(samples, rows=with_gpus_together(samples.rows))
     panels = [_panel(panel, curves, together, time) for panel in PANELS if (curves := telling(panel, samples.extremes))]
     notes = tuple(filter(None, (throttle_sentence(together.rows), sampler_sentence(samples.rows))))
-    sentence = _sentence(together, time.shows_ends)
+    sentence = _sentence(together, shows_ends=bool(time.shown_ends))
     return Figure(name, title, sentence, time.finish(panels), is_stacked=True, notes=notes)
 
 
@@ -324,8 +320,8 @@ def servers(samples_of: Mapping[int, Samples], epochs: pandas.DataFrame) -> Figu
         return Figure(name, title, "The record of other servers was not found.")
     means = {label: float(np.nanmean(line.values)) for label, line in busy.items()}
     ascending = sorted(means, key=lambda label: means[label])
-    shown = sorted(ascending[:MAX_LINES], key=list(busy).index)
-    panel = busy_panel("GPU, or processor if there is no GPU (%)", {label: busy[label] for label in shown}, epochs)
+    shown = {label: line for label, line in busy.items() if label in ascending[:MAX_LINES]}
+    panel = busy_panel("GPU, or processor if there is no GPU (%)", shown, epochs)
     left_out = f". The plot shows the {MAX_LINES} least busy of {len(busy)} servers" if len(busy) > MAX_LINES else ""
     low, high = ascending[0], ascending[-1]
     sentence = (

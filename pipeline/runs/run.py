@@ -26,7 +26,6 @@ servers/1/      run.json, record/ and failure.json of the second server, and so 
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -337,7 +336,7 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     figures, split = figures_in(evaluation), evaluation["split"]
     metrics = best.metrics | {each.metric.key_on(split): each.estimate.value for each in figures} | best.metrics
     headline = headline_in(evaluation)
-    verdict = diagnose_run(run.folder, os.cpu_count())
+    verdict = diagnose_run(run.folder)
     # The folder of the archives, one for each attempt and one for the results, or a URL.
     comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
     result = {

@@ -155,9 +155,7 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
             "that handles one image after another"
         ),
     ],
-    Limit.WAITING: [
-        Change("look for what the input waits for: a slow server, a lock, or a pause in code of yours"),
-    ],
+    Limit.WAITING: [Change("look for what the input waits for: a slow server, a lock, or a pause in code of yours")],
     Limit.READING: [
         Change(
             "keep decoded images for the epochs after the first (cache=memory), or put local_folder on a faster disk",

@@ -6,7 +6,7 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -82,30 +82,22 @@ def start_comparison(comparison: Comparison, run_id: str, again: bool = False) -
     Other settings, datasets, software or hardware have another folder, so that their measurements never mix. If
     `again`, a complete comparison is not returned: all is measured once more.
     """
-    newest = None
-    for folder in _equal_comparisons(comparison, run_id):
-        require_folder(folder)
-        if (folder / COMPARISON).exists():
-            newest = folder
-        elif newest and not (again and (newest / RESULT).exists()):
-            return newest
-        else:
-            save_comparison(folder, comparison)
-            return folder
-    raise AssertionError("there is always another folder")
-
-
-def _equal_comparisons(comparison: Comparison, run_id: str) -> Iterator[Path]:
-    """Yield the folders of the first, second, ... equal comparison, without end."""
     versions = {prepare: load_allowed(place_of(place)).version for prepare, place in comparison.datasets.items()}
     # Not the name of the host: each pod has another one.
     machine = {name: value for name, value in comparison.host.items() if name not in ("name", "system")}
     decisive = [versions, comparison.settings, comparison.options.model_dump(), comparison.source_root, machine]
     digest = hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=6).hexdigest()
-    first = Path(str(run_folder(comparison.settings["workspace"], run_id))) / f"inputs-{digest}"
-    yield first
+    folder = first = Path(str(run_folder(comparison.settings["workspace"], run_id))) / f"inputs-{digest}"
+    newest = None
     for number in count(2):
-        yield first.with_name(f"{first.name}-{number}")
+        require_folder(folder)
+        if not (folder / COMPARISON).exists():
+            break
+        newest, folder = folder, first.with_name(f"{first.name}-{number}")
+    if newest and not (again and (newest / RESULT).exists()):
+        return newest
+    save_comparison(folder, comparison)
+    return folder
 
 
 def measure(folder: Path, output: int) -> None:

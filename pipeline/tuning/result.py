@@ -156,7 +156,7 @@ def _row(own: Mapping[Path, Measurement], first: Mapping[Path, Measurement]) -> 
         utilization=1 - wait_fraction,
         cpu_pct=_mean(cpu),
         gpu_pct=_mean(gpu),
-        ratio=None if own is first else ratio(_rates(one), _rates([*first.values()])),
+        ratio=None if own is first else geometric_mean(_rates(one) / _rates([*first.values()])),
         kept_fraction=_if_all_known(min, [measurement.kept_fraction for measurement in one]),
         cold_per_s=cold,
         warm_per_s=warm,
@@ -173,18 +173,11 @@ def _rates(measurements: Sequence[Measurement]) -> NDArray[np.float64]:
     return np.array([len(_later(each.epoch_s)) * each.examples / sum(_later(each.epoch_s)) for each in measurements])
 
 
-def ratio(rates: NDArray[np.float64], base: NDArray[np.float64]) -> Estimate:
-    """Return the ratio of two rates that were measured in the same rounds, with its 95% interval.
-
-    The ratio of each round is one observation, because a slow minute of the machine slows all steps of a round.
-    """
-    return geometric_mean(rates / base)
-
-
 def geometric_mean(values: NDArray[np.float64]) -> Estimate:
     """Return the geometric mean of one value for each round, with its 95% interval.
 
-    The interval is that of Student's t for the mean of the logarithms.
+    The interval is that of Student's t for the mean of the logarithms. A round is one observation, because a slow
+    minute of the machine slows all of its steps.
     """
     logs, count = np.log(values), len(values)
     mean = logs.mean()

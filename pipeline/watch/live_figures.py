@@ -4,7 +4,7 @@ The name of a source is the name of its columns in pipeline/watch/view.py.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -22,7 +22,7 @@ from bokeh.models import (
 from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.monitor.aggregation import HIGHEST
 from pipeline.report.drawing import BLUE, GRAY, GREEN, VERMILION, Figure, add_legend, document_json, new_plot
-from pipeline.report.figures import epoch_bars, learning_lines, learning_plots, learning_title
+from pipeline.report.figures import epoch_bars, learning_figure, learning_lines
 from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, Curve, add_legend_and_tooltip, look_of_line
 from pipeline.watch.view import Drawable
 
@@ -126,9 +126,7 @@ def _waiting(_drawable: Drawable) -> Figure:
 
 def _learning(drawable: Drawable) -> Figure:
     empty = pandas.DataFrame(dict.fromkeys(("step", *drawable.learning), _ANYTHING))
-    metric = epoch_metric(drawable.learning)
-    lines = learning_lines(empty, "loss"), learning_lines(empty, metric.key)
-    return Figure("learning", learning_title(metric), "", learning_plots(*lines, metric))
+    return learning_figure("", epoch_metric(drawable.learning), partial(learning_lines, empty))
 
 
 def _spent(drawable: Drawable) -> Figure:

@@ -1,19 +1,16 @@
 """The names of a training's states on a page."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
-STATE_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "trained": "Trained",
-        "training": "Training",
-        "starting": "Starting",
-        "evaluating": "Evaluating",
-        "silent": "No sign of life",
-        "stopped": "Stopped",
-        "failed": "Failed",
-        "waiting": "Not started",
-        "none": "No training",
-        "unknown": "Unknown",
-    }
-)
+STATE_NAMES: Mapping[str, str] = {
+    "trained": "Trained",
+    "training": "Training",
+    "starting": "Starting",
+    "evaluating": "Evaluating",
+    "silent": "No sign of life",
+    "stopped": "Stopped",
+    "failed": "Failed",
+    "waiting": "Not started",
+    "none": "No training",
+    "unknown": "Unknown",
+}

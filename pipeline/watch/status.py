@@ -11,9 +11,10 @@ from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
+from pipeline.report.utilization import MAX_BOUNDARIES
 from pipeline.runs.files import RunFiles, facts
 from pipeline.watch.tables import Intervals
-from pipeline.watch.view import MAX_ENDS, View
+from pipeline.watch.view import View
 
 LATELY_S = 60.0
 """Numbers of a training under way are over this many seconds, if there is no verdict yet."""
@@ -32,12 +33,13 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
     """
     steps = view.batches.means["step"]
     step = int(steps.iloc[-1]) if len(steps) else 0
+    decision = files.decision
     return {
         "title": f"{files.settings.get('dataset_name', '')}: {files.settings.get('model') or ''}".strip(": "),
         **_state(files, view, step, is_over, silent_s[0]),
         "progress": progress(files, step),
         "verdict": _verdict(files, is_over, silent_s[0] + last_sample(view.samples)),
-        "promotion": _promotion(files),
+        "promotion": decision and {"outcome": decision.outcome, "name": decision.badge, "reason": decision.reason},
         "tiles": list(_tiles(files, view, step)),
         "sentences": _sentences(files, view),
         "tables": _tables(files, view, silent_s),
@@ -108,11 +110,6 @@ def _verdict(files: RunFiles, is_over: bool, now: float) -> str:
     return (
         "" if files.is_complete or is_over else "The bottleneck appears after 20 seconds and is updated every minute."
     )
-
-
-def _promotion(files: RunFiles) -> dict[str, str] | None:
-    decision = files.decision
-    return decision and {"outcome": decision.outcome, "name": decision.badge, "reason": decision.reason}
 
 
 def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
@@ -234,7 +231,7 @@ def _waiting_sentence(files: RunFiles, view: View) -> str:
     share = percent(wait / whole) if whole else "0%"
     judged = "In the steps of the verdict" if files.steps_judged else "In the last minute of steps"
     when = "Over the training" if files.is_complete else judged
-    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_ENDS else ""
+    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_BOUNDARIES else ""
     return (
         f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step). "
         f"Bold lines are means, and faint lines are the highest values{ends}. Drag over a panel to zoom in."

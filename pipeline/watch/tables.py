@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pandas
 
-from pipeline.monitor.aggregation import HIGHEST, aggregate_table, split_maxima, widen
+from pipeline.monitor.aggregation import HIGHEST, MIN_INTERVAL_S, aggregate_table, split_maxima, widen
 from pipeline.monitor.gpu_columns import is_combined
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import closed, first_time, read_segment, segments, surviving_rows
@@ -32,8 +32,6 @@ MAX_KEPT = 128
 """Segments in memory. A segment of an overview takes 0.3 MB, and one of a record 1.2 MB."""
 TAIL_S = 1.0
 """Width of the intervals of the latest rows, which the overview does not have yet."""
-MIN_WIDTH_S = 2.0
-"""Width of the first intervals of the overview, in seconds."""
 _SAMPLED = ("sys/", "proc/", "cgroup/", "pressure/", "gpu/", "monitor/", "servers/")
 """Columns with these prefixes are of samples, and most are not drawn. Columns of batches and epochs are all read."""
 KINDS_OVER_TIME = ("samples", "batches")
@@ -87,11 +85,9 @@ def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
 
 
 def step_intervals(folder: Path) -> pandas.DataFrame:
-    """Return the means of all intervals of batches, as narrow as they are stored, and the `steps` of each."""
+    """Return the means of all intervals of batches, as narrow as they are stored."""
     overview = _joined(segments(folder / OVERVIEW, "batches"), "batches")
-    latest = _latest(folder, "batches", overview)
-    means = pandas.concat([split_maxima(overview)[0], latest.means], ignore_index=True)
-    return means.assign(steps=_steps(means))
+    return pandas.concat([split_maxima(overview)[0], _latest(folder, "batches", overview).means], ignore_index=True)
 
 
 def epochs(folder: Path) -> pandas.DataFrame:
@@ -142,7 +138,7 @@ def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:
         return Intervals(overview, overview)
     first, last = (float(overview["time"].iloc[row]) for row in (0, -1))
     width = even_width(last - first)
-    if width <= MIN_WIDTH_S:
+    if width <= MIN_INTERVAL_S:
         return Intervals(*split_maxima(overview), last)
     weights = _steps(overview) if kind == "batches" else np.ones(len(overview))
     # The last interval of this width still grows, so it is not settled.
@@ -156,7 +152,7 @@ def _steps(intervals: pandas.DataFrame) -> Array:
 
 def even_width(seconds: float) -> float:
     """Return the width of the intervals of a training of so many seconds. It doubles, so that most intervals stay."""
-    return MIN_WIDTH_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / MIN_WIDTH_S / MAX_INTERVALS)))
+    return MIN_INTERVAL_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / MIN_INTERVAL_S / MAX_INTERVALS)))
 
 
 def _closely(folder: Path, kind: str, span: Span) -> Intervals:

@@ -1,6 +1,6 @@
 """All that is drawn of a training, as columns of numbers by the name of their source in the figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +11,13 @@ import pandas
 
 from pipeline.evaluation.best_epoch import EPOCH_METRICS
 from pipeline.monitor.aggregation import HIGHEST
-from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
+from pipeline.monitor.diagnosis import seconds_by_epoch
 from pipeline.monitor.gpu_columns import busy_pct, with_gpus_together
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.report.figures import MAX_EPOCHS
 from pipeline.report.series import Array
-from pipeline.report.utilization import PANELS, Curve, Panel, telling
+from pipeline.report.utilization import MAX_BOUNDARIES, PANELS, Curve, Panel, telling
 from pipeline.watch.tables import Intervals, Span, epochs, gaps, intervals, step_intervals
 
 Columns = dict[str, list[float | None]]
@@ -39,8 +39,6 @@ class Drawable(NamedTuple):
 
 
 LEARNING = ("loss", "val_loss", *(key for each in EPOCH_METRICS for key in (each.key, each.validation_key)))
-MAX_ENDS = 60
-"""Maximum number of epochs whose ends are marked in curves over time. More marks would hide the curves."""
 
 
 @dataclass(frozen=True)
@@ -73,23 +71,16 @@ class View:
 
     @cached_property
     def spent(self) -> pandas.DataFrame:
-        """Seconds of each of `PARTS` and `BETWEEN_EPOCHS`, by epoch from 1, the current epoch included.
+        """The `seconds_by_epoch` of the training.
 
         The mean of an interval counts for each of its steps, some of which may belong to the next epoch.
         """
         if not self.steps_per_epoch:
             return pandas.DataFrame()
-        means = self.steps
-        pieces = _by_epoch(means["step"].to_numpy(), self.steps_per_epoch)
-        parts = {
-            part: means[f"{name}_ms"].fillna(0).to_numpy()[pieces["interval"]] * pieces["steps"] / 1000
-            for part, name in PARTS.items()
-            if f"{name}_ms" in means
-        }
-        seconds = pandas.DataFrame(parts, columns=[*PARTS]).fillna(0.0).groupby(pieces["epoch"]).sum()
-        epochs, unknown = self.epochs.set_index("step"), pandas.Series(dtype=float)
-        between = {part: epochs.get(name, unknown).reindex(seconds.index) for part, name in BETWEEN_EPOCHS.items()}
-        return seconds.assign(**between).fillna(0.0)
+        pieces = _by_epoch(self.steps["step"].to_numpy(), self.steps_per_epoch)
+        means = self.steps.iloc[pieces["interval"].to_numpy()]
+        times = {str(name): mean.to_numpy() * pieces["steps"].to_numpy() for name, mean in means.items()}
+        return seconds_by_epoch({**times, "epoch": pieces["epoch"]}, self.epochs)
 
 
 def start_of(training: Path) -> float:
@@ -129,7 +120,7 @@ def _together(samples: Intervals) -> Intervals:
 def columns(view: View) -> dict[str, Columns]:
     """Return the content of the sources of the figures, by their names. Times are in ms since the start."""
     per_units = {curve.column: panel.per_unit for panel, curves in view.panels for curve in curves}
-    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_ENDS else np.empty(0)
+    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_BOUNDARIES else np.empty(0)
     sources: dict[str, Columns] = {
         "samples": _curves(view, view.samples, per_units),
         "batches": _batches(view),
@@ -152,15 +143,11 @@ def _curves(view: View, rows: Intervals, per_units: Mapping[str, float]) -> Colu
     """Return time, mean and highest value of each metric. A row without values marks a gap in the measurements."""
     times = rows.means["time"].to_numpy()
     breaks = [row + 1 for row in gaps(times)]
-    curves = {"time": _listed(_broken(np.round(1000 * (times - view.start)), breaks), digits=12)}
+    curves = {"time": _listed(np.insert(np.round(1000 * (times - view.start)), breaks, np.nan), digits=12)}
     for name, per_unit in per_units.items():
-        curves[name] = _listed(_broken(rows.means[name].to_numpy(dtype=float) / per_unit, breaks))
-        curves[name + HIGHEST] = _listed(_broken(rows.highest[name].to_numpy(dtype=float) / per_unit, breaks))
+        for ending, table in (("", rows.means), (HIGHEST, rows.highest)):
+            curves[name + ending] = _listed(np.insert(table[name].to_numpy(dtype=float) / per_unit, breaks, np.nan))
     return curves
-
-
-def _broken(values: Array, breaks: Sequence[int]) -> Array:
-    return np.insert(values, breaks, np.nan)
 
 
 def _batches(view: View) -> Columns:

@@ -54,7 +54,7 @@ def job(folder: Path, batches: Batches, steps: int = 150, host_s: float = 0.0, s
             times = clock.end(begun, time.perf_counter())
             simulated_work(host_s)
             monitor.batch(step=step, epoch=1, times=times, examples=1, ready_pct=ready_pct)
-    return diagnose(read(folder / "record", "batches"), read(folder / "record", "samples"), os.cpu_count())
+    return diagnose(read(folder / "record", "batches"), read(folder / "record", "samples"))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.monitor import machine
-from pipeline.monitor.rates import Rates
+from pipeline.monitor.sampler import Rates
 from pipeline.system.kernel import File
 from tests.monitor.trees import Clock, grow
 

@@ -37,12 +37,13 @@ def ready(of: dict[str, Any], percents: list[float]) -> dict[str, Any]:
 def samples(**means: float) -> dict[str, Any]:
     """Return a sample every two steps. In the names, the first `_` stands for the `/` of the record."""
     times = 1000 + 2 * PERIOD_S * np.arange(STEPS // 2)
+    means = {"sys_cores": 16.0, **means}
     columns = {name.replace("_", "/", 1): np.full(len(times), value) for name, value in means.items()}
     return {"time": times, "step": np.zeros(len(times)), **columns}
 
 
 def verdict(of: dict[str, Any], **means: float) -> Verdict:
-    return diagnose(of, samples(**means), cores=16)
+    return diagnose(of, samples(**means))
 
 
 IDLE = {
@@ -236,7 +237,7 @@ def test_kernels_start_late_beside_busy_cores_and_ready_batches(means: dict[str,
 def test_time_between_epochs_can_be_the_limit(
     epochs: dict[str, list[float]], limits: list[Limit], sentence: str
 ) -> None:
-    judged = diagnose(batches(0, 100), samples(**IDLE), cores=16, epochs={**epochs, "time": [1030.0]})
+    judged = diagnose(batches(0, 100), samples(**IDLE), epochs={**epochs, "time": [1030.0]})
     assert list(judged.limits) == limits
     assert sentence in judged.sentence
 
@@ -251,12 +252,12 @@ def test_checkpoints_are_separated_from_host_time() -> None:
 def test_the_sentence_mentions_a_long_start() -> None:
     at = samples(**IDLE)
     at["time"] = np.insert(at["time"][1:], 0, 940.0)
-    judged = diagnose(batches(0, 100), at, cores=16)
+    judged = diagnose(batches(0, 100), at)
     assert (
         "start-up and the first step took 75% of the time (60 s, of which 60 s were waiting for the first batch)"
         in judged.sentence
     )
-    assert "start-up" not in diagnose(batches(0, 100), at, cores=16, whole=False).sentence
+    assert "start-up" not in diagnose(batches(0, 100), at, whole=False).sentence
 
 
 @pytest.mark.parametrize(
@@ -361,8 +362,9 @@ def test_samples_during_validation_and_first_steps_are_ignored() -> None:
     of["time"][101:] += 50  # a validation of 50 s, then a first step of the epoch
     at = samples(sys_cpu_pct=10.0)
     at["time"] = np.linspace(1000.05, of["time"][-1], 700)
+    at["sys/cores"] = np.full(700, 16.0)
     at["sys/cpu_pct"] = np.where((at["time"] > of["time"][100]) & (at["time"] <= of["time"][101]), 100.0, 10.0)
-    judged = diagnose(of, at, cores=16)
+    judged = diagnose(of, at)
     assert judged.load.busy == pytest.approx(10.0)
     assert judged.limit is Limit.READING
 
@@ -375,8 +377,8 @@ def test_epochs_of_few_steps_get_a_verdict_without_the_samples_between_them(step
     first_of_epoch = np.flatnonzero(np.diff(of["epoch"])) + 1
     in_steps, in_validations = of["time"][1:] - PERIOD_S / 2, of["time"][first_of_epoch] - 0.5
     busy = np.repeat([98.0, 5.0], [len(in_steps), len(in_validations)])
-    at = {"time": np.append(in_steps, in_validations), "sys/cpu_pct": busy}
-    judged = diagnose(of, at, cores=16)
+    at = {"time": np.append(in_steps, in_validations), "sys/cpu_pct": busy, "sys/cores": np.full(len(busy), 16.0)}
+    judged = diagnose(of, at)
     assert judged.limit is Limit.DECODING, judged.sentence
     assert "41 of 100 ms a step, 200 steps" in judged.sentence
     assert judged.load.busy == pytest.approx(98.0)
@@ -391,7 +393,7 @@ def test_the_first_steps_of_long_epochs_stay_apart() -> None:
 def test_the_verdict_names_the_server_that_waits_most() -> None:
     of = {0: batches(1, 99), 1: batches(41, 59)}
     assert slowest_server(of) == 1
-    judged = diagnose_server(1, of, samples(sys_cpu_pct=95.0), cores=16)
+    judged = diagnose_server(1, of, samples(sys_cpu_pct=95.0))
     assert judged.limit is Limit.DECODING
     assert judged.sentence.startswith("Server 1 waits most. Input-bound (decoding): 41%")
     alone = samples(sys_cpu_pct=50.0)

@@ -62,8 +62,8 @@ def test_the_verdict_names_the_faster_run_with_an_interval(result: dict[str, Any
 
 def test_the_verdict_names_other_programs_that_may_explain_the_difference(runs: tuple[Path, Path], tmp_path: Path):
     a, b = (load_recorded_run(run) for run in runs)
-    of_a = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0}
-    of_b = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0}
+    of_a = {"sys/cores": 2.0, "sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0}
+    of_b = {"sys/cores": 8.0, "sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0}
     busy = replace(a, servers={0: all_samples(a.servers[0].rows[["time"]].assign(**of_a))})
     alone = replace(b, servers={0: all_samples(b.servers[0].rows[["time"]].assign(**of_b))})
     sentence = (

@@ -31,7 +31,7 @@ def test_a_tooltip_names_the_quantity_of_its_plot():
         figures.Line("training", epochs, "loss", "red", "solid", "circle"),
         figures.Line("validation", epochs, "val_loss", "blue", "dashed", "circle"),
     ]
-    plots = figures.learning_plots(lines, lines, ACCURACY)
+    plots = figures.learning_figure("", ACCURACY, lambda _: lines).items
     assert [plot.select_one(HoverTool).tooltips[-1][0] for plot in plots] == ["loss", "accuracy"]
 
 

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from pipeline.monitor import read
-from pipeline.monitor.diagnosis import percent, three_digits
+from pipeline.monitor.diagnosis import percent, summarize, three_digits
 from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import page
@@ -34,7 +34,7 @@ def training(folder: Path, waits_ms: tuple[float, ...] = (0.0276,)) -> Path:
     (folder / "run.json").write_text(json.dumps({**described, "settings": settings, "steps_per_epoch": STEPS}))
     for server, wait_ms in enumerate(waits_ms):
         write(Records(folder if not server else folder / "servers" / str(server)), wait_ms, server == 0)
-    verdict = diagnose_run(folder, cores=2)
+    verdict = diagnose_run(folder)
     result = {"metrics": {"val_accuracy": 0.5}, "verdict": verdict.sentence, "limit": verdict.limit.value}
     (folder / "result.json").write_text(json.dumps({**result, **numbers(verdict)}))
     return folder
@@ -91,11 +91,11 @@ def test_wait_step_time_and_speed_are_the_same_on_all_pages(tmp_path: Path) -> N
     beside = {row.name: cells(row)[1] for row in compare(run, run, (None, None)).rows}
     assert (beside["data wait of a step"], beside["time of a step"]) == (f"{wait} ms", f"{step} ms")
     assert beside["examples a second"] == three_digits(speed)
-    in_report = dict(page.tiles(run, page.judged(run)))
+    in_report = dict(page.tiles(run, summarize(run.judged)))
     assert {name: in_report[name] for name in ("data wait", "step time", "examples per second")} == {
         name: tiles[name] for name in ("data wait", "step time", "examples per second")
     }
-    assert [row[1] for row in page.timing(run, page.judged(run)).rows[:2]] == [f"{step} ms", f"{wait} ms"]
+    assert [row[1] for row in page.timing(run, summarize(run.judged)).rows[:2]] == [f"{step} ms", f"{wait} ms"]
 
 
 def test_the_seconds_of_each_epoch_are_the_sums_of_its_steps(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_all_pages_show_the_server_that_waits_most(tmp_path: Path) -> None:
     wait = three_digits(steady(folder / "servers" / "1" / "record")["input/wait_ms"].mean())
     tab, run = shown(folder), load_recorded_run(folder)
     assert f"({wait} of " in tab["sentences"]["waiting"]
-    assert page.timing(run, page.judged(run)).rows[1][1] == f"{wait} ms"
+    assert page.timing(run, summarize(run.judged)).rows[1][1] == f"{wait} ms"
     beside = {row.name: cells(row)[1] for row in compare(run, run, (None, None)).rows}
     assert beside["data wait of a step"] == f"{wait} ms"
 
@@ -142,12 +142,12 @@ def test_the_tab_shows_the_processor_usage_of_the_verdict(tmp_path: Path) -> Non
 def test_the_figure_on_the_test_split_is_beside_the_best_validation(tmp_path: Path) -> None:
     folder = training(tmp_path / "run")
     run = load_recorded_run(folder)
-    for tiles in (shown(folder)["tiles"], page.tiles(run, page.judged(run))):
+    for tiles in (shown(folder)["tiles"], page.tiles(run, summarize(run.judged))):
         assert "test accuracy" not in dict(tiles)
     result = json.loads((folder / "result.json").read_text())
     judged = {"split": "test", "metrics": {**result["metrics"], "test_accuracy": 0.4}}
     (folder / "result.json").write_text(json.dumps({**result, **judged}))
     run = load_recorded_run(folder)
-    for tiles in (shown(folder)["tiles"], page.tiles(run, page.judged(run))):
+    for tiles in (shown(folder)["tiles"], page.tiles(run, summarize(run.judged))):
         named = dict(tiles)
         assert (named["best validation accuracy"], named["test accuracy"]) == ("50.0%", "40.0%")

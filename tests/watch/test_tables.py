@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from pipeline.monitor import record
-from pipeline.monitor.aggregation import Intervals
+from pipeline.monitor.aggregation import MIN_INTERVAL_S, Intervals
 from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink, segments
 from pipeline.monitor.row import Row
@@ -15,7 +15,6 @@ from pipeline.watch import tables
 from pipeline.watch.tables import (
     MAX_INTERVALS,
     MAX_ROWS,
-    MIN_WIDTH_S,
     Span,
     even_width,
     gaps,
@@ -101,7 +100,7 @@ def test_only_a_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: py
 )
 def test_the_width_of_intervals_doubles_during_a_training(seconds: float, width: float) -> None:
     assert even_width(seconds) == width
-    assert width == MIN_WIDTH_S or MAX_INTERVALS / 2 < seconds / width <= MAX_INTERVALS
+    assert width == MIN_INTERVAL_S or MAX_INTERVALS / 2 < seconds / width <= MAX_INTERVALS
 
 
 def overview_of(folder: Path, stalled: int, count: int) -> None:

@@ -102,7 +102,7 @@ def test_the_ends_of_many_epochs_are_not_drawn(run: Path, monkeypatch: pytest.Mo
 
     assert ends() == (EPOCHS, True)
     for module in ("view", "status"):
-        monkeypatch.setattr(f"pipeline.watch.{module}.MAX_ENDS", EPOCHS - 1)
+        monkeypatch.setattr(f"pipeline.watch.{module}.MAX_BOUNDARIES", EPOCHS - 1)
     assert ends() == (0, False)
 
 
