@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pipeline.monitor.diagnosis import BETWEEN_EPOCHS
 from pipeline.monitor.load import Load
 
 FINE, BOUND = 0.05, 0.20
@@ -115,14 +116,25 @@ class Bottleneck:
 
 
 def find_bottleneck(
-    shares: Shares, supply: Supply, load: Load, python_calls: float = 0.0, is_simulated: bool = False
+    shares: Shares,
+    supply: Supply,
+    load: Load,
+    between: Load = Load(),
+    python_calls: float = 0.0,
+    is_simulated: bool = False,
 ) -> Bottleneck:
     """Return what limits a training.
 
-    `python_calls` is the number of operations of a step that call Python code. `is_simulated` says whether the steps
+    `load` is that of the steps, and `between` that of the time between epochs. `python_calls` is the number of operations of a step that call Python code. `is_simulated` says whether the steps
     only waited, instead of using an accelerator. Such steps need no core.
     """
-    parts = [part for part, min_share in _MIN_SHARES.items() if shares.get(part, 0.0) >= min_share]
+    lost = {part: _lost_to_others(shares.get(part, 0.0), between) for part in map(Part, BETWEEN_EPOCHS)}
+    own = {part: share - lost.get(part, 0.0) for part, share in shares.items()}
+    parts = [
+        part
+        for part, min_share in _MIN_SHARES.items()
+        if own.get(part, 0.0) >= min_share or lost.get(part, 0.0) >= BOUND
+    ]
     if not parts:
         compute = shares.get(Part.COMPUTE, 1.0)
         return Bottleneck((Part.COMPUTE,), tuple(_of_compute(compute, load, python_calls, is_simulated)))
@@ -131,7 +143,10 @@ def find_bottleneck(
     parts = parts[:1] + [part for part in parts[1:] if shares[part] >= BOUND]
     limits: list[Limit] = []
     for part in parts:
-        limits += _of_part(part, shares[part], supply, load, _step_cores(load, is_simulated))
+        if lost.get(part, 0.0) >= BOUND:
+            limits.append(Limit.OTHER_PROGRAMS)
+        if own[part] >= _MIN_SHARES[part]:
+            limits += _of_part(part, shares[part], supply, load, _step_cores(load, is_simulated))
     return Bottleneck(tuple(parts), tuple(dict.fromkeys(limits)))
 
 
@@ -285,6 +300,13 @@ def _is_starved(share: float, load: Load) -> bool:
         return False
     is_full = (load.busy or 0.0) >= BUSY_PERCENT and others >= OTHERS * (load.cores or 1.0)
     return is_full and unmet >= max(UNMET, share / 2) and unmet >= UNMET * (own + unmet)
+
+
+def _lost_to_others(share: float, load: Load) -> float:
+    """Return how much of the share of a part is lost because other programs hold its cores. `load` is that of it."""
+    if not _is_starved(1.0, load):
+        return 0.0
+    return share * _unmet(load) / ((load.own_cores or 0.0) + _unmet(load))
 
 
 def _uses_all_cores(load: Load) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.monitor import gpu_columns
-from pipeline.monitor.diagnosis import Table, finite, mean_of
+from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, Table, finite, mean_of
 
 _COLUMNS = {
     *(
@@ -150,6 +150,20 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None) -> Load:
         received_Bps=mean("sys/net_recv_Bps"),
         sent_Bps=mean("sys/net_sent_Bps"),
     )
+
+
+def between_epochs(samples: Table, epochs: Table) -> NDArray[np.bool_]:
+    """Return for each sample whether it was taken in a validation or a callback between two epochs."""
+    if not len(samples):
+        return np.zeros(0, bool)
+    ends, sampled = (np.asarray(table["time"], dtype=float) for table in (epochs, samples))
+    columns = [name for name in BETWEEN_EPOCHS.values() if name in epochs]
+    took_s = np.nansum([np.asarray(epochs[name], dtype=float) for name in columns], axis=0)
+    # A sample belongs to the first epoch that ends after it, if its steps had ended.
+    epoch = np.searchsorted(ends, sampled)
+    inside = epoch < len(ends)
+    inside[inside] = sampled[inside] >= (ends - took_s)[epoch[inside]]
+    return inside
 
 
 def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -242,6 +242,31 @@ def test_time_between_epochs_can_be_the_limit(
     assert sentence in judged.sentence
 
 
+SLOWED = {"sys_cores": 2.0, "sys_cpu_pct": 100.0, "proc_cpu_pct": 50.0, "proc_core_wait_pct": 150.0}
+"""Of the two cores that a validation would use, other programs have one and a half."""
+
+
+@pytest.mark.parametrize(
+    ("validation_s", "limits"),
+    [
+        (5.5, [Limit.COMPUTE]),  # 5% of the time without other programs
+        (9.0, [Limit.OTHER_PROGRAMS]),
+        (100.0, [Limit.OTHER_PROGRAMS, Limit.VALIDATION]),
+    ],
+)
+def test_a_validation_that_other_programs_slow_down_is_not_its_own_limit(
+    validation_s: float, limits: list[Limit]
+) -> None:
+    of_steps, of_validation = samples(**{**IDLE, "sys_cores": 2.0}), samples(**SLOWED)
+    of_validation["time"] = 1020.5 + validation_s * np.linspace(0, 1, len(of_validation["time"]))
+    both = {name: np.append(of_steps.get(name, np.nan * values), values) for name, values in of_validation.items()}
+    epochs = {"epoch/validation_s": [validation_s], "time": [1020.5 + validation_s]}
+    judged = diagnose(batches(0, 100), both, epochs=epochs)
+    assert list(judged.limits) == limits
+    has_others = Limit.OTHER_PROGRAMS in limits
+    assert ("other programs kept 1.5 of 2 busy; 1.5 threads of this training" in judged.sentence) == has_others
+
+
 def test_checkpoints_are_separated_from_host_time() -> None:
     of = {**batches(0, 60, host=40), "step/checkpoint_ms": np.full(STEPS + 1, 38.0)}
     judged = verdict(of, **IDLE)
