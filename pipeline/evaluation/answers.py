@@ -113,7 +113,15 @@ class Answers(ABC):
         """Return the content of `evaluation.json` beside the figures."""
 
     def difference(self, champion: Self, seed: int) -> Estimate:
-        """Return the score less that of another model on the same examples, with its interval."""
+        """Return the score less that of another model on the same examples, with its interval.
+
+        Examples that are hard for both models do not widen the interval. The groups of the champion do not count.
+
+        Raises:
+            ValueError: If the examples differ.
+        """
+        if not np.array_equal(self.label, champion.label):
+            raise ValueError("the two models were evaluated on different examples")
         metric = self.scored_by
         return metric.rounded(metric.estimator.difference(self, champion, self.blocks(seed)))
 

@@ -46,7 +46,8 @@ class Judged:
 
     def binned(self, values: Array, of_example: Array | None = None, count: int = 1) -> Array:
         """Return the sums of the values in each bin, (count, BINS), by a number below `count` of each example."""
-        cells = bins_of(self.probability)
+        # A probability of 1 belongs to the last bin.
+        cells = np.minimum((np.nan_to_num(self.probability) * BINS).astype(int), BINS - 1)
         if of_example is not None:
             cells = cells + BINS * (of_example if cells.ndim == 1 else of_example[:, np.newaxis])
         return np.bincount(cells.ravel(), values.ravel(), count * BINS).reshape(count, BINS)
@@ -75,12 +76,8 @@ class Noise:
         return low
 
 
-@dataclass(frozen=True)
 class CalibrationError(Estimator):
-    """The expected calibration error, without what chance adds to it."""
-
-    judged: Callable[[Any], Judged]
-    """Takes predictions, and returns what is judged."""
+    """The expected calibration error of what `judged` of the predictions returns, without what chance adds to it."""
 
     @override
     def value(self, of: Any) -> float:
@@ -88,7 +85,7 @@ class CalibrationError(Estimator):
 
     @override
     def estimate(self, of: Any, blocks: Blocks) -> Estimate:
-        judged = self.judged(of)
+        judged: Judged = of.judged()
         if not judged.are_numbers:
             return Estimate(nan, 0.0, 1.0)
         deviation = judged.binned(judged.is_true - judged.probability)[0] / judged.answers
@@ -113,7 +110,7 @@ class CalibrationError(Estimator):
     @override
     def baseline(self, of: Any) -> float | None:
         """Return the error that a calibrated model with the same probabilities has on average."""
-        judged = self.judged(of)
+        judged: Judged = of.judged()
         if not judged.are_numbers:
             return None
         deviations = _drawn(np.diag(_variances(judged)))
@@ -141,12 +138,8 @@ def _covariance(judged: Judged, blocks: Blocks) -> Array:
     covariance = centered.T @ centered * (blocks.count - 1) / blocks.count
     # A few groups may decide the variance: what holds for the sum of all deviations is taken for each of them.
     covariance *= (student(without_each @ np.sign(without_each.mean(axis=0))) / NORMAL) ** 2
-    # With one or two answers, the variance that was found is a guess.
-    return _at_least(covariance, _variances(judged))
-
-
-def _at_least(covariance: Array, variances: Array) -> Array:
-    return covariance + np.diag(np.maximum(variances - np.diag(covariance), 0))
+    # With one or two answers, the variance that was found is a guess. It is at least that of `_variances`.
+    return covariance + np.diag(np.maximum(_variances(judged) - np.diag(covariance), 0))
 
 
 def _drawn(covariance: Array) -> Array:
@@ -154,13 +147,6 @@ def _drawn(covariance: Array) -> Array:
     normal = np.random.default_rng(0).standard_normal((DRAWS, len(covariance)))
     drawn: Array = normal @ (vectors * np.sqrt(np.maximum(values, 0))).T
     return drawn
-
-
-def bins_of(probabilities: Array) -> Array:
-    """Return the bin of each probability, from 0."""
-    # A probability of 1 belongs to the last bin.
-    bins: Array = np.minimum((np.nan_to_num(probabilities) * BINS).astype(int), BINS - 1)
-    return bins
 
 
 def reliability_of(judged: Judged) -> list[dict[str, Any]]:
