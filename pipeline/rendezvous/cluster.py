@@ -49,12 +49,13 @@ class Cluster:
             TenfoldError: What `take` raises on this server, or the reason why another server is gone.
             Preempted: If a stop is requested.
         """
-        gpus = self._members[self.server.index].gpus
-        sharing = [member.server for member in self._members if member.gpus == gpus]
+        all_gpus = [member.gpus for member in self._members]
+        gpus = all_gpus[self.server.index]
+        sharing = [server for server, seen in enumerate(all_gpus) if seen == gpus]
         first = sharing[0]
         if self.server.index == first:
             # For the same reason, all trainings take the GPUs of several machines in the same order.
-            before = [self._first_that_sees(member.gpus) for member in self._members if member.gpus < gpus]
+            before = [all_gpus.index(seen) for seen in all_gpus if seen < gpus]
             self._wait_until(lambda: all(self._members[index].taken for index in before), should_stop, WAITING_FOR_GPUS)
             taken = take(len(sharing))
             self._presence.report(taken=taken)
@@ -115,9 +116,6 @@ class Cluster:
                 raise error
             if should_stop():
                 raise Preempted(f"the training was asked to stop {doing}")
-
-    def _first_that_sees(self, gpus: Sequence[str]) -> int:
-        return next(member.server for member in self._members if member.gpus == gpus)
 
     def _losses(self) -> Iterator[TenfoldError]:
         for member in self._members:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from pipeline import storage
 from pipeline.errors import FileSystemError, Preempted, TenfoldError, TrainingError
@@ -35,13 +34,6 @@ from pipeline.training.tensorflow_start import hold_back_stderr
 FAIL_S = 300.0
 """Time limit in seconds for the work after a failure, such as copying the last files of the run to its bucket."""
 _log = logging.getLogger("pipeline.training")
-
-
-def end(folder: Path, parent: int, attempt: str = "") -> NoReturn:
-    """Call `main`, and end this process with its exit code."""
-    code = main(folder, parent, attempt)
-    # All files are written. An ordinary exit would wait for all threads.
-    end_process(code)
 
 
 def main(folder: Path, parent: int, attempt: str = "") -> int:
@@ -160,4 +152,5 @@ def _leave(folder: Path, attempt: str, stop: Stop, error: TenfoldError) -> None:
 
 
 if __name__ == "__main__":
-    end(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    # All files are written. An ordinary exit would wait for all threads.
+    end_process(main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -101,11 +101,7 @@ def _measure_turns(contest: "Contest", comparison: Comparison, folder: Path) -> 
 
 
 def _require_two(contenders: Sequence[str], failures: Mapping[str, Failure]) -> None:
-    """Refuse a comparison of which fewer than two contenders are left.
-
-    Raises:
-        BadInput: With the reason of each contender that is left out.
-    """
+    """Refuse a comparison of which fewer than two contenders are left."""
     if len(contenders) - len(failures) < 2:
         reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
         raise BadInput(f"fewer than two contenders can be measured ({reasons}): set other contenders")

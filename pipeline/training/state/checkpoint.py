@@ -25,7 +25,6 @@ from pipeline.storage import sync_folder, write_whole
 from pipeline.training.step.loop import Sums
 
 CHECKPOINT_FORMAT = 3
-"""The format of a checkpoint."""
 _TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
 """Errors of a file that was cut or has other bytes. The zip format has a checksum for each array."""
 _log = logging.getLogger(__name__)

@@ -26,8 +26,6 @@ NumberedBatch = tuple[Features, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
 """Features, labels, weights, which images the step mirrors, and the numbers of the examples."""
 GROUP_S = 0.02
 """Short steps are sent in groups that take about this many seconds, because sending costs up to a millisecond."""
-
-
 MAX_SKIPPED = 50
 """A training ends if it has skipped this many steps in a row. A loss scale that has not grown ends it before."""
 MIN_LOSS_SCALE = 1.0
@@ -362,11 +360,7 @@ def _require_number(loss: float, where: Callable[[], str]) -> None:
 
 
 def _require_learning(skipped: float, loss_scale: float, where: str) -> None:
-    """Refuse to go on if loss scaling has skipped too many steps in a row, or has found no scale that is large enough.
-
-    Raises:
-        TrainingError: With both numbers.
-    """
+    """Refuse to go on if loss scaling skipped too many steps in a row, or found no scale that is large enough."""
     if skipped >= MAX_SKIPPED or loss_scale < MIN_LOSS_SCALE:
         raise TrainingError(
             f"the training does not learn any more {where}: the gradients in 16 bits are infinite or NaN with a loss "

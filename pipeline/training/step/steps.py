@@ -117,11 +117,7 @@ class Steps:
         count: tf.Tensor,
         should_stop: tf.Tensor,
     ) -> tf.Tensor:
-        """Take one step with each of `count` batches of a stack, from its batch `first` on (int32 scalars).
-
-        Returns:
-            The results of all steps, (count, values).
-        """
+        """Take a step with each of `count` batches of a stack, from its batch `first` on. Return (count, values)."""
 
         def step(number: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             def of_step(stack: tf.Tensor) -> tf.Tensor:
@@ -181,11 +177,7 @@ class Steps:
         return gradients, tf.concat([sums, self._spoiled(sums[0], gradients)], axis=0)
 
     def _reached(self, gradients: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[keras.Variable]]:
-        """Return the gradients of the weights that the loss depends on, and these weights. Warn once of the others.
-
-        Raises:
-            SettingsError: If the loss depends on no weight.
-        """
+        """Return the gradients of the weights that the loss depends on, and these weights. Warn once of the others."""
         pairs = [*zip(gradients, self._model.trainable_variables, strict=True)]
         reached = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if not reached:
