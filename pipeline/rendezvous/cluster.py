@@ -11,7 +11,10 @@ WAITING_FOR_GPUS = "while it waited for GPUs"
 
 
 class Cluster:
-    """The processes that train together: one for each server, in the order of the servers."""
+    """The processes that train together: one for each server, in the order of the servers.
+
+    Methods that wait raise the reason why a server is gone (a TenfoldError), or Preempted if a stop is requested.
+    """
 
     def __init__(self, server: Server, presence: Presence, lookout: Lookout, members: Sequence[Member]) -> None:
         self.server = server
@@ -46,8 +49,7 @@ class Cluster:
         it for all of them. Otherwise, two trainings could wait for each other, each with a part of the GPUs.
 
         Raises:
-            TenfoldError: What `take` raises on this server, or the reason why another server is gone.
-            Preempted: If a stop is requested.
+            TenfoldError: What `take` raises on this server.
         """
         all_gpus = [member.gpus for member in self._members]
         gpus = all_gpus[self.server.index]
@@ -69,10 +71,6 @@ class Cluster:
 
         While TensorFlow connects to the other servers, no other thread of this process runs, and a signal to stop is
         lost. Without this wait, a server that is slow to load would extend that time.
-
-        Raises:
-            TenfoldError: The reason why a server is gone, if one is.
-            Preempted: If a stop is requested.
         """
         self._presence.report(is_loaded=True)
         self._wait_until(lambda: all(member.is_loaded for member in self._members), should_stop, "before it began")
@@ -93,12 +91,7 @@ class Cluster:
             return self._lost
 
     def wait_for_chief(self, should_stop: Callable[[], bool]) -> None:
-        """Wait until server 0 has written the result of the training.
-
-        Raises:
-            TenfoldError: The reason why a server is gone, if one is.
-            Preempted: If a stop is requested.
-        """
+        """Wait until server 0 has written the result of the training."""
         self._wait_until(lambda: self._members[0].is_done, should_stop, "while server 0 was writing the result")
 
     def watch(self) -> None:

@@ -98,12 +98,8 @@ class Checkpoints(OneBehind):
     def save(self, position: Position, before_it_appears: Callable[[], None] = lambda: None) -> None:
         """Write the current values of the variables, in the background, after the checkpoint before is written.
 
-        Errors of the thread are raised by the next call, by `wait`, or at the end of the block.
-
-        Args:
-            position: The position of the training.
-            before_it_appears: Called by the thread of the writer. It waits for what must be on the disk before the
-                checkpoint is.
+        Errors of the thread are raised by the next call, by `wait`, or at the end of the block. The thread calls
+        `before_it_appears`, which waits for what must be on the disk before the checkpoint is.
 
         Raises:
             StorageError: If the checkpoint before could not be written.
