@@ -164,25 +164,22 @@ def _parsed(content: bytes, path: Path) -> tuple[Position, list[NDArray[np.gener
     return Position(**{**position, "sums": Sums(**position["sums"])}), values
 
 
-@dataclass
 class Interval:
-    """Tells when the next checkpoint is due: `minutes` or `steps` after the last one, whichever is first; 0: never."""
+    """Tells when the next checkpoint is due: `minutes` or `steps` after the last one, whichever is first; 0: never.
 
-    minutes: float
-    steps: int
-    step: int
-    """Step of the last checkpoint, or the step at which this process began."""
-    clock: Callable[[], float] = time.monotonic
+    `step` is that of the last checkpoint, or the one at which this process began.
+    """
 
-    def __post_init__(self) -> None:
-        self.begin(self.step)
+    def __init__(self, minutes: float, steps: int, step: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._minutes, self._steps, self._clock = minutes, steps, clock
+        self.begin(step)
 
     def begin(self, step: int) -> None:
         """Begin the next interval: a checkpoint was made at `step`."""
-        self.step, self._time = step, self.clock()
+        self._step, self._time = step, self._clock()
 
     def steps_left(self, step: int) -> float:
         """Return after how many steps from `step` on a checkpoint is due: 0 if now, infinity if only time decides."""
-        if 0 < self.minutes * 60 <= self.clock() - self._time:
+        if 0 < self._minutes * 60 <= self._clock() - self._time:
             return 0
-        return max(0, self.step + self.steps - step) if self.steps > 0 else math.inf
+        return max(0, self._step + self._steps - step) if self._steps > 0 else math.inf

@@ -174,12 +174,7 @@ class EpochLoop:
         """The step after which the loop ends, once a stop is requested; infinity before."""
 
     def train(
-        self,
-        epoch: int,
-        batches: Iterator[NumberedBatch],
-        last_step: int,
-        advance: Advance,
-        saver: Saver | None = None,
+        self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance, saver: Saver | None = None
     ) -> Sums:
         """Take the training steps that are left of an epoch, and return its sums.
 
