@@ -111,9 +111,9 @@ def own_model(options: ModelOptions, arguments: tuple[Any, int], called: str, in
         own = function(*arguments)
     if not isinstance(own, keras.Model):
         raise SettingsError(f"{what} must return a keras.Model, got {type(own).__name__}")
-    # A model of a table may take only some of its columns.
-    names = _inputs_by_name(own) if isinstance(inputs, dict) else None
     with explain_errors(f"{what} must take {taken}"):
+        # A model of a table may take only some of its columns.
+        names = _inputs_by_name(own) if isinstance(inputs, dict) else None
         logits = own({name: inputs[name] for name in names} if names else inputs)
     shape = getattr(logits, "shape", type(logits).__name__)
     if shape != (None, classes):
