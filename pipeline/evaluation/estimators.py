@@ -9,7 +9,7 @@ calibration.py has the calibration error. The variances are those of blocks.py.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, inf, sqrt
 from typing import Any

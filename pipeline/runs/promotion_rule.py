@@ -58,7 +58,7 @@ def judge_first(ours: Answers, what: str, rules: Rules, split: str = "validation
     if undefined := _undefined(ours, what, split):
         return Decision("asked", undefined)
     baseline = ours.baseline()
-    estimate = difference(ours, baseline, rules.seed)
+    estimate = ours.difference(baseline, rules.seed)
     comparison = _comparison(ours, baseline, "the baseline", split, estimate)
     metric = ours.scored_by
     least = -estimate.high if metric.lower_is_better else estimate.low
