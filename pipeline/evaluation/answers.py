@@ -26,7 +26,6 @@ class Metric:
     """Its name in the report, which explains it."""
     scale: Scale
     estimator: Estimator
-    """Computes the metric of predictions, with its interval."""
     lower_is_better: bool = False
     min_classes: int = 0
     """With fewer classes, the metric says nothing."""
@@ -82,7 +81,6 @@ class Answers(ABC):
     noun: ClassVar[str]
     """What an example is: an image, or a row."""
     label: Array
-    """The true labels."""
     group: Array = field(default_factory=lambda: np.zeros(0, np.int32), kw_only=True)
     """int32 of (n,): examples with the same number belong together, such as the rows of a customer. Empty if the
     dataset has no groups."""

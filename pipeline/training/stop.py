@@ -36,7 +36,6 @@ class Stop:
 
     def __init__(self) -> None:
         self.requested = threading.Event()
-        """Is set once a stop is requested."""
         self._changed, self._stage = threading.Condition(), Stage.WORKING
         self.before_the_end: Callable[[Preempted], object] = lambda reason: None
         """Called before a thread ends the process, for at most REPORT_S."""

@@ -32,7 +32,6 @@ class Input:
     """A contender that can be read."""
 
     paths: Sequence[Path]
-    """The files that it reads."""
     examples: int
     """Training examples in an epoch."""
     steps: int

@@ -41,7 +41,6 @@ class Sums:
     correct: float = 0.0
     """The metric of the task: how many predictions are correct, or for a regression the absolute errors."""
     wait_s: float = 0.0
-    """Seconds that the training waited for data."""
     time_s: float = 0.0
 
     def add(self, examples: int, loss: float, correct: float, wait_s: float = 0.0) -> None:
@@ -156,7 +155,6 @@ class EpochLoop:
     activity: Activity = field(default_factory=Activity)
     """Kept up to date, for a person who waits for the next step."""
     servers: int = 1
-    """Training servers that take each step together."""
     stacked: int = 1
     """How many batches the input stacks. If more than 1, the loop sends several steps together."""
 

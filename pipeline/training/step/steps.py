@@ -84,7 +84,6 @@ class Steps:
         self._is_distributed = strategy.num_replicas_in_sync > 1
         self._unreached: set[str] = set()
         self.python_calls = 0
-        """How many operations of the training step call Python code, once it is traced."""
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True, autograph=False)
         self.trace()
 
