@@ -261,7 +261,7 @@ class EpochLoop:
             return self.steps.train(features, labels, weights, mirrored, should_stop)
         assert self.steps.train_several
         steps = tf.constant(sent.first), tf.constant(sent.count)
-        return self.steps.train_several(features, labels, weights, mirrored, *steps, should_stop)
+        return self.steps.train_several((features, labels, weights, mirrored), *steps, should_stop)
 
     def _finish(self, epoch: int, sent: SentSteps[StepGroup]) -> int:
         """Read the results of steps that were sent together, report them, and return their number of examples."""

@@ -107,24 +107,13 @@ class Steps:
         return result
 
     def _train_several(
-        self,
-        features: Features,
-        labels: tf.Tensor,
-        weights: tf.Tensor,
-        mirrored: tf.Tensor,
-        first: tf.Tensor,
-        count: tf.Tensor,
-        should_stop: tf.Tensor,
+        self, stack: tuple[Features, ...], first: tf.Tensor, count: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
-        """Take a step with each of `count` batches of a stack, from its batch `first` on. Return (count, values)."""
+        """Take a step with each of `count` batches of a stack, from `first` on (int32). Return results, (count, values)."""
 
         def step(number: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            def of_step(stack: tf.Tensor) -> tf.Tensor:
-                return stack[first + number]
-
-            own = tf.nest.map_structure(of_step, features)
-            result = self._train(own, of_step(labels), of_step(weights), of_step(mirrored), should_stop)
-            return number + 1, results.write(number, result)
+            batch = tf.nest.map_structure(lambda each: each[first + number], stack)
+            return number + 1, results.write(number, self._train(*batch, should_stop))
 
         results = tf.TensorArray(tf.float32, count)
         # One step after another: each takes the weights that the step before has left.
