@@ -39,11 +39,7 @@ Pillow's limit of pixels and the environment belong to the whole process.
 
 
 def engine_named(name: str) -> Engine:
-    """Return the engine of the setting `engine`.
-
-    Raises:
-        SettingsError: If its package is not installed.
-    """
+    """Return the engine of the setting `engine`. Raises SettingsError if its package is not installed."""
     try:
         return partial(call_each, import_module(ENGINES[name]).outcomes)
     except ModuleNotFoundError as error:

@@ -46,10 +46,8 @@ class Cluster:
         """Return the GPUs of this server, once they are taken.
 
         `take` takes the GPUs of some servers, and returns them. The first of the servers that see the same GPUs calls
-        it for all of them. Otherwise, two trainings could wait for each other, each with a part of the GPUs.
-
-        Raises:
-            TenfoldError: What `take` raises on this server.
+        it for all of them. Otherwise, two trainings could wait for each other, each with a part of the GPUs. Its errors
+        are raised on that server.
         """
         all_gpus = [member.gpus for member in self._members]
         gpus = all_gpus[self.server.index]

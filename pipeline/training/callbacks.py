@@ -216,8 +216,6 @@ class _BatchCalls:
 
 
 class _ReportingSteps:
-    """Steps that report each batch to callbacks."""
-
     train_several = None
     """Callbacks are called between two steps."""
 

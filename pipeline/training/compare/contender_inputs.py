@@ -124,11 +124,7 @@ def why_not(name: str, comparison: Comparison) -> str:
 
 
 def measured_alone(source: Input, measure_s: float, should_stop: Callable[[], bool]) -> Alone:
-    """Measure an epoch from the disk, and later ones for `measure_s` seconds.
-
-    Raises:
-        Preempted: If a stop is requested.
-    """
+    """Measure an epoch from the disk, and later ones for `measure_s` seconds. Raises Preempted on a request to stop."""
     drop_page_cache(source.paths)
     # More epochs than a measurement reads. It stops when it has seen enough.
     with source.opened(1_000_000) as batches:

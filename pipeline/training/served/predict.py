@@ -75,11 +75,7 @@ def _predicted_labels(probabilities: Sequence[float], about: Mapping[str, Any]) 
 
 
 def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the prediction for each row of a table, as `predict` returns it.
-
-    Raises:
-        SourceError: If the table cannot be read, or lacks a column of the model.
-    """
+    """Yield the prediction for each row of a table, as `predict` returns it. Raises SourceError as it does."""
     schema = Schema(
         [Column(each["name"], each["type"], each["is_list"]) for each in about["columns"]], 0, about["task"]
     )

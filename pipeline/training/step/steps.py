@@ -109,7 +109,7 @@ class Steps:
     def _train_several(
         self, stack: tuple[Features, ...], first: tf.Tensor, count: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
-        """Take a step with each of `count` batches of a stack, from `first` on (int32). Return results, (count, values)."""
+        """Take a step with each of `count` batches of a stack, from `first` on (int32). Return (count, values)."""
 
         def step(number: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             batch = tf.nest.map_structure(lambda each: each[first + number], stack)

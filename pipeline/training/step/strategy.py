@@ -50,8 +50,7 @@ def open_strategy(cluster: Cluster | None) -> tf.distribute.Strategy:
 def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribute.Strategy) -> Iterable[Any]:
     """Divide the batches of this server, of `batch_size`, among its devices, and send them there ahead of the step.
 
-    Raises:
-        BadInput: If that leaves a remainder.
+    Raises BadInput as `share_of_device` does.
     """
     share = share_of_device(batch_size, strategy)
     sent: Iterable[Any] = batches
@@ -85,11 +84,7 @@ def taken_ahead(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribu
 
 
 def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
-    """Return how many examples each device takes of a batch of this server.
-
-    Raises:
-        BadInput: If that leaves a remainder.
-    """
+    """Return how many examples each device takes of a batch of this server. Raises BadInput if there is a remainder."""
     devices = len(strategy.extended.worker_devices)
     if batch_size % devices:
         raise BadInput(
