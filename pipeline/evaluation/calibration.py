@@ -5,7 +5,7 @@ probability. So the error is estimated here as the one that on average gives the
 its interval are the errors that give such a low plain error, or such a high one, in only 2.5% of all evaluations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import nan
 from typing import Any
@@ -33,11 +33,6 @@ class Judged:
 
     probability: Array
     is_true: Array
-
-    @property
-    def answers(self) -> int:
-        """The number of probabilities."""
-        return self.probability.size
 
     @property
     def are_numbers(self) -> bool:
@@ -88,16 +83,17 @@ class CalibrationError(Estimator):
         judged: Judged = of.judged()
         if not judged.are_numbers:
             return Estimate(nan, 0.0, 1.0)
-        deviation = judged.binned(judged.is_true - judged.probability)[0] / judged.answers
+        answers = judged.probability.size
+        deviation = judged.binned(judged.is_true - judged.probability)[0] / answers
         plain, covariance = float(np.abs(deviation).sum()), _covariance(judged, blocks)
         counts = judged.binned(np.ones(judged.probability.shape))[0]
-        direction = deviation / plain if plain else counts / judged.answers
+        direction = deviation / plain if plain else counts / answers
         noise = Noise(_drawn(covariance), direction)
         tail = 50 - INTERVAL_PERCENT / 2
         value = noise.error_with(plain, np.mean)
         low = noise.error_with(plain, lambda found: np.percentile(found, 100 - tail))
         # Answers that are all right say little about how rare the wrong ones are: one more answer may be wrong.
-        unseen = counts / judged.answers / (judged.answers * blocks.share_of_units) ** 2
+        unseen = counts / answers / (answers * blocks.share_of_units) ** 2
         wider = Noise(_drawn(covariance + np.diag(unseen)), direction)
         usual = max(plain, float(wider.plain(0.0).mean()))
         high = wider.error_with(usual, lambda found: np.percentile(found, tail))
@@ -123,7 +119,7 @@ class CalibrationError(Estimator):
 
 def _variances(judged: Judged) -> Array:
     """Return the variance of the deviation of each bin if the probabilities are right."""
-    variances: Array = judged.binned(judged.probability * (1 - judged.probability))[0] / judged.answers**2
+    variances: Array = judged.binned(judged.probability * (1 - judged.probability))[0] / judged.probability.size**2
     return variances
 
 
@@ -133,7 +129,7 @@ def _covariance(judged: Judged, blocks: Blocks) -> Array:
         return np.diag(_variances(judged))
     surplus = judged.binned(judged.is_true - judged.probability, blocks.of_example, blocks.count)
     sizes = np.bincount(blocks.of_example, minlength=blocks.count) / len(blocks.of_example)
-    without_each = (surplus.sum(axis=0) - surplus) / judged.answers / (1 - sizes[:, np.newaxis])
+    without_each = (surplus.sum(axis=0) - surplus) / judged.probability.size / (1 - sizes[:, np.newaxis])
     centered = without_each - without_each.mean(axis=0)
     covariance = centered.T @ centered * (blocks.count - 1) / blocks.count
     # A few groups may decide the variance: what holds for the sum of all deviations is taken for each of them.
@@ -153,7 +149,7 @@ def reliability_of(judged: Judged) -> list[dict[str, Any]]:
     """Return each bin of confidence: its ends, its answers, mean confidence and accuracy (None without answers)."""
     edges = np.arange(BINS + 1) / BINS
     counts = judged.binned(np.ones(judged.probability.shape))[0].astype(int)
-    columns: Sequence[Array] = (judged.probability.astype(float), judged.is_true.astype(float))
-    confidence, accuracy = (shares(judged.binned(values)[0], counts) for values in columns)
+    columns = judged.probability, judged.is_true
+    confidence, accuracy = (shares(judged.binned(values.astype(float))[0], counts) for values in columns)
     low, high = edges[:-1].round(6).tolist(), edges[1:].round(6).tolist()
     return rows({"low": low, "high": high, "count": counts.tolist(), "confidence": confidence, "accuracy": accuracy})
