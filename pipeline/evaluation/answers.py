@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from math import isfinite
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -58,12 +57,6 @@ class Metric:
             return f"{value} points ({low} to {high})"
         value, low, high = (self.text(each, "+") for each in difference)
         return f"{value} ({low} to {high})"
-
-    def interval_text(self, estimate: Estimate) -> str:
-        """Write the ends of an interval."""
-        if not (isfinite(estimate.low) and isfinite(estimate.high)):
-            return "unknown"
-        return f"{self.text(estimate.low)} to {self.text(estimate.high)}"
 
 
 @dataclass(frozen=True, eq=False)

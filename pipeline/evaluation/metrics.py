@@ -74,7 +74,8 @@ class Figure:
     @property
     def interval_text(self) -> str:
         """The ends of the interval as text."""
-        return self.metric.interval_text(self.estimate)
+        _, low, high = self.estimate
+        return f"{self.metric.text(low)} to {self.metric.text(high)}" if isfinite(low) and isfinite(high) else "unknown"
 
     @property
     def baseline_text(self) -> str:
