@@ -32,7 +32,7 @@ class Stage(Enum):
 
 
 class Stop:
-    """Whether a stop is requested, by a call or, after `obey_sigterm`, by that signal."""
+    """A request to stop: the event `requested`. After `obey_sigterm`, that signal sets it."""
 
     def __init__(self) -> None:
         self.requested = threading.Event()

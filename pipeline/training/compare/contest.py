@@ -72,7 +72,7 @@ class Contest:
         folder.mkdir(parents=True)
         step_alone_ms = self._step_alone(source)  # It also traces the step, so that no epoch contains the tracing.
         drop_page_cache(source.paths)
-        cached = cached_fraction(source.paths)  # What the kernel kept all the same.
+        cached = cached_fraction(source.paths)  # The share that the kernel kept, if it tells.
         epochs = self._train(source, folder)
         with open_monitor(folder / ALONE):
             alone = measured_alone(source, self._comparison.options.measure_seconds, self._should_stop)
