@@ -131,11 +131,12 @@ def _covariance(judged: Judged, blocks: Blocks) -> Array:
     sizes = np.bincount(blocks.of_example, minlength=blocks.count) / len(blocks.of_example)
     without_each = (surplus.sum(axis=0) - surplus) / judged.probability.size / (1 - sizes[:, np.newaxis])
     centered = without_each - without_each.mean(axis=0)
-    covariance = centered.T @ centered * (blocks.count - 1) / blocks.count
+    covariance: Array = centered.T @ centered * (blocks.count - 1) / blocks.count
     # A few groups may decide the variance: what holds for the sum of all deviations is taken for each of them.
     covariance *= (student(without_each @ np.sign(without_each.mean(axis=0))) / NORMAL) ** 2
     # With one or two answers, the variance that was found is a guess. It is at least that of `_variances`.
-    return covariance + np.diag(np.maximum(_variances(judged) - np.diag(covariance), 0))
+    covariance += np.diag(np.maximum(_variances(judged) - np.diag(covariance), 0))
+    return covariance
 
 
 def _drawn(covariance: Array) -> Array:

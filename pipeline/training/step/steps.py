@@ -112,8 +112,9 @@ class Steps:
         """Take a step with each of `count` batches of a stack, from `first` on (int32). Return (count, values)."""
 
         def step(number: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            batch = tf.nest.map_structure(lambda each: each[first + number], stack)
-            return number + 1, results.write(number, self._train(*batch, should_stop))
+            features, labels, weights, mirrored = tf.nest.map_structure(lambda each: each[first + number], stack)
+            result = self._train(features, labels, weights, mirrored, should_stop)
+            return number + 1, results.write(number, result)
 
         results = tf.TensorArray(tf.float32, count)
         # One step after another: each takes the weights that the step before has left.
