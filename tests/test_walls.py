@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("tensorflow", "keras", "numpy", "scipy", "pandas", "comet_ml", "google.cloud.storage", "bokeh", "PIL")
 TENSORS = ("pipeline.input.", "pipeline.training.")
-ENGINES = ("pipeline.engines.beam", "pipeline.engines.spark", "pipeline.engines.spark_context")
+ENGINES = ("pipeline.engines.beam", "pipeline.engines.spark")
 """Their packages are in an environment of their own, which has neither Airflow nor TensorFlow."""
 
 

@@ -5,10 +5,9 @@ engine is one module with a function `outcomes` of the form of `Outcomes` in cal
 value of the setting `engine`: see docs/how-to/extend.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Protocol
 
 from pipeline.engines.calls import call_each
 from pipeline.engines.task import Task
@@ -30,27 +29,17 @@ SPARK_ON_LOOPBACK = {
 """Configuration of Spark on one machine: nothing needs to reach it from elsewhere, and its pages have no login."""
 
 
-class Engine(Protocol):
-    """Calls a task for each place, in any order, and returns when all calls have succeeded.
+Engine = Callable[[Task, Sequence[str], Advance], None]
+"""Calls a task for each place, in any order, and `Advance` with the counts that the task returns.
 
-    The places are distinct, and their bytes may not be UTF-8. A process makes one call at a time: Pillow's limit of
-    pixels and the environment belong to the whole process.
-    """
-
-    def __call__(self, task: Task, places: Sequence[str], advance: Advance) -> None:
-        """Call `task` for each place, and `advance` with the counts that it returns.
-
-        Raises:
-            TenfoldError: The error of a call: at once if no retry can repair it, otherwise after some retries.
-        """
+It returns when all calls have succeeded, or raises the error of a call: at once if no retry can repair it, otherwise
+after some retries. The places are distinct, and their bytes may not be UTF-8. A process makes one call at a time:
+Pillow's limit of pixels and the environment belong to the whole process.
+"""
 
 
 def engine_named(name: str) -> Engine:
-    """Return the engine of the setting `engine`.
-
-    Raises:
-        SettingsError: If its package is not installed.
-    """
+    """Return the engine of the setting `engine`. Raises SettingsError if its package is not installed."""
     try:
         return partial(call_each, import_module(ENGINES[name]).outcomes)
     except ModuleNotFoundError as error:

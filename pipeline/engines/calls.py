@@ -1,9 +1,8 @@
 """Calls of a task for many places, until each has succeeded. The engine makes them."""
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from typing import Protocol
 
 from pipeline.engines.task import MAX_RETRIES, Outcome, Task
 from pipeline.errors import EngineError
@@ -16,21 +15,17 @@ class WorkersLost(Exception):
     """Processes that made calls were killed, and the engine gave up. Its text is the subject of a sentence."""
 
 
-class Outcomes(Protocol):
-    """What an engine implements: a generator that calls a task for each place, at least once, in any order.
+Outcomes = Callable[[Task, Sequence[str]], Generator[Outcome]]
+"""What an engine implements: a generator that calls a task for each place, at least once, in any order.
 
-    There is at least one place. Processes of this machine use `task.call`, those of a cluster `task.attempt`.
-    """
+There is at least one place. Processes of this machine use `task.call`, those of a cluster `task.attempt`. The generator
+yields the outcome of each call, as soon as it is known. An outcome may be yielded several times. If the generator is
+closed, it stops the calls that are left.
 
-    def __call__(self, task: Task, places: Sequence[str]) -> Generator[Outcome]:
-        """Yield the outcome of each call, as soon as it is known. An outcome may be yielded several times.
-
-        If the generator is closed, it stops the calls that are left.
-
-        Raises:
-            WorkersLost: If the places that are left shall be called again.
-            TenfoldError: For any other error of the engine, as `error_of_cluster` makes it.
-        """
+Raises:
+    WorkersLost: If the places that are left shall be called again.
+    TenfoldError: For any other error of the engine, as `error_of_cluster` makes it.
+"""
 
 
 def call_each(outcomes: Outcomes, task: Task, places: Sequence[str], advance: Advance) -> None:

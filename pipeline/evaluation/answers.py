@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from math import isfinite
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,7 +25,6 @@ class Metric:
     """Its name in the report, which explains it."""
     scale: Scale
     estimator: Estimator
-    """Computes the metric of predictions, with its interval."""
     lower_is_better: bool = False
     min_classes: int = 0
     """With fewer classes, the metric says nothing."""
@@ -60,12 +58,6 @@ class Metric:
         value, low, high = (self.text(each, "+") for each in difference)
         return f"{value} ({low} to {high})"
 
-    def interval_text(self, estimate: Estimate) -> str:
-        """Write the ends of an interval."""
-        if not (isfinite(estimate.low) and isfinite(estimate.high)):
-            return "unknown"
-        return f"{self.text(estimate.low)} to {self.text(estimate.high)}"
-
 
 @dataclass(frozen=True, eq=False)
 class Answers(ABC):
@@ -82,7 +74,6 @@ class Answers(ABC):
     noun: ClassVar[str]
     """What an example is: an image, or a row."""
     label: Array
-    """The true labels."""
     group: Array = field(default_factory=lambda: np.zeros(0, np.int32), kw_only=True)
     """int32 of (n,): examples with the same number belong together, such as the rows of a customer. Empty if the
     dataset has no groups."""
@@ -113,7 +104,15 @@ class Answers(ABC):
         """Return the content of `evaluation.json` beside the figures."""
 
     def difference(self, champion: Self, seed: int) -> Estimate:
-        """Return the score less that of another model on the same examples, with its interval."""
+        """Return the score less that of another model on the same examples, with its interval.
+
+        Examples that are hard for both models do not widen the interval. The groups of the champion do not count.
+
+        Raises:
+            ValueError: If the examples differ.
+        """
+        if not np.array_equal(self.label, champion.label):
+            raise ValueError("the two models were evaluated on different examples")
         metric = self.scored_by
         return metric.rounded(metric.estimator.difference(self, champion, self.blocks(seed)))
 

@@ -5,7 +5,7 @@ probability. So the error is estimated here as the one that on average gives the
 its interval are the errors that give such a low plain error, or such a high one, in only 2.5% of all evaluations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import nan
 from typing import Any
@@ -35,18 +35,14 @@ class Judged:
     is_true: Array
 
     @property
-    def answers(self) -> int:
-        """The number of probabilities."""
-        return self.probability.size
-
-    @property
     def are_numbers(self) -> bool:
         """Whether no probability is NaN."""
         return not np.isnan(self.probability).any()
 
     def binned(self, values: Array, of_example: Array | None = None, count: int = 1) -> Array:
         """Return the sums of the values in each bin, (count, BINS), by a number below `count` of each example."""
-        cells = bins_of(self.probability)
+        # A probability of 1 belongs to the last bin.
+        cells = np.minimum((np.nan_to_num(self.probability) * BINS).astype(int), BINS - 1)
         if of_example is not None:
             cells = cells + BINS * (of_example if cells.ndim == 1 else of_example[:, np.newaxis])
         return np.bincount(cells.ravel(), values.ravel(), count * BINS).reshape(count, BINS)
@@ -75,12 +71,8 @@ class Noise:
         return low
 
 
-@dataclass(frozen=True)
 class CalibrationError(Estimator):
-    """The expected calibration error, without what chance adds to it."""
-
-    judged: Callable[[Any], Judged]
-    """Takes predictions, and returns what is judged."""
+    """The expected calibration error of what `judged` of the predictions returns, without what chance adds to it."""
 
     @override
     def value(self, of: Any) -> float:
@@ -88,13 +80,14 @@ class CalibrationError(Estimator):
 
     @override
     def estimate(self, of: Any, blocks: Blocks) -> Estimate:
-        judged = self.judged(of)
+        judged: Judged = of.judged()
         if not judged.are_numbers:
             return Estimate(nan, 0.0, 1.0)
-        deviation = judged.binned(judged.is_true - judged.probability)[0] / judged.answers
+        answers = judged.probability.size
+        deviation = judged.binned(judged.is_true - judged.probability)[0] / answers
         plain, covariance = float(np.abs(deviation).sum()), _covariance(judged, blocks)
         counts = judged.binned(np.ones(judged.probability.shape))[0]
-        direction = deviation / plain if plain else counts / judged.answers
+        direction = deviation / plain if plain else counts / answers
         noise = Noise(_drawn(covariance), direction)
         tail = 50 - INTERVAL_PERCENT / 2
         value = noise.error_with(plain, np.mean)
@@ -103,7 +96,7 @@ class CalibrationError(Estimator):
         hits = judged.binned(judged.is_true)[0]
         if (hits * (counts - hits) == 0).all():
             # Answers that are all right say little about how rare the wrong ones are: one more answer may be wrong.
-            unseen = counts / judged.answers / (judged.answers * blocks.share_of_units) ** 2
+            unseen = counts / answers / (answers * blocks.share_of_units) ** 2
             noise = Noise(_drawn(covariance + np.diag(unseen)), direction)
             likely = max(plain, float(noise.plain(0.0).mean()))
         high = noise.error_with(likely, lambda found: np.percentile(found, tail))
@@ -116,7 +109,7 @@ class CalibrationError(Estimator):
     @override
     def baseline(self, of: Any) -> float | None:
         """Return the error that a calibrated model with the same probabilities has on average."""
-        judged = self.judged(of)
+        judged: Judged = of.judged()
         if not judged.are_numbers:
             return None
         deviations = _drawn(np.diag(_variances(judged)))
@@ -129,7 +122,7 @@ class CalibrationError(Estimator):
 
 def _variances(judged: Judged) -> Array:
     """Return the variance of the deviation of each bin if the probabilities are right."""
-    variances: Array = judged.binned(judged.probability * (1 - judged.probability))[0] / judged.answers**2
+    variances: Array = judged.binned(judged.probability * (1 - judged.probability))[0] / judged.probability.size**2
     return variances
 
 
@@ -139,17 +132,14 @@ def _covariance(judged: Judged, blocks: Blocks) -> Array:
         return np.diag(_variances(judged))
     surplus = judged.binned(judged.is_true - judged.probability, blocks.of_example, blocks.count)
     sizes = np.bincount(blocks.of_example, minlength=blocks.count) / len(blocks.of_example)
-    without_each = (surplus.sum(axis=0) - surplus) / judged.answers / (1 - sizes[:, np.newaxis])
+    without_each = (surplus.sum(axis=0) - surplus) / judged.probability.size / (1 - sizes[:, np.newaxis])
     centered = without_each - without_each.mean(axis=0)
-    covariance = centered.T @ centered * (blocks.count - 1) / blocks.count
+    covariance: Array = centered.T @ centered * (blocks.count - 1) / blocks.count
     # A few groups may decide the variance: what holds for the sum of all deviations is taken for each of them.
     covariance *= (student(without_each @ np.sign(without_each.mean(axis=0))) / NORMAL) ** 2
-    # With one or two answers, the variance that was found is a guess.
-    return _at_least(covariance, _variances(judged))
-
-
-def _at_least(covariance: Array, variances: Array) -> Array:
-    return covariance + np.diag(np.maximum(variances - np.diag(covariance), 0))
+    # With one or two answers, the variance that was found is a guess. It is at least that of `_variances`.
+    covariance += np.diag(np.maximum(_variances(judged) - np.diag(covariance), 0))
+    return covariance
 
 
 def _drawn(covariance: Array) -> Array:
@@ -159,18 +149,11 @@ def _drawn(covariance: Array) -> Array:
     return drawn
 
 
-def bins_of(probabilities: Array) -> Array:
-    """Return the bin of each probability, from 0."""
-    # A probability of 1 belongs to the last bin.
-    bins: Array = np.minimum((np.nan_to_num(probabilities) * BINS).astype(int), BINS - 1)
-    return bins
-
-
 def reliability_of(judged: Judged) -> list[dict[str, Any]]:
     """Return each bin of confidence: its ends, its answers, mean confidence and accuracy (None without answers)."""
     edges = np.arange(BINS + 1) / BINS
     counts = judged.binned(np.ones(judged.probability.shape))[0].astype(int)
-    columns: Sequence[Array] = (judged.probability.astype(float), judged.is_true.astype(float))
-    confidence, accuracy = (shares(judged.binned(values)[0], counts) for values in columns)
+    columns = judged.probability, judged.is_true
+    confidence, accuracy = (shares(judged.binned(values.astype(float))[0], counts) for values in columns)
     low, high = edges[:-1].round(6).tolist(), edges[1:].round(6).tolist()
     return rows({"low": low, "high": high, "count": counts.tolist(), "confidence": confidence, "accuracy": accuracy})

@@ -60,6 +60,14 @@ def interval(resampled: Array | Sequence[Array]) -> Array:
     return ends
 
 
+def pair_counts(first: Array, second: Array, size: int) -> list[list[int]]:
+    """Return [first, second, examples] of each pair of numbers below `size` that some example has, ordered."""
+    # int64, because the product overflows int32 from a size of 46,341 on.
+    pairs, counts = np.unique(first.astype(np.int64) * size + second, return_counts=True)
+    table: list[list[int]] = np.stack([pairs // size, pairs % size, counts], axis=1).tolist()
+    return table
+
+
 def shares(parts: Array, wholes: Array) -> list[float | None]:
     """Return each part divided by its whole; None if the whole is 0."""
     return [round(float(part / whole), 6) if whole else None for part, whole in zip(parts, wholes, strict=True)]

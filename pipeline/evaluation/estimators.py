@@ -9,7 +9,7 @@ calibration.py has the calibration error. The variances are those of blocks.py.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, inf, sqrt
 from typing import Any
@@ -178,9 +178,6 @@ class Explained(Amount):
         return Estimate(value, 1 - high, 1 - low)
 
 
-# --- intervals --------------------------------------------------------------------------------------------------------
-
-
 def wilson(share: float, examples: float, quantile: float) -> Estimate:
     """Return a share with Wilson's interval, which holds for few examples, and for shares of 0 and 1.
 
@@ -227,24 +224,10 @@ def _distance(one: float, other: float, correlation: float) -> float:
     return sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
 
 
-# --- shares of each class ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class ClassShares:
-    """A share of some answers of each class, such as the recall, with its interval."""
-
-    values: list[float | None]
-    """None for a class without answers."""
-    intervals: list[list[float] | None]
-
-    def columns(self, name: str) -> dict[str, Sequence[Any]]:
-        """Return the columns of `evaluation.json` of the share with this name."""
-        return {name: self.values, f"{name}_interval": self.intervals}
-
-
-def class_shares(of_class: Array, is_hit: Array, unit: Array, classes: int) -> ClassShares:
-    """Return the share of the answers of each class that are hits.
+def class_shares(
+    of_class: Array, is_hit: Array, unit: Array, classes: int
+) -> tuple[list[float | None], list[list[float] | None]]:
+    """Return the share of the answers of each class that are hits, and its interval; None for a class without answers.
 
     Args:
         of_class: The class of each answer, (n,).
@@ -261,13 +244,10 @@ def class_shares(of_class: Array, is_hit: Array, unit: Array, classes: int) -> C
     class_of_cell = cells // (int(unit.max(initial=0)) + 1)
     units = np.bincount(class_of_cell, minlength=classes)
     squares = np.bincount(class_of_cell, surplus**2, classes)
-    values: list[float | None] = []
-    intervals: list[list[float] | None] = []
-    for count, of_units, value, square in zip(counts, units, share.tolist(), squares, strict=True):
-        if not count:
-            values.append(None)
-            intervals.append(None)
-            continue
+    values: list[float | None] = [None] * classes
+    intervals: list[list[float] | None] = [None] * classes
+    for number in np.flatnonzero(counts):
+        count, of_units, value, square = counts[number], units[number], float(share[number]), squares[number]
         examples = float(count)
         if of_units < count:
             variance = square / count**2 * of_units / max(of_units - 1, 1)
@@ -275,6 +255,5 @@ def class_shares(of_class: Array, is_hit: Array, unit: Array, classes: int) -> C
             is_known = of_units > 1 and square * count**2 > 0.5
             examples = value * (1 - value) / variance if is_known else of_units
         _, low, high = wilson(value, examples, quantile_of(of_units - 1) if of_units < count else NORMAL)
-        values.append(round(value, 6))
-        intervals.append([round(low, 6), round(high, 6)])
-    return ClassShares(values, intervals)
+        values[number], intervals[number] = round(value, 6), [round(low, 6), round(high, 6)]
+    return values, intervals

@@ -48,17 +48,11 @@ def evaluated_class(evaluation: Mapping[str, Any]) -> type[Answers]:
     return Predictions if "confusions" in evaluation else MultiLabelPredictions
 
 
-# --- predictions ------------------------------------------------------------------------------------------------------
-
-
 def joined(parts: Iterable[A]) -> A:
     """Return the rows of all parts, one part after another."""
     all_parts = list(parts)
     first, *_ = all_parts
     return type(first)(**{name: np.concatenate([part.columns[name] for part in all_parts]) for name in first.columns})
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +74,8 @@ class Figure:
     @property
     def interval_text(self) -> str:
         """The ends of the interval as text."""
-        return self.metric.interval_text(self.estimate)
+        _, low, high = self.estimate
+        return f"{self.metric.text(low)} to {self.metric.text(high)}" if isfinite(low) and isfinite(high) else "unknown"
 
     @property
     def baseline_text(self) -> str:
@@ -98,23 +93,6 @@ def estimates(predictions: Answers, classes: int, blocks: Blocks) -> dict[Metric
     metrics = [metric for metric in predictions.metrics if classes >= metric.min_classes]
     found = ((metric, metric.estimator.estimate(predictions, blocks)) for metric in metrics)
     return {metric: metric.rounded(estimate) for metric, estimate in found if estimate}
-
-
-def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
-    """Return the score of one model less that of another on the same examples, with its interval.
-
-    Examples that are hard for both models do not widen the interval. Of the groups of the examples, those of
-    `challenger` count.
-
-    Raises:
-        ValueError: If the examples differ.
-    """
-    if not np.array_equal(challenger.label, champion.label):
-        raise ValueError("the two models were evaluated on different examples")
-    return challenger.difference(champion, seed)
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def evaluation_of(predictions: Answers, names: Sequence[str], seed: int, split: str = "validation") -> dict[str, Any]:

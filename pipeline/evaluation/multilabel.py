@@ -18,8 +18,6 @@ from pipeline.evaluation.estimators import Bounded, Share, bounded, class_shares
 from pipeline.evaluation.one_label import ACCURACY, CALIBRATION_ERROR
 
 THRESHOLD = 0.5
-
-
 MEAN_AVERAGE_PRECISION = Metric(
     key="mean_average_precision",
     title="mean average precision",
@@ -111,9 +109,6 @@ class MultiLabelPredictions(Answers):
         }
 
 
-# --- average precision ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Ranking:
     """All examples by the probability of a class, falling. Equal probabilities share the rank of the last one."""
@@ -156,7 +151,6 @@ def _rankings(predictions: MultiLabelPredictions) -> list[Ranking]:
 
 
 def _mean_average_precision(predictions: MultiLabelPredictions) -> Statistic:
-    """Return the mean over the classes that any example has."""
     return mean_over_classes([each.average_precision for each in _rankings(predictions) if len(each.hits)], 0.0)
 
 
@@ -165,9 +159,6 @@ def _trials(predictions: MultiLabelPredictions) -> float:
     hits = predictions.label.sum(axis=0)
     known = hits[hits > 0]
     return float(len(known) ** 2 / (1 / known).sum()) if len(known) else 1.0
-
-
-# --- the other figures ------------------------------------------------------------------------------------------------
 
 
 def _micro_f1(predictions: MultiLabelPredictions) -> Statistic:
@@ -189,7 +180,8 @@ def per_class(predictions: MultiLabelPredictions, names: Sequence[str], blocks: 
     for name, chosen in (("precision", answers), ("recall", label)):
         example, of_class = np.nonzero(chosen)
         is_hit = (label & answers)[example, of_class]
-        columns |= class_shares(of_class, is_hit, predictions.units[example], len(names)).columns(name)
+        shares = class_shares(of_class, is_hit, predictions.units[example], len(names))
+        columns[name], columns[f"{name}_interval"] = shares
     return rows(columns)
 
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.blocks import Blocks
 from pipeline.evaluation.calibration import CalibrationError, Judged, reliability_of
-from pipeline.evaluation.estimates import MAX_MISTAKES, Array, mean_of, rows
+from pipeline.evaluation.estimates import MAX_MISTAKES, Array, mean_of, pair_counts, rows
 from pipeline.evaluation.estimators import Share, class_shares
 
 TOP = 5
@@ -22,14 +22,12 @@ ACCURACY = Metric(
     scale="share",
     estimator=Share(lambda of: mean_of(of.correct.astype(float))),
 )
-
-
 CALIBRATION_ERROR = Metric(
     key="calibration_error",
     title="expected calibration error",
     meaning="expected calibration error: mean difference between confidence and accuracy, without what chance adds",
     scale="share",
-    estimator=CalibrationError(lambda of: of.judged()),
+    estimator=CalibrationError(),
     lower_is_better=True,
     baseline="a calibrated model",
 )
@@ -102,7 +100,7 @@ class Predictions(Answers):
     def details(self, names: Sequence[str], blocks: Blocks) -> dict[str, Any]:
         return {
             "classes": per_class(self, names),
-            "confusions": confusions(self, len(names)),
+            "confusions": pair_counts(self.label, self.predicted, len(names)),
             "reliability": reliability_of(self.judged()),
             "most_wrong": confident_mistakes(self),
         }
@@ -129,16 +127,9 @@ def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, 
     classes = len(names)
     columns = {"name": names, "count": np.bincount(predictions.label, minlength=classes).tolist()}
     for name, ids in (("precision", predictions.predicted), ("recall", predictions.label)):
-        columns |= class_shares(ids, predictions.correct, predictions.units, classes).columns(name)
+        shares = class_shares(ids, predictions.correct, predictions.units, classes)
+        columns[name], columns[f"{name}_interval"] = shares
     return rows(columns)
-
-
-def confusions(predictions: Predictions, classes: int) -> list[list[int]]:
-    """Return [true class, predicted class, examples] of each pair with examples, ordered."""
-    # int64, because the product overflows int32 from 46,341 classes on.
-    pairs, counts = np.unique(predictions.label.astype(np.int64) * classes + predictions.predicted, return_counts=True)
-    table: list[list[int]] = np.stack([pairs // classes, pairs % classes, counts], axis=1).tolist()
-    return table
 
 
 def confident_mistakes(predictions: Predictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:

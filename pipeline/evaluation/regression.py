@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.blocks import Blocks
-from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Statistic, mean_of, rows
+from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Statistic, mean_of, pair_counts, rows
 from pipeline.evaluation.estimators import Amount, Explained
 from pipeline.evaluation.scales import significant
 
@@ -19,8 +19,6 @@ OUTER_PERCENT = 0.5
 """This share of the values at each end may be outside a histogram. Otherwise, one outlier would hide all others."""
 SAME = 1e-12
 """The labels of a resample count as equal if their variance is below this share of their mean square."""
-
-
 MAE = Metric(
     key="mae",
     title="mean absolute error",
@@ -128,11 +126,10 @@ def value_histogram(predictions: RegressionPredictions) -> dict[str, Any]:
     `edges` are those of the intervals of both axes. `cells` are [true interval, predicted interval, examples] of each
     pair with examples. Values outside the edges count in the first or the last interval.
     """
-    edges = edges_of(np.concatenate([predictions.label, predictions.predicted]))
-    label, predicted = (interval_of(values, edges) for values in (predictions.label, predictions.predicted))
-    pairs, counts = np.unique(label * CELLS + predicted, return_counts=True)
-    cells = np.stack([pairs // CELLS, pairs % CELLS, counts], axis=1).tolist()
-    return {"edges": significant(edges), "cells": cells}
+    values = predictions.label, predictions.predicted
+    edges = edges_of(np.concatenate(values))
+    label, predicted = (np.searchsorted(edges[1:-1], each, "right") for each in values)
+    return {"edges": significant(edges), "cells": pair_counts(label, predicted, CELLS)}
 
 
 def residuals(predictions: RegressionPredictions) -> dict[str, Any]:
@@ -142,15 +139,9 @@ def residuals(predictions: RegressionPredictions) -> dict[str, Any]:
     """
     residual = predictions.residual
     edges = edges_of(residual)
-    counts = np.bincount(interval_of(residual, edges), minlength=CELLS).tolist()
+    counts = np.bincount(np.searchsorted(edges[1:-1], residual, "right"), minlength=CELLS).tolist()
     mean, median, p95 = significant([residual.mean(), *np.percentile(np.abs(residual), (50, 95))])
-    return {
-        "edges": significant(edges),
-        "counts": counts,
-        "mean": mean,
-        "median_absolute": median,
-        "p95_absolute": p95,
-    }
+    return {"edges": significant(edges), "counts": counts, "mean": mean, "median_absolute": median, "p95_absolute": p95}
 
 
 def edges_of(values: Array) -> Array:
@@ -161,12 +152,6 @@ def edges_of(values: Array) -> Array:
         reach = max(abs(low) / 100, 0.5)
         low, high = low - reach, high + reach
     return np.linspace(low, high, CELLS + 1)
-
-
-def interval_of(values: Array, edges: Array) -> Array:
-    """Return the number of the interval of each value, from 0."""
-    places: Array = np.clip(np.searchsorted(edges, values, "right") - 1, 0, len(edges) - 2)
-    return places
 
 
 def largest_errors(predictions: RegressionPredictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:

@@ -11,7 +11,10 @@ WAITING_FOR_GPUS = "while it waited for GPUs"
 
 
 class Cluster:
-    """The processes that train together: one for each server, in the order of the servers."""
+    """The processes that train together: one for each server, in the order of the servers.
+
+    Methods that wait raise the reason why a server is gone (a TenfoldError), or Preempted if a stop is requested.
+    """
 
     def __init__(self, server: Server, presence: Presence, lookout: Lookout, members: Sequence[Member]) -> None:
         self.server = server
@@ -43,18 +46,16 @@ class Cluster:
         """Return the GPUs of this server, once they are taken.
 
         `take` takes the GPUs of some servers, and returns them. The first of the servers that see the same GPUs calls
-        it for all of them. Otherwise, two trainings could wait for each other, each with a part of the GPUs.
-
-        Raises:
-            TenfoldError: What `take` raises on this server, or the reason why another server is gone.
-            Preempted: If a stop is requested.
+        it for all of them. Otherwise, two trainings could wait for each other, each with a part of the GPUs. Its errors
+        are raised on that server.
         """
-        gpus = self._members[self.server.index].gpus
-        sharing = [member.server for member in self._members if member.gpus == gpus]
+        all_gpus = [member.gpus for member in self._members]
+        gpus = all_gpus[self.server.index]
+        sharing = [server for server, seen in enumerate(all_gpus) if seen == gpus]
         first = sharing[0]
         if self.server.index == first:
             # For the same reason, all trainings take the GPUs of several machines in the same order.
-            before = [self._first_that_sees(member.gpus) for member in self._members if member.gpus < gpus]
+            before = [all_gpus.index(seen) for seen in all_gpus if seen < gpus]
             self._wait_until(lambda: all(self._members[index].taken for index in before), should_stop, WAITING_FOR_GPUS)
             taken = take(len(sharing))
             self._presence.report(taken=taken)
@@ -68,10 +69,6 @@ class Cluster:
 
         While TensorFlow connects to the other servers, no other thread of this process runs, and a signal to stop is
         lost. Without this wait, a server that is slow to load would extend that time.
-
-        Raises:
-            TenfoldError: The reason why a server is gone, if one is.
-            Preempted: If a stop is requested.
         """
         self._presence.report(is_loaded=True)
         self._wait_until(lambda: all(member.is_loaded for member in self._members), should_stop, "before it began")
@@ -92,12 +89,7 @@ class Cluster:
             return self._lost
 
     def wait_for_chief(self, should_stop: Callable[[], bool]) -> None:
-        """Wait until server 0 has written the result of the training.
-
-        Raises:
-            TenfoldError: The reason why a server is gone, if one is.
-            Preempted: If a stop is requested.
-        """
+        """Wait until server 0 has written the result of the training."""
         self._wait_until(lambda: self._members[0].is_done, should_stop, "while server 0 was writing the result")
 
     def watch(self) -> None:
@@ -115,9 +107,6 @@ class Cluster:
                 raise error
             if should_stop():
                 raise Preempted(f"the training was asked to stop {doing}")
-
-    def _first_that_sees(self, gpus: Sequence[str]) -> int:
-        return next(member.server for member in self._members if member.gpus == gpus)
 
     def _losses(self) -> Iterator[TenfoldError]:
         for member in self._members:

@@ -122,7 +122,6 @@ class _Meeting:
         return {**free, self._server.index: self._presence.nonce}
 
     def _until(self, look: Callable[[], _Value | None], wait_s: float) -> _Value:
-        """Call `look` until it returns a value, and return that."""
         start = logged = time.monotonic()
         while (value := self._looked(look)) is None:
             if self._should_stop():

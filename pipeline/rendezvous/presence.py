@@ -247,7 +247,7 @@ def _members(folder: Place) -> Iterator[Member]:
 def _read(path: Place) -> Any:
     try:
         return storage.read_json(path)
-    except FileNotFoundError:  # It does not exist yet, or was removed by `name_cluster`.
-        return None
-    except ValueError:  # A power loss tore it. A process that lives writes its file again with its next count.
+    except (FileNotFoundError, ValueError):
+        # It does not exist yet, was removed by `name_cluster`, or was torn by a power loss. A process that lives writes
+        # its file again with its next count.
         return None

@@ -7,7 +7,6 @@ from typing import Any
 
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import Estimate
-from pipeline.evaluation.metrics import difference
 from pipeline.runs.decision import Decision
 
 EQUAL = 1e-6
@@ -35,7 +34,7 @@ def compare(ours: Answers, theirs: Answers, other: str, rules: Rules, split: str
     """
     if undefined := _undefined(ours, "this model", split) or _undefined(theirs, other, split):
         return Decision("asked", undefined)
-    estimate, metric = difference(ours, theirs, rules.seed), ours.scored_by
+    estimate, metric = ours.difference(theirs, rules.seed), ours.scored_by
     comparison = _comparison(ours, theirs, other, split, estimate)
     gain = _gain(metric, estimate)
     # An error can be of any size, so the limit is a share of it.
@@ -59,7 +58,7 @@ def judge_first(ours: Answers, what: str, rules: Rules, split: str = "validation
     if undefined := _undefined(ours, what, split):
         return Decision("asked", undefined)
     baseline = ours.baseline()
-    estimate = difference(ours, baseline, rules.seed)
+    estimate = ours.difference(baseline, rules.seed)
     comparison = _comparison(ours, baseline, "the baseline", split, estimate)
     if _gain(ours.scored_by, estimate).low > 0:
         return Decision("promoted", f"{what}, {comparison}")

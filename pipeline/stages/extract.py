@@ -39,7 +39,6 @@ class RangeFile:
     number: int
     """Number of the range, from 1."""
     ranges: int
-    """Number of all ranges."""
     started_ns: int
     """When the source was divided, in Unix nanoseconds."""
 

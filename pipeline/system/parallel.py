@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -79,15 +79,15 @@ def items_ahead(items: Iterable[Item], count: int) -> Generator[Item]:
 class OneBehind:
     """A thread that does one piece of work at a time, beside the block of this context manager.
 
-    An error of the work is raised when the next work is submitted, or at the end of the block. If the block itself
-    fails, the work that was submitted is still done.
+    An error of the work is raised once: when the next work is submitted, or at the end of the block. If the block
+    itself fails, the work that was submitted is still done.
     """
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "one-behind")
+    def __init__(self, name: str = "one-behind") -> None:
+        self._thread = ThreadPoolExecutor(1, name)
         self._done: Future[None] | None = None
 
-    def __enter__(self) -> "OneBehind":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -97,8 +97,15 @@ class OneBehind:
 
     def wait(self) -> None:
         """Wait until the submitted work is done. Raises its error."""
-        if self._done:
-            self._done.result()
+        # Cleared first, so that an error is raised once, and the next work can be submitted.
+        done, self._done = self._done, None
+        if done:
+            done.result()
+
+    @property
+    def busy(self) -> bool:
+        """Whether work is being done."""
+        return self._done is not None and not self._done.done()
 
     def submit(self, work: Callable[[], None]) -> None:
         """Begin this work when the work before it is done, for which the caller waits."""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from pipeline import storage
 from pipeline.errors import FileSystemError, Preempted, TenfoldError, TrainingError
@@ -37,13 +36,6 @@ FAIL_S = 300.0
 _log = logging.getLogger("pipeline.training")
 
 
-def end(folder: Path, parent: int, attempt: str = "") -> NoReturn:
-    """Call `main`, and end this process with its exit code."""
-    code = main(folder, parent, attempt)
-    # All files are written. An ordinary exit would wait for all threads.
-    end_process(code)
-
-
 def main(folder: Path, parent: int, attempt: str = "") -> int:
     """Train the run of `folder`; return the exit code."""
     log_to_stderr()
@@ -62,7 +54,7 @@ def main(folder: Path, parent: int, attempt: str = "") -> int:
 def _ended(folder: Path, stop: Stop, attempt: str = "") -> int:
     try:
         # The trainer of a killed task may still be writing its checkpoint into this folder.
-        with run_lock(folder, stop.is_requested):
+        with run_lock(folder, stop.requested.is_set):
             _train(folder, stop, partial(_leave, folder, attempt, stop))
     except Preempted as reason:
         _log.warning("%s: run again to continue from the last checkpoint", reason)
@@ -108,8 +100,8 @@ def _train(folder: Path, stop: Stop, leave: Callable[[TenfoldError], None]) -> N
     storage.sweep(folder)
     # The servers meet before TensorFlow is loaded: a server that waits for the others holds no GPU.
     with (
-        meeting_of(run, stop.is_requested, leave) as cluster,
-        own_gpus(run.settings, cluster, stop.is_requested) as gpus,
+        meeting_of(run, stop.requested.is_set, leave) as cluster,
+        own_gpus(run.settings, cluster, stop.requested.is_set) as gpus,
     ):
         if cluster:
             stop.before_the_end = cluster.report_end
@@ -122,13 +114,13 @@ def _train(folder: Path, stop: Stop, leave: Callable[[TenfoldError], None]) -> N
         stall_s = 60 * run.settings.stall_minutes
         with mirrored(run.folder, run.place):
             with _failing_in_time(stop, leave), watched(run.folder, stall_s, leave) as heartbeat:
-                run_job(run, stop.is_requested, cluster, heartbeat, stop.enter)
+                run_job(run, stop.requested.is_set, cluster, heartbeat, stop.enter)
             # Within the mirror, because Comet's offline archive must reach the bucket, too.
             if run.server.is_chief:
                 log_results(run)
         # The result is written by server 0. This process must not report success before, since it may still fail.
         if cluster and not run.server.is_chief:
-            cluster.wait_for_chief(stop.is_requested)
+            cluster.wait_for_chief(stop.requested.is_set)
 
 
 @contextmanager
@@ -152,7 +144,7 @@ def _failing_in_time(stop: Stop, leave: Callable[[TenfoldError], None]) -> Itera
 def _leave(folder: Path, attempt: str, stop: Stop, error: TenfoldError) -> None:
     """End this process, although its main thread is stuck within TensorFlow or waits there for a lost server."""
     if isinstance(error, Preempted):  # Another server was asked to stop. This one ends as if it had been asked itself.
-        stop.request()
+        stop.requested.set()
         return
     _save_failure(folder, error, attempt)
     _log.error("%s", error)
@@ -160,4 +152,5 @@ def _leave(folder: Path, attempt: str, stop: Stop, error: TenfoldError) -> None:
 
 
 if __name__ == "__main__":
-    end(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    # All files are written. An ordinary exit would wait for all threads.
+    end_process(main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

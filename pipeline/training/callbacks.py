@@ -101,7 +101,7 @@ class Callbacks:
         """Begin an epoch (from 1), and return whether it is to be trained. All servers must call this together."""
         # The replay has begun the epoch in which the training goes on.
         if self._all and epoch != self._resumed_epoch and not self._should_stop:
-            self._batches.begin("train")
+            self._batches.begin()
             self._call("on_epoch_begin", epoch - 1)
         return not self._server_0_should_stop()
 
@@ -109,7 +109,7 @@ class Callbacks:
         """Return what `evaluate` returns, and call the callbacks before and after it."""
         if not self._all:
             return evaluate()
-        self._batches.begin("test")
+        self._batches.begin()
         self._call("on_test_begin")
         sums = evaluate()
         self._call("on_test_end", _means(sums, self._metric))
@@ -149,7 +149,7 @@ class Callbacks:
         if done:
             self._resumed_epoch = start.epochs_done + 1
             # A copy, because the loop adds its steps to `start.sums` itself.
-            self._batches.begin("train", done, replace(start.sums))
+            self._batches.begin(done, replace(start.sums))
             self._call("on_epoch_begin", start.epochs_done)
         self._call("set_model", self._model)
         self._model.stop_training = stand_in.stop_training
@@ -193,33 +193,29 @@ class _BatchCalls:
 
     def __init__(self, call: _TimedCalls, metric: str) -> None:
         self._call, self._metric = call, metric
-        self._counts: dict[str, int] = {}
-        self._sums: dict[str, Sums] = {}
+        self.begin()
 
-    def begin(self, kind: str, count: int = 0, sums: Sums | None = None) -> None:
-        """Begin an epoch of a kind, "train" or "test", of which `count` batches with these sums are done."""
-        self._counts[kind], self._sums[kind] = count, sums or Sums()
+    def begin(self, count: int = 0, sums: Sums | None = None) -> None:
+        """Begin an epoch, or its validation, of which `count` batches with these sums are done."""
+        self._count, self._sums = count, sums or Sums()
 
     def take(self, kind: str, step: Callable[..., Result], batch: tuple[Features, ...]) -> tf.Tensor:
-        """Return what `step` returns for a batch, and call the callbacks before and after it.
+        """Return what `step` returns for a batch, and call the callbacks of "train" or "test" before and after it.
 
         The callbacks get the result of each step before the next one is sent, because they can change the learning
         rate or the weights.
         """
-        count, sums = self._counts[kind], self._sums[kind]
-        self._call(f"on_{kind}_batch_begin", count)
+        self._call(f"on_{kind}_batch_begin", self._count)
         result = step(*batch).numpy()  # This waits for the device.
         loss, correct, examples = result[:3].tolist()
-        sums.add(int(examples), loss, correct)
-        self._call(f"on_{kind}_batch_end", count, _means(sums, self._metric))
-        self._counts[kind] = count + 1
+        self._sums.add(int(examples), loss, correct)
+        self._call(f"on_{kind}_batch_end", self._count, _means(self._sums, self._metric))
+        self._count += 1
         with tf.device("CPU:0"):
             return tf.constant(result)
 
 
 class _ReportingSteps:
-    """Steps that report each batch to callbacks."""
-
     train_several = None
     """Callbacks are called between two steps."""
 

@@ -2,11 +2,12 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from functools import partial
 
 from pipeline.errors import Preempted
+from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.monitor import Monitor
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
@@ -16,7 +17,6 @@ from pipeline.training.failure.bad_batch import describe_examples
 from pipeline.training.inputs import Inputs, ServerData
 from pipeline.training.served.export import export
 from pipeline.training.state.saved_state import Keeper
-from pipeline.training.step.epoch import format_values, values_of
 from pipeline.training.step.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.step.optimizer import rate_now
 from pipeline.training.step.strategy import batches_ahead, taken_ahead
@@ -140,3 +140,31 @@ def _train_epoch(
         keeper.save_if_best(epoch, values)
     keeper.save(epoch)
     training.enter(Stage.WORKING)
+
+
+def values_of(trained: Sums, validated: Sums, metric: str = "accuracy") -> dict[str, float]:
+    """Return losses, metrics, times in seconds and examples per second, by their names in the record.
+
+    The metric is that of the task: the accuracy (0 to 1), or for a regression the mean absolute error.
+    """
+    return {
+        "loss": trained.mean_loss,
+        metric: trained.mean_metric,
+        "val_loss": validated.mean_loss,
+        f"val_{metric}": validated.mean_metric,
+        "epoch/time_s": trained.time_s,
+        "epoch/validation_s": validated.time_s,
+        "input/wait_fraction": trained.wait_fraction,
+        "input/examples_per_s": trained.examples / trained.time_s,
+    }
+
+
+def format_values(values: Mapping[str, float]) -> str:
+    """Return the values of an epoch in one line."""
+    metric = epoch_metric(values)
+    trained, validated = (f"{metric.title} {metric.text(values[key])}" for key in (metric.key, metric.validation_key))
+    return (
+        f"loss {values['loss']:.4f}, {trained}; validation loss {values['val_loss']:.4f}, {validated}; "
+        f"{values['epoch/time_s']:.1f} s, {values['input/wait_fraction']:.1%} of it waiting for data, "
+        "the first batch included"
+    )

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 
 from pipeline.config.settings import Settings
 from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, TrainingError
@@ -24,18 +25,16 @@ _HIDDEN = "-1"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class OwnGpus:
-    """The GPUs that this process has taken, by UUID.
+    """The GPUs that this process has taken, by UUID."""
 
-    `per_server` is how many it must have (0: any number), and `shares_machine` whether another server of its training
-    runs on the same machine.
-    """
-
-    def __init__(
-        self, uuids: Sequence[str], locks: GpuLocks, per_server: int = 0, *, shares_machine: bool = False
-    ) -> None:
-        self.uuids, self._locks = uuids, locks
-        self._per_server, self._shares_machine = per_server, shares_machine
+    uuids: Sequence[str]
+    locks: GpuLocks
+    per_server: int = 0
+    """How many it must have; 0: any number."""
+    shares_machine: bool = False
+    """Whether another server of its training runs on the same machine."""
 
     def confirm(self, list_found: Callable[[], Sequence[object]] = found_gpus) -> None:
         """Compare with the GPUs that TensorFlow finds. If it finds none, other trainings can have them.
@@ -44,14 +43,14 @@ class OwnGpus:
             BadInput: If it finds another number than the settings ask for, or GPUs that several servers cannot divide.
         """
         found, taken = len(list_found()), len(self.uuids)
-        if self._per_server and found != self._per_server:
+        if self.per_server and found != self.per_server:
             install = "" if found else "run `make env CUDA=yes`, or "
             raise BadInput(
-                f"gpus_per_server={self._per_server}, but TensorFlow found {counted(found, 'GPU')}: {install}set "
+                f"gpus_per_server={self.per_server}, but TensorFlow found {counted(found, 'GPU')}: {install}set "
                 "gpus_per_server=0 to train on what TensorFlow finds"
             )
         if not found:
-            self._locks.release()
+            self.locks.release()
         elif not taken:
             self._allow_unlisted(found)
         elif found < taken:
@@ -64,7 +63,7 @@ class OwnGpus:
     def _allow_unlisted(self, found: int) -> None:
         """Warn that other trainings can use the same GPUs. Raise BadInput if another server of this training would."""
         unlisted = f"TensorFlow found {counted(found, 'GPU')}, but the driver's library NVML lists none"
-        if self._shares_machine:
+        if self.shares_machine:
             raise BadInput(
                 f"{unlisted}, so the training servers of this machine cannot divide them: repair NVML (`nvidia-smi` "
                 "must list the GPUs), or start one server on each machine"

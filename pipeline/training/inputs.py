@@ -25,11 +25,9 @@ from pipeline.storage import Place
 from pipeline.training.model.tensor_kind import tensor_kind_of
 from pipeline.training.step.strategy import all_agree
 
-_log = logging.getLogger(__name__)
-
-
 MAX_STACKED, STACKED_BYTES = 16, 1_000_000
 """Limits of a stack: its batches, and its bytes."""
+_log = logging.getLogger(__name__)
 
 
 class Readers(NamedTuple):
@@ -56,12 +54,10 @@ class Inputs(NamedTuple):
     training: tf.data.Dataset
     """All batches that are left, with the numbers of their examples."""
     validation: tf.data.Dataset
-    """The batches of one validation."""
     readers: Readers
     keeps: bool
     """Whether decoded images are kept, which the order of later epochs depends on."""
     counter: BatchCounter
-    """Counts the training batches."""
     stacked: int
     """How many batches each item of `training` stacks; 1 if it is a batch."""
 
@@ -90,7 +86,6 @@ class ServerData:
 
     settings: Settings
     folder: Place
-    """Folder of the dataset."""
     dataset: Dataset
     server: Server
     should_stop: Callable[[], bool]

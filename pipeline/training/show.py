@@ -26,7 +26,6 @@ from pipeline.input.read_whole import UNREADABLE, why_unread
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.training.inputs import Readers, ServerData
-from pipeline.training.tensorflow_start import hold_back_stderr
 
 TILE = 160
 """Smaller images are enlarged to the least whole multiple of their size that is at least this, in pixels."""
@@ -68,7 +67,6 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     split = "training" if augmented else dataset.judged_split
     # One epoch, without a cache of decoded images: that of a training stays as it is.
     settings = settings.model_copy(update={"cache": "off", "epochs": 1})
-    _find_devices()
     data = ServerData(settings, folder, dataset, Server(), should_stop=lambda: False)
     with _augmented(data) if augmented else data.open_judged() as (batches, readers):
         try:
@@ -91,7 +89,6 @@ def show_found(settings: Settings, folder: Place, found: Sequence[FoundImage], p
         DatasetError: If there is no dataset, or one of the images cannot be decoded.
     """
     dataset = datasets.load(folder)
-    _find_devices()
     images = []
     for each in found:
         try:
@@ -105,20 +102,12 @@ def show_found(settings: Settings, folder: Place, found: Sequence[FoundImage], p
     return _save(images, dataset, _subtitle(split, settings), path, "-images")
 
 
-def _find_devices() -> None:
-    with hold_back_stderr():  # TensorFlow complains of a missing GPU when it first looks for one.
-        tf.config.list_physical_devices()
-
-
 def _save(images: Sequence[Shown], dataset: Dataset, subtitle: str, path: Path | None, suffix: str) -> Path:
     path = path or Path(f"{dataset.name}-{dataset.version}{suffix}.png")
     picture = draw_grid(images, dataset.names, f"{dataset.name} {dataset.version}", subtitle)
     with storage.write_whole(path) as file:
         picture.save(file, "PNG")
     return path
-
-
-# --- the images -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -145,9 +134,6 @@ def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Shown]:
                 yield Shown(Image.fromarray(image), ids)
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
 def _subtitle(split: str, settings: Settings, *, augmented: bool = False) -> str:
     if augmented:
         jitter = [f"color jitter {settings.color_jitter:g}"] if settings.color_jitter else []
@@ -155,9 +141,6 @@ def _subtitle(split: str, settings: Settings, *, augmented: bool = False) -> str
     else:
         changes = ["crop whole" if settings.crop == "whole" else "crop center"]
     return f"{split}, {', '.join(changes)}, {settings.image_size} x {settings.image_size} pixels"
-
-
-# --- the picture ------------------------------------------------------------------------------------------------------
 
 
 def draw_grid(images: Sequence[Shown], names: Sequence[str], title: str, subtitle: str) -> Image.Image:

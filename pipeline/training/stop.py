@@ -32,10 +32,11 @@ class Stage(Enum):
 
 
 class Stop:
-    """Whether a stop is requested, by `request` or, after `obey_sigterm`, by that signal."""
+    """A request to stop: the event `requested`. After `obey_sigterm`, that signal sets it."""
 
     def __init__(self) -> None:
-        self._requested, self._changed, self._stage = threading.Event(), threading.Condition(), Stage.WORKING
+        self.requested = threading.Event()
+        self._changed, self._stage = threading.Condition(), Stage.WORKING
         self.before_the_end: Callable[[Preempted], object] = lambda reason: None
         """Called before a thread ends the process, for at most REPORT_S."""
 
@@ -53,14 +54,6 @@ class Stop:
         for work in (partial(self._read_signals, reader), self._end_in_time):
             threading.Thread(target=work, name="stop", daemon=True).start()
 
-    def request(self) -> None:
-        """Request a stop."""
-        self._requested.set()
-
-    def is_requested(self) -> bool:
-        """Return whether a stop is requested."""
-        return self._requested.is_set()
-
     def enter(self, stage: Stage) -> None:
         """Note what would be lost from now on. Blocks if the process is already ending, so that no save begins."""
         with self._changed:
@@ -71,7 +64,7 @@ class Stop:
         # Python writes the numbers of all signals that have a handler, such as SIGINT.
         while os.read(reader, 1)[0] != signal.SIGTERM:
             pass
-        self.request()
+        self.requested.set()
 
     def _wait_for_main_thread(self) -> None:
         """Return if nothing would be lost, or if the main thread neither stops nor saves for NOTICE_S."""
@@ -81,7 +74,7 @@ class Stop:
             self._changed.wait_for(lambda: self._stage is not Stage.SAVING)
 
     def _end_in_time(self) -> None:
-        self._requested.wait()
+        self.requested.wait()
         # The lock is held to the end, so that the main thread cannot begin to save.
         with self._changed:
             self._wait_for_main_thread()

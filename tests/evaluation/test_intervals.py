@@ -14,7 +14,6 @@ from pipeline.evaluation.calibration import reliability_of
 from pipeline.evaluation.estimates import Estimate
 from pipeline.evaluation.estimators import class_shares, wilson
 from pipeline.evaluation.metrics import (
-    difference,
     estimates,
     evaluation_of,
     figures_in,
@@ -85,7 +84,7 @@ def test_every_estimate_is_within_its_interval(draw: Draw, count: int):
         for key, found in all_of(outputs).items():
             seen.add(key)
             assert found.low <= found.value <= found.high, (key, seed, found)
-        gain = difference(outputs, outputs.baseline(), seed=0)
+        gain = outputs.difference(outputs.baseline(), seed=0)
         assert gain.low <= gain.value <= gain.high, (seed, gain)
     assert count == 1 or seen == {metric.key for metric in outputs.metrics}
 
@@ -149,17 +148,17 @@ def test_one_row_says_nothing_about_an_error():
 
 
 def test_few_pairs_do_not_prove_a_difference():
-    found = difference(correct(1, 1), correct(0, 1), seed=0)
+    found = correct(1, 1).difference(correct(0, 1), seed=0)
     assert found.value == 1
     assert found.low < 0
-    assert difference(correct(13, 13), correct(0, 13), seed=0).low > 0.5
+    assert correct(13, 13).difference(correct(0, 13), seed=0).low > 0.5
 
 
 def test_precision_and_recall_have_intervals():
     of_class, is_hit = np.array([0, 0, 0, 1, 3]), np.array([True, True, False, True, False])
-    found = class_shares(of_class, is_hit, np.arange(5), 4)
-    assert found.values == [0.666667, 1.0, None, 0.0]
-    for share, ends in zip((2 / 3, 1.0, None, 0.0), found.intervals, strict=True):
+    shares, intervals = class_shares(of_class, is_hit, np.arange(5), 4)
+    assert shares == [0.666667, 1.0, None, 0.0]
+    for share, ends in zip((2 / 3, 1.0, None, 0.0), intervals, strict=True):
         examples = 3 if share == 2 / 3 else 1
         expected = None if share is None else list(wilson(share, examples, stats.norm.ppf(0.975))[1:])
         assert ends == (expected and pytest.approx(expected, abs=1e-6))
@@ -168,10 +167,10 @@ def test_precision_and_recall_have_intervals():
 def test_precision_and_recall_of_copies_say_no_more_than_those_of_the_originals():
     random = np.random.default_rng(0)
     of_class, is_hit = random.integers(3, size=200), random.random(200) < 0.7
-    once = class_shares(of_class, is_hit, np.arange(200), 3)
-    often = class_shares(np.tile(of_class, 5), np.tile(is_hit, 5), np.tile(np.arange(200), 5), 3)
-    assert often.values == once.values
-    for one, other in zip(once.intervals, often.intervals, strict=True):
+    shares, once = class_shares(of_class, is_hit, np.arange(200), 3)
+    copied, often = class_shares(np.tile(of_class, 5), np.tile(is_hit, 5), np.tile(np.arange(200), 5), 3)
+    assert copied == shares
+    for one, other in zip(once, often, strict=True):
         assert one == pytest.approx(other, abs=0.01)
 
 
@@ -199,8 +198,7 @@ def test_copies_in_a_group_say_no_more_than_one_example(draw: Draw):
 
 
 def test_the_share_of_a_class_in_one_group_is_not_certain():
-    shares = class_shares(np.zeros(3, int), np.array([1.0, 1.0, 0.0]), np.zeros(3, int), classes=1)
-    [interval] = shares.intervals
+    _, [interval] = class_shares(np.zeros(3, int), np.array([1.0, 1.0, 0.0]), np.zeros(3, int), classes=1)
     assert interval is not None
     assert interval[0] < 0.3
     assert interval[1] > 0.9

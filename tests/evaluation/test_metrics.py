@@ -9,10 +9,9 @@ import pytest
 from scipy import stats
 
 from pipeline.evaluation.calibration import BINS, Judged, reliability_of
-from pipeline.evaluation.estimates import Estimate
+from pipeline.evaluation.estimates import Estimate, pair_counts
 from pipeline.evaluation.estimators import wilson
 from pipeline.evaluation.metrics import (
-    difference,
     estimates,
     evaluation_of,
     figures_in,
@@ -20,7 +19,7 @@ from pipeline.evaluation.metrics import (
     load_predictions,
     save,
 )
-from pipeline.evaluation.one_label import Predictions, confident_mistakes, confusions, per_class
+from pipeline.evaluation.one_label import Predictions, confident_mistakes, per_class
 
 # label, predicted, probability, probability of the label, in the top five
 ROWS = [
@@ -142,10 +141,10 @@ def test_per_class_returns_precision_and_recall():
 
 
 def test_confusions_are_counts_of_pairs():
-    assert confusions(predictions(ROWS), 2) == [[0, 0, 2], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
+    content = evaluation_of(predictions(ROWS), ["a", "b"], seed=0)
+    assert content["confusions"] == [[0, 0, 2], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
     many = np.array([70_000], np.int32)  # the number of a pair exceeds 32 bits
-    outputs = Predictions(many, many - 1, *(np.ones(1),) * 2, np.ones(1, bool))
-    assert confusions(outputs, 100_000) == [[70_000, 69_999, 1]]
+    assert pair_counts(many, many - 1, 100_000) == [[70_000, 69_999, 1]]
 
 
 def test_confident_mistakes_are_sorted_by_probability():
@@ -179,19 +178,19 @@ def test_the_interval_of_a_difference_is_that_of_resampled_pairs():
     ours, theirs = drawn(300, seed=1), drawn(300, seed=2)
     predicted = np.where(theirs.correct, ours.label, (ours.label + 1) % 7)
     theirs = replace(theirs, label=ours.label, predicted=predicted)
-    found = difference(ours, theirs, seed=0)
+    found = ours.difference(theirs, seed=0)
     pairs = ours.correct.astype(int) - theirs.correct.astype(int)
     assert found.value == pytest.approx(pairs.mean(), abs=1e-6)
     random = np.random.default_rng(5)
     means = [pairs[random.integers(300, size=300)].mean() for _ in range(4000)]
     assert (found.low, found.high) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.015)
-    assert difference(ours, theirs, seed=0) == found
+    assert ours.difference(theirs, seed=0) == found
 
 
 def test_a_difference_on_different_examples_is_refused():
     one, other = drawn(30, seed=1), drawn(30, seed=2)
     with pytest.raises(ValueError, match="different examples"):
-        difference(one, other, seed=0)
+        one.difference(other, seed=0)
 
 
 def test_predictions_survive_a_round_trip(tmp_path: Path):

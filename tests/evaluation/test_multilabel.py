@@ -8,7 +8,7 @@ import pytest
 from pipeline import storage
 from pipeline.evaluation.blocks import ANSWERS_LEFT_OUT, MAX_BLOCKS, MIN_BLOCKS
 from pipeline.evaluation.estimates import Estimate
-from pipeline.evaluation.metrics import difference, estimates, evaluation_of, figures_in, joined, load_predictions, save
+from pipeline.evaluation.metrics import estimates, evaluation_of, figures_in, joined, load_predictions, save
 from pipeline.evaluation.multilabel import (
     MultiLabelPredictions,
     confident_mistakes,
@@ -183,10 +183,10 @@ def test_predictions_survive_a_round_trip(tmp_path: Path):
 
 def test_a_difference_compares_mean_average_precision_in_pairs():
     ours, theirs = drawn(300, 0.5, seed=1), drawn(300, 0.9, seed=2)
-    found = difference(ours, theirs, seed=0)
+    found = ours.difference(theirs, seed=0)
     assert found.value == pytest.approx(ours.score - theirs.score, abs=1e-6)
     assert 0 < found.low < found.value < found.high
-    same = difference(ours, ours, seed=0)  # Examples that are hard for both cancel out.
+    same = ours.difference(ours, seed=0)  # Examples that are hard for both cancel out.
     assert same.value == 0
     assert same.high - same.low < (found.high - found.low) / 4
 

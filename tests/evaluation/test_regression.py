@@ -10,7 +10,6 @@ from sklearn import metrics as reference
 
 from pipeline.evaluation.estimates import Estimate
 from pipeline.evaluation.metrics import (
-    difference,
     estimates,
     evaluation_of,
     figures_in,
@@ -174,11 +173,11 @@ def test_predictions_survive_a_round_trip(tmp_path: Path):
 
 def test_a_difference_compares_absolute_errors_in_pairs():
     ours, theirs = drawn(400, noise=0.5, seed=1), drawn(400, noise=0.7, seed=2)
-    results = difference(ours, theirs, seed=0)
+    results = ours.difference(theirs, seed=0)
     pairs = np.abs(ours.residual) - np.abs(theirs.residual)
     assert results.value == pytest.approx(pairs.mean())
     random = np.random.default_rng(5)
     means = [pairs[random.integers(400, size=400)].mean() for _ in range(3000)]
     assert (results.low, results.high) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.06)
     assert results.high < 0  # A lower error is better.
-    assert difference(ours, ours, seed=0) == (0, 0, 0)
+    assert ours.difference(ours, seed=0) == (0, 0, 0)

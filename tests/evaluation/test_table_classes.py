@@ -12,7 +12,6 @@ from pipeline.evaluation.blocks import MAX_BLOCKS
 from pipeline.evaluation.calibration import BINS
 from pipeline.evaluation.estimates import Estimate
 from pipeline.evaluation.metrics import (
-    difference,
     estimates,
     evaluation_of,
     figures_in,
@@ -220,15 +219,15 @@ def test_unknown_columns_are_refused(tmp_path: Path):
 
 def test_a_difference_compares_log_loss_in_pairs():
     ours, theirs = drawn_binary(400, noise=1.0, seed=1), drawn_binary(400, noise=2.0, seed=2)
-    found = difference(ours, theirs, seed=0)
+    found = ours.difference(theirs, seed=0)
     losses = [reference.log_loss(each.label, each.ranked[:, 0]) for each in (ours, theirs)]
     assert found.value == pytest.approx(losses[0] - losses[1], abs=1e-5)
     pairs = np.log(theirs.label_probability) - np.log(ours.label_probability)
     random = np.random.default_rng(5)
     means = [pairs[random.integers(400, size=400)].mean() for _ in range(3000)]
     assert (found.low, found.high) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.02)
-    assert difference(ours, ours, seed=0) == (0, 0, 0)
+    assert ours.difference(ours, seed=0) == (0, 0, 0)
     # In pairs, rows that are hard for both models cancel out: the interval is narrower than those of the models.
     alone = by_key(ours, 2)["log_loss"]
-    close = difference(ours, binary(ours.label, np.clip(ours.ranked[:, 0] + 0.01, 0, 1)), seed=0)
+    close = ours.difference(binary(ours.label, np.clip(ours.ranked[:, 0] + 0.01, 0, 1)), seed=0)
     assert close.high - close.low < (alone.high - alone.low) / 2

@@ -389,12 +389,9 @@ def test_each_other_reader_names_the_record(built: Callable[[str], Path], tmp_pa
     assert str(caught.value).startswith(f"{broken.place}: not a tf.train.Example: ")
 
 
-def test_an_image_that_is_shown_by_its_key_is_named(
-    built: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_image_that_is_shown_by_its_key_is_named(built: Callable[[str], Path], tmp_path: Path):
     broken = Broken(built("resize"), tmp_path / "copy", cut)
     found = find_images(broken.folder, load(broken.folder), [broken.key])
-    monkeypatch.setattr("pipeline.training.show._find_devices", lambda: None)
     with pytest.raises(DatasetError) as caught:
         show_found(settings_from({"image_size": 32, "crop": "whole"}), broken.folder, found, tmp_path / "a.png")
     assert str(caught.value).startswith(

@@ -11,7 +11,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.errors import DatasetError
 from pipeline.evaluation.estimates import interval
-from pipeline.evaluation.metrics import difference, load_predictions, save
+from pipeline.evaluation.metrics import load_predictions, save
 from pipeline.monitor.thinned import all_samples
 from pipeline.report import compare, compare_runs
 from pipeline.runs.recorded_run import load_recorded_run
@@ -154,7 +154,7 @@ def test_models_are_compared_on_the_same_images(tmp_path: Path):
     evaluate(b, GOOD)
     found = compare_runs(a, b, tmp_path / "compare.html")
     accuracy = row(found, "accuracy")
-    paired = difference(load_predictions(b), load_predictions(a), seed=0)
+    paired = load_predictions(b).difference(load_predictions(a), seed=0)
     assert accuracy["difference"] == pytest.approx(100 * paired.value)
     assert (accuracy["low"], accuracy["high"]) == pytest.approx((100 * paired.low, 100 * paired.high), abs=1.5)
     assert "B is better: its accuracy is 30 points higher (95% interval 2" in found["verdict"]

@@ -213,7 +213,7 @@ def test_a_training_process_waits_for_gpus_before_it_loads_tensorflow(
     run = prepare_run(settings_from({"workspace": str(tmp_path)}), published, "run")
     assert locks.take(FOUR, 1)
     stop = Stop()
-    stop.request()
+    stop.requested.set()
     with pytest.raises(Preempted, match="while it waited for GPUs"):
         process._train(run.folder, stop, pytest.fail)
 

@@ -297,7 +297,7 @@ def failing(*_):
     raise RuntimeError("nobody expected this")
 
 process._train = failing
-process.end(Path(sys.argv[1]), int(sys.argv[2]))
+process.end_process(process.main(Path(sys.argv[1]), int(sys.argv[2])))
 """
 
 

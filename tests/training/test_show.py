@@ -134,7 +134,7 @@ def test_show_draws_the_same_picture_from_a_bucket(gcs: FakeGcs, published: Path
 
 
 def test_chosen_images_are_drawn_in_their_order_with_their_places(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
     of_validation = list(examples(published, "validation"))
     names = [each["image/filename"][0].decode() for each in of_validation]
@@ -142,7 +142,6 @@ def test_chosen_images_are_drawn_in_their_order_with_their_places(
     images = validated(published, settings_of())
     arguments = ["show", str(published), "--to", str(tmp_path / "a.png"), "--set", f"image_size={SIZE}"]
     given = [word for name in chosen for word in ("--image", name)]
-    monkeypatch.setattr(shown, "_find_devices", lambda: None)
     assert main([*arguments, *given, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert_shows(tmp_path / "a.png", [images[3], images[0], images[1]], 2)

@@ -129,7 +129,7 @@ def test_a_stop_waits_for_the_main_thread_while_that_saves(monkeypatch: pytest.M
     monkeypatch.setattr(stop_module, "NOTICE_S", 0.01)
     stop = Stop()
     stop.enter(Stage.SAVING)
-    stop.request()
+    stop.requested.set()
     ending = threading.Thread(target=stop._end_in_time, daemon=True)
     ending.start()
     with stop._changed:  # The thread waits by then, or has not begun.

@@ -18,7 +18,6 @@ from pipeline.records.format import RecordedImage, RecordFormat, read_image
 if TYPE_CHECKING:
     from pipeline.dataset.verify import Check
 
-
 _MAGIC = {"JPEG": JPEG_MAGIC, "PNG": PNG_MAGIC}
 """The first bytes of an image, by the format that its record states."""
 

@@ -69,11 +69,7 @@ class ImageTensors(TensorKind):
 
     def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return size and crop of the images."""
-        return {
-            "multi_label": dataset.records.multi_label,
-            "image_size": options.image_size,
-            "crop": options.crop,
-        }
+        return {"multi_label": dataset.records.multi_label, "image_size": options.image_size, "crop": options.crop}
 
     def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset

@@ -14,7 +14,7 @@ import tensorflow as tf
 from pipeline.dataset.manifest import load
 from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import Preempted
-from pipeline.input import BatchOptions, numbered_batches, steps_per_epoch
+from pipeline.input import numbered_batches, steps_per_epoch
 from pipeline.input.cache import cached_bytes, usable_memory
 from pipeline.input.options import batch_options
 from pipeline.input.raw_files import raw_batches, raw_files_of
@@ -32,7 +32,6 @@ class Input:
     """A contender that can be read."""
 
     paths: Sequence[Path]
-    """The files that it reads."""
     examples: int
     """Training examples in an epoch."""
     steps: int
@@ -55,8 +54,9 @@ class Input:
 class ContenderInputs:
     """The inputs of all contenders of a comparison, as batches for the devices of a strategy."""
 
-    def __init__(self, comparison: Comparison, options: BatchOptions, strategy: tf.distribute.Strategy) -> None:
-        self._comparison, self._options, self._strategy = comparison, options, strategy
+    def __init__(self, comparison: Comparison, strategy: tf.distribute.Strategy) -> None:
+        self._comparison, self._strategy = comparison, strategy
+        self._options = batch_options(comparison.training_settings())
         self._raw_files = cache(lambda folder: raw_files_of(folder, load(folder), comparison.source_root))
 
     def folder_of(self, contender: Contender) -> Path:
@@ -124,12 +124,8 @@ def why_not(name: str, comparison: Comparison) -> str:
 
 
 def measured_alone(source: Input, measure_s: float, should_stop: Callable[[], bool]) -> Alone:
-    """Measure an epoch from the disk, and later ones for `measure_s` seconds.
-
-    Raises:
-        Preempted: If a stop is requested.
-    """
-    drop_from_page_cache(source)
+    """Measure an epoch from the disk, and later ones for `measure_s` seconds. Raises Preempted on a request to stop."""
+    drop_page_cache(source.paths)
     # More epochs than a measurement reads. It stops when it has seen enough.
     with source.opened(1_000_000) as batches:
 
@@ -146,9 +142,3 @@ def measured_alone(source: Input, measure_s: float, should_stop: Callable[[], bo
             warm_s.append(epoch_s())
         kept = cached_fraction(source.paths)
     return Alone(source.examples / cold_s, source.examples * len(warm_s) / sum(warm_s), kept)
-
-
-def drop_from_page_cache(source: Input) -> float | None:
-    """Empty the page cache of the files of an input, and return the share that the kernel kept, if it tells."""
-    drop_page_cache(source.paths)
-    return cached_fraction(source.paths)

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from pipeline.dataset import manifest as datasets
 from pipeline.input import steps_per_epoch
-from pipeline.input.options import batch_options
 from pipeline.monitor import open_monitor, read
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import load_of
-from pipeline.training.compare.contender_inputs import ContenderInputs, Input, drop_from_page_cache, measured_alone
+from pipeline.system.page_cache import cached_fraction, drop_page_cache
+from pipeline.training.compare.contender_inputs import ContenderInputs, Input, measured_alone
 from pipeline.training.failure.device_memory import require_divisible
 from pipeline.training.model.tensor_kind import build_model_of
 from pipeline.training.step.loop import EpochLoop
@@ -42,7 +42,7 @@ class Contest:
         self._comparison, self._should_stop = comparison, should_stop
         self._settings = settings = comparison.training_settings()
         self._strategy = open_strategy(None)
-        self.inputs = ContenderInputs(comparison, batch_options(settings), self._strategy)
+        self.inputs = ContenderInputs(comparison, self._strategy)
         dataset = datasets.load(Path(next(iter(comparison.datasets.values()))))
         steps = steps_per_epoch(dataset, settings.batch_size, 1)
         require_divisible(settings, share_of_device(settings.batch_size, self._strategy))
@@ -71,7 +71,8 @@ class Contest:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         step_alone_ms = self._step_alone(source)  # It also traces the step, so that no epoch contains the tracing.
-        cached = drop_from_page_cache(source)
+        drop_page_cache(source.paths)
+        cached = cached_fraction(source.paths)  # The share that the kernel kept, if it tells.
         epochs = self._train(source, folder)
         with open_monitor(folder / ALONE):
             alone = measured_alone(source, self._comparison.options.measure_seconds, self._should_stop)

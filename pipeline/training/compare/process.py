@@ -52,7 +52,7 @@ def main(folder: Path, parent: int) -> int:
     stop.enter(Stage.STARTING)  # It has nothing to save: each measurement is complete or made again.
     end_with_parent(parent, signal.SIGTERM)
     try:
-        with run_lock(folder, stop.is_requested):  # Two processes would write into the same folders.
+        with run_lock(folder, stop.requested.is_set):  # Two processes would write into the same folders.
             _measure_all(folder, stop)
     except Preempted as reason:
         _log.warning("%s", reason)
@@ -68,13 +68,13 @@ def _measure_all(folder: Path, stop: Stop) -> None:
     comparison = load_comparison(folder)
     settings = comparison.training_settings()
     require_allowed(settings)  # Another user of the folder may have changed its file since the task made it.
-    with own_gpus(settings, None, stop.is_requested) as gpus:
+    with own_gpus(settings, None, stop.requested.is_set) as gpus:
         _log.info("loading TensorFlow")
         with hold_back_stderr():
             from pipeline.training.compare.contest import Contest
 
         gpus.confirm()
-        _measure_turns(Contest(comparison, stop.is_requested), comparison, folder)
+        _measure_turns(Contest(comparison, stop.requested.is_set), comparison, folder)
 
 
 def _measure_turns(contest: "Contest", comparison: Comparison, folder: Path) -> None:
@@ -101,11 +101,7 @@ def _measure_turns(contest: "Contest", comparison: Comparison, folder: Path) -> 
 
 
 def _require_two(contenders: Sequence[str], failures: Mapping[str, Failure]) -> None:
-    """Refuse a comparison of which fewer than two contenders are left.
-
-    Raises:
-        BadInput: With the reason of each contender that is left out.
-    """
+    """Refuse a comparison of which fewer than two contenders are left."""
     if len(contenders) - len(failures) < 2:
         reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
         raise BadInput(f"fewer than two contenders can be measured ({reasons}): set other contenders")

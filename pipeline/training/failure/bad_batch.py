@@ -47,9 +47,8 @@ def describe_examples(
     examples = [int(number) for number in numbers[weights > 0]]
     listed = first_of(map(str, examples), MAX_NUMBERS)
     named = ", ".join(_names(folder, dataset, examples[:MAX_NAMES])) + (" ..." if len(examples) > MAX_NAMES else "")
-    return f"{len(examples)} examples: numbers {listed} of the training shards, from 0" + (
-        f"; {named}" if named else ""
-    )
+    names = f"; {named}" if named else ""
+    return f"{len(examples)} examples: numbers {listed} of the training shards, from 0{names}"
 
 
 def _names(folder: Place, dataset: Dataset, numbers: list[int]) -> list[str]:

@@ -22,11 +22,7 @@ def micro_batches_of(run: Run, batch: int) -> int:
 
 
 def require_divisible(settings: Settings, batch: int) -> None:
-    """Refuse micro-batches that do not divide the `batch` examples of a device.
-
-    Raises:
-        BadInput: If they do not.
-    """
+    """Raise BadInput if the micro-batches do not divide the `batch` examples of a device."""
     if batch % settings.micro_batches:
         raise BadInput(
             f"micro_batches must divide {batch}, the examples of each device in a batch of {settings.batch_size}, "

@@ -18,12 +18,7 @@ class Watchdog:
     """Finds out whether a training has given no heartbeat for longer than `limit_s`.
 
     Time in which this process did not run, because the machine slept or a person halted it, hardly counts: between two
-    looks, at most twice `every_s` passes.
-
-    Args:
-        limit_s: Seconds without a heartbeat after which the training is stuck.
-        every_s: Seconds between two looks.
-        clock: Seconds that never go back.
+    looks, which are `every_s` apart, at most twice `every_s` passes. `clock` returns seconds that never go back.
     """
 
     def __init__(self, limit_s: float, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -7,8 +7,6 @@ is a process of its own. Whatever Comet does costs warnings only.
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -40,12 +38,16 @@ def log_promotion(place: Place) -> None:
     decision = decision_in(read_required(place / PROMOTION))
     if decision is None:
         return
-    with _local(place) as run:
-        _log_decision(run, decision)
-        if isinstance(place, BucketPath):
-            _bring_archives(run.folder / "comet", place / "comet")
-        else:
-            log_upload_command(place / "comet")
+    if isinstance(place, Path):
+        _log_decision(load_run(place), decision)
+        log_upload_command(place / "comet")
+    else:
+        with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
+            folder = Path(name) / place.name  # The name is part of the identity of the experiment.
+            folder.mkdir()
+            fetch(folder, place, (RUN,))
+            _log_decision(load_run(folder), decision)
+            _bring_archives(folder / "comet", place / "comet")
     storage.write_json(place / COMET_LOGGED, {**read_required(place / COMET_LOGGED), "promotion": decision.sentence})
 
 
@@ -54,19 +56,6 @@ def _log_decision(run: Run, decision: Decision) -> None:
     session.experiment.log_other("promotion", decision.badge)
     session.experiment.log_other("promotion_reason", decision.reason)
     session.end()
-
-
-@contextmanager
-def _local(place: Place) -> Iterator[Run]:
-    """Provide a run in its own folder, or in a temporary one if it is in a bucket."""
-    if isinstance(place, Path):
-        yield load_run(place)
-        return
-    with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
-        folder = Path(name) / place.name  # The name is part of the identity of the experiment.
-        folder.mkdir()
-        fetch(folder, place, (RUN,))
-        yield load_run(folder)
 
 
 def _bring_archives(folder: Path, place: BucketPath) -> None:

@@ -112,7 +112,9 @@ def own_model(options: ModelOptions, arguments: tuple[Any, int], called: str, in
     if not isinstance(own, keras.Model):
         raise SettingsError(f"{what} must return a keras.Model, got {type(own).__name__}")
     with explain_errors(f"{what} must take {taken}"):
-        logits = own(_taken(own, inputs))
+        # A model of a table may take only some of its columns.
+        names = _inputs_by_name(own) if isinstance(inputs, dict) else None
+        logits = own({name: inputs[name] for name in names} if names else inputs)
     shape = getattr(logits, "shape", type(logits).__name__)
     if shape != (None, classes):
         raise SettingsError(f"{what} must return one logit per class, with the shape {(None, classes)}, got {shape}")
@@ -123,12 +125,6 @@ def own_model(options: ModelOptions, arguments: tuple[Any, int], called: str, in
     with explain_errors(f"{what} must be a model that Keras can save"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)
     return model
-
-
-def _taken(own: keras.Model, inputs: Any) -> Any:
-    """Return the inputs that a model takes: some columns of a table, if it names them."""
-    names = _inputs_by_name(own) if isinstance(inputs, dict) else None
-    return {name: inputs[name] for name in names} if names else inputs
 
 
 def _inputs_by_name(model: keras.Model) -> dict[str, Any] | None:

@@ -37,7 +37,7 @@ def import_function(what: str, name: str) -> Callable[..., Any]:
     return own
 
 
-def require_arguments(what: str, function: Callable[..., Any], *arguments: Any, described: str = "") -> None:
+def require_arguments(what: str, function: Callable[..., Any], *arguments: Any, described: str) -> None:
     """Raise SettingsError if a function does not take these arguments, which `described` names in words."""
     try:
         signature = inspect.signature(function)
@@ -46,8 +46,7 @@ def require_arguments(what: str, function: Callable[..., Any], *arguments: Any, 
     try:
         signature.bind(*arguments)
     except TypeError as error:
-        taken = described or str(arguments)
-        raise SettingsError(f"{what} must take {taken}, but has the arguments {signature} ({error})") from error
+        raise SettingsError(f"{what} must take {described}, but has the arguments {signature} ({error})") from error
 
 
 @contextmanager

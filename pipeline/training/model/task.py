@@ -134,9 +134,7 @@ class SeveralLabels(Task):
 class Regression(Task):
     """Each example has a number. The model gives it less the mean of the training labels, over their deviation.
 
-    Args:
-        mean: Mean of the training labels, in their unit.
-        deviation: Their standard deviation.
+    `mean` and the standard `deviation` are in the unit of the labels.
     """
 
     metric = MAE.key

@@ -9,12 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.images.profiles import TOLERANCE, known_colors
-from pipeline.training.served.file_bytes import numbers, part, refuse_unless, seldom
+from pipeline.training.served.file_bytes import first, numbers, part, refuse_unless, seldom
 
 _COLORANTS = ((0.43607, 0.38515, 0.14307), (0.22249, 0.71687, 0.06061), (0.01392, 0.09708, 0.71410))
 """The colorants of sRGB, adapted to D50: a row for each of X, Y and Z."""
-_FIXED = 65536
-"""A number in a profile has 16 binary places."""
 _GRAYS = 256
 """The known colors begin with this many grays."""
 _STEPS = 1 << 14
@@ -47,8 +45,7 @@ def _converted(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor) -> tf.
 
     def tag(name: bytes) -> tf.Tensor:
         found = tf.boolean_mask(table[:, 1:], table[:, 0] == int.from_bytes(name, "big"))
-        place = tf.concat([found, [[0, 0]]], 0)[0]
-        return part(profile, place[0], place[1])
+        return part(profile, *tf.unstack(first(found, [0, 0])))
 
     is_gray = (space == b"GRAY") & (channels == 1)
     fits = is_gray | ((space == b"RGB ") & (channels != 4))
@@ -92,10 +89,7 @@ def _curve(tag: tf.Tensor) -> tf.Tensor:
     """Return the light (float32, (256,), 0 to 1) of each level; NaN if the tag is no curve."""
     kind, levels = part(tag, 0, 4), tf.range(256, dtype=tf.float32) / 255
     light = tf.case(
-        [
-            (kind == b"curv", lambda: _sampled(tag, levels)),
-            (kind == b"para", lambda: _parametric(tag, levels)),
-        ],
+        [(kind == b"curv", lambda: _sampled(tag, levels)), (kind == b"para", lambda: _parametric(tag, levels))],
         default=lambda: tf.fill([256], float("nan")),
     )
     return tf.clip_by_value(light, 0.0, 1.0)
@@ -131,4 +125,5 @@ def _parametric(tag: tf.Tensor, levels: tf.Tensor) -> tf.Tensor:
 
 
 def _fixed(content: tf.Tensor, start: int, count: int) -> tf.Tensor:
-    return tf.cast(numbers(content, start, tf.int32, count), tf.float32) / _FIXED
+    """Return numbers with 16 binary places."""
+    return tf.cast(numbers(content, start, tf.int32, count), tf.float32) / 2**16

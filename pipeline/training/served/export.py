@@ -7,8 +7,8 @@
     answer["label"], answer["probability"], answer["probabilities"]
 
 The graph decodes image files to the pixels that the training saw (file_pixels.py), and refuses those that it cannot.
-If an image may have several labels, answer["labels"] has those of each image. The model of a table takes a dict with a
-tensor for each column, and that of a regression returns the "value". The file about.json beside the model describes it.
+`export` describes what models of several labels and of tables take and return. The file about.json beside the model
+describes it.
 """
 
 import shutil

@@ -21,9 +21,9 @@ def numbers(content: tf.Tensor, start: tf.Tensor | int, dtype: tf.DType, count: 
     return tf.cast(tf.ensure_shape(found, [count]), tf.int32)
 
 
-def first(found: tf.Tensor) -> tf.Tensor:
-    """Return the first of some strings, (n,), or an empty one."""
-    return tf.concat([found, [""]], 0)[0]
+def first(found: tf.Tensor, otherwise: Any = "") -> tf.Tensor:
+    """Return the first of some tensors, (n, ...), or `otherwise` if there are none."""
+    return tf.concat([found, [otherwise]], 0)[0]
 
 
 def refuse_unless(condition: tf.Tensor, why: str, content: tf.Tensor) -> tf.Tensor:

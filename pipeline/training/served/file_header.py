@@ -177,12 +177,9 @@ def _chunks(content: tf.Tensor) -> tf.Tensor:
         # A length that is damaged ends the loop.
         return tf.where(length >= 0, offset + 12 + length, -1), chunks.write(chunks.size(), chunk)
 
-    begin = (tf.constant(len(PNG_MAGIC)), _no_strings())
-    return tf.while_loop(is_chunk, step, begin, maximum_iterations=_MAX_CHUNKS)[1].stack()
-
-
-def _no_strings() -> tf.TensorArray:
-    return tf.TensorArray(tf.string, 0, dynamic_size=True, element_shape=[])
+    found = tf.TensorArray(tf.string, 0, dynamic_size=True, element_shape=[])
+    loop = tf.while_loop(is_chunk, step, (tf.constant(len(PNG_MAGIC)), found), maximum_iterations=_MAX_CHUNKS)
+    return loop[1].stack()
 
 
 def _orientation(tiff: tf.Tensor, xmp: tf.Tensor) -> tf.Tensor:
@@ -205,10 +202,7 @@ def _orientation_in_tiff(tiff: tf.Tensor) -> tf.Tensor:
         return tf.where(is_little, little, big)
 
     def number(start: tf.Tensor | int, dtype: tf.DType) -> tf.Tensor:
-        return first_number(decoded(part(tiff, start, dtype.size), dtype))
-
-    def first_number(found: tf.Tensor) -> tf.Tensor:
-        return tf.concat([found, [-1]], 0)[0]
+        return first(decoded(part(tiff, start, dtype.size), dtype), -1)
 
     is_tiff = tf.strings.length(tiff) >= 8
     start = tf.cond(is_tiff, lambda: number(4, tf.int32), lambda: 0)
@@ -220,7 +214,7 @@ def _orientation_in_tiff(tiff: tf.Tensor) -> tf.Tensor:
         words = tf.reshape(decoded(part(tiff, start + 2, 12 * count), tf.uint16), [-1, 6])
         # A number of 32 bits has its low word first or last.
         value = tf.where(words[:, 1] == _LONG, tf.maximum(words[:, 4], words[:, 5]), words[:, 4])
-        return first_number(tf.boolean_mask(value, words[:, 0] == _ORIENTATION))
+        return first(tf.boolean_mask(value, words[:, 0] == _ORIENTATION), -1)
 
     return tf.cond(is_there, orientation, lambda: -1)
 

@@ -25,9 +25,6 @@ from pipeline.training.served.exported import loaded
 MAX_LIKELY_LABELS = 3
 """How many labels are listed with their probability."""
 
-Ranked = Sequence[tuple[float, str]]
-"""Labels with their probabilities, the likeliest first."""
-
 
 def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
     """Predict the labels of image files of any format that training takes, or of the rows of tables.
@@ -64,20 +61,21 @@ def _predicted(exported: Any, about: Mapping[str, Any], file: Path) -> dict[str,
     if isinstance(image, Rejection):
         return {"file": str(file), "rejected": image.reason}
     [probabilities] = exported.serve(tf.constant([image.encoded]))["probabilities"].numpy().tolist()
+    return {"file": str(file), **_predicted_labels(probabilities, about)}
+
+
+def _predicted_labels(probabilities: Sequence[float], about: Mapping[str, Any]) -> dict[str, Any]:
     ranked = sorted(zip(probabilities, about["labels"], strict=True), reverse=True)
-    if about["multi_label"]:
-        predicted: dict[str, Any] = {"labels": _named([each for each in ranked if each[0] > THRESHOLD])}
-    else:
-        predicted = _named(ranked[:1])[0]
-    return {"file": str(file), **predicted, "likely": _named(ranked[:MAX_LIKELY_LABELS])}
+    is_multi_label = about.get("multi_label")  # A model of a table does not state it.
+    count = sum(probability > THRESHOLD for probability in probabilities) if is_multi_label else 1
+    listed = ranked[: max(count, MAX_LIKELY_LABELS)]
+    named = [{"label": name, "probability": round(probability, 4)} for probability, name in listed]
+    predicted: dict[str, Any] = {"labels": named[:count]} if is_multi_label else named[0]
+    return {**predicted, "likely": named[:MAX_LIKELY_LABELS]}
 
 
 def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the prediction for each row of a table, as `predict` returns it.
-
-    Raises:
-        SourceError: If the table cannot be read, or lacks a column of the model.
-    """
+    """Yield the prediction for each row of a table, as `predict` returns it. Raises SourceError as it does."""
     schema = Schema(
         [Column(each["name"], each["type"], each["is_list"]) for each in about["columns"]], 0, about["task"]
     )
@@ -112,11 +110,7 @@ def _predictions_of_rows(exported: Any, rows: pa.RecordBatch, about: Mapping[str
     predicted = exported.serve(served)
     if "value" in predicted:
         return [{"value": value} for value in predicted["value"].numpy().tolist()]
-    ranked = (
-        sorted(zip(probabilities, about["labels"], strict=True), reverse=True)
-        for probabilities in predicted["probabilities"].numpy().tolist()
-    )
-    return [{**_named(each[:1])[0], "likely": _named(each[:MAX_LIKELY_LABELS])} for each in ranked]
+    return [_predicted_labels(each, about) for each in predicted["probabilities"].numpy().tolist()]
 
 
 def _served(column: pa.Array, dtype: tf.DType) -> tf.Tensor:
@@ -128,10 +122,6 @@ def _served(column: pa.Array, dtype: tf.DType) -> tf.Tensor:
         longest = max(map(len, lists), default=0)
         values = [[*each, *[missing] * (longest - len(each))] for each in lists]
     return tf.constant(values, dtype)
-
-
-def _named(ranked: Ranked) -> list[dict[str, Any]]:
-    return [{"label": name, "probability": round(probability, 4)} for probability, name in ranked]
 
 
 def format_predictions(result: Mapping[str, Any]) -> str:

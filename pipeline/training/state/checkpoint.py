@@ -10,8 +10,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, field
+from functools import partial
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from pipeline.errors import StorageError, TrainingError, require_format
 from pipeline.runs.run import CHECKPOINTS_KEPT
 from pipeline.storage import sync_folder, write_whole
+from pipeline.system.parallel import OneBehind
 from pipeline.training.step.loop import Sums
 
 CHECKPOINT_FORMAT = 3
-"""The format of a checkpoint."""
 _TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
 """Errors of a file that was cut or has other bytes. The zip format has a checksum for each array."""
 _log = logging.getLogger(__name__)
@@ -56,29 +56,19 @@ class Position:
         return cls(int(epochs_done), int(step), Sums(int(examples), *sums), None if keeps < 0 else bool(keeps))
 
 
-class Checkpoints:
-    """The checkpoints of one training in a folder, which keeps the last ones.
+class Checkpoints(OneBehind):
+    """The checkpoints of one training in a folder, which keeps the last ones. A thread writes one of them at a time.
 
-    A `with` block waits at its end until the last checkpoint is written. No other server or replica takes part, so that
-    one of them may save at any time.
+    No other server or replica takes part, so that one of them may save at any time.
     """
 
     def __init__(self, folder: Path, model: keras.Model, optimizer: keras.Optimizer) -> None:
+        super().__init__("checkpoint")
         self._folder = folder
         optimizer.build(model.trainable_variables)  # Its variables must exist before they can be restored.
         # They are stored by their order: the names that Keras gives depend on what else the process has made. Those of
         # the model include the counts of dropout.
         self.variables = [*model.variables, *optimizer.variables]
-        self._writer = ThreadPoolExecutor(1, "checkpoint")
-        self._writing: Future[None] | None = None
-
-    def __enter__(self) -> "Checkpoints":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._writer.shutdown()
-        if kind is None:  # The error of the block is more important than that of a checkpoint.
-            self.wait()
 
     def restore(self) -> Position:
         """Restore the last whole checkpoint, and return its position. Remove damaged ones, with a warning.
@@ -105,21 +95,16 @@ class Checkpoints:
             )
         return Position()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a checkpoint is being written."""
-        return self._writing is not None and not self._writing.done()
-
     def save(self, position: Position, before_it_appears: Callable[[], None] = lambda: None) -> None:
         """Write the current values of the variables, in the background, after the checkpoint before is written.
 
-        Args:
-            position: The position of the training.
-            before_it_appears: Called by the thread of the writer. It waits for what must be on the disk before the
-                checkpoint is.
+        Errors of the thread are raised by the next call, by `wait`, or at the end of the block. The thread calls
+        `before_it_appears`, which waits for what must be on the disk before the checkpoint is.
 
         Raises:
-            StorageError, TrainingError: As `wait` does.
+            StorageError: If the checkpoint before could not be written.
+            TrainingError: If a weight in it is not a finite number, as after an overflow of the gradients. No training
+                could go on from there.
         """
         self.wait()
         # Copies: the next steps change the variables while the thread writes.
@@ -128,20 +113,7 @@ class Checkpoints:
         about = json.dumps({"format": CHECKPOINT_FORMAT, "variables": len(values), "position": asdict(position)})
         # Both numbers: the end of an epoch has the step of its last training step, before the validation.
         path = self._folder / f"checkpoint-{position.epochs_done:06d}-{position.step:010d}.npz"
-        self._writing = self._writer.submit(self._write, path, about, values, before_it_appears)
-
-    def wait(self) -> None:
-        """Wait until the last checkpoint is written.
-
-        Raises:
-            StorageError: If it could not be written.
-            TrainingError: If a weight is not a finite number, as after an overflow of the gradients. No training could
-                go on from there.
-        """
-        # Cleared first, so that an error is raised once, and the next checkpoint can be written.
-        writing, self._writing = self._writing, None
-        if writing:
-            writing.result()
+        self.submit(partial(self._write, path, about, values, before_it_appears))
 
     def _write(
         self, path: Path, about: str, values: list[NDArray[np.generic]], before_it_appears: Callable[[], None]
@@ -192,25 +164,22 @@ def _parsed(content: bytes, path: Path) -> tuple[Position, list[NDArray[np.gener
     return Position(**{**position, "sums": Sums(**position["sums"])}), values
 
 
-@dataclass
 class Interval:
-    """Tells when the next checkpoint is due: `minutes` or `steps` after the last one, whichever is first; 0: never."""
+    """Tells when the next checkpoint is due: `minutes` or `steps` after the last one, whichever is first; 0: never.
 
-    minutes: float
-    steps: int
-    step: int
-    """Step of the last checkpoint, or the step at which this process began."""
-    clock: Callable[[], float] = time.monotonic
+    `step` is that of the last checkpoint, or the one at which this process began.
+    """
 
-    def __post_init__(self) -> None:
-        self.begin(self.step)
+    def __init__(self, minutes: float, steps: int, step: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._minutes, self._steps, self._clock = minutes, steps, clock
+        self.begin(step)
 
     def begin(self, step: int) -> None:
         """Begin the next interval: a checkpoint was made at `step`."""
-        self.step, self._time = step, self.clock()
+        self._step, self._time = step, self._clock()
 
     def steps_left(self, step: int) -> float:
         """Return after how many steps from `step` on a checkpoint is due: 0 if now, infinity if only time decides."""
-        if 0 < self.minutes * 60 <= self.clock() - self._time:
+        if 0 < self._minutes * 60 <= self._clock() - self._time:
             return 0
-        return max(0, self.step + self.steps - step) if self.steps > 0 else math.inf
+        return max(0, self._step + self._steps - step) if self._steps > 0 else math.inf

@@ -50,8 +50,7 @@ class SentSteps(Generic[_About]):
 class InFlight(Generic[_About]):
     """The steps whose results the loop has not read yet, oldest first.
 
-    Args:
-        clock: The time, in seconds. Threads call it.
+    Threads call `clock`, which returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -26,8 +26,6 @@ NumberedBatch = tuple[Features, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
 """Features, labels, weights, which images the step mirrors, and the numbers of the examples."""
 GROUP_S = 0.02
 """Short steps are sent in groups that take about this many seconds, because sending costs up to a millisecond."""
-
-
 MAX_SKIPPED = 50
 """A training ends if it has skipped this many steps in a row. A loss scale that has not grown ends it before."""
 MIN_LOSS_SCALE = 1.0
@@ -43,7 +41,6 @@ class Sums:
     correct: float = 0.0
     """The metric of the task: how many predictions are correct, or for a regression the absolute errors."""
     wait_s: float = 0.0
-    """Seconds that the training waited for data."""
     time_s: float = 0.0
 
     def add(self, examples: int, loss: float, correct: float, wait_s: float = 0.0) -> None:
@@ -158,7 +155,6 @@ class EpochLoop:
     activity: Activity = field(default_factory=Activity)
     """Kept up to date, for a person who waits for the next step."""
     servers: int = 1
-    """Training servers that take each step together."""
     stacked: int = 1
     """How many batches the input stacks. If more than 1, the loop sends several steps together."""
 
@@ -176,12 +172,7 @@ class EpochLoop:
         """The step after which the loop ends, once a stop is requested; infinity before."""
 
     def train(
-        self,
-        epoch: int,
-        batches: Iterator[NumberedBatch],
-        last_step: int,
-        advance: Advance,
-        saver: Saver | None = None,
+        self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance, saver: Saver | None = None
     ) -> Sums:
         """Take the training steps that are left of an epoch, and return its sums.
 
@@ -270,7 +261,7 @@ class EpochLoop:
             return self.steps.train(features, labels, weights, mirrored, should_stop)
         assert self.steps.train_several
         steps = tf.constant(sent.first), tf.constant(sent.count)
-        return self.steps.train_several(features, labels, weights, mirrored, *steps, should_stop)
+        return self.steps.train_several((features, labels, weights, mirrored), *steps, should_stop)
 
     def _finish(self, epoch: int, sent: SentSteps[StepGroup]) -> int:
         """Read the results of steps that were sent together, report them, and return their number of examples."""
@@ -362,11 +353,7 @@ def _require_number(loss: float, where: Callable[[], str]) -> None:
 
 
 def _require_learning(skipped: float, loss_scale: float, where: str) -> None:
-    """Refuse to go on if loss scaling has skipped too many steps in a row, or has found no scale that is large enough.
-
-    Raises:
-        TrainingError: With both numbers.
-    """
+    """Refuse to go on if loss scaling skipped too many steps in a row, or found no scale that is large enough."""
     if skipped >= MAX_SKIPPED or loss_scale < MIN_LOSS_SCALE:
         raise TrainingError(
             f"the training does not learn any more {where}: the gradients in 16 bits are infinite or NaN with a loss "

@@ -36,12 +36,8 @@ class SimulatedSteps:
     """Steps of an accelerator that works beside the host, and only waits: for benchmarks and planning.
 
     They take the batches of `Steps` and return the same numbers, with a loss of 0 and no correct prediction. The wait
-    holds no core, so the input can use all of them, as it can beside a real accelerator.
-
-    Args:
-        strategy: Strategy that distributes the batches.
-        step_s: Seconds that a step of the training or of the validation takes.
-        clock: Seconds that never go back.
+    holds no core, so the input can use all of them, as it can beside a real accelerator. Each step of the training or
+    of the validation takes `step_s` seconds of `clock`, which never goes back.
     """
 
     python_calls = 0

@@ -84,7 +84,6 @@ class Steps:
         self._is_distributed = strategy.num_replicas_in_sync > 1
         self._unreached: set[str] = set()
         self.python_calls = 0
-        """How many operations of the training step call Python code, once it is traced."""
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True, autograph=False)
         self.trace()
 
@@ -108,27 +107,13 @@ class Steps:
         return result
 
     def _train_several(
-        self,
-        features: Features,
-        labels: tf.Tensor,
-        weights: tf.Tensor,
-        mirrored: tf.Tensor,
-        first: tf.Tensor,
-        count: tf.Tensor,
-        should_stop: tf.Tensor,
+        self, stack: tuple[Features, ...], first: tf.Tensor, count: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
-        """Take one step with each of `count` batches of a stack, from its batch `first` on (int32 scalars).
-
-        Returns:
-            The results of all steps, (count, values).
-        """
+        """Take a step with each of `count` batches of a stack, from `first` on (int32). Return (count, values)."""
 
         def step(number: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            def of_step(stack: tf.Tensor) -> tf.Tensor:
-                return stack[first + number]
-
-            own = tf.nest.map_structure(of_step, features)
-            result = self._train(own, of_step(labels), of_step(weights), of_step(mirrored), should_stop)
+            features, labels, weights, mirrored = tf.nest.map_structure(lambda each: each[first + number], stack)
+            result = self._train(features, labels, weights, mirrored, should_stop)
             return number + 1, results.write(number, result)
 
         results = tf.TensorArray(tf.float32, count)
@@ -181,11 +166,7 @@ class Steps:
         return gradients, tf.concat([sums, self._spoiled(sums[0], gradients)], axis=0)
 
     def _reached(self, gradients: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[keras.Variable]]:
-        """Return the gradients of the weights that the loss depends on, and these weights. Warn once of the others.
-
-        Raises:
-            SettingsError: If the loss depends on no weight.
-        """
+        """Return the gradients of the weights that the loss depends on, and these weights. Warn once of the others."""
         pairs = [*zip(gradients, self._model.trainable_variables, strict=True)]
         reached = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if not reached:

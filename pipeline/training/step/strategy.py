@@ -32,7 +32,16 @@ def open_strategy(cluster: Cluster | None) -> tf.distribute.Strategy:
         tf.config.experimental.set_memory_growth(gpu, True)
     _log.info("training on %s", ", ".join(gpu.name for gpu in gpus) or "the CPU: no GPU was found")
     if cluster:
-        return _strategy_of_servers(cluster)
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": cluster.addresses}),
+            task_type="worker",
+            task_id=cluster.server.index,
+            rpc_layer="grpc",
+        )
+        with sigterm_handler_kept(), hold_back_stderr():
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        take_batches_of_equal_number(strategy)
+        return strategy
     # There are several CPUs only if someone has split this one, as tests do.
     devices = [device.name for device in tf.config.list_logical_devices("GPU" if gpus else "CPU")]
     return tf.distribute.MirroredStrategy(devices) if len(devices) > 1 else tf.distribute.OneDeviceStrategy(devices[0])
@@ -41,8 +50,7 @@ def open_strategy(cluster: Cluster | None) -> tf.distribute.Strategy:
 def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribute.Strategy) -> Iterable[Any]:
     """Divide the batches of this server, of `batch_size`, among its devices, and send them there ahead of the step.
 
-    Raises:
-        BadInput: If that leaves a remainder.
+    Raises BadInput as `share_of_device` does.
     """
     share = share_of_device(batch_size, strategy)
     sent: Iterable[Any] = batches
@@ -76,11 +84,7 @@ def taken_ahead(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribu
 
 
 def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
-    """Return how many examples each device takes of a batch of this server.
-
-    Raises:
-        BadInput: If that leaves a remainder.
-    """
+    """Return how many examples each device takes of a batch of this server. Raises BadInput if there is a remainder."""
     devices = len(strategy.extended.worker_devices)
     if batch_size % devices:
         raise BadInput(
@@ -142,16 +146,3 @@ def lost_servers_named(cluster: Cluster | None) -> Iterator[None]:
         raise cluster.loss(EXPLAINED_S) or ServerLost(
             "another training server can no longer be reached: run again, so that all servers continue together"
         ) from error
-
-
-def _strategy_of_servers(cluster: Cluster) -> tf.distribute.Strategy:
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": cluster.addresses}),
-        task_type="worker",
-        task_id=cluster.server.index,
-        rpc_layer="grpc",
-    )
-    with sigterm_handler_kept(), hold_back_stderr():
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
-    take_batches_of_equal_number(strategy)
-    return strategy

@@ -47,7 +47,7 @@ def traced(settings: Settings, folder: Path) -> Iterator[Any]:
     if steps.train_several and all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(batch)):
         stack = tf.nest.map_structure(lambda spec: tf.TensorSpec([2, *spec.shape], spec.dtype), batch)
         number = tf.TensorSpec([], tf.int32)
-        yield steps.train_several.get_concrete_function(*stack, number, number, should_stop)
+        yield steps.train_several.get_concrete_function(stack, number, number, should_stop)
 
 
 def assert_all_on_gpu(settings: Settings, folder: Path) -> None:

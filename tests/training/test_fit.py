@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.training.step.epoch import format_values, values_of
+from pipeline.training.fit import format_values, values_of
 from pipeline.training.step.loop import Sums
 
 
