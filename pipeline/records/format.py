@@ -24,23 +24,23 @@ _TYPES = {"bytes": bytes, "int64": int, "float": float}
 
 @dataclass(frozen=True)
 class FeatureKeys:
-    """Names of the features."""
+    """Names of the features. The defaults are those of the Model Garden."""
 
-    encoded: str
-    format: str
-    height: str
-    width: str
-    channels: str
-    filename: str
-    label: str
-    text: str
-    synset: str
-    xmin: str
-    ymin: str
-    xmax: str
-    ymax: str
-    box_label: str
-    box_text: str
+    encoded: str = "image/encoded"
+    format: str = "image/format"
+    height: str = "image/height"
+    width: str = "image/width"
+    channels: str = "image/channels"
+    filename: str = "image/filename"
+    label: str = "image/class/label"
+    text: str = "image/class/text"
+    synset: str = "image/class/synset"
+    xmin: str = "image/object/bbox/xmin"
+    ymin: str = "image/object/bbox/ymin"
+    xmax: str = "image/object/bbox/xmax"
+    ymax: str = "image/object/bbox/ymax"
+    box_label: str = "image/object/class/label"
+    box_text: str = "image/object/class/text"
 
     @property
     def of_boxes(self) -> tuple[str, ...]:
@@ -48,23 +48,7 @@ class FeatureKeys:
         return (self.xmin, self.ymin, self.xmax, self.ymax, self.box_label, self.box_text)
 
 
-MODEL_GARDEN = FeatureKeys(
-    encoded="image/encoded",
-    format="image/format",
-    height="image/height",
-    width="image/width",
-    channels="image/channels",
-    filename="image/filename",
-    label="image/class/label",
-    text="image/class/text",
-    synset="image/class/synset",
-    xmin="image/object/bbox/xmin",
-    ymin="image/object/bbox/ymin",
-    xmax="image/object/bbox/xmax",
-    ymax="image/object/bbox/ymax",
-    box_label="image/object/class/label",
-    box_text="image/object/class/text",
-)
+MODEL_GARDEN = FeatureKeys()
 PLAIN = FeatureKeys(
     encoded="image",
     format="format",
