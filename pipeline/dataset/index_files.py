@@ -18,6 +18,7 @@ from pipeline.errors import ConflictError, DatasetError
 from pipeline.records import tfrecord
 from pipeline.records.record_index import index_of, offsets_of, scan_sizes, sizes_of
 from pipeline.storage import Place
+from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
 
@@ -67,9 +68,8 @@ def load_sizes(folder: Place, shard: Shard) -> "array[int] | None":
     if not has_index(shard.name):
         return None
     path = folder / index_name(shard.name)
-    try:
-        index = path.read_bytes()
-    except FileNotFoundError:
+    index = unless_missing(lambda: path.read_bytes())
+    if index is None:
         return None
     if crc32c_text(index) != shard.index_crc32c:
         _log.warning("%s does not match its shard, so it is not used: `index` writes it again", path)
@@ -82,12 +82,11 @@ def problem_of_index(folder: Place, shard: Shard) -> str:
     if not has_index(shard.name):
         return ""
     path = folder / index_name(shard.name)
-    try:
-        index = path.read_bytes()
-    except FileNotFoundError:
-        return f"{path} is missing: `index` writes it again"
-    is_sound = crc32c_text(index) == shard.index_crc32c
-    return "" if is_sound else f"{path} does not match its shard: `index` writes it again"
+    index = unless_missing(lambda: path.read_bytes())
+    if index is not None and crc32c_text(index) == shard.index_crc32c:
+        return ""
+    problem = "is missing" if index is None else "does not match its shard"
+    return f"{path} {problem}: `index` writes it again"
 
 
 def records_at(folder: Place, shard: Shard, numbers: Iterable[int]) -> dict[int, bytes]:

@@ -156,13 +156,10 @@ def label_uses(folder: Place) -> list[LabelUse]:
 def release_labels(folder: Place) -> list[str]:
     """Remove the labels that neither a committed dataset nor a commit in progress uses, and return them.
 
-    `folder` is the folder of the dataset name, as `allowed_name_folder` returns it.
+    `folder` is the folder of the dataset name, as `allowed_name_folder` returns it. A build that was planned with these
+    labels and is not committed must be planned again. Its commit fails with an error that says so.
 
-    A build that was planned with these labels and is not committed must be planned again. Its commit fails with an
-    error that says so.
-
-    `folder` is the folder of the dataset name. Raises DatasetError if the label map or a committed dataset cannot be
-    read.
+    Raises DatasetError if the label map or a committed dataset cannot be read.
     """
     while True:
         state = _latest(folder)

@@ -24,6 +24,7 @@ from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError, SettingsError, StorageError
 from pipeline.storage import BucketPath, ObjectStat, temporary_beside
 from pipeline.storage.bucket_client import bucket_client
+from pipeline.system.os_errors import unless_missing
 
 POLL_S = 0.05
 """A process looks at a copy that another process fetches at this interval in seconds."""
@@ -244,11 +245,8 @@ class ShardCache:
     def _copies(self) -> Iterator[_Copy]:
         """Yield all copies, including those that are being fetched."""
         for path in self.folder.glob("*/*"):
-            try:
-                stat = path.stat()
-            except FileNotFoundError:
-                continue
-            yield _Copy(stat.st_mtime_ns, stat.st_size, path)
+            if stat := unless_missing(path.stat):
+                yield _Copy(stat.st_mtime_ns, stat.st_size, path)
 
 
 @contextmanager

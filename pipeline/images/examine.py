@@ -281,8 +281,8 @@ def _encode_again(
     """Encode the pixels of the view."""
     # This comes before any pixel is decoded, because `draft` has no effect afterwards.
     scale = prepare.draft(image, min(view.size) / min(view.crop.size))
-    in_srgb = prepare.to_srgb(image, source.profile)
-    upright = in_srgb.pixels if turn is None else in_srgb.pixels.transpose(turn)
+    in_srgb, profile_use = prepare.to_srgb(image, source.profile)
+    upright = in_srgb if turn is None else in_srgb.transpose(turn)
     pixels = prepare.crop_and_resize(upright, view.crop, scale, view.size)
     is_lossy = not source.is_lossless or pixels.size != upright.size
     form: Form = "RAW" if rules.prepare == "raw" else "JPEG" if is_lossy else "PNG"
@@ -296,5 +296,5 @@ def _encode_again(
         source_format=_name(image.format),
         brightness=appearance.brightness(gray),
         perceptual_hash=appearance.perceptual_hash(gray) if rules.perceptual_hash else None,
-        profile=in_srgb.profile,
+        profile=profile_use,
     )

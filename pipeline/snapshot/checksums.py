@@ -11,7 +11,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from pipeline import storage
-from pipeline.config.workspace import RANGES
+from pipeline.config.workspace import RANGES, place_hash
 from pipeline.errors import BadInput, FileSystemError, SourceError
 from pipeline.images.rejection import why_unread
 from pipeline.snapshot.listing import Listing, listings_of
@@ -110,15 +110,15 @@ def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:
 
 def _known_parts(options: ExtractOptions) -> Iterator[tuple[list[Part], int]]:
     """Yield parts that were listed before, and when their listing began, in Unix nanoseconds."""
-    newest_ns = 0
+    newest_ns, of_source = 0, place_hash(options.source_uri)
     # The name of a snapshot ends in a hash of its source: another source may have the same keys.
-    snapshots: Iterable[Place] = options.folder.glob(f"*-{options.place_hash}.json")
+    snapshots: Iterable[Place] = options.folder.glob(f"*-{of_source}.json")
     if newest := max(snapshots, key=lambda path: path.stat().st_mtime_ns, default=None):
         with suppress(BadInput):  # It is damaged, or another version of Tenfold wrote it: everything is read again.
             last = load_snapshot(newest)
             newest_ns = last.started_ns
             yield last.parts, newest_ns
-    for started_ns, listings in listings_of(options.folder / RANGES, options.place_hash):
+    for started_ns, listings in listings_of(options.folder / RANGES, of_source):
         if started_ns > newest_ns:
             parts = [part for listing in listings for part in listing.parts]
             yield sorted(parts, key=lambda part: bytes_of(part.first)), started_ns

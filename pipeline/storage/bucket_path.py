@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 from pipeline.storage.bucket_client import bucket_client
+from pipeline.system.os_errors import unless_missing
 
 SCHEME = "gs://"
 
@@ -113,11 +114,7 @@ class BucketPath:
 
     def is_file(self) -> bool:
         """Whether there is an object of this very name."""
-        try:
-            self.stat()
-        except FileNotFoundError:
-            return False
-        return True
+        return unless_missing(self.stat) is not None
 
     def require_bucket(self) -> None:
         """Ask for the bucket once, within seconds. Raises AccessError or StorageError with one sentence."""

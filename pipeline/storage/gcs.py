@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import IO, Any
 
 import google_crc32c
@@ -32,6 +32,7 @@ from pipeline.storage.deadlines import RequestWatch, TooSlow
 from pipeline.storage.gcs_internals import client_of, default_credentials, emulator_url, is_transient
 from pipeline.storage.local import FULL, changed_meanwhile, crc32c_of_open_file, full_disk_explained, other_content
 from pipeline.storage.urllib3_internals import ReportingAdapter
+from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map, within
 from pipeline.system.proxies import require_proxies
 
@@ -426,10 +427,8 @@ class Gcs:
         )
 
     def _generation(self, path: BucketPath) -> int:
-        try:
-            return self.stat(path).generation
-        except FileNotFoundError:
-            return 0
+        stat = unless_missing(partial(self.stat, path))
+        return stat.generation if stat else 0
 
     def _upload(self, path: BucketPath, file: IO[bytes], generation: int) -> None:
         size = file.seek(0, os.SEEK_END)
@@ -460,13 +459,10 @@ class Gcs:
 
     def _holds(self, path: BucketPath, file: IO[bytes]) -> bool:
         """Whether the object has the content of the file. Another writer wrote it, or an earlier attempt."""
-        try:
-            stat = self.stat(path)
-        except FileNotFoundError:
-            return False
+        stat = unless_missing(partial(self.stat, path))
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        return stat.st_size == size and stat.crc32c == crc32c_of_open_file(file)
+        return stat is not None and stat.st_size == size and stat.crc32c == crc32c_of_open_file(file)
 
     def _rewrite(self, source: Blob, target: Blob) -> None:
         token = None
