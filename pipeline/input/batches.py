@@ -5,6 +5,8 @@ tables.py. Weights are float32 of (batch,): 1, or 0 for the padding that fills u
 batches are of one size, and all servers take equally many.
 """
 
+from collections.abc import Generator, Iterable
+
 import tensorflow as tf
 
 from pipeline.dataset.shard_reader import ShardReader
@@ -23,6 +25,7 @@ from pipeline.input.order import (
 )
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
+from pipeline.system.parallel import Item, items_ahead
 
 
 def training_batches(
@@ -128,3 +131,12 @@ def validation_batches(
     if options.cache != "off":  # Whole batches are cached, because their order never changes.
         batches = batches.cache(cache_prefix(options, split))
     return batches.prefetch(options.prefetch_batches).with_options(tf_options())
+
+
+def one_ahead(batches: Iterable[Item]) -> Generator[Item]:
+    """Yield the same batches; a thread takes the next one while the accelerator works on this one.
+
+    TensorFlow passes a batch that is ready through threads that have to wake up first: 1.1 ms, 5% of a step of 20 ms.
+    An error comes with the batch that it belongs to. `close()` ends the thread.
+    """
+    return items_ahead(batches, 1)

@@ -22,6 +22,7 @@ from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
 from pipeline.input.options import CENTER, BatchOptions
 from pipeline.input.tensorflow_internals import is_cached, read_cache, remove_cache
 from pipeline.rendezvous.servers import Server
+from pipeline.system.flock import try_lock
 from pipeline.system.memory import available_memory
 
 CACHED_SPLITS = ("train", "validation")
@@ -116,11 +117,10 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
                     with _locked(other) as alone:
                         if alone:
                             shutil.rmtree(other, ignore_errors=True)
-        for split in CACHED_SPLITS:
-            # A killed training left it half-written, and TensorFlow does not write over it.
-            if not is_cached(_prefix(own, split)):
-                remove_cache(_prefix(own, split))
         missing = [split for split in CACHED_SPLITS if not is_cached(_prefix(own, split))]
+        for split in missing:
+            # A killed training left it half-written, and TensorFlow does not write over it.
+            remove_cache(_prefix(own, split))
         needed = cached_bytes(dataset, options, server.count, missing)
         usable = int(shutil.disk_usage(own).free * _USABLE)
         if needed > usable:
@@ -185,12 +185,7 @@ def _turn(folder: Path) -> Iterator[None]:
 def _locked(folder: Path) -> Iterator[bool]:
     """Lock the folder for the block if no other process holds it. Yield whether it is locked."""
     with open(folder / ".lock", "wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield try_lock(lock.fileno())
 
 
 def _prefix(own: Path, split: str) -> str:

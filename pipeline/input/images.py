@@ -157,7 +157,8 @@ class _Cached(_Training):
 
     def _cropped(self, example: _Example, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         image, label, number = example
-        crop = decode.crop_within(image, self._options.image_size, place.numbers)
+        side = tf.constant([self._options.image_size] * 2)
+        crop = decode.placed_crop(side, tf.shape(image)[:2], place.numbers)
         return decode.crop_of(image, crop), label, number
 
     def _decoded(self, records: tf.data.Dataset) -> tf.data.Dataset:

@@ -40,14 +40,7 @@ from pipeline.storage import Place
 from pipeline.system.cores import usable_cores
 from pipeline.tables.schema import Column, Schema
 
-DTYPES = {
-    "int": tf.int64,
-    "bool": tf.int64,
-    "date": tf.int64,
-    "time": tf.int64,
-    "float": tf.float32,
-    "string": tf.string,
-}
+DTYPES = {**dict.fromkeys(("int", "bool", "date", "time"), tf.int64), "float": tf.float32, "string": tf.string}
 """The dtype of a value in a record, by the type of its column."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOOLS = {"false": 0, "true": 1}

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import google_crc32c
 
@@ -33,13 +32,6 @@ CLOCK_SLACK_NS = 2_000_000_000
 _log = logging.getLogger(__name__)
 
 
-class _Pending(NamedTuple):
-    """A listed image, and its checksum if a bucket or an earlier listing of the same file has it."""
-
-    image: Listed
-    crc32c: int | None
-
-
 def rows_with_checksums(
     images: Iterable[Listed], options: ExtractOptions, keys: KeyRange, listing: Listing
 ) -> Iterator[list[RawExample]]:
@@ -49,18 +41,18 @@ def rows_with_checksums(
 
     Raises SourceError if an image cannot be read, or changes meanwhile.
     """
-    pending = _look_up(images, _last_rows(options, keys), listing)
-    chunks = iter(lambda: list(islice(pending, CHUNK)), [])
+    looked_up = _look_up(images, _last_rows(options, keys), listing)
+    chunks = iter(lambda: list(islice(looked_up, CHUNK)), [])
     return ordered_map(lambda chunk: [_row(options.origin, each) for each in chunk], chunks, READERS, size_of=_largest)
 
 
-def _largest(chunk: Sequence[_Pending]) -> int:
+def _largest(chunk: Sequence[Listed]) -> int:
     """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
-    return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
+    return max(0, *(0 if image.crc32c else image.size for image in chunk))
 
 
-def _row(origin: Origin, pending: _Pending) -> RawExample:
-    image, crc32c = pending
+def _row(origin: Origin, image: Listed) -> RawExample:
+    crc32c = image.crc32c
     # The image is rejected without being read. 0 stands for no checksum.
     if why_unread(image.key, image.size, origin.max_file_bytes):
         crc32c = 0
@@ -76,8 +68,8 @@ def _row(origin: Origin, pending: _Pending) -> RawExample:
     )
 
 
-def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing) -> Iterator[_Pending]:
-    """Yield each image with its known checksum. Both are ordered by key, so no row stays in memory."""
+def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing) -> Iterator[Listed]:
+    """Yield each image, with its checksum if it is known. Both are ordered by key, so no row stays in memory."""
     last = next(known, None)
     for image in images:
         key = bytes_of(image.key)
@@ -90,7 +82,7 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Lis
             last = next(known, None)
         is_same = last is not None and last.key == image.key
         listing.known += is_same
-        yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
+        yield image._replace(crc32c=last.crc32c) if last and is_same else image
 
 
 def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:
