@@ -31,7 +31,6 @@ from pipeline.system.wording import first_of
 COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
 LABEL_MAP_FORMAT = 1
-"""The format of a state."""
 _EMPTY = f'{{"format": {LABEL_MAP_FORMAT}, "labels": [], "reservations": [], "claims": []}}'
 _MEND = f"restore a copy of it, or write {_EMPTY} with the `labels` in dataset.json of the newest version"
 _STATE = re.compile(r"([0-9]{5,})\.json")

@@ -28,7 +28,6 @@ from pipeline.system.wording import first_of
 LATEST = "latest"
 """The partition of a source without dates."""
 PARTITION_FORMAT = 1
-"""The format of a partition's file."""
 _SHOWN = 10
 """An error message shows at most this many partitions."""
 _VERSION = re.compile("[0-9a-f]{16}")

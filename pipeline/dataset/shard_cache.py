@@ -23,7 +23,7 @@ from pipeline.dataset.manifest import Dataset, committed_objects
 from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError, SettingsError, StorageError
 from pipeline.storage import BucketPath, ObjectStat, temporary_beside
-from pipeline.storage.bucket_client import bucket_client
+from pipeline.storage.bucket_path import bucket_client
 from pipeline.system.os_errors import unless_missing
 
 POLL_S = 0.05

@@ -19,7 +19,6 @@ from pipeline.storage import crc32c_of
 from pipeline.system.os_errors import unless_missing
 
 FETCH_THREADS = 4
-"""This many threads fetch shards."""
 MAX_COPIES = 64
 """At most this many copies are in use at once. Each has an open lock, and a process may open 1,024 files."""
 POLL_S = 0.2

@@ -71,7 +71,6 @@ class UsableImage(NamedTuple):
     boxes: tuple[Box, ...]
     """As fractions (0 to 1) of the width and height."""
     source_format: str
-    """The format of the source file."""
     brightness: float | None
     """Mean luminance, 0 to 255; None if no pixel was decoded."""
     perceptual_hash: int | None

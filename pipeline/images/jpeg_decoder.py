@@ -61,18 +61,11 @@ def luminance(encoded: bytes, side: int) -> Image.Image | None:
         message = str(error)
         if any(part in message for part in _UNSUPPORTED):
             return None
-        repaired = _without_cause(encoded, message)
+        remove_cause = next((remove for begin, remove in _WITHOUT_CAUSE.items() if message.startswith(begin)), None)
+        repaired = remove_cause(encoded) if remove_cause else encoded
         if repaired == encoded:
             raise Damaged(message.removeprefix("Corrupt JPEG data: ")) from error
         luminance(repaired, side)
         return None  # The gray of the original file may differ.
     height, width, _ = gray.shape
     return Image.frombytes("L", (width, height), gray.tobytes())
-
-
-def _without_cause(encoded: bytes, warning: str) -> bytes:
-    """Return a JPEG without the cause of this warning; unchanged if the warning reports damage."""
-    for beginning, remove_cause in _WITHOUT_CAUSE.items():
-        if warning.startswith(beginning):
-            return remove_cause(encoded)
-    return encoded

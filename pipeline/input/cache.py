@@ -22,8 +22,8 @@ from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
 from pipeline.input.options import CENTER, BatchOptions
 from pipeline.input.tensorflow_internals import is_cached, read_cache, remove_cache
 from pipeline.rendezvous.servers import Server
+from pipeline.system.cgroup import available_memory
 from pipeline.system.flock import try_lock
-from pipeline.system.memory import available_memory
 
 CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]

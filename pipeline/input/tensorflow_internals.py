@@ -6,7 +6,7 @@ errors are read in `pipeline/input/exhaustion.py` and `pipeline/input/damage.py`
 
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import tensorflow as tf
@@ -94,8 +94,7 @@ def remove_cache(prefix: str) -> None:
     """Remove the files of `Dataset.cache(prefix)`, the half-written ones too: TensorFlow does not write over them."""
     folder, name = Path(prefix).parent, Path(prefix).name
     for path in folder.glob(f"{name}*"):
-        with suppress(FileNotFoundError):
-            path.unlink()
+        path.unlink(missing_ok=True)
 
 
 # --- training servers -------------------------------------------------------------------------------------------------

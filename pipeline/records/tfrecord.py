@@ -174,7 +174,6 @@ class GzipRecordWriter:
 
 
 Writer = RecordWriter | GzipRecordWriter
-"""Writes the records of one file."""
 
 
 def writer_of(path: Place, file: IO[bytes]) -> Writer:

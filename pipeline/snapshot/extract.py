@@ -13,7 +13,7 @@ from pipeline import storage
 from pipeline.config.example_kinds import IMAGES
 from pipeline.snapshot.checksums import rows_with_checksums
 from pipeline.snapshot.groups import with_groups
-from pipeline.snapshot.listing import Listing, changed_source, merged, require_images, write_snapshot
+from pipeline.snapshot.listing import Listing, changed_source, require_images, write_snapshot
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, rows_of, write_parts
 from pipeline.snapshot.raw_example import RawExample
@@ -83,7 +83,10 @@ def join_listings(options: ExtractOptions, started_ns: int, listings: Iterable[L
     Raises:
         SourceError: If the source has no image of a class, or changed between the listings.
     """
-    total = merged(listings)
+    rest = iter(listings)
+    total = next(rest)
+    for listing in rest:
+        total.merge(listing)
     require_images(total, options.source_uri, options.origin.root)
     path = write_snapshot(
         total,

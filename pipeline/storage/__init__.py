@@ -14,8 +14,7 @@ from typing import IO, Any, NamedTuple
 
 from pipeline.errors import AccessError, SizeError
 from pipeline.storage import local, object_ranges
-from pipeline.storage.bucket_client import bucket_client
-from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat
+from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat, bucket_client
 from pipeline.storage.local import CHUNK_BYTES, temporary_beside
 
 Place = Path | BucketPath

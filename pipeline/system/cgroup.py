@@ -26,11 +26,17 @@ class Group(Protocol):
         """Return `used` of memory (bytes), or `used` (seconds), `periods` and `throttled` of processors since boot."""
 
 
-def memory_left(root: Path = Path("/")) -> float | None:
-    """Return the bytes that this process may still take within all of its groups; None if no group has a limit."""
+def available_memory(root: Path = Path("/")) -> int:
+    """Return the bytes that are free on this host, or within the limits of this process's groups if that is less.
+
+    With the figures of the host alone, a container could take so much memory that it is killed. `root` is the folder
+    that holds proc/ and sys/.
+    """
+    import psutil  # Only a training asks for it.
+
     groups = memory_groups(root)
     left = [limit - group.use()["used"] for group in groups if (limit := _limit(group)) is not None]
-    return max(0.0, min(left)) if left else None
+    return max(0, int(min([psutil.virtual_memory().available, *left])))
 
 
 def core_limit(root: Path = Path("/")) -> float | None:
