@@ -36,6 +36,8 @@ def training_batches(
     start: int = 0,
     server: Server = ONLY,
     reader: ShardReader | None = None,
+    numbered: bool = False,
+    counter: BatchCounter | None = None,
 ) -> tf.data.Dataset:
     """Return the training batches of all epochs, `steps_per_epoch` for each epoch, with every example once an epoch.
 
@@ -47,40 +49,24 @@ def training_batches(
             its epoch that are left out are read, but not decoded.
         server: The server, which gets its own share.
         reader: Hands out local copies of the shards. Without it, TensorFlow opens the shards themselves.
+        numbered: For a step that mirrors images itself: the images are not mirrored.
+        counter: Counts the batches.
 
     Returns:
-        Batches of (features, labels, weights). A damaged shard raises tf.errors.DataLossError in the loop over them.
+        Batches of (features, labels, weights), or if `numbered`, of (features, labels, weights, mirrored, numbers).
+        `mirrored` (bool, (batch,)) says which of the images the step mirrors, with `flipped` of
+        `pipeline/input/flip.py`. Of rows, it is false. `numbers` (int64, (batch,)) are the places of the examples in
+        all training shards, from 0. A damaged shard raises tf.errors.DataLossError in the loop over the batches.
 
     Raises:
         DatasetError: If there is no dataset, or `balanced` is set for images of several labels, or for a table.
     """
-    return _training(open_split(dataset, options, "train", server, reader), epochs, start, numbered=False)
-
-
-def numbered_batches(
-    dataset: Place | str,
-    options: BatchOptions,
-    *,
-    epochs: int = 1,
-    start: int = 0,
-    server: Server = ONLY,
-    reader: ShardReader | None = None,
-    counter: BatchCounter | None = None,
-) -> tf.data.Dataset:
-    """Return training batches for a step that mirrors images itself: (features, labels, weights, mirrored, numbers).
-
-    The images are not mirrored. `mirrored` (bool, (batch,)) says which of them the step mirrors, with `flipped` of
-    `pipeline/input/flip.py`. Of rows, it is false. `numbers` (int64, (batch,)) are the places of the examples in all
-    training shards, from 0. Arguments and errors are those of `training_batches`; `counter` counts the batches.
-    """
-    return _training(
-        open_split(dataset, options, "train", server, reader), epochs, start, numbered=True, counter=counter
-    )
+    return _training(open_split(dataset, options, "train", server, reader), epochs, start, numbered, counter)
 
 
 @without_autograph
 def _training(
-    split: ServerSplit, epochs: int, start: int, *, numbered: bool, counter: BatchCounter | None = None
+    split: ServerSplit, epochs: int, start: int, numbered: bool, counter: BatchCounter | None
 ) -> tf.data.Dataset:
     """Return the batches of all epochs.
 

@@ -111,7 +111,7 @@ def batch_weights(split: ServerSplit, batch: tf.Tensor) -> tf.Tensor:
 
 @without_autograph
 def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, epochs: int) -> tf.data.Dataset:
-    """Return the numbers of the examples (int64, scalar) in the order of `numbered_batches`, without padding.
+    """Return the numbers of the examples (int64, scalar) in the order of `training_batches`, without padding.
 
     No shard is read. `options.balanced` must be off, because it needs the labels.
     """
