@@ -24,6 +24,7 @@ from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError, SettingsError, StorageError
 from pipeline.storage import BucketPath, ObjectStat, temporary_beside
 from pipeline.storage.bucket_path import bucket_client
+from pipeline.system.flock import locked
 from pipeline.system.os_errors import unless_missing
 
 POLL_S = 0.05
@@ -158,7 +159,7 @@ class ShardCache:
 
         If the disk fails, the copies stay, and the next fetch makes room.
         """
-        with suppress(OSError), _locked(self.folder / ".lock"):
+        with suppress(OSError), locked(self.folder / ".lock"):
             self._evict(0)
 
     def _pin_valid(self, path: Path, stat: ObjectStat) -> PinnedShard | None:
@@ -173,7 +174,7 @@ class ShardCache:
                 os.close(lock)
         return PinnedShard(path, lock) if is_valid else None
 
-    def _fetch_unless_locked(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
+    def _fetch_unlesslocked(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
         """Fetch a copy, unless another process has its lock. Return whether this process had the lock."""
         lock = _lock(path, fcntl.LOCK_EX)
         if lock is None:
@@ -202,7 +203,7 @@ class ShardCache:
             self._reserve(file.fileno(), shard.stat.st_size, waiting)
             _download(shard, file)
             # Without the lock, another process that adds up sizes could find the copy under neither of its names.
-            with _locked(self.folder / ".lock"):
+            with locked(self.folder / ".lock"):
                 temporary.replace(path)
         self._checked.add(path)
 
@@ -224,7 +225,7 @@ class ShardCache:
 
     def _make_room(self, descriptor: int, size: int) -> int:
         """Make room and take it. Return how many bytes are missing; 0 or less if the room was taken."""
-        with _locked(self.folder / ".lock"):
+        with locked(self.folder / ".lock"):
             excess = self._evict(size)
             if excess <= 0:
                 os.truncate(descriptor, size)
@@ -296,10 +297,3 @@ def _remove(path: Path) -> bool:
     path.with_name(f".{path.name}.lock").unlink(missing_ok=True)
     os.close(lock)
     return True
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with open(path, "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -132,7 +132,7 @@ def folders(place: Place) -> Iterator[Place]:
     """Yield the folders in a place. For a bucket, one listing returns them all."""
     if isinstance(place, BucketPath):
         # `iterdir` and `is_dir` would not do: in a bucket, each `is_dir` is a request.
-        yield from bucket_client().folders(place)
+        yield from bucket_client().children(place, only_folders=True)
     else:
         with os.scandir(place) as entries:
             # A folder may have millions of files. Only a link needs a request to the file system.

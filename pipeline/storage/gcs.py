@@ -137,26 +137,20 @@ class Gcs:
             for blob in self._each(self._list(path, None, limit, self._retry(path), first=first, end=end)):
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
-    def children(self, path: BucketPath) -> Iterator[BucketPath]:
-        """Yield the objects and folders that a folder with this name contains.
+    def children(self, path: BucketPath, only_folders: bool = False) -> Iterator[BucketPath]:
+        """Yield the objects and folders that a folder with this name contains, or `only_folders`.
 
         An object and a folder may have the same name. It is then yielded twice.
         """
         with self._explained(path):
             listing = self._list(path, "/", None, self._retry(path))
             for blob in self._each(listing):
-                # Consoles create an empty object with a slash at its end for a folder. `_folders` yields the folder.
-                if not blob.name.endswith("/"):
+                # Consoles create an empty object with a slash at its end for a folder, which is yielded below.
+                if not only_folders and not blob.name.endswith("/"):
                     yield BucketPath(path.bucket, blob.name, path.user_project)
-            yield from self._folders(path, listing)
-
-    def folders(self, path: BucketPath) -> Iterator[BucketPath]:
-        """Yield the folders in a folder with this name."""
-        with self._explained(path):
-            listing = self._list(path, "/", None, self._retry(path))
-            for _ in self._each(listing):
-                pass  # The prefixes of a listing are complete only after its last page.
-            yield from self._folders(path, listing)
+            # The prefixes of a listing are complete only after its last page.
+            for prefix in sorted(listing.prefixes):
+                yield BucketPath(path.bucket, prefix.rstrip("/"), path.user_project)
 
     def names(self, path: BucketPath, limit: int, first: str = "", end: str = "") -> ListedNames:
         """Return at most `limit` names below a place, at least one if there is any. They are not divided into folders.
@@ -330,10 +324,6 @@ class Gcs:
             within(FIRST_ANSWER_S, lambda: put(b"", if_generation_match=0, retry=retry))
         with suppress(FileNotFoundError), self._explained(path, is_first=True):
             within(FIRST_ANSWER_S, lambda: blob.delete(timeout=TIMEOUT_S, retry=retry))
-
-    def _folders(self, path: BucketPath, listing: Any) -> Iterator[BucketPath]:
-        for prefix in sorted(listing.prefixes):
-            yield BucketPath(path.bucket, prefix.rstrip("/"), path.user_project)
 
     def _each(self, listing: Any) -> Iterator[Blob]:
         """Yield all objects of a listing."""
@@ -525,8 +515,16 @@ class Gcs:
     def _meaning(self, path: BucketPath, error: BaseException) -> Exception:
         if isinstance(error, GoogleAPICallError | InvalidResponse):
             return self._error_of_status(path, _status_of(error), error)
+        if isinstance(error, GoogleAuthError) and _is_passing_login(error):
+            return StorageError(
+                f"gs://{path.bucket}: {self.principal} cannot get an access token ({_reason(error)}): check the "
+                "network, then run again"
+            )
         if isinstance(error, GoogleAuthError):
-            return self._error_of_login(path, error)
+            return AccessError(
+                f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
+                "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
+            )
         if isinstance(error, DataCorruption):
             return StorageError(_damaged(path))
         if isinstance(error, TooSlow):
@@ -536,17 +534,6 @@ class Gcs:
         return StorageError(
             f"{path}: Google Cloud Storage gave {self.principal} no answer ({_reason(error)}): "
             "check the network, then run again"
-        )
-
-    def _error_of_login(self, path: BucketPath, error: GoogleAuthError) -> Exception:
-        if _is_passing_login(error):
-            return StorageError(
-                f"gs://{path.bucket}: {self.principal} cannot get an access token ({_reason(error)}): check the "
-                "network, then run again"
-            )
-        return AccessError(
-            f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
-            "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
         )
 
     def _error_of_status(self, path: BucketPath, status: int, error: BaseException) -> Exception:

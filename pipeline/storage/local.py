@@ -6,7 +6,6 @@ that a killed process left from one that is being written.
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -24,6 +23,7 @@ from typing import IO
 import google_crc32c
 
 from pipeline.errors import ConflictError, SettingsError
+from pipeline.system.flock import locked
 
 NO_HARD_LINKS = (
     "its file system has no hard links (such as SMB, exFAT or gcsfuse): use a local disk, NFS, or a gs:// address"
@@ -153,10 +153,8 @@ def remove_torn(path: Path, crc32c: int) -> bool:
 def swap(path: Path, before: bytes | None, after: bytes) -> None:
     """Replace a file with content `before`, or create it if `before` is None. Raises ConflictError otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The lock file stays: if it were removed, two processes could hold locks of different files with this name.
-    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
-        # A rename replaces any content. Only a lock keeps the file unchanged between the comparison and the rename.
-        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+    # A rename replaces any content. Only a lock keeps the file unchanged between the comparison and the rename.
+    with locked(path.with_name(f".{path.name}.lock")):
         if (path.read_bytes() if path.exists() else None) != before:
             raise changed_meanwhile(path)
         with write(path, replaces=True, synced=True) as file:
