@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from pipeline.dataset.shard_cache import PinnedShard, RemoteShard, ShardCache
 from pipeline.errors import Preempted, TenfoldError
@@ -86,9 +85,7 @@ class ShardReader:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable
 import tensorflow as tf
 
 from pipeline.dataset.shard_reader import ShardReader
-from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.batch_kind import batch_kind_of
 from pipeline.input.options import BatchOptions
@@ -23,6 +22,7 @@ from pipeline.input.order import (
     records_in_turn,
     tf_options,
 )
+from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.system.parallel import Item, items_ahead
@@ -55,8 +55,8 @@ def training_batches(
     Returns:
         Batches of (features, labels, weights), or if `numbered`, of (features, labels, weights, mirrored, numbers).
         `mirrored` (bool, (batch,)) says which of the images the step mirrors, with `flipped` of
-        `pipeline/input/flip.py`. Of rows, it is false. `numbers` (int64, (batch,)) are the places of the examples in
-        all training shards, from 0. A damaged shard raises tf.errors.DataLossError in the loop over the batches.
+        `pipeline/input/augmentation.py`. Of rows, it is false. `numbers` (int64, (batch,)) are the places of the
+        examples in all training shards, from 0. A damaged shard raises tf.errors.DataLossError in the loop.
 
     Raises:
         DatasetError: If there is no dataset, or `balanced` is set for images of several labels, or for a table.

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.input import decode
-from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import (
     ServerSplit,
@@ -25,7 +24,7 @@ from pipeline.input.order import (
     shuffled,
     shuffled_records,
 )
-from pipeline.input.tensorflow_internals import is_cached, read_cached
+from pipeline.input.tensorflow_internals import is_cached, read_cached, without_autograph
 from pipeline.system.cores import usable_cores
 
 _GROUP = 8
@@ -207,9 +206,6 @@ class _OnDisk(_Cached):
         places = tf.range(-(-examples // _GROUP) * _GROUP) % max(examples, 1)
         groups = tf.reshape(tf.gather(order, places), [-1, _GROUP])
 
-        def one_by_one(*group: _Example) -> tf.data.Dataset:
-            return reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, group))
-
         return (
             tf.data.Dataset.from_tensor_slices(groups)
             .map(
@@ -217,6 +213,6 @@ class _OnDisk(_Cached):
                 num_parallel_calls=max(2, usable_cores() // 4),
                 deterministic=True,
             )
-            .flat_map(one_by_one)
+            .flat_map(lambda *group: reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, group)))
             .take(examples)
         )

@@ -24,7 +24,6 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
-from pipeline.input.autograph import without_autograph
 from pipeline.input.ids import Ids, text_ids
 from pipeline.input.options import BatchOptions
 from pipeline.input.order import (
@@ -36,6 +35,7 @@ from pipeline.input.order import (
     records_in_turn,
     tf_options,
 )
+from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.storage import Place
 from pipeline.system.cores import usable_cores
 from pipeline.tables.schema import Column, Schema

@@ -15,7 +15,7 @@ from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
 from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input import BatchOptions, Server, training_batches
-from pipeline.input.flip import flipped
+from pipeline.input.augmentation import flipped
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.input import training_batches
-from pipeline.input.flip import flipped
+from pipeline.input.augmentation import flipped
 from pipeline.input.options import batch_options
 from pipeline.stages.build import build
 from pipeline.tables.schema import Column, Task
