@@ -152,7 +152,7 @@ class _Cached(_Training):
             lambda epoch, order: shuffled_records(split, epoch, order)
         )
         self._images = self._decoded(records).cache(cache_prefix(self._options, "train"))
-        self._padding = self._decoded(split.shards.again(split.share.padding))
+        self._padding = self._decoded(split.shards.in_turn(split.share.padding, again=True))
 
     def _cropped(self, example: _Example, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         image, label, number = example

@@ -71,7 +71,7 @@ def epochs_of(share: Share, seed: int, first: int, last: int) -> tf.data.Dataset
 
 def epoch_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
     """Return the numbered records of an epoch, then its padding."""
-    return shuffled_records(split, epoch, order).concatenate(split.shards.again(split.share.padding))
+    return shuffled_records(split, epoch, order).concatenate(split.shards.in_turn(split.share.padding, again=True))
 
 
 def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
@@ -81,7 +81,7 @@ def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> 
     if options.balanced:
         # A server's share may lack a class or hold few examples of it. All servers still need the same number of
         # examples.
-        more = shards.again(tuple(repeated(share.pieces, share.examples)))
+        more = shards.in_turn(tuple(repeated(share.pieces, share.examples)), again=True)
         records = balanced(records, dataset, options.seed, epoch).concatenate(more).take(share.examples)
     # Before decoding: an encoded image takes a tenth of the memory of its pixels.
     elements = shuffle_elements(dataset, options.shuffle_bytes)
@@ -91,7 +91,7 @@ def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> 
 def records_in_turn(split: ServerSplit) -> tf.data.Dataset:
     """Return each numbered record once, in the order of the shards, then the padding."""
     records = _exactly(split.shards.in_turn(split.share.pieces), split.share.examples)
-    return records.concatenate(split.shards.again(split.share.padding))
+    return records.concatenate(split.shards.in_turn(split.share.padding, again=True))
 
 
 def shuffled(examples: tf.data.Dataset, elements: tf.Tensor | int, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
