@@ -25,7 +25,7 @@ from pipeline.input.order import (
     shuffled_records,
 )
 from pipeline.input.tensorflow_internals import is_cached, read_cached, without_autograph
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 
 _GROUP = 8
 """Images that are read from a disk cache at once. One by one, opening its files costs as much as reading the images."""

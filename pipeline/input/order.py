@@ -19,7 +19,7 @@ from pipeline.input.shares import Share, epoch_order, repeated, share_of
 from pipeline.input.tensorflow_internals import seed_graph, without_autograph
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place, place_of
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 
 ONLY = Server()
 

@@ -21,7 +21,7 @@ from pipeline.input.options import CENTER, BatchOptions
 from pipeline.input.order import tf_options
 from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.storage import is_bucket
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 
 
 @dataclass(frozen=True)

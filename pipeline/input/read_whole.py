@@ -14,7 +14,7 @@ from pipeline.dataset.verify import ReadWhole
 from pipeline.errors import DatasetError
 from pipeline.input.batch_kind import batch_kind_of
 from pipeline.input.exhaustion import plain_message
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 from pipeline.system.parallel import ordered_map
 
 UNREADABLE = (tf.errors.InvalidArgumentError, UnicodeDecodeError)

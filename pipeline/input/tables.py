@@ -37,7 +37,7 @@ from pipeline.input.order import (
 )
 from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.storage import Place
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 from pipeline.tables.schema import Column, Schema
 
 DTYPES = {**dict.fromkeys(("int", "bool", "date", "time"), tf.int64), "float": tf.float32, "string": tf.string}
