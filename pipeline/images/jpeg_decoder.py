@@ -28,10 +28,7 @@ _WITHOUT_CAUSE = {
     "Corrupt JPEG data: bad ICC marker": partial(re.compile(rb"ICC_PROFILE\0").sub, bytes(12)),
     # Photographs of Samsung phones. The head of a scan names one to four components of two bytes each.
     "Invalid SOS parameters for sequential JPEG": partial(
-        re.compile(
-            rb"(\xff\xda\0(?:\x08\x01.{2}|\x0a\x02.{4}|\x0c\x03.{6}|\x0e\x04.{8})).{3}",
-            re.DOTALL,
-        ).sub,
+        re.compile(rb"(\xff\xda\0(?:\x08\x01.{2}|\x0a\x02.{4}|\x0c\x03.{6}|\x0e\x04.{8})).{3}", re.DOTALL).sub,
         rb"\1" b"\x00\x3f\x00",
     ),
 }

@@ -391,7 +391,10 @@ class Gcs:
 
         def fetch_part(start: int) -> tuple[int, int]:
             part = self.read_range(path, start, min(PART_BYTES, stat.st_size - start), stat.generation)
-            _write_at(descriptor, part, start)
+            rest = memoryview(part)
+            # A disk that is nearly full writes a part of the bytes without an error. The next call raises the error.
+            while rest:
+                rest = rest[os.pwrite(descriptor, rest, start + len(part) - len(rest)) :]
             return google_crc32c.value(part), len(part)
 
         whole = 0
@@ -696,14 +699,6 @@ def _has_own_key(uri: str) -> AccessError:
 
 def _crc32c_of(blob: Blob) -> int:
     return int.from_bytes(base64.b64decode(blob.crc32c), "big")
-
-
-def _write_at(descriptor: int, part: bytes, start: int) -> None:
-    rest = memoryview(part)
-    # A disk that is nearly full writes a part of the bytes without an error. The next call raises the error.
-    while rest:
-        written = os.pwrite(descriptor, rest, start + len(part) - len(rest))
-        rest = rest[written:]
 
 
 def _damaged(path: BucketPath) -> str:
