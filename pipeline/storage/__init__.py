@@ -7,15 +7,16 @@ here write, copy and walk. A reader sees all of a file or none of it, and `write
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from pipeline.errors import AccessError, SizeError
-from pipeline.storage import local, object_ranges
+from pipeline.storage import local
 from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat, bucket_client
 from pipeline.storage.local import CHUNK_BYTES, temporary_beside
+from pipeline.storage.object_ranges import boundaries as boundaries
 
 Place = Path | BucketPath
 
@@ -107,15 +108,6 @@ def objects(place: BucketPath, first: str = "", end: str = "") -> Iterator[Objec
     """
     for path, stat in bucket_client().objects(place, first=first, end=end):
         yield Object(path.key[len(place.key) + 1 if place.key else 0 :], stat)
-
-
-def boundaries(place: BucketPath, prefixes: Sequence[str], most: int, min_objects: int) -> list[str]:
-    """Return ascending keys that divide the objects below a place into at most `most` ranges of about equal size.
-
-    `prefixes` are the folders that count, each with a slash at its end, and "" is the whole place. A range has at least
-    about `min_objects` objects. The number of objects is estimated from a few requests for each range.
-    """
-    return object_ranges.boundaries(bucket_client(), place, prefixes, most, min_objects)
 
 
 def file_of(folder: Path, key: str) -> Path:
