@@ -173,7 +173,7 @@ class ShardCache:
                 return PinnedShard(path, lock)
         return None
 
-    def _fetch_unlesslocked(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
+    def _fetch_unless_locked(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
         """Fetch a copy, unless another process has its lock. Return whether this process had the lock."""
         lock = _lock(path, fcntl.LOCK_EX)
         if lock is None:

@@ -71,7 +71,7 @@ def _make_shifts() -> tuple[_Tables, ...]:
     """Return tables of the shifts by 2**12, 2**13, ... 2**30 bytes; made in 1 ms."""
     shifts = [_tables([_over_zeros(1 << bit, _ZEROS) for bit in range(32)])]
     while len(shifts) < _PERIOD.bit_length() - _LOW_BITS:
-        last = shifts[-1]
+        last = shifts[-1]  # Applied twice, it is a shift twice as far.
         shifts.append(_tables([_apply(last, _apply(last, 1 << bit)) for bit in range(32)]))
     return tuple(shifts)
 
