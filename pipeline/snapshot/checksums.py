@@ -41,18 +41,17 @@ def rows_with_checksums(
 
     Raises SourceError if an image cannot be read, or changes meanwhile.
     """
-    looked_up = _look_up(images, _last_rows(options, keys), listing)
-    chunks = iter(lambda: list(islice(looked_up, CHUNK)), [])
-    return ordered_map(lambda chunk: [_row(options.origin, each) for each in chunk], chunks, READERS, size_of=_largest)
+    pending = _look_up(images, _last_rows(options, keys), listing)
+    chunks = iter(lambda: list(islice(pending, CHUNK)), [])
+    return ordered_map(lambda chunk: [_row(options.origin, *each) for each in chunk], chunks, READERS, size_of=_largest)
 
 
-def _largest(chunk: Sequence[Listed]) -> int:
+def _largest(chunk: Sequence[tuple[Listed, int | None]]) -> int:
     """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
-    return max(0, *(0 if image.crc32c else image.size for image in chunk))
+    return max(0, *(0 if crc32c else image.size for image, crc32c in chunk))
 
 
-def _row(origin: Origin, image: Listed) -> RawExample:
-    crc32c = image.crc32c
+def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
     # The image is rejected without being read. 0 stands for no checksum.
     if why_unread(image.key, image.size, origin.max_file_bytes):
         crc32c = 0
@@ -68,8 +67,13 @@ def _row(origin: Origin, image: Listed) -> RawExample:
     )
 
 
-def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing) -> Iterator[Listed]:
-    """Yield each image, with its checksum if it is known. Both are ordered by key, so no row stays in memory."""
+def _look_up(
+    images: Iterable[Listed], known: Iterator[RawExample], listing: Listing
+) -> Iterator[tuple[Listed, int | None]]:
+    """Yield each image, with its checksum if a bucket or an earlier listing of the same file has it.
+
+    Both arguments are ordered by key, so no row stays in memory.
+    """
     last = next(known, None)
     for image in images:
         key = bytes_of(image.key)
@@ -82,7 +86,7 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Lis
             last = next(known, None)
         is_same = last is not None and last.key == image.key
         listing.known += is_same
-        yield image._replace(crc32c=last.crc32c) if last and is_same else image
+        yield image, last.crc32c if last and is_same else image.crc32c
 
 
 def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:
