@@ -23,7 +23,7 @@ from benchmarks.harness.machine import machine_line, say
 from benchmarks.harness.rounds import ROOT
 from pipeline.engines import ENGINES, engine_named
 from pipeline.engines.task import Task
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 from pipeline.system.progress import Advance
 
 FEW, MANY = 100, 2100

@@ -17,7 +17,7 @@ from benchmarks.on_gpu import Report, Row
 from benchmarks.on_gpu.section import in_words
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
-from pipeline.input import numbered_batches
+from pipeline.input import training_batches
 from pipeline.input.options import batch_options
 from pipeline.monitor import open_monitor
 from pipeline.training.model.tensor_kind import build_model_of
@@ -63,7 +63,7 @@ def _variant(name: str, settings: Settings, strategy: tf.distribute.Strategy, jo
         loop = EpochLoop(built, monitor, should_stop=lambda: False)
 
         def opened(dataset: str, is_kept: bool = False) -> Iterator[Any]:
-            batches = numbered_batches(dataset, batch_options(settings), epochs=EPOCHS)
+            batches = training_batches(dataset, batch_options(settings), epochs=EPOCHS, numbered=True)
             kept = batches.take(1).cache().repeat() if is_kept else batches
             return stack.enter_context(closing(taken_ahead(kept, settings.batch_size, strategy)))
 

@@ -98,18 +98,6 @@ def require_allowed(settings: "Settings") -> None:
     Raises:
         SettingsError: It names the field and the variable.
     """
-    for field, variables in _variables_by_field().items():
-        value = getattr(settings, field)
-        if MODELS in variables:
-            _require_function(field, value)
-            continue
-        allowed = [_with_own(allowed_places(variable)) for variable in variables]
-        if value and not _allows(allowed, value):
-            raise SettingsError(_refusal(f"{field} {value!r}", *allowed))
-
-
-def _variables_by_field() -> dict[str, list[str]]:
-    """Return the variables that permit the value of each field. Sources come first, functions last."""
     # Imported here, because the tasks that write shards import this file and need no settings: 12 MB and 0.1 s less.
     from pipeline.config.declarations import AllowedBy
     from pipeline.config.settings import declared
@@ -118,7 +106,15 @@ def _variables_by_field() -> dict[str, list[str]]:
         field: [f"TENFOLD_ALLOWED_{each.name}" for each in permissions]
         for field, permissions in declared(AllowedBy).items()
     }
-    return dict(sorted(by_field.items(), key=lambda item: ALL.index(item[1][-1])))
+    # Sources come first, functions last.
+    for field, variables in sorted(by_field.items(), key=lambda item: ALL.index(item[1][-1])):
+        value = getattr(settings, field)
+        if MODELS in variables:
+            _require_function(field, value)
+            continue
+        allowed = [_with_own(allowed_places(variable)) for variable in variables]
+        if value and not _allow(allowed, value):
+            raise SettingsError(_refusal(f"{field} {value!r}", *allowed))
 
 
 def allowlists(settings: "Settings") -> dict[str, str]:
@@ -172,53 +168,18 @@ def require_source(place: Place) -> None:
         raise SourceError(_refusal(f"the source names '{place}', which", allowed))
 
 
-class Outputs:
-    """The places that a run may write, for many places: see `Sources`.
+class _ManyPlaces:
+    """Decides about many places. Only the folder of a local file is resolved, once, unless the file is a link.
 
-    `own` is a folder that is allowed in addition to the lists, because the caller chose it.
+    A symbolic link that somebody changes between this check and the use of the file is not noticed.
     """
 
-    def __init__(self, own: Place | None = None) -> None:
-        self._allowed = [_with_own(allowed_places(setting)) for setting in (WORKSPACES, PUBLISH)]
-        of_caller = [AllowedPlaces("", (_real(own),))] if own else []
-        self._folders = _Folders([*self._allowed, *of_caller])
-
-    @property
-    def are_all_allowed(self) -> bool:
-        """Whether every place is allowed."""
-        return self._folders.are_all_allowed
-
-    def require(self, place: Place | str) -> None:
-        """Refuse a place that is not allowed, before it is used. A text is a local path. Raises SettingsError."""
-        if not self._folders.allow(place):
-            raise SettingsError(_refusal(f"the place '{place}'", *self._allowed))
-
-
-class Sources:
-    """The files of sources that a run may read, for millions of files. Folders are resolved once.
-
-    A symbolic link that somebody changes between this check and the reading of the file is not noticed.
-    """
-
-    def __init__(self) -> None:
-        self._allowed = allowed_places(SOURCES)
-        self._folders = _Folders([self._allowed])
-
-    def require(self, place: Place | str) -> None:
-        """Refuse a file that is not allowed, before it is read. A text is a local path. Raises SourceError."""
-        if not self._folders.allow(place):
-            raise SourceError(_refusal(f"the source names '{place}', which", self._allowed))
-
-
-class _Folders:
-    """Decides about many places. Only the folder of a local file is resolved, once, unless the file is a link."""
-
-    def __init__(self, allowed: Sequence[AllowedPlaces]) -> None:
+    def __init__(self, *allowed: AllowedPlaces) -> None:
         self._allowed = allowed
         self.are_all_allowed = any(each.prefixes is None for each in allowed)
         self._known: dict[str, bool] = {}
 
-    def allow(self, place: Place | str) -> bool:
+    def _allows(self, place: Place | str) -> bool:
         """Return whether one of the lists allows a place. A text is a local path."""
         if self.are_all_allowed:
             return True
@@ -234,6 +195,34 @@ class _Folders:
             self._known[folder] = _allow(self._allowed, Path(folder or slash))
         # A list may name a single file.
         return self._known[folder] or _allow(self._allowed, Path(path))
+
+
+class Outputs(_ManyPlaces):
+    """The places that a run may write, for many places.
+
+    `own` is a folder that is allowed in addition to the lists, because the caller chose it.
+    """
+
+    def __init__(self, own: Place | None = None) -> None:
+        self._lists = [_with_own(allowed_places(setting)) for setting in (WORKSPACES, PUBLISH)]
+        super().__init__(*self._lists, *([AllowedPlaces("", (_real(own),))] if own else []))
+
+    def require(self, place: Place | str) -> None:
+        """Refuse a place that is not allowed, before it is used. A text is a local path. Raises SettingsError."""
+        if not self._allows(place):
+            raise SettingsError(_refusal(f"the place '{place}'", *self._lists))
+
+
+class Sources(_ManyPlaces):
+    """The files of sources that a run may read, for millions of files."""
+
+    def __init__(self) -> None:
+        super().__init__(allowed_places(SOURCES))
+
+    def require(self, place: Place | str) -> None:
+        """Refuse a file that is not allowed, before it is read. A text is a local path. Raises SourceError."""
+        if not self._allows(place):
+            raise SourceError(_refusal(f"the source names '{place}', which", *self._allowed))
 
 
 def _with_links(folder: Place) -> Iterator[Place | str]:
@@ -284,17 +273,11 @@ def _remedy(what: str, unset: Sequence[str]) -> str:
     )
 
 
-def _allows(allowed: Sequence[AllowedPlaces], uri: str) -> bool:
+def _allow(allowed: Sequence[AllowedPlaces], place: Place | str) -> bool:
     try:
-        return _allow(allowed, place_of(uri))
-    except ValueError:  # The URI names no bucket.
-        return False
-
-
-def _allow(allowed: Sequence[AllowedPlaces], place: Place) -> bool:
-    try:
-        return any(each.allows(place) for each in allowed)
-    except ValueError:  # No place has such a name.
+        named = place_of(place) if isinstance(place, str) else place
+        return any(each.allows(named) for each in allowed)
+    except ValueError:  # No place has such a name, or the URI names no bucket.
         return False
 
 

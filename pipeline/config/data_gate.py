@@ -59,17 +59,14 @@ def settings_of_checks() -> dict[str, Any]:
     """Return the annotation and the field of both settings of each check, by the name of the setting."""
     fields = {}
     for check in CHECKS:
+        title = check.threshold.title
         for setting, unit, description in (
-            (check.action, Action, _ACTIONS.format(_within_sentence(check.threshold.title))),
+            (check.action, Action, _ACTIONS.format(title[0].lower() + title[1:])),
             (check.threshold, check.unit, check.measure),
         ):
             annotation: Any = Annotated[unit, Decides.NOTHING, *check.declares, GATE]
             fields[setting.name] = (annotation, Field(setting.default, title=setting.title, description=description))
     return fields
-
-
-def _within_sentence(title: str) -> str:
-    return title[0].lower() + title[1:]
 
 
 def _rejected(quality: Mapping[str, Any], threshold: float) -> str:

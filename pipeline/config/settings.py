@@ -66,7 +66,6 @@ PlaceText = Annotated[str, Field(max_length=4096)]
 """A path or an address. No file system or bucket accepts more characters."""
 
 Text = Annotated[str, Field(max_length=1000)]
-"""Any other text."""
 
 MAX_SHOWN = 200
 """An error message repeats at most this many characters of a value."""

@@ -16,8 +16,9 @@ from pipeline import storage
 from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import ConflictError, DatasetError
 from pipeline.records import tfrecord
-from pipeline.records.record_index import index_of, offsets_of, scan_sizes, sizes_of
+from pipeline.records.record_index import index_of, offsets_of, sizes_of
 from pipeline.storage import Place
+from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
 
@@ -54,12 +55,20 @@ def write_index(path: Place, index: bytes) -> None:
 
 
 def scan_shard(path: Place) -> "array[int]":
-    """Return the size of each record of a shard. In a bucket, the shard is copied first.
+    """Return the size of each record of a shard that is not compressed. In a bucket, the shard is copied first.
 
-    Raises DatasetError if its records are damaged, and FileNotFoundError if there is no shard.
+    Only the headers are read. Raises DatasetError with the file and the offset in bytes of the first record that has a
+    damaged header or is cut, and FileNotFoundError if there is no shard.
     """
     with path.open("rb") as file:
-        return scan_sizes(file, path)
+        sizes, offset = array("Q"), 0
+        while header := file.read(tfrecord.HEADER_BYTES):
+            sizes.append(tfrecord.record_size(header, path, offset))
+            offset = file.seek(offset + sizes[-1])
+        # A seek beyond the end of a file raises no error.
+        if offset > file.seek(0, 2):
+            raise DatasetError(f"{path}: the record at byte {offset - sizes[-1]} is cut short")
+    return sizes
 
 
 def load_sizes(folder: Place, shard: Shard) -> "array[int] | None":
@@ -67,9 +76,8 @@ def load_sizes(folder: Place, shard: Shard) -> "array[int] | None":
     if not has_index(shard.name):
         return None
     path = folder / index_name(shard.name)
-    try:
-        index = path.read_bytes()
-    except FileNotFoundError:
+    index = unless_missing(lambda: path.read_bytes())
+    if index is None:
         return None
     if crc32c_text(index) != shard.index_crc32c:
         _log.warning("%s does not match its shard, so it is not used: `index` writes it again", path)
@@ -82,12 +90,11 @@ def problem_of_index(folder: Place, shard: Shard) -> str:
     if not has_index(shard.name):
         return ""
     path = folder / index_name(shard.name)
-    try:
-        index = path.read_bytes()
-    except FileNotFoundError:
-        return f"{path} is missing: `index` writes it again"
-    is_sound = crc32c_text(index) == shard.index_crc32c
-    return "" if is_sound else f"{path} does not match its shard: `index` writes it again"
+    index = unless_missing(lambda: path.read_bytes())
+    if index is not None and crc32c_text(index) == shard.index_crc32c:
+        return ""
+    problem = "is missing" if index is None else "does not match its shard"
+    return f"{path} {problem}: `index` writes it again"
 
 
 def records_at(folder: Place, shard: Shard, numbers: Iterable[int]) -> dict[int, bytes]:

@@ -31,7 +31,6 @@ from pipeline.system.wording import first_of
 COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
 LABEL_MAP_FORMAT = 1
-"""The format of a state."""
 _EMPTY = f'{{"format": {LABEL_MAP_FORMAT}, "labels": [], "reservations": [], "claims": []}}'
 _MEND = f"restore a copy of it, or write {_EMPTY} with the `labels` in dataset.json of the newest version"
 _STATE = re.compile(r"([0-9]{5,})\.json")
@@ -156,13 +155,10 @@ def label_uses(folder: Place) -> list[LabelUse]:
 def release_labels(folder: Place) -> list[str]:
     """Remove the labels that neither a committed dataset nor a commit in progress uses, and return them.
 
-    `folder` is the folder of the dataset name, as `allowed_name_folder` returns it.
+    `folder` is the folder of the dataset name, as `allowed_name_folder` returns it. A build that was planned with these
+    labels and is not committed must be planned again. Its commit fails with an error that says so.
 
-    A build that was planned with these labels and is not committed must be planned again. Its commit fails with an
-    error that says so.
-
-    `folder` is the folder of the dataset name. Raises DatasetError if the label map or a committed dataset cannot be
-    read.
+    Raises DatasetError if the label map or a committed dataset cannot be read.
     """
     while True:
         state = _latest(folder)

@@ -1,6 +1,7 @@
 """A dataset: a folder of shards with a `dataset.json`, which is written last. No reader accepts a folder without it."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from pipeline.errors import BadInput, ConflictError, DatasetError, require_forma
 from pipeline.records import tfrecord
 from pipeline.records.format import RecordedImage, RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
+from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
 from pipeline.tables.read import read_row
 from pipeline.tables.schema import Schema
@@ -279,9 +281,9 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
     shards = dataset.shards
     lists = {listed["file"]: listed["bytes"] for listed in dataset.lists}
     for name, size in {**{shard.name: shard.bytes for shard in shards}, **lists}.items():
-        actual = _size(folder / name)
-        if actual != size:
-            state = "is missing" if actual is None else f"holds {actual}"
+        stat = _stat(folder / name)
+        if stat is None or stat.st_size != size:
+            state = f"holds {stat.st_size}" if stat else "is missing"
             raise _other_file(folder / name, f"should hold {size} bytes, but {state}")
     ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), shards, PARALLEL_REQUESTS)
     for shard, actual_ends in zip(shards, ends, strict=True):
@@ -330,20 +332,14 @@ def last_version(folder: Place, but: str) -> Dataset | None:
     """Return the version that was committed last in the `folder` of a dataset name, except the version `but`."""
     if not folder.is_dir():  # Nothing was published yet.
         return None
-    commits = (version / COMMIT for version in storage.folders(folder) if version.name != but)
+    commits = [version / COMMIT for version in storage.folders(folder) if version.name != but]
     # In a bucket, each time takes a request. One after another, a year of versions would take half a minute.
-    times = [commit for commit in ordered_map(_commit_time, commits, PARALLEL_REQUESTS) if commit]
+    stats = zip(ordered_map(_stat, commits, PARALLEL_REQUESTS), commits, strict=True)
+    times = [(stat.st_mtime_ns, commit) for stat, commit in stats if stat]
     for _, path in sorted(times, reverse=True):
         with suppress(BadInput):  # It is damaged, or another version of Tenfold wrote it.
             return load(path.parent)
     return None
-
-
-def _commit_time(path: Place) -> tuple[int, Place] | None:
-    try:
-        return path.stat().st_mtime_ns, path
-    except FileNotFoundError:
-        return None
 
 
 def sample_images(folder: Place, dataset: Dataset, count: int) -> list[tuple[str, bytes]]:
@@ -414,11 +410,8 @@ def _read_at(
     return [found[position] for position in positions]
 
 
-def _size(path: Place) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
+def _stat(path: Place) -> os.stat_result | ObjectStat | None:
+    return unless_missing(lambda: path.stat())
 
 
 def _parse(folder: Place, content: Any) -> Dataset:

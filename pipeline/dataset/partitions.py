@@ -21,13 +21,13 @@ from pipeline import storage
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
 from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsError, require_format
 from pipeline.storage import Place
+from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
 from pipeline.system.wording import first_of
 
 LATEST = "latest"
 """The partition of a source without dates."""
 PARTITION_FORMAT = 1
-"""The format of a partition's file."""
 _SHOWN = 10
 """An error message shows at most this many partitions."""
 _VERSION = re.compile("[0-9a-f]{16}")
@@ -144,10 +144,7 @@ def _listed(work: Place, partition: str) -> Place:
 
 
 def _content(path: Place) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+    return unless_missing(lambda: path.read_bytes())
 
 
 def _swap(path: Place, before: bytes | None, after: Partition) -> None:

@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
@@ -23,7 +23,9 @@ from pipeline.dataset.manifest import Dataset, committed_objects
 from pipeline.dataset.shard_lists import Shard
 from pipeline.errors import DatasetError, SettingsError, StorageError
 from pipeline.storage import BucketPath, ObjectStat, temporary_beside
-from pipeline.storage.bucket_client import bucket_client
+from pipeline.storage.bucket_path import bucket_client
+from pipeline.system.flock import locked
+from pipeline.system.os_errors import unless_missing
 
 POLL_S = 0.05
 """A process looks at a copy that another process fetches at this interval in seconds."""
@@ -157,20 +159,19 @@ class ShardCache:
 
         If the disk fails, the copies stay, and the next fetch makes room.
         """
-        with suppress(OSError), _locked(self.folder / ".lock"):
+        with suppress(OSError), locked(self.folder / ".lock"):
             self._evict(0)
 
     def _pin_valid(self, path: Path, stat: ObjectStat) -> PinnedShard | None:
         lock = _lock(path, fcntl.LOCK_SH)
         if lock is None:
             return None
-        is_valid = False
-        try:
-            is_valid = self._is_valid(path, stat)
-        finally:
-            if not is_valid:
-                os.close(lock)
-        return PinnedShard(path, lock) if is_valid else None
+        with ExitStack() as stack:
+            stack.callback(os.close, lock)
+            if self._is_valid(path, stat):
+                stack.pop_all()
+                return PinnedShard(path, lock)
+        return None
 
     def _fetch_unless_locked(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
         """Fetch a copy, unless another process has its lock. Return whether this process had the lock."""
@@ -201,7 +202,7 @@ class ShardCache:
             self._reserve(file.fileno(), shard.stat.st_size, waiting)
             _download(shard, file)
             # Without the lock, another process that adds up sizes could find the copy under neither of its names.
-            with _locked(self.folder / ".lock"):
+            with locked(self.folder / ".lock"):
                 temporary.replace(path)
         self._checked.add(path)
 
@@ -223,7 +224,7 @@ class ShardCache:
 
     def _make_room(self, descriptor: int, size: int) -> int:
         """Make room and take it. Return how many bytes are missing; 0 or less if the room was taken."""
-        with _locked(self.folder / ".lock"):
+        with locked(self.folder / ".lock"):
             excess = self._evict(size)
             if excess <= 0:
                 os.truncate(descriptor, size)
@@ -244,11 +245,8 @@ class ShardCache:
     def _copies(self) -> Iterator[_Copy]:
         """Yield all copies, including those that are being fetched."""
         for path in self.folder.glob("*/*"):
-            try:
-                stat = path.stat()
-            except FileNotFoundError:
-                continue
-            yield _Copy(stat.st_mtime_ns, stat.st_size, path)
+            if stat := unless_missing(path.stat):
+                yield _Copy(stat.st_mtime_ns, stat.st_size, path)
 
 
 @contextmanager
@@ -298,10 +296,3 @@ def _remove(path: Path) -> bool:
     path.with_name(f".{path.name}.lock").unlink(missing_ok=True)
     os.close(lock)
     return True
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with open(path, "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

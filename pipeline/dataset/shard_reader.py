@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from pipeline.dataset.shard_cache import PinnedShard, RemoteShard, ShardCache
 from pipeline.errors import Preempted, TenfoldError
 from pipeline.storage import crc32c_of
+from pipeline.system.os_errors import unless_missing
 
 FETCH_THREADS = 4
-"""This many threads fetch shards."""
 MAX_COPIES = 64
 """At most this many copies are in use at once. Each has an open lock, and a process may open 1,024 files."""
 POLL_S = 0.2
@@ -86,9 +85,7 @@ class ShardReader:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -149,7 +146,8 @@ class ShardReader:
             taken = set(self._in_use)
         for name, shard in self._shards.items():
             path = self._cache.folder / shard.copy
-            if (name in taken or path.exists()) and not _is_sound(shard, path):
+            crc32c = unless_missing(partial(crc32c_of, path))
+            if (crc32c is not None or name in taken) and crc32c != shard.stat.crc32c:
                 return f"{path}, the copy of {shard.object},"
         return ""
 
@@ -229,10 +227,3 @@ class ShardReader:
         with self._changed:
             self.failure = self.failure or error
             self._changed.notify_all()
-
-
-def _is_sound(shard: RemoteShard, path: Path) -> bool:
-    try:
-        return crc32c_of(path) == shard.stat.crc32c
-    except FileNotFoundError:
-        return False

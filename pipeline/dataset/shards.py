@@ -85,9 +85,19 @@ class Shards:
         shard = bisect_right(self._ends, position)
         return shard, position - self._ends[shard] + self._shards[shard].examples
 
-    def _require_offsets(self, shard: int) -> None:
-        if has_index(self._shards[shard].name) and shard not in self._offsets:
-            self._offsets[shard] = self._load_offsets(shard)
+    def _require_offsets(self, number: int) -> None:
+        shard = self._shards[number]
+        if number in self._offsets or not has_index(shard.name):
+            return
+        sizes = load_sizes(self.folder, shard)
+        if sizes is None:
+            sizes = scan_shard(self.folder / shard.name)
+        if len(sizes) != shard.examples:
+            raise DatasetError(
+                f"{self.folder / shard.name} holds {len(sizes)} records, but {shard.examples} were committed: restore "
+                "the file, or build the dataset again"
+            )
+        self._offsets[number] = offsets_of(sizes)
 
     def _record(self, shard: int, number: int) -> bytes:
         name = self._shards[shard].name
@@ -96,14 +106,3 @@ class Shards:
         self._require_offsets(shard)
         offset, end = self._offsets[shard][number : number + 2]
         return tfrecord.record_at(self.folder / name, offset, end - offset)
-
-    def _load_offsets(self, shard: int) -> Sequence[int]:
-        sizes = load_sizes(self.folder, self._shards[shard])
-        if sizes is None:
-            sizes = scan_shard(self.folder / self._shards[shard].name)
-        if len(sizes) != self._shards[shard].examples:
-            raise DatasetError(
-                f"{self.folder / self._shards[shard].name} holds {len(sizes)} records, but "
-                f"{self._shards[shard].examples} were committed: restore the file, or build the dataset again"
-            )
-        return offsets_of(sizes)

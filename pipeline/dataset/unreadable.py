@@ -18,15 +18,7 @@ def place_of_record(path: Place, number: int, key: str = "") -> str:
 
 
 def unreadable_record(dataset: "Dataset", path: Place, number: int, reason: str, key: str = "") -> DatasetError:
-    """Return the error for a record that cannot be read.
-
-    Args:
-        dataset: The dataset of the record.
-        path: Its shard.
-        number: Its number in the shard, from 0.
-        reason: Why it cannot be read.
-        key: The key of the example, if it is known.
-    """
+    """Return the error for a record that cannot be read. `number` is its number in the shard `path`, from 0."""
     # With the same check, a build would accept the same image again.
     strict = " with check=strict" if dataset.settings.get("check") == "header" else ""
     return DatasetError(

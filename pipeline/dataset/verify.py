@@ -108,10 +108,6 @@ def _problems_of_shard(path: Place, shard: Shard, problems_of_records: Iterator[
     elif f"{storage.crc32c_of(path):08x}" != shard.crc32c:
         yield f"{path} does not have the CRC32C that was committed"
     # The records are read even if the CRC32C of the file is wrong, because they show the offset of the damage.
-    yield from _problems_of_records(path, shard, problems_of_records)
-
-
-def _problems_of_records(path: Place, shard: Shard, problems_of_records: Iterator[str]) -> Iterator[str]:
     sound = 0
     try:
         for problem in problems_of_records:

@@ -8,7 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from pipeline.engines.calls import WorkersLost
 from pipeline.engines.task import Outcome, Task
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 from pipeline.system.process import start_worker
 
 

@@ -28,16 +28,6 @@ _OTHER_FORMATS = {
 _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"hevx", b"mif1", b"msf1")
 
 
-class Coding(NamedTuple):
-    """How a file is coded. This decides how its pixels are encoded again."""
-
-    is_lossless: bool
-    has_full_chroma: bool
-    """Whether color has as many samples as brightness in at least one direction."""
-    profile: bytes
-    """The ICC profile; empty if there is none."""
-
-
 class _Frame(NamedTuple):
     code: int
     bits: int

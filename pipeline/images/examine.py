@@ -19,7 +19,6 @@ from typing import Literal, NamedTuple
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from pipeline.images import appearance, coding, jpeg_decoder, prepare
-from pipeline.images.coding import Coding
 from pipeline.images.header import JPEG_END, Header, before_scan, read_header, without_profile
 from pipeline.images.pillow_internals import icc_profile, tiff_tags, without_pixel_limit
 from pipeline.images.prepare import Crop, Form, ProfileUse
@@ -72,7 +71,6 @@ class UsableImage(NamedTuple):
     boxes: tuple[Box, ...]
     """As fractions (0 to 1) of the width and height."""
     source_format: str
-    """The format of the source file."""
     brightness: float | None
     """Mean luminance, 0 to 255; None if no pixel was decoded."""
     perceptual_hash: int | None
@@ -218,13 +216,7 @@ def _examine_pixels(
     if rules.check == "strict" and image.format == "PNG" and not has_sound_pixels(encoded):
         raise _Unusable("damaged PNG: a checksum of its pixels is wrong")
     profile = header.profile if header is not None and header.profile else icc_profile(image)
-    is_lossless = coding.is_lossless(_name(image.format), encoded)
-    source = Coding(
-        is_lossless=is_lossless,
-        has_full_chroma=is_lossless or coding.has_full_chroma(image),
-        profile=UNREADABLE if profile is None else profile,
-    )
-    return _encode_again(image, source, turn, view, rules)
+    return _encode_again(image, encoded, UNREADABLE if profile is None else profile, turn, view, rules)
 
 
 def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image.Image | None:
@@ -276,19 +268,21 @@ def _unchanged(header: Header, encoded: bytes, boxes: tuple[Box, ...]) -> Usable
 
 
 def _encode_again(
-    image: Image.Image, source: Coding, turn: Image.Transpose | None, view: _View, rules: Rules
+    image: Image.Image, encoded: bytes, profile: bytes, turn: Image.Transpose | None, view: _View, rules: Rules
 ) -> UsableImage:
     """Encode the pixels of the view."""
+    is_lossless = coding.is_lossless(_name(image.format), encoded)
+    has_full_chroma = is_lossless or coding.has_full_chroma(image)
     # This comes before any pixel is decoded, because `draft` has no effect afterwards.
     scale = prepare.draft(image, min(view.size) / min(view.crop.size))
-    in_srgb = prepare.to_srgb(image, source.profile)
-    upright = in_srgb.pixels if turn is None else in_srgb.pixels.transpose(turn)
+    in_srgb, profile_use = prepare.to_srgb(image, profile)
+    upright = in_srgb if turn is None else in_srgb.transpose(turn)
     pixels = prepare.crop_and_resize(upright, view.crop, scale, view.size)
-    is_lossy = not source.is_lossless or pixels.size != upright.size
+    is_lossy = not is_lossless or pixels.size != upright.size
     form: Form = "RAW" if rules.prepare == "raw" else "JPEG" if is_lossy else "PNG"
     gray = appearance.luminance(pixels)
     return UsableImage(
-        encoded=prepare.encode(pixels, form, source.has_full_chroma and view.size == view.crop.size),
+        encoded=prepare.encode(pixels, form, has_full_chroma and view.size == view.crop.size),
         format=form,
         height=pixels.height,
         width=pixels.width,
@@ -296,5 +290,5 @@ def _encode_again(
         source_format=_name(image.format),
         brightness=appearance.brightness(gray),
         perceptual_hash=appearance.perceptual_hash(gray) if rules.perceptual_hash else None,
-        profile=in_srgb.profile,
+        profile=profile_use,
     )

@@ -28,10 +28,7 @@ _WITHOUT_CAUSE = {
     "Corrupt JPEG data: bad ICC marker": partial(re.compile(rb"ICC_PROFILE\0").sub, bytes(12)),
     # Photographs of Samsung phones. The head of a scan names one to four components of two bytes each.
     "Invalid SOS parameters for sequential JPEG": partial(
-        re.compile(
-            rb"(\xff\xda\0(?:\x08\x01.{2}|\x0a\x02.{4}|\x0c\x03.{6}|\x0e\x04.{8})).{3}",
-            re.DOTALL,
-        ).sub,
+        re.compile(rb"(\xff\xda\0(?:\x08\x01.{2}|\x0a\x02.{4}|\x0c\x03.{6}|\x0e\x04.{8})).{3}", re.DOTALL).sub,
         rb"\1" b"\x00\x3f\x00",
     ),
 }
@@ -61,18 +58,11 @@ def luminance(encoded: bytes, side: int) -> Image.Image | None:
         message = str(error)
         if any(part in message for part in _UNSUPPORTED):
             return None
-        repaired = _without_cause(encoded, message)
+        remove_cause = next((remove for begin, remove in _WITHOUT_CAUSE.items() if message.startswith(begin)), None)
+        repaired = remove_cause(encoded) if remove_cause else encoded
         if repaired == encoded:
             raise Damaged(message.removeprefix("Corrupt JPEG data: ")) from error
         luminance(repaired, side)
         return None  # The gray of the original file may differ.
     height, width, _ = gray.shape
     return Image.frombytes("L", (width, height), gray.tobytes())
-
-
-def _without_cause(encoded: bytes, warning: str) -> bytes:
-    """Return a JPEG without the cause of this warning; unchanged if the warning reports damage."""
-    for beginning, remove_cause in _WITHOUT_CAUSE.items():
-        if warning.startswith(beginning):
-            return remove_cause(encoded)
-    return encoded

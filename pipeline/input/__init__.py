@@ -6,8 +6,7 @@ batches = training_batches("workspace/datasets/images/4766e75c17183005", BatchOp
 for images, labels, weights in one_ahead(batches): ...
 """
 
-from pipeline.input.ahead import one_ahead
-from pipeline.input.batches import numbered_batches, training_batches, validation_batches
+from pipeline.input.batches import one_ahead, training_batches, validation_batches
 from pipeline.input.cache import open_cache
 from pipeline.input.damage import damage_named
 from pipeline.input.options import BatchOptions
@@ -18,7 +17,6 @@ __all__ = [
     "BatchOptions",
     "Server",
     "damage_named",
-    "numbered_batches",
     "one_ahead",
     "open_cache",
     "steps_per_epoch",

@@ -5,10 +5,11 @@ tables.py. Weights are float32 of (batch,): 1, or 0 for the padding that fills u
 batches are of one size, and all servers take equally many.
 """
 
+from collections.abc import Generator, Iterable
+
 import tensorflow as tf
 
 from pipeline.dataset.shard_reader import ShardReader
-from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.batch_kind import batch_kind_of
 from pipeline.input.options import BatchOptions
@@ -21,8 +22,10 @@ from pipeline.input.order import (
     records_in_turn,
     tf_options,
 )
+from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
+from pipeline.system.parallel import Item, items_ahead
 
 
 def training_batches(
@@ -33,6 +36,8 @@ def training_batches(
     start: int = 0,
     server: Server = ONLY,
     reader: ShardReader | None = None,
+    numbered: bool = False,
+    counter: BatchCounter | None = None,
 ) -> tf.data.Dataset:
     """Return the training batches of all epochs, `steps_per_epoch` for each epoch, with every example once an epoch.
 
@@ -44,40 +49,24 @@ def training_batches(
             its epoch that are left out are read, but not decoded.
         server: The server, which gets its own share.
         reader: Hands out local copies of the shards. Without it, TensorFlow opens the shards themselves.
+        numbered: For a step that mirrors images itself: the images are not mirrored.
+        counter: Counts the batches.
 
     Returns:
-        Batches of (features, labels, weights). A damaged shard raises tf.errors.DataLossError in the loop over them.
+        Batches of (features, labels, weights), or if `numbered`, of (features, labels, weights, mirrored, numbers).
+        `mirrored` (bool, (batch,)) says which of the images the step mirrors, with `flipped` of
+        `pipeline/input/augmentation.py`. Of rows, it is false. `numbers` (int64, (batch,)) are the places of the
+        examples in all training shards, from 0. A damaged shard raises tf.errors.DataLossError in the loop.
 
     Raises:
         DatasetError: If there is no dataset, or `balanced` is set for images of several labels, or for a table.
     """
-    return _training(open_split(dataset, options, "train", server, reader), epochs, start, numbered=False)
-
-
-def numbered_batches(
-    dataset: Place | str,
-    options: BatchOptions,
-    *,
-    epochs: int = 1,
-    start: int = 0,
-    server: Server = ONLY,
-    reader: ShardReader | None = None,
-    counter: BatchCounter | None = None,
-) -> tf.data.Dataset:
-    """Return training batches for a step that mirrors images itself: (features, labels, weights, mirrored, numbers).
-
-    The images are not mirrored. `mirrored` (bool, (batch,)) says which of them the step mirrors, with `flipped` of
-    `pipeline/input/flip.py`. Of rows, it is false. `numbers` (int64, (batch,)) are the places of the examples in all
-    training shards, from 0. Arguments and errors are those of `training_batches`; `counter` counts the batches.
-    """
-    return _training(
-        open_split(dataset, options, "train", server, reader), epochs, start, numbered=True, counter=counter
-    )
+    return _training(open_split(dataset, options, "train", server, reader), epochs, start, numbered, counter)
 
 
 @without_autograph
 def _training(
-    split: ServerSplit, epochs: int, start: int, *, numbered: bool, counter: BatchCounter | None = None
+    split: ServerSplit, epochs: int, start: int, numbered: bool, counter: BatchCounter | None
 ) -> tf.data.Dataset:
     """Return the batches of all epochs.
 
@@ -128,3 +117,12 @@ def validation_batches(
     if options.cache != "off":  # Whole batches are cached, because their order never changes.
         batches = batches.cache(cache_prefix(options, split))
     return batches.prefetch(options.prefetch_batches).with_options(tf_options())
+
+
+def one_ahead(batches: Iterable[Item]) -> Generator[Item]:
+    """Yield the same batches; a thread takes the next one while the accelerator works on this one.
+
+    TensorFlow passes a batch that is ready through threads that have to wake up first: 1.1 ms, 5% of a step of 20 ms.
+    An error comes with the batch that it belongs to. `close()` ends the thread.
+    """
+    return items_ahead(batches, 1)

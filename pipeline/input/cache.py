@@ -1,10 +1,8 @@
 """Where decoded images are kept for the epochs that follow: in memory, on the local disk, or nowhere."""
 
-import fcntl
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +20,8 @@ from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
 from pipeline.input.options import CENTER, BatchOptions
 from pipeline.input.tensorflow_internals import is_cached, read_cache, remove_cache
 from pipeline.rendezvous.servers import Server
-from pipeline.system.memory import available_memory
+from pipeline.system.cgroup import available_memory
+from pipeline.system.flock import locked, try_lock
 
 CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
@@ -101,10 +100,12 @@ def _too_much(what: str, needed: int, usable: int) -> str:
 def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Server) -> Iterator[str]:
     """Yield the prefix of the cache files in `folder`. One training at a time has them; complete files are reused."""
     own = folder / _key(dataset, options, server)
+    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
-        with _turn(folder):
+        # One training after another: otherwise, one could sweep the folder that another has just made and not locked.
+        with locked(folder.with_name(f".{folder.name}.lock")):
             own.mkdir(exist_ok=True)
-            if not held.enter_context(_locked(own)):
+            if not held.enter_context(_locked_if_free(own)):
                 raise BadInput(
                     f"another training keeps the same decoded images in {own}: set cache=off for one of the two "
                     "trainings"
@@ -113,14 +114,13 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
             # is measured, because their files would count as used.
             for other in folder.iterdir():
                 if other != own and other.is_dir():
-                    with _locked(other) as alone:
+                    with _locked_if_free(other) as alone:
                         if alone:
                             shutil.rmtree(other, ignore_errors=True)
-        for split in CACHED_SPLITS:
-            # A killed training left it half-written, and TensorFlow does not write over it.
-            if not is_cached(_prefix(own, split)):
-                remove_cache(_prefix(own, split))
         missing = [split for split in CACHED_SPLITS if not is_cached(_prefix(own, split))]
+        for split in missing:
+            # A killed training left it half-written, and TensorFlow does not write over it.
+            remove_cache(_prefix(own, split))
         needed = cached_bytes(dataset, options, server.count, missing)
         usable = int(shutil.disk_usage(own).free * _USABLE)
         if needed > usable:
@@ -167,30 +167,10 @@ def _key(dataset: Dataset, options: BatchOptions, server: Server) -> str:
 
 
 @contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Let trainings that begin at the same time go through the block one after another.
-
-    Otherwise, one could sweep the folder that another has just made and not locked yet.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)  # This releases the lock.
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
+def _locked_if_free(folder: Path) -> Iterator[bool]:
     """Lock the folder for the block if no other process holds it. Yield whether it is locked."""
     with open(folder / ".lock", "wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield try_lock(lock.fileno())
 
 
 def _prefix(own: Path, split: str) -> str:

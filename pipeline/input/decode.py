@@ -90,12 +90,7 @@ def random_crop(stored: Stored, options: BatchOptions, numbers: tf.Tensor) -> tf
         return tf.concat([[0, 0], size], 0)
     is_resized = options.crop == "random_resized"
     side = _random_size(size, options.min_crop_area, numbers) if is_resized else _side(size, options.image_size)
-    return _placed(side, size, numbers)
-
-
-def crop_within(image: tf.Tensor, side: int, numbers: tf.Tensor) -> tf.Tensor:
-    """Return a square crop of an image at a random place."""
-    return _placed(tf.constant([side, side]), tf.shape(image)[:2], numbers)
+    return placed_crop(side, size, numbers)
 
 
 def center_crop(stored: Stored, mode: CropMode, image_size: int) -> tf.Tensor:
@@ -123,7 +118,7 @@ def cached_crop(stored: Stored, mode: CropMode, image_size: int) -> tuple[tf.Ten
     return tf.concat([(size - crop) // 2, crop], 0), tf.maximum(cached, image_size)
 
 
-def _placed(crop_size: tf.Tensor, size: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+def placed_crop(crop_size: tf.Tensor, size: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     """Return a crop of the given height and width at a random place within `size`."""
     # The numbers are below 1. With one more than the free pixels, all places are equally frequent, the last one too.
     free = tf.cast(size - crop_size + 1, tf.float32)

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.input import decode
-from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import (
     ServerSplit,
@@ -25,8 +24,8 @@ from pipeline.input.order import (
     shuffled,
     shuffled_records,
 )
-from pipeline.input.tensorflow_internals import is_cached, read_cached
-from pipeline.system.cores import usable_cores
+from pipeline.input.tensorflow_internals import is_cached, read_cached, without_autograph
+from pipeline.system.cgroup import usable_cores
 
 _GROUP = 8
 """Images that are read from a disk cache at once. One by one, opening its files costs as much as reading the images."""
@@ -153,11 +152,12 @@ class _Cached(_Training):
             lambda epoch, order: shuffled_records(split, epoch, order)
         )
         self._images = self._decoded(records).cache(cache_prefix(self._options, "train"))
-        self._padding = self._decoded(split.shards.again(split.share.padding))
+        self._padding = self._decoded(split.shards.in_turn(split.share.padding, again=True))
 
     def _cropped(self, example: _Example, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         image, label, number = example
-        crop = decode.crop_within(image, self._options.image_size, place.numbers)
+        side = tf.constant([self._options.image_size] * 2)
+        crop = decode.placed_crop(side, tf.shape(image)[:2], place.numbers)
         return decode.crop_of(image, crop), label, number
 
     def _decoded(self, records: tf.data.Dataset) -> tf.data.Dataset:
@@ -206,9 +206,6 @@ class _OnDisk(_Cached):
         places = tf.range(-(-examples // _GROUP) * _GROUP) % max(examples, 1)
         groups = tf.reshape(tf.gather(order, places), [-1, _GROUP])
 
-        def one_by_one(*group: _Example) -> tf.data.Dataset:
-            return reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, group))
-
         return (
             tf.data.Dataset.from_tensor_slices(groups)
             .map(
@@ -216,6 +213,6 @@ class _OnDisk(_Cached):
                 num_parallel_calls=max(2, usable_cores() // 4),
                 deterministic=True,
             )
-            .flat_map(one_by_one)
+            .flat_map(lambda *group: reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, group)))
             .take(examples)
         )

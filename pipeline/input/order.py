@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_reader import ShardReader
-from pipeline.input.autograph import without_autograph
 from pipeline.input.balance import balanced, require_one_label
 from pipeline.input.options import BatchOptions
 from pipeline.input.shard_pieces import PieceNumbers, ShardPieces, shuffle_elements
 from pipeline.input.shares import Share, epoch_order, repeated, share_of
-from pipeline.input.tensorflow_internals import seed_graph
+from pipeline.input.tensorflow_internals import seed_graph, without_autograph
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place, place_of
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 
 ONLY = Server()
 
@@ -72,7 +71,7 @@ def epochs_of(share: Share, seed: int, first: int, last: int) -> tf.data.Dataset
 
 def epoch_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
     """Return the numbered records of an epoch, then its padding."""
-    return shuffled_records(split, epoch, order).concatenate(split.shards.again(split.share.padding))
+    return shuffled_records(split, epoch, order).concatenate(split.shards.in_turn(split.share.padding, again=True))
 
 
 def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
@@ -82,7 +81,7 @@ def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> 
     if options.balanced:
         # A server's share may lack a class or hold few examples of it. All servers still need the same number of
         # examples.
-        more = shards.again(tuple(repeated(share.pieces, share.examples)))
+        more = shards.in_turn(tuple(repeated(share.pieces, share.examples)), again=True)
         records = balanced(records, dataset, options.seed, epoch).concatenate(more).take(share.examples)
     # Before decoding: an encoded image takes a tenth of the memory of its pixels.
     elements = shuffle_elements(dataset, options.shuffle_bytes)
@@ -92,7 +91,7 @@ def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> 
 def records_in_turn(split: ServerSplit) -> tf.data.Dataset:
     """Return each numbered record once, in the order of the shards, then the padding."""
     records = _exactly(split.shards.in_turn(split.share.pieces), split.share.examples)
-    return records.concatenate(split.shards.again(split.share.padding))
+    return records.concatenate(split.shards.in_turn(split.share.padding, again=True))
 
 
 def shuffled(examples: tf.data.Dataset, elements: tf.Tensor | int, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
@@ -111,7 +110,7 @@ def batch_weights(split: ServerSplit, batch: tf.Tensor) -> tf.Tensor:
 
 @without_autograph
 def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, epochs: int) -> tf.data.Dataset:
-    """Return the numbers of the examples (int64, scalar) in the order of `numbered_batches`, without padding.
+    """Return the numbers of the examples (int64, scalar) in the order of `training_batches`, without padding.
 
     No shard is read. `options.balanced` must be off, because it needs the labels.
     """

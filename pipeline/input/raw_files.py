@@ -16,12 +16,12 @@ from pipeline.config.allowed import Sources
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SourceError
 from pipeline.input import decode
-from pipeline.input.autograph import without_autograph
 from pipeline.input.damage import damage_named
 from pipeline.input.options import CENTER, BatchOptions
 from pipeline.input.order import tf_options
+from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.storage import is_bucket
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def raw_files_of(folder: Path, dataset: Dataset, root: str) -> RawFiles:
 
 @without_autograph
 def raw_batches(files: RawFiles, options: BatchOptions, parallel: bool, epochs: int) -> tf.data.Dataset:
-    """Return the batches of all epochs from raw files, in the form of `numbered_batches`.
+    """Return the batches of all epochs from raw files, in the form of numbered `training_batches`.
 
     Each epoch has its own order, crops and flips, which follow from the seed and TensorFlow's global seed.
     Its last batch is filled up with the first files, with weight 0. The numbers of the examples are their positions in

@@ -14,7 +14,7 @@ from pipeline.dataset.verify import ReadWhole
 from pipeline.errors import DatasetError
 from pipeline.input.batch_kind import batch_kind_of
 from pipeline.input.exhaustion import plain_message
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 from pipeline.system.parallel import ordered_map
 
 UNREADABLE = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
@@ -47,7 +47,8 @@ def read_whole(dataset: Dataset) -> ReadWhole:
 
     def read_all(records: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
         damage: list[DatasetError] = []
-        groups = _groups(_up_to_damage(records, damage))
+        sound = _up_to_damage(records, damage)
+        groups = iter(lambda: list(islice(sound, _AT_ONCE)), [])
         for group in ordered_map(with_reasons, groups, usable_cores(), size_of=lambda group: sum(map(len, group))):
             yield from group
         if damage:
@@ -60,10 +61,6 @@ def why_unread(error: tf.errors.OpError | UnicodeDecodeError) -> str:
     """Return in words why TensorFlow could not read a record, from one of the errors UNREADABLE."""
     why = "it is not a tf.train.Example" if isinstance(error, UnicodeDecodeError) else plain_message(error)
     return f"TensorFlow cannot read it ({why})"
-
-
-def _groups(records: Iterator[bytes]) -> Iterator[list[bytes]]:
-    return iter(lambda: list(islice(records, _AT_ONCE)), [])
 
 
 def _up_to_damage(records: Iterable[bytes], damage: list[DatasetError]) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input.shares import Piece
 from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 
 _CYCLE = READ_AT_ONCE["train"]
 """This many shards are read in turn. The shard cache holds room for as many."""
@@ -56,15 +56,15 @@ class ShardPieces:
             self._in_place, cycle_length=_CYCLE, num_parallel_calls=self._parallel_calls, deterministic=True
         )
 
-    def in_turn(self, pieces: Sequence[Piece]) -> tf.data.Dataset:
-        """Return records of one piece after another: those of all examples that come in a fixed order."""
-        opened = self._copied(self._reader, self._reader.take) if self._reader else self._in_place
-        return _rows(pieces).flat_map(opened)
+    def in_turn(self, pieces: Sequence[Piece], again: bool = False) -> tf.data.Dataset:
+        """Return records of one piece after another: those of all examples that come in a fixed order.
 
-    def again(self, pieces: Sequence[Piece]) -> tf.data.Dataset:
-        """Return the same of pieces that were read before, or are read by another server."""
-        opened = self._copied(self._reader, self._reader.take_again) if self._reader else self._in_place
-        return _rows(pieces).flat_map(opened)
+        If `again`, the pieces were read before, or are read by another server.
+        """
+        if not self._reader:
+            return _rows(pieces).flat_map(self._in_place)
+        take = self._reader.take_again if again else self._reader.take
+        return _rows(pieces).flat_map(self._copied(self._reader, take))
 
     def _in_place(self, name: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
         return self._records(tf.strings.join([f"{self._folder}/", name]), part)

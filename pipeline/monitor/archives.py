@@ -24,8 +24,7 @@ from typing import Any
 
 from pipeline.errors import DatasetError
 from pipeline.monitor.comet_internals import DESCRIPTION, MESSAGES, description, is_whole_message, stopped
-from pipeline.storage import write_json
-from pipeline.storage.local import sync_folder, write_whole
+from pipeline.storage import sync_folder, write_json, write_whole
 
 _OPEN, _LOCK = ".open", "lock"
 _DEPTHS = (".", "*", "*/*", "runs/*/*")

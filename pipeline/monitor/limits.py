@@ -119,16 +119,17 @@ def find_bottleneck(
     shares: Shares,
     supply: Supply,
     load: Load,
-    between: Load = Load(),
+    between: Load | None = None,
     python_calls: float = 0.0,
     is_simulated: bool = False,
 ) -> Bottleneck:
     """Return what limits a training.
 
-    `load` is that of the steps, and `between` that of the time between epochs. `python_calls` is the number of operations of a step that call Python code. `is_simulated` says whether the steps
-    only waited, instead of using an accelerator. Such steps need no core.
+    `load` is that of the steps, and `between` that of the time between epochs. `python_calls` is the number of
+    operations of a step that call Python code. `is_simulated` says whether the steps only waited, instead of using an
+    accelerator. Such steps need no core.
     """
-    lost = {part: _lost_to_others(shares.get(part, 0.0), between) for part in map(Part, BETWEEN_EPOCHS)}
+    lost = {part: _lost_to_others(shares.get(part, 0.0), between or Load()) for part in map(Part, BETWEEN_EPOCHS)}
     own = {part: share - lost.get(part, 0.0) for part, share in shares.items()}
     parts = [
         part

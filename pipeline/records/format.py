@@ -15,6 +15,7 @@ from PIL import Image
 from pipeline.images.examine import UsableImage
 from pipeline.records import example
 from pipeline.records.tfrecord import GZIP_SUFFIX
+from pipeline.sources.key_range import bytes_of
 
 CACHE_ENTRIES = 4096
 """At most this many encoded parts of records of each kind are cached."""
@@ -24,23 +25,23 @@ _TYPES = {"bytes": bytes, "int64": int, "float": float}
 
 @dataclass(frozen=True)
 class FeatureKeys:
-    """Names of the features."""
+    """Names of the features. The defaults are those of the Model Garden."""
 
-    encoded: str
-    format: str
-    height: str
-    width: str
-    channels: str
-    filename: str
-    label: str
-    text: str
-    synset: str
-    xmin: str
-    ymin: str
-    xmax: str
-    ymax: str
-    box_label: str
-    box_text: str
+    encoded: str = "image/encoded"
+    format: str = "image/format"
+    height: str = "image/height"
+    width: str = "image/width"
+    channels: str = "image/channels"
+    filename: str = "image/filename"
+    label: str = "image/class/label"
+    text: str = "image/class/text"
+    synset: str = "image/class/synset"
+    xmin: str = "image/object/bbox/xmin"
+    ymin: str = "image/object/bbox/ymin"
+    xmax: str = "image/object/bbox/xmax"
+    ymax: str = "image/object/bbox/ymax"
+    box_label: str = "image/object/class/label"
+    box_text: str = "image/object/class/text"
 
     @property
     def of_boxes(self) -> tuple[str, ...]:
@@ -48,23 +49,7 @@ class FeatureKeys:
         return (self.xmin, self.ymin, self.xmax, self.ymax, self.box_label, self.box_text)
 
 
-MODEL_GARDEN = FeatureKeys(
-    encoded="image/encoded",
-    format="image/format",
-    height="image/height",
-    width="image/width",
-    channels="image/channels",
-    filename="image/filename",
-    label="image/class/label",
-    text="image/class/text",
-    synset="image/class/synset",
-    xmin="image/object/bbox/xmin",
-    ymin="image/object/bbox/ymin",
-    xmax="image/object/bbox/xmax",
-    ymax="image/object/bbox/ymax",
-    box_label="image/object/class/label",
-    box_text="image/object/class/text",
-)
+MODEL_GARDEN = FeatureKeys()
 PLAIN = FeatureKeys(
     encoded="image",
     format="format",
@@ -177,10 +162,10 @@ class ImageEncoder:
             # Readers decode three channels, even if a gray image is stored with one.
             keys.channels: 3,
             keys.label: [self._ids[label] for label in labels],
-            keys.text: [text_bytes(self._texts.get(label, label)) for label in labels],
+            keys.text: [bytes_of(self._texts.get(label, label)) for label in labels],
         }
         if self._form.synsets:
-            features[keys.synset] = [text_bytes(label) for label in labels]
+            features[keys.synset] = [bytes_of(label) for label in labels]
         return example.encode_entries(features)
 
     def _boxes(self, image: UsableImage, labels: tuple[str, ...]) -> bytes:
@@ -195,7 +180,7 @@ class ImageEncoder:
                 keys.xmax: [float(box.xmax) for box in boxes],
                 keys.ymax: [float(box.ymax) for box in boxes],
                 keys.box_label: [self._ids[label] for label in of_boxes],
-                keys.box_text: [text_bytes(self._texts.get(label, label)) for label in of_boxes],
+                keys.box_text: [bytes_of(self._texts.get(label, label)) for label in of_boxes],
             }
         )
 
@@ -241,8 +226,3 @@ def as_file(image: RecordedImage) -> bytes:
     buffer = io.BytesIO()
     Image.frombytes("RGB", (image.width, image.height), image.encoded).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
-
-
-def text_bytes(text: str) -> bytes:
-    """Return a name as the bytes that the file system uses, which may not be UTF-8."""
-    return text.encode("utf-8", "surrogateescape")

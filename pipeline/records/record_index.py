@@ -7,11 +7,6 @@ their length and checksums. Source: tools/tfrecord2idx of NVIDIA/DALI.
 from array import array
 from collections.abc import Iterable
 from itertools import accumulate, chain, islice
-from typing import IO
-
-from pipeline.errors import DatasetError
-from pipeline.records.tfrecord import HEADER_BYTES, record_size
-from pipeline.storage import Place
 
 _LINES_AT_ONCE = 10_000
 """This many lines of an index are strings of Python at the same time."""
@@ -40,18 +35,3 @@ def sizes_of(index: bytes) -> "array[int] | None":
 def offsets_of(sizes: Iterable[int]) -> "array[int]":
     """Return the offset of each record in bytes, and then the end of the last record."""
     return array("Q", accumulate(chain((0,), sizes)))
-
-
-def scan_sizes(file: IO[bytes], path: Place) -> "array[int]":
-    """Return the size of each record of an open file that is not compressed. Only the headers are read.
-
-    Raises DatasetError with the file and the offset in bytes of the first record that has a damaged header or is cut.
-    """
-    sizes, offset = array("Q"), 0
-    while header := file.read(HEADER_BYTES):
-        sizes.append(record_size(header, path, offset))
-        offset = file.seek(offset + sizes[-1])
-    # A seek beyond the end of a file raises no error.
-    if offset > file.seek(0, 2):
-        raise DatasetError(f"{path}: the record at byte {offset - sizes[-1]} is cut short")
-    return sizes

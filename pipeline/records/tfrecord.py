@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import google_crc32c
 
@@ -66,45 +66,27 @@ def header(length: int) -> bytes:
     return packed + _CRC.pack(masked_crc32c(packed))
 
 
-class Writer(Protocol):
-    """Writes records one by one. Has the size in bytes and the CRC32C of the file so far. `close` ends the file."""
-
-    size: int
-    crc32c: int
-    sizes: "array[int]"
-    """Size in bytes of each record with its frame, for the index. Empty in a gzip file, which has no index."""
-
-    @property
-    def ends(self) -> bytes:
-        """The bytes that `ends_of` returns for the file after it is closed."""
-
-    def write(self, before: bytes, body: bytes, body_crc: int) -> None:
-        """Write a record of two parts. `body_crc` is the CRC32C of the second part, which is the large one."""
-
-    def write_framed(self, records: Sequence[bytes]) -> None:
-        """Write some small records that `frame` returned."""
-
-    def close(self) -> None:
-        """Write the records that are still in memory."""
-
-
 class RecordWriter:
-    """Writes to a file descriptor. Small records are gathered. Large bodies are neither copied nor read again."""
+    """Writes to a file descriptor. Small records are gathered. Large bodies are neither copied nor read again.
+
+    `size` and `crc32c` are those of the file so far.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.size = self.crc32c = 0
         self.sizes = array("Q")
+        """Size in bytes of each record with its frame, for the index. Empty in a gzip file, which has no index."""
         self._descriptor = descriptor
         self._gathered: list[bytes] = []
         self._first = self._last = b""
 
     @property
     def ends(self) -> bytes:
-        """The checksums of the first and of the last record, as `ends_of` reads them."""
+        """The checksums of the first and of the last record, as `ends_of` reads them after the file is closed."""
         return self._first + self._last
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
-        """Write one record of `before` and `body`. `body_crc` is the CRC32C of `body`."""
+        """Write one record of `before` and `body`, the large part. `body_crc` is the CRC32C of `body`."""
         self.sizes.append(HEADER_BYTES + len(before) + len(body) + FOOTER_BYTES)
         if len(body) >= SHORT:
             self._flush()  # The gathered records come first in the file.
@@ -191,9 +173,12 @@ class GzipRecordWriter:
         self.crc32c = google_crc32c.extend(self.crc32c, compressed)
 
 
+Writer = RecordWriter | GzipRecordWriter
+
+
 def writer_of(path: Place, file: IO[bytes]) -> Writer:
     """Return the writer of the records of `path`, by its suffix, into the open `file`."""
-    return (GzipRecordWriter if path.name.endswith(GZIP_SUFFIX) else RecordWriter)(file.fileno())
+    return GzipRecordWriter(file.fileno()) if path.name.endswith(GZIP_SUFFIX) else RecordWriter(file.fileno())
 
 
 def ends_of(path: Place) -> bytes:
@@ -231,7 +216,17 @@ def read_records(path: Place) -> Iterator[bytes]:
 
 def records_of(file: IO[bytes], path: Place) -> Iterator[bytes]:
     """Yield the data of every record of an open file, verified. Raises DatasetError as `read_records` does."""
-    while (data := _read_record(file, path)) is not None:
+    while True:
+        offset = file.tell()
+        try:
+            header = file.read(HEADER_BYTES)
+            if not header:
+                return
+            data = _checked(file, path, offset, header)
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise DatasetError(
+                f"{path}: the compressed stream is damaged after byte {offset} of the records: {error}"
+            ) from error
         yield data
 
 
@@ -303,17 +298,6 @@ class _Decompressed(io.RawIOBase):
             # Without more input, the stream may still have had output.
             if not piece and not self._stream.eof:
                 raise EOFError("the compressed stream has no end")
-
-
-def _read_record(file: IO[bytes], path: Place) -> bytes | None:
-    offset = file.tell()
-    try:
-        header = file.read(HEADER_BYTES)
-        return _checked(file, path, offset, header) if header else None
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DatasetError(
-            f"{path}: the compressed stream is damaged after byte {offset} of the records: {error}"
-        ) from error
 
 
 def _checked(file: IO[bytes], path: Place, offset: int, header: bytes) -> bytes:

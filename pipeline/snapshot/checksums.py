@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import google_crc32c
 
 from pipeline import storage
-from pipeline.config.workspace import RANGES
+from pipeline.config.workspace import RANGES, place_hash
 from pipeline.errors import BadInput, FileSystemError, SourceError
 from pipeline.images.rejection import why_unread
 from pipeline.snapshot.listing import Listing, listings_of
@@ -33,13 +32,6 @@ CLOCK_SLACK_NS = 2_000_000_000
 _log = logging.getLogger(__name__)
 
 
-class _Pending(NamedTuple):
-    """A listed image, and its checksum if a bucket or an earlier listing of the same file has it."""
-
-    image: Listed
-    crc32c: int | None
-
-
 def rows_with_checksums(
     images: Iterable[Listed], options: ExtractOptions, keys: KeyRange, listing: Listing
 ) -> Iterator[list[RawExample]]:
@@ -51,16 +43,15 @@ def rows_with_checksums(
     """
     pending = _look_up(images, _last_rows(options, keys), listing)
     chunks = iter(lambda: list(islice(pending, CHUNK)), [])
-    return ordered_map(lambda chunk: [_row(options.origin, each) for each in chunk], chunks, READERS, size_of=_largest)
+    return ordered_map(lambda chunk: [_row(options.origin, *each) for each in chunk], chunks, READERS, size_of=_largest)
 
 
-def _largest(chunk: Sequence[_Pending]) -> int:
+def _largest(chunk: Sequence[tuple[Listed, int | None]]) -> int:
     """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
-    return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
+    return max(0, *(0 if crc32c else image.size for image, crc32c in chunk))
 
 
-def _row(origin: Origin, pending: _Pending) -> RawExample:
-    image, crc32c = pending
+def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
     # The image is rejected without being read. 0 stands for no checksum.
     if why_unread(image.key, image.size, origin.max_file_bytes):
         crc32c = 0
@@ -76,8 +67,13 @@ def _row(origin: Origin, pending: _Pending) -> RawExample:
     )
 
 
-def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing) -> Iterator[_Pending]:
-    """Yield each image with its known checksum. Both are ordered by key, so no row stays in memory."""
+def _look_up(
+    images: Iterable[Listed], known: Iterator[RawExample], listing: Listing
+) -> Iterator[tuple[Listed, int | None]]:
+    """Yield each image, with its checksum if a bucket or an earlier listing of the same file has it.
+
+    Both arguments are ordered by key, so no row stays in memory.
+    """
     last = next(known, None)
     for image in images:
         key = bytes_of(image.key)
@@ -90,7 +86,7 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Lis
             last = next(known, None)
         is_same = last is not None and last.key == image.key
         listing.known += is_same
-        yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
+        yield image, last.crc32c if last and is_same else image.crc32c
 
 
 def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:
@@ -110,15 +106,15 @@ def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:
 
 def _known_parts(options: ExtractOptions) -> Iterator[tuple[list[Part], int]]:
     """Yield parts that were listed before, and when their listing began, in Unix nanoseconds."""
-    newest_ns = 0
+    newest_ns, of_source = 0, place_hash(options.source_uri)
     # The name of a snapshot ends in a hash of its source: another source may have the same keys.
-    snapshots: Iterable[Place] = options.folder.glob(f"*-{options.place_hash}.json")
+    snapshots: Iterable[Place] = options.folder.glob(f"*-{of_source}.json")
     if newest := max(snapshots, key=lambda path: path.stat().st_mtime_ns, default=None):
         with suppress(BadInput):  # It is damaged, or another version of Tenfold wrote it: everything is read again.
             last = load_snapshot(newest)
             newest_ns = last.started_ns
             yield last.parts, newest_ns
-    for started_ns, listings in listings_of(options.folder / RANGES, options.place_hash):
+    for started_ns, listings in listings_of(options.folder / RANGES, of_source):
         if started_ns > newest_ns:
             parts = [part for listing in listings for part in listing.parts]
             yield sorted(parts, key=lambda part: bytes_of(part.first)), started_ns

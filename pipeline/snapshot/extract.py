@@ -13,10 +13,10 @@ from pipeline import storage
 from pipeline.config.example_kinds import IMAGES
 from pipeline.snapshot.checksums import rows_with_checksums
 from pipeline.snapshot.groups import with_groups
-from pipeline.snapshot.listing import Listing, changed_source, merged, require_images, write_snapshot
+from pipeline.snapshot.listing import Listing, changed_source, require_images, write_snapshot
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, rows_of, write_parts
-from pipeline.snapshot.raw_example import Origin, RawExample
+from pipeline.snapshot.raw_example import RawExample
 from pipeline.snapshot.raw_reader import fetch_images
 from pipeline.snapshot.snapshot import skipped_path
 from pipeline.sources import Found, Listed, Skipped
@@ -67,7 +67,7 @@ def list_range(options: ExtractOptions, keys: KeyRange, show: Show = progress) -
     # After a power loss, a snapshot or a listing must not name parts that are lost.
     storage.sync_folder(options.folder)
     # An image that cannot be fetched fails this task, and no later one.
-    origin = _origin_of(options, listing)
+    origin = replace(options.origin, remote=listing.remote)
     fetch_images(rows_of(listing.parts), origin, count=listing.listed, total_bytes=listing.bytes, show=show)
     return listing
 
@@ -83,13 +83,16 @@ def join_listings(options: ExtractOptions, started_ns: int, listings: Iterable[L
     Raises:
         SourceError: If the source has no image of a class, or changed between the listings.
     """
-    total = merged(listings)
+    rest = iter(listings)
+    total = next(rest)
+    for listing in rest:
+        total.merge(listing)
     require_images(total, options.source_uri, options.origin.root)
     path = write_snapshot(
         total,
         options.folder,
         source_uri=options.source_uri,
-        origin=_origin_of(options, total),
+        origin=replace(options.origin, remote=total.remote),
         kind=IMAGES,
         # With `auto`, the options do not name the kind of source.
         source_kind=name_of(find_source(options.place, options.source.kind)),
@@ -133,7 +136,3 @@ def _only_images(items: Iterable[Found], listing: Listing) -> Iterator[Listed]:
             listing.skipped.add(item)
         else:
             listing.stated_labels, listing.texts = list(item.names), dict(item.texts)
-
-
-def _origin_of(options: ExtractOptions, listing: Listing) -> Origin:
-    return replace(options.origin, remote=listing.remote)

@@ -114,19 +114,6 @@ def changed_source(before: str, now: str) -> SourceError:
     )
 
 
-def merged(listings: Iterable[Listing]) -> Listing:
-    """Return the sum of listings, which must be in the order of their keys.
-
-    Raises:
-        SourceError: If the source changed between two of them.
-    """
-    rest = iter(listings)
-    total = next(rest)
-    for listing in rest:
-        total.merge(listing)
-    return total
-
-
 def require_images(listing: Listing, source_uri: str, root: str) -> None:
     """Raise SourceError if a source of images cannot be trained on. `root` is the folder of its keys."""
     if not listing.listed:

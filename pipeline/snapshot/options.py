@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.settings import Settings
-from pipeline.config.workspace import place_hash, snapshots_folder
+from pipeline.config.workspace import snapshots_folder
 from pipeline.snapshot.raw_example import Origin
 from pipeline.sources import SourceOptions
 from pipeline.sources.detection import root_of
@@ -18,7 +18,6 @@ class ExtractOptions:
     source_uri: str
     """The place as a person wrote it, for messages and for the description of the snapshot."""
     place: Place
-    """The place of the source."""
     source: SourceOptions
     origin: Origin
     """Where raw images are read: at the source, or from copies of a bucket if the workspace is local. Whether they are
@@ -26,8 +25,6 @@ class ExtractOptions:
     group_pattern: str
     folder: Place
     """Folder of the snapshots of the dataset name."""
-    place_hash: str
-    """A short hash of the source. Another source of the same dataset name has another one."""
 
 
 def extract_options(settings: Settings) -> ExtractOptions:
@@ -53,5 +50,4 @@ def extract_options(settings: Settings) -> ExtractOptions:
         ),
         group_pattern=settings.group_pattern,
         folder=snapshots_folder(settings),
-        place_hash=place_hash(settings.source_uri),
     )

@@ -83,7 +83,12 @@ class Part:
 
     def columns(self) -> NDArray[np.void]:
         """Return one element of type COLUMNS per row, mapped into memory and not read."""
-        return load_array(self.beside(".columns"), COLUMNS, self.listed)
+        place = self.beside(".columns")
+        try:
+            with place.open("rb") as file:  # The mapping outlives the open file.
+                return np.memmap(file, COLUMNS, mode="r", shape=(self.listed,))
+        except (FileNotFoundError, ValueError) as error:  # ValueError: the file is too short.
+            raise FileSystemError(f"{place} is missing or too short: {EXTRACT_AGAIN}") from error
 
     def labels(self) -> list[str]:
         """Return the labels in the order of their numbers in the columns."""
@@ -116,17 +121,6 @@ class Row:
 
     columns: NDArray[np.void]
     example: RawExample
-
-
-def load_array(place: Place, dtype: np.dtype[np.void], length: int) -> NDArray[np.void]:
-    """Return the array in a file, mapped into memory and not read."""
-    if not length:  # An empty file cannot be mapped.
-        return np.empty(0, dtype)
-    try:
-        with place.open("rb") as file:  # The mapping outlives the open file.
-            return np.memmap(file, dtype, mode="r", shape=(length,))
-    except (FileNotFoundError, ValueError) as error:  # ValueError: the file is too short.
-        raise FileSystemError(f"{place} is missing or too short: {EXTRACT_AGAIN}") from error
 
 
 def rows_of(parts: Iterable[Part]) -> Iterator[RawExample]:

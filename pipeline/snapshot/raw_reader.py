@@ -114,8 +114,8 @@ class RawReader:
 
 def fetch_images(
     rows: Iterable[RawExample], origin: Origin, *, count: int, total_bytes: int, show: Show = progress
-) -> int:
-    """Fetch `count` images that are in a bucket into the cache, if there is one. Returns how many were not there yet.
+) -> None:
+    """Fetch `count` images that are in a bucket into the cache, if there is one, and log how many were not there yet.
 
     Copies are stored by content, so that a second run, another number of shards or a renamed folder fetches nothing
     again.
@@ -123,7 +123,7 @@ def fetch_images(
     Raises SourceError if one changed or vanished after it was listed.
     """
     if not origin.cache or not origin.remote:
-        return 0
+        return
     reader = RawReader(origin)
     fetched = 0
     with show("fetch", count, total_bytes=total_bytes) as advance:
@@ -138,7 +138,6 @@ def fetch_images(
             fetched += is_new
             advance(1, max(row.size, 0))
     _log.info("%d images fetched; %d were already in %s", fetched, count - fetched, origin.cache)
-    return fetched
 
 
 def _cache_path(cache: Path, place: BucketPath, row: RawExample) -> Path:

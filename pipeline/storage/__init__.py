@@ -7,16 +7,16 @@ here write, copy and walk. A reader sees all of a file or none of it, and `write
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from pipeline.errors import AccessError, SizeError
-from pipeline.storage import local, object_ranges
-from pipeline.storage.bucket_client import bucket_client
-from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat
+from pipeline.storage import local
+from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat, bucket_client
 from pipeline.storage.local import CHUNK_BYTES, temporary_beside
+from pipeline.storage.object_ranges import boundaries as boundaries
 
 Place = Path | BucketPath
 
@@ -110,15 +110,6 @@ def objects(place: BucketPath, first: str = "", end: str = "") -> Iterator[Objec
         yield Object(path.key[len(place.key) + 1 if place.key else 0 :], stat)
 
 
-def boundaries(place: BucketPath, prefixes: Sequence[str], most: int, min_objects: int) -> list[str]:
-    """Return ascending keys that divide the objects below a place into at most `most` ranges of about equal size.
-
-    `prefixes` are the folders that count, each with a slash at its end, and "" is the whole place. A range has at least
-    about `min_objects` objects. The number of objects is estimated from a few requests for each range.
-    """
-    return object_ranges.boundaries(bucket_client(), place, prefixes, most, min_objects)
-
-
 def file_of(folder: Path, key: str) -> Path:
     """Return the local file in `folder` for an object with this key, which is relative to a place in a bucket.
 
@@ -133,7 +124,7 @@ def folders(place: Place) -> Iterator[Place]:
     """Yield the folders in a place. For a bucket, one listing returns them all."""
     if isinstance(place, BucketPath):
         # `iterdir` and `is_dir` would not do: in a bucket, each `is_dir` is a request.
-        yield from bucket_client().folders(place)
+        yield from bucket_client().children(place, only_folders=True)
     else:
         with os.scandir(place) as entries:
             # A folder may have millions of files. Only a link needs a request to the file system.
@@ -158,7 +149,7 @@ def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO
     If `synced`, no power loss leaves the name without the content. This costs milliseconds on a disk, and nothing in a
     bucket. A file needs no sync if a reader can tell from its content that it is torn, and can make it again.
     """
-    return local.write_whole(place, synced) if isinstance(place, Path) else bucket_client().write(place, replaces=True)
+    return local.write(place, True, synced) if isinstance(place, Path) else bucket_client().write(place, True)
 
 
 def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
@@ -166,7 +157,7 @@ def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[b
 
     Raises ConflictError, which names the file, if its content differs.
     """
-    return local.write_new(place, synced) if isinstance(place, Path) else bucket_client().write(place, replaces=False)
+    return local.write(place, False, synced) if isinstance(place, Path) else bucket_client().write(place, False)
 
 
 def swap(place: Place, before: bytes | None, after: bytes) -> None:

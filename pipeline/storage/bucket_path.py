@@ -8,11 +8,22 @@ import fnmatch
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
-from pipeline.storage.bucket_client import bucket_client
+from pipeline.system.os_errors import unless_missing
+
+if TYPE_CHECKING:
+    from pipeline.storage.gcs import Gcs
 
 SCHEME = "gs://"
+
+
+def bucket_client() -> "Gcs":
+    """Return the one client of this process. Any number of threads may use it."""
+    # An import at the top would load Google's client for local paths, too.
+    from pipeline.storage.gcs import client
+
+    return client()
 
 
 class ListedNames(NamedTuple):
@@ -113,11 +124,7 @@ class BucketPath:
 
     def is_file(self) -> bool:
         """Whether there is an object of this very name."""
-        try:
-            self.stat()
-        except FileNotFoundError:
-            return False
-        return True
+        return unless_missing(self.stat) is not None
 
     def require_bucket(self) -> None:
         """Ask for the bucket once, within seconds. Raises AccessError or StorageError with one sentence."""

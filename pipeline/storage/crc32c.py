@@ -62,11 +62,6 @@ def _sums(columns: list[int]) -> "array[int]":
     return array("I", sums)
 
 
-def _doubled(tables: _Tables) -> _Tables:
-    """Return the tables of a shift twice as far."""
-    return _tables([_apply(tables, _apply(tables, 1 << bit)) for bit in range(32)])
-
-
 def _apply(tables: _Tables, crc: int) -> int:
     first, second, third, fourth = tables
     return first[crc & 255] ^ second[crc >> 8 & 255] ^ third[crc >> 16 & 255] ^ fourth[crc >> 24]
@@ -76,7 +71,8 @@ def _make_shifts() -> tuple[_Tables, ...]:
     """Return tables of the shifts by 2**12, 2**13, ... 2**30 bytes; made in 1 ms."""
     shifts = [_tables([_over_zeros(1 << bit, _ZEROS) for bit in range(32)])]
     while len(shifts) < _PERIOD.bit_length() - _LOW_BITS:
-        shifts.append(_doubled(shifts[-1]))
+        last = shifts[-1]  # Applied twice, it is a shift twice as far.
+        shifts.append(_tables([_apply(last, _apply(last, 1 << bit)) for bit in range(32)]))
     return tuple(shifts)
 
 

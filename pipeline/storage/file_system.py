@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pipeline.storage.local import NO_HARD_LINKS, WITHOUT_LINKS
 
-_MOUNTS = Path("/proc/self/mountinfo")
+_MOUNTS = Path("/proc/self/mounts")
 _LOCAL_LOCKS = {
     "nfs": {"nolock", "local_lock=all", "local_lock=flock"},
     "nfs4": {"local_lock=all", "local_lock=flock"},
@@ -26,7 +26,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """A line of /proc/self/mountinfo."""
+    """A line of /proc/self/mounts."""
 
     point: str
     kind: str
@@ -47,23 +47,18 @@ def why_unsafe(folder: Path) -> str:
     return ""
 
 
-def mount_of(folder: str, mountinfo: str) -> Mount | None:
-    """Return the mount that holds a folder, from the content of /proc/self/mountinfo; None if no line matches."""
+def mount_of(folder: str, mounts: str) -> Mount | None:
+    """Return the mount that holds a folder, from the content of /proc/self/mounts; None if no line matches."""
     # Not `splitlines`: it also splits at characters that a path may contain, such as a form feed.
-    mounts = [_parse(line) for line in mountinfo.split("\n") if line]
-    holding = [mount for mount in mounts if f"{folder}/".startswith(f"{mount.point.rstrip('/')}/")]
+    parsed = [_parse(line) for line in mounts.split("\n") if line]
+    holding = [mount for mount in parsed if f"{folder}/".startswith(f"{mount.point.rstrip('/')}/")]
     # The longest mount point holds the folder. If several mounts have the same point, the last one covers the others.
-    return max(enumerate(holding), key=lambda item: (len(item[1].point), item[0]), default=(0, None))[1]
+    return max(reversed(holding), key=lambda mount: len(mount.point), default=None)
 
 
 def _parse(line: str) -> Mount:
-    before, _, after = line.partition(" - ")
-    # The fields are those of proc_pid_mountinfo(5). Optional fields of any number come before " - ", so that the type
-    # of the file system and its own options are counted from there.
-    point, options = before.split(" ")[4:6]
-    kind, _, of_file_system = after.split(" ", 2)
-    plain_point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), point)
-    return Mount(plain_point, kind, frozenset(f"{options},{of_file_system}".split(",")))
+    _, point, kind, options, *_ = line.split(" ")  # The fields are those of fstab(5).
+    return Mount(_OCTAL.sub(lambda match: chr(int(match[1], 8)), point), kind, frozenset(options.split(",")))
 
 
 def _has_hard_links(folder: Path) -> bool:

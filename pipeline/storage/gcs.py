@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import IO, Any
 
 import google_crc32c
@@ -32,6 +32,7 @@ from pipeline.storage.deadlines import RequestWatch, TooSlow
 from pipeline.storage.gcs_internals import client_of, default_credentials, emulator_url, is_transient
 from pipeline.storage.local import FULL, changed_meanwhile, crc32c_of_open_file, full_disk_explained, other_content
 from pipeline.storage.urllib3_internals import ReportingAdapter
+from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map, within
 from pipeline.system.proxies import require_proxies
 
@@ -136,26 +137,20 @@ class Gcs:
             for blob in self._each(self._list(path, None, limit, self._retry(path), first=first, end=end)):
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
-    def children(self, path: BucketPath) -> Iterator[BucketPath]:
-        """Yield the objects and folders that a folder with this name contains.
+    def children(self, path: BucketPath, only_folders: bool = False) -> Iterator[BucketPath]:
+        """Yield the objects and folders that a folder with this name contains, or `only_folders`.
 
         An object and a folder may have the same name. It is then yielded twice.
         """
         with self._explained(path):
             listing = self._list(path, "/", None, self._retry(path))
             for blob in self._each(listing):
-                # Consoles create an empty object with a slash at its end for a folder. `_folders` yields the folder.
-                if not blob.name.endswith("/"):
+                # Consoles create an empty object with a slash at its end for a folder, which is yielded below.
+                if not only_folders and not blob.name.endswith("/"):
                     yield BucketPath(path.bucket, blob.name, path.user_project)
-            yield from self._folders(path, listing)
-
-    def folders(self, path: BucketPath) -> Iterator[BucketPath]:
-        """Yield the folders in a folder with this name."""
-        with self._explained(path):
-            listing = self._list(path, "/", None, self._retry(path))
-            for _ in self._each(listing):
-                pass  # The prefixes of a listing are complete only after its last page.
-            yield from self._folders(path, listing)
+            # The prefixes of a listing are complete only after its last page.
+            for prefix in sorted(listing.prefixes):
+                yield BucketPath(path.bucket, prefix.rstrip("/"), path.user_project)
 
     def names(self, path: BucketPath, limit: int, first: str = "", end: str = "") -> ListedNames:
         """Return at most `limit` names below a place, at least one if there is any. They are not divided into folders.
@@ -330,10 +325,6 @@ class Gcs:
         with suppress(FileNotFoundError), self._explained(path, is_first=True):
             within(FIRST_ANSWER_S, lambda: blob.delete(timeout=TIMEOUT_S, retry=retry))
 
-    def _folders(self, path: BucketPath, listing: Any) -> Iterator[BucketPath]:
-        for prefix in sorted(listing.prefixes):
-            yield BucketPath(path.bucket, prefix.rstrip("/"), path.user_project)
-
     def _each(self, listing: Any) -> Iterator[Blob]:
         """Yield all objects of a listing."""
         for page in self._pages(listing):
@@ -400,7 +391,10 @@ class Gcs:
 
         def fetch_part(start: int) -> tuple[int, int]:
             part = self.read_range(path, start, min(PART_BYTES, stat.st_size - start), stat.generation)
-            _write_at(descriptor, part, start)
+            rest = memoryview(part)
+            # A disk that is nearly full writes a part of the bytes without an error. The next call raises the error.
+            while rest:
+                rest = rest[os.pwrite(descriptor, rest, start + len(part) - len(rest)) :]
             return google_crc32c.value(part), len(part)
 
         whole = 0
@@ -426,10 +420,8 @@ class Gcs:
         )
 
     def _generation(self, path: BucketPath) -> int:
-        try:
-            return self.stat(path).generation
-        except FileNotFoundError:
-            return 0
+        stat = unless_missing(partial(self.stat, path))
+        return stat.generation if stat else 0
 
     def _upload(self, path: BucketPath, file: IO[bytes], generation: int) -> None:
         size = file.seek(0, os.SEEK_END)
@@ -460,13 +452,10 @@ class Gcs:
 
     def _holds(self, path: BucketPath, file: IO[bytes]) -> bool:
         """Whether the object has the content of the file. Another writer wrote it, or an earlier attempt."""
-        try:
-            stat = self.stat(path)
-        except FileNotFoundError:
-            return False
+        stat = unless_missing(partial(self.stat, path))
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        return stat.st_size == size and stat.crc32c == crc32c_of_open_file(file)
+        return stat is not None and stat.st_size == size and stat.crc32c == crc32c_of_open_file(file)
 
     def _rewrite(self, source: Blob, target: Blob) -> None:
         token = None
@@ -529,8 +518,16 @@ class Gcs:
     def _meaning(self, path: BucketPath, error: BaseException) -> Exception:
         if isinstance(error, GoogleAPICallError | InvalidResponse):
             return self._error_of_status(path, _status_of(error), error)
+        if isinstance(error, GoogleAuthError) and _is_passing_login(error):
+            return StorageError(
+                f"gs://{path.bucket}: {self.principal} cannot get an access token ({_reason(error)}): check the "
+                "network, then run again"
+            )
         if isinstance(error, GoogleAuthError):
-            return self._error_of_login(path, error)
+            return AccessError(
+                f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
+                "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
+            )
         if isinstance(error, DataCorruption):
             return StorageError(_damaged(path))
         if isinstance(error, TooSlow):
@@ -540,17 +537,6 @@ class Gcs:
         return StorageError(
             f"{path}: Google Cloud Storage gave {self.principal} no answer ({_reason(error)}): "
             "check the network, then run again"
-        )
-
-    def _error_of_login(self, path: BucketPath, error: GoogleAuthError) -> Exception:
-        if _is_passing_login(error):
-            return StorageError(
-                f"gs://{path.bucket}: {self.principal} cannot get an access token ({_reason(error)}): check the "
-                "network, then run again"
-            )
-        return AccessError(
-            f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
-            "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
         )
 
     def _error_of_status(self, path: BucketPath, status: int, error: BaseException) -> Exception:
@@ -713,14 +699,6 @@ def _has_own_key(uri: str) -> AccessError:
 
 def _crc32c_of(blob: Blob) -> int:
     return int.from_bytes(base64.b64decode(blob.crc32c), "big")
-
-
-def _write_at(descriptor: int, part: bytes, start: int) -> None:
-    rest = memoryview(part)
-    # A disk that is nearly full writes a part of the bytes without an error. The next call raises the error.
-    while rest:
-        written = os.pwrite(descriptor, rest, start + len(part) - len(rest))
-        rest = rest[written:]
 
 
 def _damaged(path: BucketPath) -> str:

@@ -6,7 +6,6 @@ that a killed process left from one that is being written.
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -24,6 +23,7 @@ from typing import IO
 import google_crc32c
 
 from pipeline.errors import ConflictError, SettingsError
+from pipeline.system.flock import locked
 
 NO_HARD_LINKS = (
     "its file system has no hard links (such as SMB, exFAT or gcsfuse): use a local disk, NFS, or a gs:// address"
@@ -112,16 +112,24 @@ def full_disk_explained(file: IO[bytes], needed: int | None = None) -> Iterator[
 
 
 @contextmanager
-def write_whole(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
-    """Open `path` for writing. It appears, or replaces the existing file, only if the block ends without an error.
+def write(path: Path, replaces: bool, synced: bool = False) -> Iterator[IO[bytes]]:
+    """Open `path` for writing. It appears only if the block ends without an error.
 
-    If `synced`, the content is on the disk before the file has its name. `sync_folder` syncs the name.
+    If not `replaces`, a file that exists stays, and ConflictError is raised if its content differs. If `synced`, the
+    content is on the disk before the file has its name. `sync_folder` syncs the name.
     """
     with temporary_beside(path) as temporary:
         with open(temporary, "wb") as file:
             yield file
-            _sync_content(file, synced)
-        temporary.replace(path)
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
+        if replaces:
+            temporary.replace(path)
+        elif not _link(temporary, path):
+            is_equal = temporary.stat().st_size == path.stat().st_size
+            if not (is_equal and crc32c_of_file(temporary) == crc32c_of_file(path)):
+                raise other_content(path)
 
 
 def remove_torn(path: Path, crc32c: int) -> bool:
@@ -142,35 +150,20 @@ def remove_torn(path: Path, crc32c: int) -> bool:
         return False
 
 
-@contextmanager
-def write_new(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
-    """Write like `write_whole`, but never replace. Raises ConflictError if a file exists with other content."""
-    with temporary_beside(path) as temporary:
-        with open(temporary, "wb") as file:
-            yield file
-            _sync_content(file, synced)
-        if not _link(temporary, path):
-            is_equal = temporary.stat().st_size == path.stat().st_size
-            if not (is_equal and crc32c_of_file(temporary) == crc32c_of_file(path)):
-                raise other_content(path)
-
-
 def swap(path: Path, before: bytes | None, after: bytes) -> None:
     """Replace a file with content `before`, or create it if `before` is None. Raises ConflictError otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The lock file stays: if it were removed, two processes could hold locks of different files with this name.
-    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
-        # A rename replaces any content. Only a lock keeps the file unchanged between the comparison and the rename.
-        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+    # A rename replaces any content. Only a lock keeps the file unchanged between the comparison and the rename.
+    with locked(path.with_name(f".{path.name}.lock")):
         if (path.read_bytes() if path.exists() else None) != before:
             raise changed_meanwhile(path)
-        with write_whole(path, synced=True) as file:
+        with write(path, replaces=True, synced=True) as file:
             file.write(after)
         sync_folder(path.parent)
 
 
 def other_content(place: object) -> ConflictError:
-    """Return the error that `write_new` raises."""
+    """Return the error that `write` raises if it does not replace."""
     return ConflictError(
         f"{place} already exists with other content and was left untouched: move it away, or publish elsewhere"
     )
@@ -238,12 +231,6 @@ def sweep(folder: Path) -> int:
     for path in orphans:
         path.unlink(missing_ok=True)
     return len(orphans)
-
-
-def _sync_content(file: IO[bytes], synced: bool) -> None:
-    if synced:
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _temporary_name(name: str) -> str:

@@ -14,13 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nlargest
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
-from pipeline.storage.bucket_path import BucketPath, ListedNames
+from pipeline.storage.bucket_path import BucketPath, ListedNames, bucket_client
 from pipeline.system.parallel import ordered_map
-
-if TYPE_CHECKING:
-    from pipeline.storage.gcs import Gcs
 
 PAGE = 1000
 """A page has at most this many names, which is the limit of Google Cloud Storage."""
@@ -65,13 +61,14 @@ class _Piece:
 
 
 def boundaries(
-    client: "Gcs", place: BucketPath, prefixes: Sequence[str], most: int, min_objects: int, page_size: int = PAGE
+    place: BucketPath, prefixes: Sequence[str], most: int, min_objects: int, page_size: int = PAGE
 ) -> list[str]:
     """Return ascending keys that divide the objects below a place into at most `most` ranges of about equal size.
 
-    `prefixes` are in ascending order. A page has at most `page_size` names. For the rest, see `storage.boundaries`.
+    `prefixes` are the folders that count, in ascending order, each with a slash at its end, and "" is the whole place.
+    A range has at least about `min_objects` objects. Their number is estimated from a few requests for each range.
     """
-    search = _Search(client, place, page_size)
+    search = _Search(place, page_size)
     if search.is_small(prefixes, min_objects):
         return []
     pieces = search.measured(search.starts(prefixes))
@@ -110,8 +107,8 @@ def _cut(pieces: Sequence[_Piece], sizes: Sequence[int], most: int, min_objects:
 class _Search:
     """The requests and what they have shown."""
 
-    def __init__(self, client: "Gcs", place: BucketPath, page_size: int) -> None:
-        self._client, self._place, self._page_size = client, place, page_size
+    def __init__(self, place: BucketPath, page_size: int) -> None:
+        self._client, self._place, self._page_size = bucket_client(), place, page_size
         self._alphabet = _Alphabet()
         self._sizes: dict[_Piece, int] = {}
         """The known sizes. They change with the alphabet."""

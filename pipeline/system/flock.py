@@ -1,6 +1,9 @@
 """Locks of the kernel on files. It releases them when their process ends, however it ends."""
 
 import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
@@ -10,3 +13,12 @@ def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock a file for the block, as soon as no other process has it locked. The file is made if it is missing."""
+    # The file stays: if it were removed, two processes could hold locks of different files with this name.
+    with open(path, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

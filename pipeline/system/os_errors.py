@@ -35,6 +35,14 @@ def cause_of(error: OSError) -> Cause:
     return "content" if is_of_content else "transient"
 
 
+def unless_missing(work: Callable[[], Result]) -> Result | None:
+    """Return the result of `work`; None if the file that it uses does not exist."""
+    try:
+        return work()
+    except FileNotFoundError:
+        return None
+
+
 def retried(work: Callable[[], Result], what: object) -> Result:
     """Return the result of `work`. After a transient error, pause and call it again.
 

@@ -15,7 +15,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_cache import GIGABYTE, READ_AT_ONCE, ShardCache, divided_room, needed_room, remote_shards
 from pipeline.dataset.shard_reader import ShardReader
 from pipeline.errors import TenfoldError
-from pipeline.input import BatchOptions, numbered_batches, validation_batches
+from pipeline.input import BatchOptions, training_batches, validation_batches
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.cache import open_cache
 from pipeline.input.options import batch_options
@@ -119,7 +119,7 @@ class ServerData:
             }
             with self._readers(orders) as readers:
                 counter = BatchCounter(options.prefetch_batches + ahead)
-                training = numbered_batches(
+                training = training_batches(
                     self.folder,
                     options,
                     epochs=settings.epochs,
@@ -127,6 +127,7 @@ class ServerData:
                     server=server,
                     reader=readers.train,
                     counter=counter,
+                    numbered=True,
                 )
                 training, count = stacked(training) if may_stack else (training, 1)
                 if count > 1:

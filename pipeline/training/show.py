@@ -19,9 +19,8 @@ from pipeline.dataset.keys import FoundImage
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.unreadable import unreadable_record
 from pipeline.input import decode
-from pipeline.input.color import jittered, seed_of_batch
+from pipeline.input.augmentation import flipped, jittered, seed_of_batch
 from pipeline.input.damage import damage_named
-from pipeline.input.flip import flipped
 from pipeline.input.read_whole import UNREADABLE, why_unread
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place

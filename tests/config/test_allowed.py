@@ -341,7 +341,7 @@ def test_known_folders_take_little_memory(allow: ALLOW):
     sources = Sources()
     for number in range(MAX_FOLDERS + 10):
         sources.require(f"/data/{number}/a.jpg")
-    assert len(sources._folders._known) <= MAX_FOLDERS
+    assert len(sources._known) <= MAX_FOLDERS
 
 
 def test_places_of_a_bucket_need_no_request(gcs: FakeGcs, allow: ALLOW):

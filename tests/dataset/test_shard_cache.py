@@ -302,7 +302,7 @@ def test_a_small_cache_serves_all_shards_and_stays_near_its_limit(
         before = None
         for name in order:
             assert reader.take(name).read_bytes() == content(int(name))
-            with shard_cache._locked(tmp_path / ".lock"):  # nothing is removed while they are counted
+            with shard_cache.locked(tmp_path / ".lock"):  # nothing is removed while they are counted
                 most = max(most, len(copies(tmp_path)))
             if before is not None:
                 reader.release(before)

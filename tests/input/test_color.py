@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config.settings import settings_from
-from pipeline.input.color import jittered, seed_of_batch
+from pipeline.input.augmentation import jittered, seed_of_batch
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result
 from pipeline.training.job import run_job

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.input.flip import flipped
+from pipeline.input.augmentation import flipped
 
 Flip = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 

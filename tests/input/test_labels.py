@@ -9,7 +9,6 @@ import tensorflow as tf
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.input import BatchOptions, training_batches, validation_batches
-from pipeline.input.batches import numbered_batches
 from pipeline.input.decode import multi_hot
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
@@ -50,7 +49,7 @@ def test_a_training_batch_has_the_labels_of_its_examples(published: Path, cache:
     expected = of_records(published, "train")
     assert any(len(each) > 1 for each in expected)
     options = BatchOptions(image_size=16, batch_size=2, cache=cache)
-    for _, labels, _, _, numbers in numbered_batches(published, options, epochs=2):
+    for _, labels, _, _, numbers in training_batches(published, options, epochs=2, numbered=True):
         assert (labels.dtype, labels.shape) == (tf.uint8, (2, len(load(published).labels)))
         assert ids(labels.numpy()) == [tuple(sorted(expected[number])) for number in numbers.numpy()]
 

@@ -14,8 +14,8 @@ from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
 from pipeline.dataset.shard_reader import ShardReader
-from pipeline.input import BatchOptions, Server, numbered_batches, training_batches
-from pipeline.input.flip import flipped
+from pipeline.input import BatchOptions, Server, training_batches
+from pipeline.input.augmentation import flipped
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
@@ -79,7 +79,7 @@ def test_each_number_belongs_to_its_image_and_occurs_once_per_epoch(
 ):
     dataset = load(published)
     choice = str(tmp_path / "images") if cache == "disk" else cache
-    batches = numbered_batches(published, replace(OPTIONS, cache=choice), epochs=2, start=start)
+    batches = training_batches(published, replace(OPTIONS, cache=choice), epochs=2, start=start, numbered=True)
     of_images = dict(enumerate(colors(published, dataset)))
     real = [*seen(batches)]
     assert all(of_images[number] == color for number, color in [*real, *seen(batches, weight=0.0)])
@@ -90,14 +90,15 @@ def test_each_number_belongs_to_its_image_and_occurs_once_per_epoch(
 @pytest.mark.long
 def test_all_servers_together_have_every_number(published: Path):
     of_images = dict(enumerate(colors(published, load(published))))
-    shares = [[*seen(numbered_batches(published, OPTIONS, server=Server(index, 3)))] for index in range(3)]
+    servers = [Server(index, 3) for index in range(3)]
+    shares = [[*seen(training_batches(published, OPTIONS, server=server, numbered=True))] for server in servers]
     assert sorted(pair for share in shares for pair in share) == sorted(of_images.items())
 
 
 @pytest.mark.long
 def test_a_repeated_example_of_a_balanced_epoch_keeps_its_number(published: Path):
     of_images = dict(enumerate(colors(published, load(published))))
-    counts = Counter(seen(numbered_batches(published, replace(OPTIONS, balanced=True))))
+    counts = Counter(seen(training_batches(published, replace(OPTIONS, balanced=True), numbered=True)))
     assert all(of_images[number] == color for number, color in counts)
     assert max(counts.values()) > 1
 
@@ -109,18 +110,18 @@ def test_copies_from_a_bucket_have_the_same_numbers(gcs: FakeGcs, published: Pat
     cache, shards = ShardCache(tmp_path, 10**9), remote_shards(remote, dataset)
     order = order_of_need(share_of(dataset.splits["train"].shards, 7, Server()), OPTIONS.seed, range(1, 2))
     with ShardReader(cache, shards, order, READ_AT_ONCE["train"], 10**9, lambda: False) as reader:
-        assert [*seen(numbered_batches(remote, OPTIONS, reader=reader))] == [
-            *seen(numbered_batches(published, OPTIONS))
+        assert [*seen(training_batches(remote, OPTIONS, reader=reader, numbered=True))] == [
+            *seen(training_batches(published, OPTIONS, numbered=True))
         ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize("cache", ["off", "memory"])
-def test_batches_without_numbers_equal_the_mirrored_numbered_batches(stripes: Path, cache: str, flip: bool):
+def test_batches_without_numbers_equal_the_mirrored_batches_with_numbers(stripes: Path, cache: str, flip: bool):
     options = replace(OPTIONS, cache=cache, flip=flip)
     flips: list[bool] = []
-    with_numbers = numbered_batches(stripes, options, epochs=2)
+    with_numbers = training_batches(stripes, options, epochs=2, numbered=True)
     for ours, theirs in zip(training_batches(stripes, options, epochs=2), with_numbers, strict=True):
         images, labels, weights, mirrored, _ = theirs
         flips += mirrored.numpy().tolist()

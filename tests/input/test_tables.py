@@ -14,15 +14,7 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import load, to_json
 from pipeline.errors import DatasetError
-from pipeline.input import (
-    BatchOptions,
-    Server,
-    damage_named,
-    numbered_batches,
-    steps_per_epoch,
-    training_batches,
-    validation_batches,
-)
+from pipeline.input import BatchOptions, Server, damage_named, steps_per_epoch, training_batches, validation_batches
 from pipeline.input.shard_pieces import buffered_bytes, shuffle_elements
 from pipeline.input.tables import mask_name, raw_batches, value_of_text, with_ids
 from pipeline.tables.schema import Column, Task
@@ -251,11 +243,12 @@ def test_all_servers_together_show_every_row_once(published: Path, servers: int)
 @pytest.mark.parametrize("server", [pytest.param(Server(0, 1), marks=pytest.mark.long), Server(1, 3)])
 def test_training_resumes_exactly_at_its_position(published: Path, server: Server):
     steps = steps_per_epoch(load(published), OPTIONS.batch_size, server.count)
-    whole = [*numbered_batches(published, OPTIONS, epochs=3, server=server)]
+    whole = [*training_batches(published, OPTIONS, epochs=3, server=server, numbered=True)]
     assert len(whole) == 3 * steps
     edges = {0, 1, steps - 1, steps, steps + 1, 2 * steps, 3 * steps - 1, 3 * steps}
     for start in sorted({*edges, *random.Random(0).sample(range(len(whole)), k=2)}):
-        assert_equal([*numbered_batches(published, OPTIONS, epochs=3, start=start, server=server)], whole[start:])
+        rest = training_batches(published, OPTIONS, epochs=3, start=start, server=server, numbered=True)
+        assert_equal([*rest], whole[start:])
 
 
 def test_the_order_depends_only_on_seed_and_epoch(published: Path):
@@ -290,7 +283,7 @@ PINNED = [
 
 
 def test_numbers_are_places_in_the_training_shards(published: Path):
-    for features, _, _, mirrored, places in numbered_batches(published, OPTIONS):
+    for features, _, _, mirrored, places in training_batches(published, OPTIONS, numbered=True):
         assert np.array_equal(places, features["number"])  # The rows are in the shards in their order.
         assert not np.any(mirrored)
 

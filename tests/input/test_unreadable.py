@@ -19,15 +19,7 @@ from pipeline.dataset.manifest import images_at, load, rows_at, sample_images
 from pipeline.dataset.shards import Shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError
-from pipeline.input import (
-    BatchOptions,
-    Server,
-    damage_named,
-    numbered_batches,
-    one_ahead,
-    training_batches,
-    validation_batches,
-)
+from pipeline.input import BatchOptions, Server, damage_named, one_ahead, training_batches, validation_batches
 from pipeline.input.raw_files import raw_files_of
 from pipeline.input.read_whole import read_whole
 from pipeline.input.shuffle_quality import shuffle_quality
@@ -202,8 +194,8 @@ WAYS: Mapping[str, Callable[[Path, Path], Any]] = {
     "whole": lambda folder, _: training_batches(folder, replace(OPTIONS, crop="whole")),
     "random_resized": lambda folder, _: training_batches(folder, replace(OPTIONS, crop="random_resized")),
     "balanced": lambda folder, _: training_batches(folder, replace(OPTIONS, balanced=True)),
-    "numbered": lambda folder, _: numbered_batches(folder, OPTIONS),
-    "stacked": lambda folder, _: stacked(numbered_batches(folder, OPTIONS))[0],
+    "numbered": lambda folder, _: training_batches(folder, OPTIONS, numbered=True),
+    "stacked": lambda folder, _: stacked(training_batches(folder, OPTIONS, numbered=True))[0],
     "one ahead": lambda folder, _: one_ahead(training_batches(folder, OPTIONS)),
     "second server": lambda folder, _: training_batches(folder, OPTIONS, server=Server(1, 2)),
     "strategy": lambda folder, _: tf.distribute.MirroredStrategy(["/cpu:0"]).experimental_distribute_dataset(

@@ -6,9 +6,10 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
+from pipeline.dataset.index_files import scan_shard
 from pipeline.errors import DatasetError
 from pipeline.records import tfrecord
-from pipeline.records.record_index import index_of, offsets_of, scan_sizes, sizes_of
+from pipeline.records.record_index import index_of, offsets_of, sizes_of
 from tests.published import indexes_by_tfrecord2idx
 
 RECORDS = [b"", b"a", b"x" * 100_000, b"bb"]
@@ -22,13 +23,8 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def scanned(path: Path) -> list[int]:
-    with path.open("rb") as file:
-        return list(scan_sizes(file, path))
-
-
 def test_the_index_is_that_of_tfrecord2idx(path: Path, tmp_path: Path):
-    assert index_of(scanned(path)) == indexes_by_tfrecord2idx(tmp_path)["some"] == INDEX
+    assert index_of(scan_shard(path)) == indexes_by_tfrecord2idx(tmp_path)["some"] == INDEX
 
 
 def test_the_writer_counts_the_records_that_it_writes(path: Path, tmp_path: Path):
@@ -39,7 +35,7 @@ def test_the_writer_counts_the_records_that_it_writes(path: Path, tmp_path: Path
         writer.write_framed(list(map(tfrecord.frame, RECORDS[3:])))
         writer.close()
     assert (tmp_path / "ours").read_bytes() == path.read_bytes()
-    assert list(writer.sizes) == scanned(path)
+    assert writer.sizes == scan_shard(path)
 
 
 def test_each_record_is_read_by_itself(path: Path):
@@ -49,7 +45,7 @@ def test_each_record_is_read_by_itself(path: Path):
 
 def test_a_file_without_records_has_an_empty_index(tmp_path: Path):
     (tmp_path / "empty").touch()
-    assert scanned(tmp_path / "empty") == []
+    assert list(scan_shard(tmp_path / "empty")) == []
     assert (index_of([]), list(sizes_of(b""))) == (b"", [])
 
 
@@ -83,7 +79,7 @@ def test_a_damaged_index_gives_no_sizes(index: bytes):
 def test_a_damaged_file_is_not_indexed(path: Path, damage, message: str):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DatasetError, match=message):
-        scanned(path)
+        scan_shard(path)
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ from pipeline.storage import file_system
 from pipeline.storage.file_system import mount_of, why_unsafe
 
 MOUNTS = """\
-22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
-30 22 0:40 / /mnt/shared\\040disk rw,noatime - nfs4 server:/export rw,vers=4.2,local_lock=none
-31 22 0:41 / /mnt/old rw - nfs server:/old rw,vers=3,nolock,local_lock=all,addr=10.0.0.1
-32 22 0:42 / /mnt/windows rw - cifs //server/share rw,vers=3.1.1,nobrl
-33 22 0:43 / /mnt/lustre rw - lustre server@tcp:/fs rw,flock,lazystatfs
-34 22 0:44 / /mnt/lustre-local rw - lustre server@tcp:/fs rw,localflock
-35 22 0:45 / /mnt/twice rw - ext4 /dev/sdb1 rw
-36 22 0:46 / /mnt/twice rw - nfs server:/new rw,nolock
+/dev/sda1 / ext4 rw,relatime,errors=remount-ro 0 0
+server:/export /mnt/shared\\040disk nfs4 rw,noatime,vers=4.2,local_lock=none 0 0
+server:/old /mnt/old nfs rw,vers=3,nolock,local_lock=all,addr=10.0.0.1 0 0
+//server/share /mnt/windows cifs rw,vers=3.1.1,nobrl 0 0
+server@tcp:/fs /mnt/lustre lustre rw,flock,lazystatfs 0 0
+server@tcp:/fs /mnt/lustre-local lustre rw,localflock 0 0
+/dev/sdb1 /mnt/twice ext4 rw 0 0
+server:/new /mnt/twice nfs rw,nolock 0 0
 """
 
 
@@ -42,8 +42,8 @@ def test_mount_options_reveal_locks_that_hold_for_one_host(
     folder: str, kind: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     assert mount_of(folder, MOUNTS).kind == kind
-    mountinfo = MOUNTS.replace(mount_of(folder, MOUNTS).point.replace(" ", "\\040") + " ", f"{tmp_path} ")
-    (tmp_path / "mounts").write_text(mountinfo)
+    mounts = MOUNTS.replace(mount_of(folder, MOUNTS).point.replace(" ", "\\040") + " ", f"{tmp_path} ")
+    (tmp_path / "mounts").write_text(mounts)
     monkeypatch.setattr(file_system, "_MOUNTS", tmp_path / "mounts")
     found = why_unsafe(tmp_path)
     assert found.startswith("file locks work on one host only") if reason else found == ""
@@ -51,9 +51,9 @@ def test_mount_options_reveal_locks_that_hold_for_one_host(
 
 
 def test_unusual_mount_lines_cause_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert mount_of("/data", "22 1 8:1 / /other rw - ext4 /dev/sda1 rw\n") is None
+    assert mount_of("/data", "/dev/sda1 /other ext4 rw 0 0\n") is None
     odd = "/mnt/a\x85b"  # for `splitlines`, the character in the middle ends a line
-    found = mount_of(odd, f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / {odd} rw - nfs4 server:/ rw\n")
+    found = mount_of(odd, f"/dev/sda1 / ext4 rw 0 0\nserver:/ {odd} nfs4 rw 0 0\n")
     assert found
     assert found.kind == "nfs4"
     (tmp_path / "mounts").write_text("")

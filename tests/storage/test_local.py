@@ -152,7 +152,7 @@ def test_remove_torn_keeps_an_intact_file_written_meanwhile(tmp_path: Path, monk
     crc32c_of_file = local.crc32c_of_file
 
     def written_meanwhile(aside: Path) -> int:
-        with local.write_new(path) as file:
+        with storage.write_new(path) as file:
             file.write(b"content")
         return crc32c_of_file(aside)
 

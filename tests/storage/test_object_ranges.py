@@ -7,11 +7,9 @@ from itertools import cycle, pairwise
 
 import pytest
 
-from pipeline.storage import boundaries as boundaries_of_place
-from pipeline.storage import objects
+from pipeline.storage import boundaries, objects
 from pipeline.storage.bucket_path import BucketPath
 from pipeline.storage.gcs import client
-from pipeline.storage.object_ranges import boundaries
 from standins.fake_gcs import FakeGcs
 from standins.fake_gcs.objects import Content
 
@@ -71,7 +69,7 @@ def test_the_ranges_are_about_equal(names: list[str], gcs: FakeGcs):
     place = fill(gcs, "photos", names)
     for name in NEIGHBORS:
         gcs.put("many", name, b"x")
-    keys = boundaries(client(), place, ("",), RANGES, min_objects=100, page_size=PAGE)
+    keys = boundaries(place, ("",), RANGES, min_objects=100, page_size=PAGE)
     sizes = sizes_of(names, keys)
     assert keys == sorted(set(keys))
     assert len(sizes) > RANGES * 0.8
@@ -94,7 +92,7 @@ def test_the_parts_of_a_list_are_the_list(prefix: str, gcs: FakeGcs):
 
 def test_only_some_folders_are_divided(gcs: FakeGcs):
     names = [f"{name}/{number}.jpg" for name in ("train", "unused", "val") for number in range(3000)]
-    keys = boundaries(client(), fill(gcs, "photos", names), ("train/", "val/"), 6, 10, page_size=PAGE)
+    keys = boundaries(fill(gcs, "photos", names), ("train/", "val/"), 6, 10, page_size=PAGE)
     sizes = sizes_of([name for name in names if not name.startswith("unused")], keys)
     assert len(sizes) == 6
     assert max(sizes) < 2 * 1000
@@ -103,16 +101,16 @@ def test_only_some_folders_are_divided(gcs: FakeGcs):
 
 def test_a_small_source_takes_a_few_requests(prefix: str, gcs: FakeGcs):
     place = fill(gcs, prefix, [f"{number}/a.jpg" for number in range(3500)])
-    assert boundaries_of_place(place, ("",), RANGES, 50_000) == []
+    assert boundaries(place, ("",), RANGES, 50_000) == []
     assert gcs.requests["list"] == 4
-    assert len(boundaries_of_place(place, ("",), RANGES, 1000)) == 2
-    assert boundaries_of_place(place / "nothing", ("",), RANGES, 1) == []
+    assert len(boundaries(place, ("",), RANGES, 1000)) == 2
+    assert boundaries(place / "nothing", ("",), RANGES, 1) == []
 
 
 def test_a_bucket_may_send_fewer_names_than_requested(gcs: FakeGcs):
     place = fill(gcs, "photos", NAMES["splits"][:3000])
     gcs.api.page_sizes = cycle((0, 7, 1000, 1))
-    keys = boundaries(client(), place, ("",), 5, min_objects=100, page_size=PAGE)
+    keys = boundaries(place, ("",), 5, min_objects=100, page_size=PAGE)
     sizes = sizes_of(NAMES["splits"][:3000], keys)
     assert len(sizes) == 5
     assert max(sizes) < 2 * 600

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.system.cores import usable_cores
+from pipeline.system.cgroup import usable_cores
 from tests.conftest import MakeImages
 from tests.monitor.trees import grow
 from tests.simulated_cores import SimulatedCores

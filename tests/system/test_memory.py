@@ -3,7 +3,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.system.memory import available_memory
+from pipeline.system.cgroup import available_memory
 from tests.monitor.trees import grow
 
 OWN_GROUP = {"proc/self/cgroup": "4:memory:/\n0::/\n"}

@@ -153,7 +153,7 @@ def test_the_shard_cache_never_exceeds_its_limit(
     sizes = []
 
     def counted() -> bool:
-        with shard_cache._locked(copies / ".lock"):  # no copy is removed while they are counted
+        with shard_cache.locked(copies / ".lock"):  # no copy is removed while they are counted
             sizes.append(sum(path.stat().st_size for path in copies.glob("*/*") if ".lock" not in path.name))
         return False
 

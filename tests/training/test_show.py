@@ -14,7 +14,7 @@ from pipeline.__main__ import main
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import DatasetError
 from pipeline.input import training_batches, validation_batches
-from pipeline.input.color import jittered, seed_of_batch
+from pipeline.input.augmentation import jittered, seed_of_batch
 from pipeline.input.options import batch_options
 from pipeline.records import tfrecord
 from pipeline.storage import BucketPath

@@ -23,7 +23,7 @@ from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, Preempted, SettingsError, SourceError
 from pipeline.evaluation.metrics import load_predictions
 from pipeline.evaluation.regression import RegressionPredictions
-from pipeline.input import BatchOptions, numbered_batches, validation_batches
+from pipeline.input import BatchOptions, training_batches, validation_batches
 from pipeline.input.options import batch_options
 from pipeline.input.tables import raw_batches, schema_of, with_ids
 from pipeline.kinds.table.tensors import argument_names, served_columns
@@ -437,7 +437,7 @@ def test_micro_batches_add_up_to_the_whole_batch(name: str, request: pytest.Fixt
 def test_xla_compiles_the_steps_of_a_table_with_texts(name: str, request: pytest.FixtureRequest):
     folder = request.getfixturevalue(name)
     dataset, options = load(folder), BatchOptions(image_size=1, batch_size=12)
-    *batch, _ = next(iter(numbered_batches(folder, options)))
+    *batch, _ = next(iter(training_batches(folder, options, numbered=True)))
     strategy, should_stop = tf.distribute.OneDeviceStrategy("/cpu:0"), tf.constant(0.0)
     evaluated = []
     for xla in (False, True):

@@ -14,7 +14,7 @@ import tensorflow as tf
 from pipeline.dataset.manifest import load
 from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import Preempted
-from pipeline.input import numbered_batches, steps_per_epoch
+from pipeline.input import steps_per_epoch, training_batches
 from pipeline.input.cache import cached_bytes, usable_memory
 from pipeline.input.options import batch_options
 from pipeline.input.raw_files import raw_batches, raw_files_of
@@ -82,7 +82,7 @@ class ContenderInputs:
             if files:
                 all_epochs = raw_batches(files, options, contender.parallel, epochs)
             else:
-                all_epochs = numbered_batches(folder, options, epochs=epochs)
+                all_epochs = training_batches(folder, options, epochs=epochs, numbered=True)
             if not contender.parallel and self._strategy.num_replicas_in_sync == 1:
                 # The step itself sends each batch to its device, so no batch is sent ahead.
                 return (batch for batch in all_epochs)

@@ -11,8 +11,7 @@ import keras
 import tensorflow as tf
 
 from pipeline.errors import SettingsError
-from pipeline.input.color import jittered, seed_of_batch
-from pipeline.input.flip import flipped
+from pipeline.input.augmentation import flipped, jittered, seed_of_batch
 from pipeline.input.tensorflow_internals import python_calls, traced_graph
 from pipeline.system.wording import first_of
 from pipeline.training.model.losses import Loss

@@ -11,7 +11,7 @@ import tensorflow as tf
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
-from pipeline.input import numbered_batches
+from pipeline.input import training_batches
 from pipeline.training.compare import contender_inputs
 from pipeline.training.compare.contest import Contest
 from pipeline.training.compare.process import _measure
@@ -44,9 +44,9 @@ def test_a_measurement_keeps_decoded_images_once(published: Path, tmp_path: Path
 
     def noted(*arguments: Any, **options: Any) -> tf.data.Dataset:
         kept.append(sum(isinstance(each, _CACHE) for each in gc.get_objects()))
-        return numbered_batches(*arguments, **options)
+        return training_batches(*arguments, **options)
 
-    monkeypatch.setattr(contender_inputs, "numbered_batches", noted)
+    monkeypatch.setattr(contender_inputs, "training_batches", noted)
     settings = settings_from({"image_size": 32, "batch_size": 8, "epochs": 2, "simulated_step_ms": 0.1})
     options = ComparisonOptions(contenders="shards,cached", measure_seconds=0.1)
     compared = Comparison(settings.model_dump(), options, {"keep": str(published)}, "", {}, 0.0)

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
-from pipeline.input import numbered_batches
-from pipeline.input.flip import flipped
+from pipeline.input import training_batches
+from pipeline.input.augmentation import flipped
 from pipeline.input.options import batch_options
 from pipeline.stages.build import build
 from pipeline.tables.schema import Column, Task
@@ -40,7 +40,7 @@ def traced(settings: Settings, folder: Path) -> Iterator[Any]:
         optimizer = build_optimizer(optimizer_options(settings, 2), model)
         optimizer.build(model.trainable_variables)
     steps = build_steps(strategy, model, optimizer, step_options(settings, dataset, 2, settings.micro_batches))
-    *batch, _ = numbered_batches(folder, batch_options(settings)).element_spec
+    *batch, _ = training_batches(folder, batch_options(settings), numbered=True).element_spec
     should_stop = tf.TensorSpec([], tf.float32)
     yield steps.train.get_concrete_function(*batch, should_stop)
     yield steps.evaluate.get_concrete_function(*batch[:3], should_stop)
