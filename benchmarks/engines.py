@@ -23,8 +23,8 @@ from benchmarks.harness.machine import machine_line, say
 from benchmarks.harness.rounds import ROOT
 from pipeline.engines import ENGINES, engine_named
 from pipeline.engines.task import Task
-from pipeline.system.cgroup import usable_cores
 from pipeline.system.progress import Advance
+from pipeline.system.resources import usable_cores
 
 FEW, MANY = 100, 2100
 PLAIN = "multiprocessing"

@@ -23,7 +23,7 @@ class Published(NamedTuple):
 def publish(for_training: bool, example_kind: str = "images") -> Published:
     """Add the tasks from the images, or from a table, to a published dataset.
 
-    Unless it is `for_training` in the same run, its event starts `retrain`.
+    Unless `for_training`, publishing updates the asset `DATASETS`, which starts `retrain`.
     """
     extracted = extract(for_training, example_kind)
     settings = extracted["settings"]

@@ -75,11 +75,12 @@ def _run(folder: Path, params: str) -> int:
 
 def _kept_pages() -> Iterator[str]:
     """Copy the pages, because the buckets are removed, and yield a line for each."""
-    for key in (key for key, _ in objects(WORKSPACE) if key.endswith(".html")):
-        page = layout_from(os.environ).workspace / "demo-gcs" / key.rpartition("/")[2]
-        with write_whole(page) as file:
-            file.write((WORKSPACE / key).read_bytes())
-        yield f"Kept: {page}"
+    for key, _ in objects(WORKSPACE):
+        if key.endswith(".html"):
+            page = layout_from(os.environ).workspace / "demo-gcs" / key.rpartition("/")[2]
+            with write_whole(page) as file:
+                file.write((WORKSPACE / key).read_bytes())
+            yield f"Kept: {page}"
 
 
 def _listing() -> list[str]:

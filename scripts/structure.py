@@ -19,6 +19,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import resolve_name
 from pathlib import Path
 
 from scipy.sparse import csr_array
@@ -99,22 +100,15 @@ def _imports(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom):
-            base = _base(module, node)
+            # `resolve_name` needs the package that contains the module, or the package that the module is.
+            package = module.name if module.is_package else module.name.rpartition(".")[0]
+            base = resolve_name("." * node.level + (node.module or ""), package)
             for alias in node.names:
                 target = f"{base}.{alias.name}"
                 if target in modules:
                     yield target
                 elif base in modules:
                     yield base
-
-
-def _base(module: Module, node: ast.ImportFrom) -> str:
-    """Return the absolute name of the module that a `from` import names."""
-    if not node.level:
-        return node.module or ""
-    parts = module.name.split(".")
-    parts = parts[: len(parts) - node.level + module.is_package]
-    return ".".join([*parts, *(node.module or "").split(".")]).rstrip(".")
 
 
 def room_of(name: str) -> str:

@@ -19,7 +19,7 @@ from pipeline.dataset.partitions import newest_partitions
 from pipeline.errors import FormatError
 from pipeline.plan.plan import load_plan
 from pipeline.plan.range_plan import load_range
-from pipeline.runs.champion import load_pointer, promote
+from pipeline.runs.champion import PROMOTE, Entry, load_pointer, move
 from pipeline.runs.files import load_files
 from pipeline.runs.run import EXPORT_FORMAT, Run, load_about, load_run, save_run
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
@@ -61,7 +61,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     (export / "about.json").write_text(json.dumps({"format": EXPORT_FORMAT, "labels": []}))
     pointer = folder / "champion.json"
     promoted = {"run": str(run.folder), "export": str(export), "dataset_version": "1", "metrics": {}, "score": None}
-    promote(load_pointer(pointer), **promoted, why="by hand")
+    move(load_pointer(pointer), Entry(action=PROMOTE, **promoted, why="by hand", at="", by=""))
     save_comparison(folder / "compared", Comparison({}, ComparisonOptions(), {}, "", {}, 0.0))
     plan_again, extract_again = "run the `shard` stage again", "run `extract` again"
     train_again, compare_again = "train again", f"remove {folder / 'compared'} and compare the inputs again"

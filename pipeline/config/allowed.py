@@ -113,7 +113,7 @@ def require_allowed(settings: "Settings") -> None:
             _require_function(field, value)
             continue
         allowed = [_with_own(allowed_places(variable)) for variable in variables]
-        if value and not _allow(allowed, value):
+        if value and not _uri_is_allowed(allowed, value):
             raise SettingsError(_refusal(f"{field} {value!r}", *allowed))
 
 
@@ -184,17 +184,17 @@ class _ManyPlaces:
         if self.are_all_allowed:
             return True
         if isinstance(place, BucketPath):
-            return _allow(self._allowed, place)
+            return _is_allowed(self._allowed, place)
         path = str(place)
         folder, slash, name = path.rpartition("/")
         if name in ("", ".", "..") or os.path.islink(path):  # noqa: PTH114 - this runs for every image
-            return _allow(self._allowed, Path(path))
+            return _is_allowed(self._allowed, Path(path))
         if folder not in self._known:
             if len(self._known) >= MAX_FOLDERS:
                 self._known.clear()
-            self._known[folder] = _allow(self._allowed, Path(folder or slash))
+            self._known[folder] = _is_allowed(self._allowed, Path(folder or slash))
         # A list may name a single file.
-        return self._known[folder] or _allow(self._allowed, Path(path))
+        return self._known[folder] or _is_allowed(self._allowed, Path(path))
 
 
 class Outputs(_ManyPlaces):
@@ -273,11 +273,18 @@ def _remedy(what: str, unset: Sequence[str]) -> str:
     )
 
 
-def _allow(allowed: Sequence[AllowedPlaces], place: Place | str) -> bool:
+def _uri_is_allowed(allowed: Sequence[AllowedPlaces], uri: str) -> bool:
+    """Return whether one of the lists allows the place that a path or a gs:// address names."""
     try:
-        named = place_of(place) if isinstance(place, str) else place
-        return any(each.allows(named) for each in allowed)
-    except ValueError:  # No place has such a name, or the URI names no bucket.
+        return _is_allowed(allowed, place_of(uri))
+    except ValueError:  # The URI names no bucket.
+        return False
+
+
+def _is_allowed(allowed: Sequence[AllowedPlaces], place: Place) -> bool:
+    try:
+        return any(each.allows(place) for each in allowed)
+    except ValueError:  # No place has such a name.
         return False
 
 

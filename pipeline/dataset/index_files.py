@@ -76,7 +76,7 @@ def load_sizes(folder: Place, shard: Shard) -> "array[int] | None":
     if not has_index(shard.name):
         return None
     path = folder / index_name(shard.name)
-    index = unless_missing(lambda: path.read_bytes())
+    index = unless_missing(path.read_bytes)
     if index is None:
         return None
     if crc32c_text(index) != shard.index_crc32c:
@@ -90,7 +90,7 @@ def problem_of_index(folder: Place, shard: Shard) -> str:
     if not has_index(shard.name):
         return ""
     path = folder / index_name(shard.name)
-    index = unless_missing(lambda: path.read_bytes())
+    index = unless_missing(path.read_bytes)
     if index is not None and crc32c_text(index) == shard.index_crc32c:
         return ""
     problem = "is missing" if index is None else "does not match its shard"

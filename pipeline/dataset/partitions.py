@@ -144,7 +144,7 @@ def _listed(work: Place, partition: str) -> Place:
 
 
 def _content(path: Place) -> bytes | None:
-    return unless_missing(lambda: path.read_bytes())
+    return unless_missing(path.read_bytes)
 
 
 def _swap(path: Place, before: bytes | None, after: Partition) -> None:

@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
@@ -166,12 +166,13 @@ class ShardCache:
         lock = _lock(path, fcntl.LOCK_SH)
         if lock is None:
             return None
-        with ExitStack() as stack:
-            stack.callback(os.close, lock)
-            if self._is_valid(path, stat):
-                stack.pop_all()
-                return PinnedShard(path, lock)
-        return None
+        is_valid = False
+        try:
+            is_valid = self._is_valid(path, stat)
+        finally:
+            if not is_valid:
+                os.close(lock)
+        return PinnedShard(path, lock) if is_valid else None
 
     def _fetch_unless_locked(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
         """Fetch a copy, unless another process has its lock. Return whether this process had the lock."""

@@ -8,8 +8,8 @@ from concurrent.futures.process import BrokenProcessPool
 
 from pipeline.engines.calls import WorkersLost
 from pipeline.engines.task import Outcome, Task
-from pipeline.system.cgroup import usable_cores
 from pipeline.system.process import start_worker
+from pipeline.system.resources import usable_cores
 
 
 def outcomes(task: Task, places: Sequence[str]) -> Generator[Outcome]:

@@ -216,7 +216,9 @@ def _examine_pixels(
     if rules.check == "strict" and image.format == "PNG" and not has_sound_pixels(encoded):
         raise _Unusable("damaged PNG: a checksum of its pixels is wrong")
     profile = header.profile if header is not None and header.profile else icc_profile(image)
-    return _encode_again(image, encoded, UNREADABLE if profile is None else profile, turn, view, rules)
+    return _encode_again(
+        image, encoded, profile=UNREADABLE if profile is None else profile, turn=turn, view=view, rules=rules
+    )
 
 
 def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image.Image | None:
@@ -268,15 +270,15 @@ def _unchanged(header: Header, encoded: bytes, boxes: tuple[Box, ...]) -> Usable
 
 
 def _encode_again(
-    image: Image.Image, encoded: bytes, profile: bytes, turn: Image.Transpose | None, view: _View, rules: Rules
+    image: Image.Image, encoded: bytes, *, profile: bytes, turn: Image.Transpose | None, view: _View, rules: Rules
 ) -> UsableImage:
     """Encode the pixels of the view."""
     is_lossless = coding.is_lossless(_name(image.format), encoded)
     has_full_chroma = is_lossless or coding.has_full_chroma(image)
     # This comes before any pixel is decoded, because `draft` has no effect afterwards.
     scale = prepare.draft(image, min(view.size) / min(view.crop.size))
-    in_srgb, profile_use = prepare.to_srgb(image, profile)
-    upright = in_srgb if turn is None else in_srgb.transpose(turn)
+    in_srgb = prepare.to_srgb(image, profile)
+    upright = in_srgb.pixels if turn is None else in_srgb.pixels.transpose(turn)
     pixels = prepare.crop_and_resize(upright, view.crop, scale, view.size)
     is_lossy = not is_lossless or pixels.size != upright.size
     form: Form = "RAW" if rules.prepare == "raw" else "JPEG" if is_lossy else "PNG"
@@ -290,5 +292,5 @@ def _encode_again(
         source_format=_name(image.format),
         brightness=appearance.brightness(gray),
         perceptual_hash=appearance.perceptual_hash(gray) if rules.perceptual_hash else None,
-        profile=profile_use,
+        profile=in_srgb.profile_use,
     )

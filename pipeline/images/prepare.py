@@ -36,6 +36,13 @@ ProfileUse = Literal["", "converted", "ignored"]
 """How an ICC profile was used. Empty if there is none or it is sRGB. A profile that cannot be used is ignored."""
 
 
+class InSrgb(NamedTuple):
+    """The pixels of an image, 8-bit RGB in sRGB, and how its ICC profile was used."""
+
+    pixels: Image.Image
+    profile_use: ProfileUse
+
+
 class Crop(NamedTuple):
     """A rectangle in whole pixels of the upright image; `right` and `bottom` are exclusive."""
 
@@ -107,21 +114,21 @@ def draft(image: Image.Image, scale: float) -> float:
     return drafted[1][2] / full_width if drafted else 1.0
 
 
-def to_srgb(image: Image.Image, profile: bytes) -> tuple[Image.Image, ProfileUse]:
-    """Return an image with this ICC profile, which may be empty, as 8-bit RGB in sRGB, and how the profile was used.
+def to_srgb(image: Image.Image, profile: bytes) -> InSrgb:
+    """Convert an image with this ICC profile, which may be empty, to sRGB.
 
     If the profile is broken or does not fit the image, the result is the one of `to_rgb`.
     """
     is_gray = image.mode in _GRAY_MODES
     # A profile for CMYK always needs a conversion.
     if not profile or (image.mode != "CMYK" and profiles.is_srgb(profile, is_gray)):
-        return to_rgb(image), ""
+        return InSrgb(to_rgb(image), "")
     for mode in _PROFILE_MODES.get(image.mode, ("L", "RGB") if is_gray else ("RGB",)):
         if transform := profiles.transform_of(profile, mode):
             # The transform takes 8-bit pixels without transparency. CMYK must not become RGB before it.
             pixels = image if mode == "CMYK" else to_rgb(image)
-            return transform.apply(pixels.getchannel("R") if mode == "L" else pixels), "converted"
-    return to_rgb(image), "ignored"
+            return InSrgb(transform.apply(pixels.getchannel("R") if mode == "L" else pixels), "converted")
+    return InSrgb(to_rgb(image), "ignored")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -22,7 +22,7 @@ class TrainingExamples(Protocol):
     def batches(self, examples: tf.data.Dataset, start: int, numbered: bool) -> tf.data.Dataset:
         """Return batches of the examples of all epochs, the first of which gets the number `start`.
 
-        They have the form of those of `training_batches`.
+        They have the form of the batches of `training_batches` with the same `numbered`.
         """
 
 

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable
 import tensorflow as tf
 
 from pipeline.dataset.shard_reader import ShardReader
+from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.batch_kind import batch_kind_of
 from pipeline.input.options import BatchOptions
@@ -22,7 +23,6 @@ from pipeline.input.order import (
     records_in_turn,
     tf_options,
 )
-from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.system.parallel import Item, items_ahead
@@ -61,12 +61,13 @@ def training_batches(
     Raises:
         DatasetError: If there is no dataset, or `balanced` is set for images of several labels, or for a table.
     """
-    return _training(open_split(dataset, options, "train", server, reader), epochs, start, numbered, counter)
+    split = open_split(dataset, options, "train", server, reader)
+    return _training(split, epochs, start, numbered=numbered, counter=counter)
 
 
 @without_autograph
 def _training(
-    split: ServerSplit, epochs: int, start: int, numbered: bool, counter: BatchCounter | None
+    split: ServerSplit, epochs: int, start: int, *, numbered: bool, counter: BatchCounter | None
 ) -> tf.data.Dataset:
     """Return the batches of all epochs.
 

@@ -20,8 +20,8 @@ from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
 from pipeline.input.options import CENTER, BatchOptions
 from pipeline.input.tensorflow_internals import is_cached, read_cache, remove_cache
 from pipeline.rendezvous.servers import Server
-from pipeline.system.cgroup import available_memory
 from pipeline.system.flock import locked, try_lock
+from pipeline.system.resources import available_memory
 
 CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
@@ -102,8 +102,8 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
     own = folder / _key(dataset, options, server)
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
-        # One training after another: otherwise, one could sweep the folder that another has just made and not locked.
-        with locked(folder.with_name(f".{folder.name}.lock")):
+        # One training after another: one could sweep the folder that another has just made and not locked yet.
+        with locked(folder / ".lock"):
             own.mkdir(exist_ok=True)
             if not held.enter_context(_locked_if_free(own)):
                 raise BadInput(

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.input import decode
+from pipeline.input.autograph import without_autograph
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import (
     ServerSplit,
@@ -24,8 +25,8 @@ from pipeline.input.order import (
     shuffled,
     shuffled_records,
 )
-from pipeline.input.tensorflow_internals import is_cached, read_cached, without_autograph
-from pipeline.system.cgroup import usable_cores
+from pipeline.input.tensorflow_internals import is_cached, read_cached
+from pipeline.system.resources import usable_cores
 
 _GROUP = 8
 """Images that are read from a disk cache at once. One by one, opening its files costs as much as reading the images."""

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_reader import ShardReader
+from pipeline.input.autograph import without_autograph
 from pipeline.input.balance import balanced, require_one_label
 from pipeline.input.options import BatchOptions
 from pipeline.input.shard_pieces import PieceNumbers, ShardPieces, shuffle_elements
 from pipeline.input.shares import Share, epoch_order, repeated, share_of
-from pipeline.input.tensorflow_internals import seed_graph, without_autograph
+from pipeline.input.tensorflow_internals import seed_graph
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place, place_of
-from pipeline.system.cgroup import usable_cores
+from pipeline.system.resources import usable_cores
 
 ONLY = Server()
 

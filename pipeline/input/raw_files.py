@@ -16,12 +16,12 @@ from pipeline.config.allowed import Sources
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import SourceError
 from pipeline.input import decode
+from pipeline.input.autograph import without_autograph
 from pipeline.input.damage import damage_named
 from pipeline.input.options import CENTER, BatchOptions
 from pipeline.input.order import tf_options
-from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.storage import is_bucket
-from pipeline.system.cgroup import usable_cores
+from pipeline.system.resources import usable_cores
 
 
 @dataclass(frozen=True)

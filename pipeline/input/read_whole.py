@@ -14,8 +14,8 @@ from pipeline.dataset.verify import ReadWhole
 from pipeline.errors import DatasetError
 from pipeline.input.batch_kind import batch_kind_of
 from pipeline.input.exhaustion import plain_message
-from pipeline.system.cgroup import usable_cores
 from pipeline.system.parallel import ordered_map
+from pipeline.system.resources import usable_cores
 
 UNREADABLE = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
 """What TensorFlow raises for a record that it cannot read.

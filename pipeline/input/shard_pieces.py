@@ -10,7 +10,7 @@ from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input.shares import Piece
 from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
-from pipeline.system.cgroup import usable_cores
+from pipeline.system.resources import usable_cores
 
 _CYCLE = READ_AT_ONCE["train"]
 """This many shards are read in turn. The shard cache holds room for as many."""

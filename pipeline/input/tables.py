@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
+from pipeline.input.autograph import without_autograph
 from pipeline.input.ids import Ids, text_ids
 from pipeline.input.options import BatchOptions
 from pipeline.input.order import (
@@ -35,12 +36,18 @@ from pipeline.input.order import (
     records_in_turn,
     tf_options,
 )
-from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.storage import Place
-from pipeline.system.cgroup import usable_cores
+from pipeline.system.resources import usable_cores
 from pipeline.tables.schema import Column, Schema
 
-DTYPES = {**dict.fromkeys(("int", "bool", "date", "time"), tf.int64), "float": tf.float32, "string": tf.string}
+DTYPES = {
+    "int": tf.int64,
+    "bool": tf.int64,
+    "date": tf.int64,
+    "time": tf.int64,
+    "float": tf.float32,
+    "string": tf.string,
+}
 """The dtype of a value in a record, by the type of its column."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOOLS = {"false": 0, "true": 1}

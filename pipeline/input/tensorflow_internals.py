@@ -5,15 +5,12 @@ errors are read in `pipeline/input/exhaustion.py` and `pipeline/input/damage.py`
 """
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import tensorflow as tf
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 _PYTHON_OPERATIONS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 """`tf.py_function` and `tf.numpy_function` become these operations in a graph."""
 _POSITION_WIDTH = 7
@@ -21,16 +18,6 @@ _POSITION_WIDTH = 7
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
-
-
-def without_autograph(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Return `function`, with AutoGraph off for all that it makes.
-
-    AutoGraph rewrites each traced function, so that `if` and `for` work with tensors. This package uses the operations
-    of TensorFlow for that. The rewriting took 1.8 s of the 10 s before the first step.
-    """
-    unconverted: Callable[_Arguments, _Result] = tf.autograph.experimental.do_not_convert(function)
-    return unconverted
 
 
 def seed_graph(seed: int) -> None:

@@ -23,7 +23,7 @@ _TYPES = {"bytes": bytes, "int64": int, "float": float}
 """The type of the values of a feature, by its kind."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FeatureKeys:
     """Names of the features. The defaults are those of the Model Garden."""
 

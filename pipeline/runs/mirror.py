@@ -24,6 +24,7 @@ from pipeline.rendezvous.servers import CLUSTER, SERVERS
 from pipeline.runs.files import BEST, FAILURE, RESULT, RUN
 from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of
 from pipeline.storage.local import sync_tree
+from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
 
 EVERY_S = 10.0
@@ -108,7 +109,7 @@ class Mirror:
         """Replace a file of the run, but only while this worker owns it: the file of a later worker stays."""
         place = self._place / name
         while True:
-            before = _content(place)
+            before = unless_missing(place.read_bytes)
             # After the read: if another worker takes the run over later, its write makes `swap` fail.
             self._require_ours()
             with suppress(ConflictError):
@@ -271,14 +272,7 @@ def _is_equal(path: Path, stat: ObjectStat) -> bool:
 
 
 def _owner(place: Place) -> bytes | None:
-    return _content(place / OWNER)
-
-
-def _content(place: Place) -> bytes | None:
-    try:
-        return place.read_bytes()
-    except FileNotFoundError:
-        return None
+    return unless_missing((place / OWNER).read_bytes)
 
 
 def _write(place: Place, content: bytes) -> None:

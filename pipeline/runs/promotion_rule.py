@@ -73,9 +73,9 @@ def _undefined(answers: Answers, of: str, split: str) -> str:
 
 
 def _gain(metric: Metric, difference: Estimate) -> Estimate:
-    """Return how much better a model is than another one."""
-    lower = Estimate(-difference.value, low=-difference.high, high=-difference.low)
-    return lower if metric.lower_is_better else difference
+    """Return how much better a model is than another one, with the interval of that gain."""
+    negated = Estimate(-difference.value, low=-difference.high, high=-difference.low)
+    return negated if metric.lower_is_better else difference
 
 
 def _comparison(ours: Answers, theirs: Answers, other: str, split: str, estimate: Estimate) -> str:

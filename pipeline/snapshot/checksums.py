@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import google_crc32c
 
@@ -32,6 +33,12 @@ CLOCK_SLACK_NS = 2_000_000_000
 _log = logging.getLogger(__name__)
 
 
+class _Pending(NamedTuple):
+    image: Listed
+    crc32c: int | None
+    """The checksum, if a bucket or an earlier listing of the same file has it."""
+
+
 def rows_with_checksums(
     images: Iterable[Listed], options: ExtractOptions, keys: KeyRange, listing: Listing
 ) -> Iterator[list[RawExample]]:
@@ -46,9 +53,9 @@ def rows_with_checksums(
     return ordered_map(lambda chunk: [_row(options.origin, *each) for each in chunk], chunks, READERS, size_of=_largest)
 
 
-def _largest(chunk: Sequence[tuple[Listed, int | None]]) -> int:
+def _largest(chunk: Sequence[_Pending]) -> int:
     """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
-    return max(0, *(0 if crc32c else image.size for image, crc32c in chunk))
+    return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
 
 
 def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
@@ -67,13 +74,8 @@ def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
     )
 
 
-def _look_up(
-    images: Iterable[Listed], known: Iterator[RawExample], listing: Listing
-) -> Iterator[tuple[Listed, int | None]]:
-    """Yield each image, with its checksum if a bucket or an earlier listing of the same file has it.
-
-    Both arguments are ordered by key, so no row stays in memory.
-    """
+def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing) -> Iterator[_Pending]:
+    """Yield each image with its known checksum. Both are ordered by key, so no row stays in memory."""
     last = next(known, None)
     for image in images:
         key = bytes_of(image.key)
@@ -86,7 +88,7 @@ def _look_up(
             last = next(known, None)
         is_same = last is not None and last.key == image.key
         listing.known += is_same
-        yield image, last.crc32c if last and is_same else image.crc32c
+        yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
 
 
 def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:

@@ -78,7 +78,7 @@ def join_listings(options: ExtractOptions, started_ns: int, listings: Iterable[L
     Args:
         options: The options with which all ranges were listed.
         started_ns: When the first listing began, in Unix nanoseconds.
-        listings: The listings of all ranges, in the order of their keys.
+        listings: The listings of all ranges. They must be in the order of their keys.
 
     Raises:
         SourceError: If the source has no image of a class, or changed between the listings.

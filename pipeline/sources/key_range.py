@@ -115,7 +115,10 @@ def ranges_between(boundaries: Sequence[str]) -> list[KeyRange]:
 
 
 def bytes_of(key: str) -> bytes:
-    """Return the bytes of a key in its file system or bucket, which decide its position and may not be UTF-8."""
+    """Return the bytes of a key, or of a label made from a folder's name. They may not be UTF-8.
+
+    They are those of the file system or bucket. They decide the position of a key, and records store them.
+    """
     return key.encode("utf-8", "surrogateescape")
 
 

@@ -149,7 +149,9 @@ def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO
     If `synced`, no power loss leaves the name without the content. This costs milliseconds on a disk, and nothing in a
     bucket. A file needs no sync if a reader can tell from its content that it is torn, and can make it again.
     """
-    return local.write(place, True, synced) if isinstance(place, Path) else bucket_client().write(place, True)
+    if isinstance(place, Path):
+        return local.write(place, replaces=True, synced=synced)
+    return bucket_client().write(place, replaces=True)
 
 
 def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
@@ -157,7 +159,9 @@ def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[b
 
     Raises ConflictError, which names the file, if its content differs.
     """
-    return local.write(place, False, synced) if isinstance(place, Path) else bucket_client().write(place, False)
+    if isinstance(place, Path):
+        return local.write(place, replaces=False, synced=synced)
+    return bucket_client().write(place, replaces=False)
 
 
 def swap(place: Place, before: bytes | None, after: bytes) -> None:

@@ -138,7 +138,7 @@ class Gcs:
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
     def children(self, path: BucketPath, only_folders: bool = False) -> Iterator[BucketPath]:
-        """Yield the objects and folders that a folder with this name contains, or `only_folders`.
+        """Yield the objects and folders that a folder with this name contains; if `only_folders`, only the folders.
 
         An object and a folder may have the same name. It is then yielded twice.
         """
@@ -518,16 +518,8 @@ class Gcs:
     def _meaning(self, path: BucketPath, error: BaseException) -> Exception:
         if isinstance(error, GoogleAPICallError | InvalidResponse):
             return self._error_of_status(path, _status_of(error), error)
-        if isinstance(error, GoogleAuthError) and _is_passing_login(error):
-            return StorageError(
-                f"gs://{path.bucket}: {self.principal} cannot get an access token ({_reason(error)}): check the "
-                "network, then run again"
-            )
         if isinstance(error, GoogleAuthError):
-            return AccessError(
-                f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
-                "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
-            )
+            return self._error_of_login(path, error)
         if isinstance(error, DataCorruption):
             return StorageError(_damaged(path))
         if isinstance(error, TooSlow):
@@ -537,6 +529,17 @@ class Gcs:
         return StorageError(
             f"{path}: Google Cloud Storage gave {self.principal} no answer ({_reason(error)}): "
             "check the network, then run again"
+        )
+
+    def _error_of_login(self, path: BucketPath, error: GoogleAuthError) -> Exception:
+        if _is_passing_login(error):
+            return StorageError(
+                f"gs://{path.bucket}: {self.principal} cannot get an access token ({_reason(error)}): check the "
+                "network, then run again"
+            )
+        return AccessError(
+            f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
+            "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
         )
 
     def _error_of_status(self, path: BucketPath, status: int, error: BaseException) -> Exception:

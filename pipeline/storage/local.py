@@ -113,10 +113,11 @@ def full_disk_explained(file: IO[bytes], needed: int | None = None) -> Iterator[
 
 @contextmanager
 def write(path: Path, replaces: bool, synced: bool = False) -> Iterator[IO[bytes]]:
-    """Open `path` for writing. It appears only if the block ends without an error.
+    """Open `path` for writing.
 
-    If not `replaces`, a file that exists stays, and ConflictError is raised if its content differs. If `synced`, the
-    content is on the disk before the file has its name. `sync_folder` syncs the name.
+    It appears, or replaces the existing file if `replaces`, only if the block ends without an error. If not `replaces`,
+    a file that exists stays, and ConflictError is raised if its content differs. If `synced`, the content is on the
+    disk before the file has its name. `sync_folder` syncs the name.
     """
     with temporary_beside(path) as temporary:
         with open(temporary, "wb") as file:

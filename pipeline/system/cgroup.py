@@ -1,10 +1,8 @@
-"""The control groups of this process: their limits and their use, and what they leave to this process.
+"""The control groups of this process: their limits and their use.
 
 A limit may be set for the group of the process or for any group above it. The tightest limit counts.
 """
 
-import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,37 +26,15 @@ class Group(Protocol):
         """Return `used` of memory (bytes), or `used` (seconds), `periods` and `throttled` of processors since boot."""
 
 
-def available_memory(root: Path = Path("/")) -> int:
-    """Return the bytes that are free on this host, or within the limits of this process's groups if that is less.
-
-    With the figures of the host alone, a container could take so much memory that it is killed. `root` is the folder
-    that holds proc/ and sys/.
-    """
-    import psutil  # Only a training asks for it.
-
-    groups = memory_groups(root)
-    left = [limit - group.use()["used"] for group in groups if (limit := _limit(group)) is not None]
-    return max(0, int(min([psutil.virtual_memory().available, *left])))
-
-
-def usable_cores(root: Path = Path("/")) -> int:
-    """Return the number of cores that this process may use, at least 1: its affinity, or its container's quota.
-
-    A quota of 1.5 cores counts as 2. If the quota were ignored, a container with 1.5 of 64 cores would start 64
-    processes and hold as many images in memory. `root` is the folder that holds proc/ and sys/.
-
-    This number limits how many tasks run at once. It never decides what a dataset or a batch holds. If a library has a
-    limit of its own, the caller uses the smaller number.
-    """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def core_limits(root: Path) -> list[float]:
+    """Return the numbers of cores that the groups of this process allow, such as 1.5."""
     base = root / BASE
     # Only limits are read. In version 1, the use may be counted in another tree, in a group with another name.
     groups: list[Group] = [
         *(_ProcessorsV2(base, path) for path in _paths(root, "")),
         *(_ProcessorsV1(base, path) for path in _paths(root, "cpu")),
     ]
-    quotas = [limit for group in groups if (limit := _limit(group)) is not None]
-    return max(1, min([allowed, *map(math.ceil, quotas)]))
+    return [limit for group in groups if (limit := limit_of(group)) is not None]
 
 
 def memory_groups(root: Path) -> list[Group]:
@@ -104,14 +80,15 @@ def tightest(groups: Sequence[Group]) -> tuple[Group, float | None] | None:
 
     If no group has a limit, return the group of the process, and None instead of a limit.
     """
-    limits = [(limit, group) for group in groups if (limit := _limit(group)) is not None]
+    limits = [(limit, group) for group in groups if (limit := limit_of(group)) is not None]
     if limits:
         limit, group = min(limits, key=lambda each: each[0])
         return group, limit
     return (groups[0], None) if groups else None
 
 
-def _limit(group: Group) -> float | None:
+def limit_of(group: Group) -> float | None:
+    """Return the limit of a group; None if it has none."""
     try:
         return group.limit()
     except (OSError, ValueError):  # The group at the top has no such file.

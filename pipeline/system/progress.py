@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 LOG_EVERY_S = 10.0
 """The log gets a line at this interval in seconds."""
@@ -37,20 +37,18 @@ def progress(what: str, total: int, /, unit: str = "images", total_bytes: int = 
     if sys.stderr.isatty():
         from tqdm import tqdm  # A task has no terminal, and does not load it.
 
-        if total_bytes:
-            done = 0
+        done = 0
 
-            def advance(count: int, size: int = 0) -> None:
-                nonlocal done
-                done += count
+        def advance(count: int, size: int = 0) -> None:
+            nonlocal done
+            done += count
+            if total_bytes:
                 bar.set_postfix_str(f"{done} of {total} {unit}", refresh=False)
-                bar.update(size)
+            bar.update(size if total_bytes else count)
 
-            with tqdm(total=total_bytes, desc=what, unit="B", unit_scale=True, file=sys.stderr, leave=False) as bar:
-                yield advance
-        else:
-            with tqdm(total=total or None, desc=what, unit=f" {unit}", file=sys.stderr, leave=False) as bar:
-                yield lambda count, size=0: bar.update(count)
+        of_unit: dict[str, Any] = {"unit": "B", "unit_scale": True} if total_bytes else {"unit": f" {unit}"}
+        with tqdm(total=total_bytes or total or None, desc=what, **of_unit, file=sys.stderr, leave=False) as bar:
+            yield advance
     else:
         lines = _Lines(what, total, unit, total_bytes)
         yield lines.advance

@@ -23,8 +23,8 @@ from pipeline.dataset.manifest import load_allowed
 from pipeline.errors import Preempted, SettingsError, SourceError, TrainingError
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
-from pipeline.system.cgroup import usable_cores
 from pipeline.system.process import run_module
+from pipeline.system.resources import usable_cores
 from pipeline.tuning.contenders import ACCELERATORS, require_comparable
 from pipeline.tuning.measurement import COMPARISON, RESULT, Comparison, save_comparison
 from pipeline.tuning.options import ComparisonOptions

@@ -6,32 +6,34 @@ The scheduler, the workers and the dag-processor import plugins too, and have no
 import asyncio
 from collections.abc import Callable
 from threading import Lock
+from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Lazy:
     """Passes each request to the application that `build` returns. The first request builds it."""
 
-    def __init__(self, build: Callable[[], ASGIApp]) -> None:
+    def __init__(self, build: Callable[[], "ASGIApp"]) -> None:
         self._build = build
         self._app: ASGIApp | None = None
         self._building = Lock()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Answer a request, after building the application if this is the first one."""
         # In a thread, because importing pandas and Bokeh takes seconds, and Airflow must answer others meanwhile.
         app = await asyncio.to_thread(self._built) if self._app is None else self._app
         await app(scope, receive, send)
 
-    def _built(self) -> ASGIApp:
+    def _built(self) -> "ASGIApp":
         # Several requests can come before the first one has built the application.
         with self._building:
             self._app = self._app or self._build()
             return self._app
 
 
-def monitor() -> ASGIApp:
+def monitor() -> "ASGIApp":
     """Build the application of the training monitor."""
     from plugins.training_monitor.app import build
 

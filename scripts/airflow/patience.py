@@ -38,6 +38,7 @@ class Patience:
     """Returns seconds, which `limit_s` counts."""
     limit_s: float = LIMIT_S
     answer_s: float = ANSWER_S
+    """Time limit of one answer."""
 
     def until_answered(self, call: Callable[[], _Answer], reasons: Mapping[int, str] = BUSY) -> _Answer:
         """Return what `call` returns. Repeat it while Airflow does not answer, or answers with a code of `reasons`.

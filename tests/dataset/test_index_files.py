@@ -9,9 +9,10 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import index_files
-from pipeline.dataset.index_files import index_name, write_index
+from pipeline.dataset.index_files import index_name, scan_shard, write_index
 from pipeline.dataset.manifest import Dataset, images_at, load, rows_at
 from pipeline.dataset.verify import verify
+from pipeline.errors import DatasetError
 from pipeline.plan.plan import load_plan
 from pipeline.records import tfrecord
 from pipeline.sharding.write import write_range
@@ -264,3 +265,29 @@ def test_a_search_for_shards_does_not_find_indexes(published: Path):
     assert {path.name for path in published.rglob("train-*.tfrecord*")} == shards
     assert {path.name for path in published.glob("train-*")} == shards
     assert {name for name in files_of(published) if name.endswith(".idx")}
+
+
+RECORDS = [b"", b"a", b"x" * 100_000, b"bb"]
+"""Whole, they have 16, 17, 100,016 and 18 bytes."""
+
+
+def test_the_scan_of_a_shard_finds_the_size_of_each_record(tmp_path: Path):
+    (tmp_path / "some").write_bytes(b"".join(map(tfrecord.frame, RECORDS)))
+    assert list(scan_shard(tmp_path / "some")) == [16, 17, 100_016, 18]
+    (tmp_path / "empty").touch()
+    assert list(scan_shard(tmp_path / "empty")) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:-1], "record at byte 100049 is cut short"),
+        (lambda content: content[:40], "record at byte 33 has a damaged header"),
+        (lambda content: content[:16] + b"\1" + content[17:16], "record at byte 16 has a damaged header"),
+    ],
+)
+def test_a_damaged_file_is_not_indexed(tmp_path: Path, damage, message: str):
+    path = tmp_path / "some"
+    path.write_bytes(damage(b"".join(map(tfrecord.frame, RECORDS))))
+    with pytest.raises(DatasetError, match=message):
+        scan_shard(path)

@@ -116,3 +116,7 @@ def test_no_two_features_share_a_name():
     for keys in (MODEL_GARDEN, PLAIN):
         names = dataclasses.astuple(keys)
         assert len(set(names)) == len(names)
+
+
+def test_no_plain_name_is_left_at_its_default():
+    assert not [name for name in dataclasses.astuple(PLAIN) if name.startswith("image/")]

@@ -1,7 +1,6 @@
 """The number of cores changes the speed of the work and never its result."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,33 +9,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.system.cgroup import usable_cores
 from tests.conftest import MakeImages
-from tests.monitor.trees import grow
 from tests.simulated_cores import SimulatedCores
 
-CPU = "sys/fs/cgroup/cpu"
-CONTAINERS = {
-    # files -> cores that may be used, of 64
-    "no container": ({}, 64),
-    "no quota": ({"sys/fs/cgroup/cpu.max": "max 100000"}, 64),
-    "a core and a half": ({"sys/fs/cgroup/cpu.max": "150000 100000"}, 2),
-    "a fifth of a core": ({"sys/fs/cgroup/cpu.max": "20000 100000"}, 1),
-    "more than the machine has": ({"sys/fs/cgroup/cpu.max": "9900000 100000"}, 64),
-    "version 1": ({f"{CPU}/one/cpu.cfs_quota_us": "250000", f"{CPU}/one/cpu.cfs_period_us": "100000"}, 3),
-    "version 1 without a quota": ({f"{CPU}/one/cpu.cfs_quota_us": "-1", f"{CPU}/one/cpu.cfs_period_us": "100000"}, 64),
-    "version 1, a group above": ({f"{CPU}/cpu.cfs_quota_us": "100000", f"{CPU}/cpu.cfs_period_us": "100000"}, 1),
-}
 CORES_OF_RUNS = (1, 9, 256)
 """tests/input/test_cores.py tests other numbers, because a run takes half a minute."""
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize("name", CONTAINERS)
-def test_usable_cores_respects_the_quota_of_the_container(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    files, cores = CONTAINERS[name]
-    assert usable_cores(grow(tmp_path, {"proc/self/cgroup": "1:cpu:/one\n2:cpuacct:/\n0::/\n", **files})) == cores
 
 
 @pytest.mark.parametrize("cores", [1, 2, 9, 64, 256])

@@ -8,9 +8,9 @@ cannot read in the same way is refused.
 import tensorflow as tf
 
 from pipeline.images.header import PNG_MAGIC
+from pipeline.input.autograph import without_autograph
 from pipeline.input.decode import Stored, center_crop, crop_of, decode_jpeg_crop, resampled
 from pipeline.input.options import CropMode
-from pipeline.input.tensorflow_internals import without_autograph
 from pipeline.training.served.color_profile import to_srgb
 from pipeline.training.served.file_bytes import part, refuse_unless, seldom
 from pipeline.training.served.file_header import FileHeader, read_jpeg, read_png

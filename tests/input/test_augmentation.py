@@ -1,6 +1,7 @@
-"""The color jitter depends only on a seed, so that a resumed training sees the same colors."""
+"""The colors of a batch depend only on a seed, so that a resumed training sees the same. Mirrored images are exact."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -9,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config.settings import settings_from
-from pipeline.input.augmentation import jittered, seed_of_batch
+from pipeline.input.augmentation import flipped, jittered, seed_of_batch
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result
 from pipeline.training.job import run_job
@@ -18,14 +19,15 @@ from pipeline.training.step.steps import StepOptions, Steps
 from tests.published import publish_case
 
 Jitter = Callable[[tf.Tensor, float, tf.Tensor], tf.Tensor]
+Flip = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-def in_a_map(images: tf.Tensor, strength: float, seed: tf.Tensor) -> tf.Tensor:
+def jittered_in_a_map(images: tf.Tensor, strength: float, seed: tf.Tensor) -> tf.Tensor:
     batches = tf.data.Dataset.from_tensors(images).map(lambda batch: jittered(batch, strength, seed))
     return next(iter(batches))
 
 
-@pytest.fixture(params=[jittered, tf.function(jittered), in_a_map], ids=["eager", "function", "map"])
+@pytest.fixture(params=[jittered, tf.function(jittered), jittered_in_a_map], ids=["eager", "function", "map"])
 def jitter(request: pytest.FixtureRequest) -> Jitter:
     """The function in each way of calling it."""
     return request.param
@@ -146,3 +148,43 @@ def test_a_job_trains_with_color_jitter(tmp_path: Path):
     dataset, _ = publish_case("keep", tmp_path)
     plain, colored = (loss_of_a_job(tmp_path, dataset, strength) for strength in (0.0, 1.0))
     assert abs(colored / plain - 1) > 0.01
+
+
+# --- mirrored images -------------------------------------------------------------------------------------------------
+
+on_gpu = partial(flipped, on_gpu=True)
+"""The operations for a GPU, which a CPU has, too."""
+
+
+def flipped_in_a_map(images: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
+    return next(iter(tf.data.Dataset.from_tensors((images, mirrored)).map(flipped)))
+
+
+@pytest.fixture(
+    params=[
+        flipped,
+        tf.function(flipped),
+        tf.function(flipped, jit_compile=True),
+        flipped_in_a_map,
+        on_gpu,
+        tf.function(on_gpu, jit_compile=True),
+    ],
+    ids=["eager", "function", "xla", "map", "gpu", "gpu-xla"],
+)
+def flip(request: pytest.FixtureRequest) -> Flip:
+    """The function in each way of calling it."""
+    return request.param
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+@pytest.mark.parametrize("shape", [(4, 3, 5, 3), (4, 1, 6, 3), (4, 5, 1, 3), (4, 2, 4, 1)])
+@pytest.mark.parametrize("mirrored", [(True, False, False, True), (True,) * 4, (False,) * 4])
+def test_only_the_marked_images_are_mirrored(
+    flip: Flip, kind: type, shape: tuple[int, ...], mirrored: tuple[bool, ...]
+):
+    images = np.random.default_rng(0).integers(0, 256, shape).astype(kind)
+    expected = [image[:, ::-1] if is_mirrored else image for image, is_mirrored in zip(images, mirrored, strict=True)]
+    found = flip(tf.constant(images), tf.constant(mirrored))
+    assert (found.shape, found.dtype) == (shape, kind)
+    assert np.array_equal(found.numpy(), np.stack(expected))

@@ -1,9 +1,10 @@
+import os
 from pathlib import Path
 
 import psutil
 import pytest
 
-from pipeline.system.cgroup import available_memory
+from pipeline.system.resources import available_memory, usable_cores
 from tests.monitor.trees import grow
 
 OWN_GROUP = {"proc/self/cgroup": "4:memory:/\n0::/\n"}
@@ -49,6 +50,20 @@ CASES = {
 }
 
 
+CPU = "sys/fs/cgroup/cpu"
+QUOTAS = {
+    # files -> cores that may be used, of 64
+    "no container": ({}, 64),
+    "no quota": ({"sys/fs/cgroup/cpu.max": "max 100000"}, 64),
+    "a core and a half": ({"sys/fs/cgroup/cpu.max": "150000 100000"}, 2),
+    "a fifth of a core": ({"sys/fs/cgroup/cpu.max": "20000 100000"}, 1),
+    "more than the machine has": ({"sys/fs/cgroup/cpu.max": "9900000 100000"}, 64),
+    "version 1": ({f"{CPU}/one/cpu.cfs_quota_us": "250000", f"{CPU}/one/cpu.cfs_period_us": "100000"}, 3),
+    "version 1 without a quota": ({f"{CPU}/one/cpu.cfs_quota_us": "-1", f"{CPU}/one/cpu.cfs_period_us": "100000"}, 64),
+    "version 1, a group above": ({f"{CPU}/cpu.cfs_quota_us": "100000", f"{CPU}/cpu.cfs_period_us": "100000"}, 1),
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_available_memory_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     files, free = CASES[name]
@@ -73,3 +88,10 @@ def test_available_memory_is_limited_by_the_host(tmp_path: Path):
 
 def test_this_machine_has_available_memory():
     assert available_memory() > 0
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_usable_cores_respects_the_quota_of_the_container(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    files, cores = QUOTAS[name]
+    assert usable_cores(grow(tmp_path, {"proc/self/cgroup": "1:cpu:/one\n2:cpuacct:/\n0::/\n", **files})) == cores
