@@ -197,6 +197,7 @@ class _BatchCalls:
 
     def begin(self, count: int = 0, sums: Sums | None = None) -> None:
         """Begin an epoch, or its validation, of which `count` batches with these sums are done."""
+        # A validation never runs within the steps of an epoch, so one count is enough.
         self._count, self._sums = count, sums or Sums()
 
     def take(self, kind: str, step: Callable[..., Result], batch: tuple[Features, ...]) -> tf.Tensor:

@@ -59,7 +59,7 @@ class Keeper:
             return math.inf
         steps = self._interval.steps_left(step)
         # A checkpoint that is due while another is being written is put off: a slow disk must not stop the steps.
-        return 1 if steps <= 0 and self._checkpoints.busy else steps
+        return 1 if steps <= 0 and self._checkpoints.is_busy else steps
 
     def save(self, epochs_done: int) -> None:
         """Write a checkpoint, in the background. Raises StorageError if the one before failed."""
