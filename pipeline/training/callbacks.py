@@ -58,8 +58,7 @@ class Callbacks:
     ) -> None:
         """Make the callbacks, which get the metric of the task by this name.
 
-        Raises:
-            SettingsError: If they are no callbacks, or cannot work in this training.
+        Raises SettingsError if they are no callbacks, or cannot work in this training.
         """
         self._run, self._model, self._optimizer, self._strategy = run, model, optimizer, strategy
         self._options, self._steps_per_epoch, self._metric = options, steps_per_epoch, metric

@@ -23,8 +23,7 @@ _log = logging.getLogger(__name__)
 def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strategy) -> Position:
     """Restore the last checkpoint, and return its position. Server 0 reads it, and the others take its variables.
 
-    Raises:
-        TrainingError: If it holds other variables than `checkpoints`.
+    Raises TrainingError if it holds other variables than `checkpoints`.
     """
     start = Position()
     if run.server.is_chief:
