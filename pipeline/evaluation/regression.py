@@ -124,7 +124,7 @@ def value_histogram(predictions: RegressionPredictions) -> dict[str, Any]:
     """Return how often each true value has each predicted value.
 
     `edges` are those of the intervals of both axes. `cells` are [true interval, predicted interval, examples] of each
-    pair with examples.
+    pair with examples. Values outside the edges count in the first or the last interval.
     """
     values = predictions.label, predictions.predicted
     edges = edges_of(np.concatenate(values))
