@@ -69,6 +69,7 @@ def outcomes(task: Task, places: Sequence[str]) -> Generator[Outcome]:
 
 
 def _as_made(job: Future[None], made: Accumulator[list[Outcome]]) -> Iterator[Outcome]:
+    """Yield each outcome of a job, until it has ended."""
     number, is_over = 0, False
     while not is_over:
         wait([job], POLL_S)

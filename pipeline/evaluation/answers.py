@@ -107,9 +107,7 @@ class Answers(ABC):
         """Return the score less that of another model on the same examples, with its interval.
 
         Examples that are hard for both models do not widen the interval. The groups of the champion do not count.
-
-        Raises:
-            ValueError: If the examples differ.
+        Raises ValueError if the examples differ.
         """
         if not np.array_equal(self.label, champion.label):
             raise ValueError("the two models were evaluated on different examples")

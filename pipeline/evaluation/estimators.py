@@ -246,8 +246,9 @@ def class_shares(
     squares = np.bincount(class_of_cell, surplus**2, classes)
     values: list[float | None] = [None] * classes
     intervals: list[list[float] | None] = [None] * classes
-    for number in np.flatnonzero(counts):
-        count, of_units, value, square = counts[number], units[number], float(share[number]), squares[number]
+    for number, (count, of_units, value, square) in enumerate(zip(counts, units, share.tolist(), squares, strict=True)):
+        if not count:
+            continue
         examples = float(count)
         if of_units < count:
             variance = square / count**2 * of_units / max(of_units - 1, 1)

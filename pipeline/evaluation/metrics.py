@@ -75,7 +75,8 @@ class Figure:
     def interval_text(self) -> str:
         """The ends of the interval as text."""
         _, low, high = self.estimate
-        return f"{self.metric.text(low)} to {self.metric.text(high)}" if isfinite(low) and isfinite(high) else "unknown"
+        is_known = isfinite(low) and isfinite(high)
+        return f"{self.metric.text(low)} to {self.metric.text(high)}" if is_known else "unknown"
 
     @property
     def baseline_text(self) -> str:

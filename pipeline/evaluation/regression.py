@@ -128,7 +128,7 @@ def value_histogram(predictions: RegressionPredictions) -> dict[str, Any]:
     """
     values = predictions.label, predictions.predicted
     edges = edges_of(np.concatenate(values))
-    label, predicted = (np.searchsorted(edges[1:-1], each, "right") for each in values)
+    label, predicted = (interval_of(each, edges) for each in values)
     return {"edges": significant(edges), "cells": pair_counts(label, predicted, CELLS)}
 
 
@@ -139,7 +139,7 @@ def residuals(predictions: RegressionPredictions) -> dict[str, Any]:
     """
     residual = predictions.residual
     edges = edges_of(residual)
-    counts = np.bincount(np.searchsorted(edges[1:-1], residual, "right"), minlength=CELLS).tolist()
+    counts = np.bincount(interval_of(residual, edges), minlength=CELLS).tolist()
     mean, median, p95 = significant([residual.mean(), *np.percentile(np.abs(residual), (50, 95))])
     return {"edges": significant(edges), "counts": counts, "mean": mean, "median_absolute": median, "p95_absolute": p95}
 
@@ -152,6 +152,11 @@ def edges_of(values: Array) -> Array:
         reach = max(abs(low) / 100, 0.5)
         low, high = low - reach, high + reach
     return np.linspace(low, high, CELLS + 1)
+
+
+def interval_of(values: Array, edges: Array) -> Array:
+    """Return the number of the interval of each value. Values outside the edges count in the first or last interval."""
+    return np.searchsorted(edges[1:-1], values, "right")
 
 
 def largest_errors(predictions: RegressionPredictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from pipeline.monitor.comet import CometOptions, CometSink
 from pipeline.monitor.record import RecordSink, last_row, last_time, read, read_servers
 from pipeline.monitor.reporter import Reporter, closing_sink
-from pipeline.monitor.row import Row, Sink, steady_clock
+from pipeline.monitor.row import KINDS, Row, Sink, steady_clock
 from pipeline.monitor.sampler import Sampler, Source
 from pipeline.monitor.step_clock import StepClock, StepStart, StepTimes
 
@@ -25,6 +25,7 @@ FLUSH_S = 15.0
 _log = logging.getLogger(__name__)
 
 __all__ = [
+    "KINDS",
     "CometOptions",
     "Monitor",
     "Row",

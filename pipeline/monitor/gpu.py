@@ -72,9 +72,6 @@ def visible_uuids(nvml: Any = None, environment: Mapping[str, str] = os.environ)
         return []
 
 
-# --- which GPUs -------------------------------------------------------------------------------------------------------
-
-
 def _shown(nvml: Any, environment: Mapping[str, str]) -> list[Device]:
     nvml.nvmlInit()
     return visible(devices(nvml), environment.get(MASK))
@@ -133,9 +130,6 @@ def _named(devices: Sequence[Device], entry: str) -> Device | None:
         return next((device for device in devices if device.index == int(entry)), None)
     fitting = [device for device in devices if entry and device.uuid.startswith(entry)]
     return fitting[0] if len(fitting) == 1 else None
-
-
-# --- which metrics ----------------------------------------------------------------------------------------------------
 
 
 class Gpu:

@@ -36,10 +36,7 @@ class LiveVerdict:
     """
 
     def __init__(
-        self,
-        format_verdict: Callable[[Verdict], str],
-        file: Path | None = None,
-        doing: Callable[[], str] = lambda: "",
+        self, format_verdict: Callable[[Verdict], str], file: Path | None = None, doing: Callable[[], str] = lambda: ""
     ) -> None:
         self._format_verdict, self._file, self._doing, self._seconds = format_verdict, file, doing, FIRST_S
         self._without_step_s = 0.0

@@ -94,9 +94,10 @@ class Children:
         """Read the use of all of them, and list them again if that is due."""
         now = self._now()
         if now >= self._due:
-            folders = {pid: self._proc / str(pid) for pid in descendants(self._proc, self._pid)}
-            opened = self._files
-            self._files = {pid: opened.get(pid) or (File(at / "stat"), File(at / "io")) for pid, at in folders.items()}
+            self._files = {
+                pid: self._files.get(pid) or (File(self._proc / f"{pid}/stat"), File(self._proc / f"{pid}/io"))
+                for pid in descendants(self._proc, self._pid)
+            }
             self._due = now + REFRESH_S
         uses = {}
         for pid, files in self._files.items():

@@ -341,6 +341,7 @@ def _rows(
             return stored
         with suppress(FileNotFoundError):
             return _rows_of_csv(path, read_open(path), wanted)
+    # No open segment, and the Parquet file is damaged.
     _warn_damaged(closed(path), 0)
     return _rows_of_csv(path, _NOTHING, wanted)
 

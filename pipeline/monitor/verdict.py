@@ -94,8 +94,14 @@ def numbers(verdict: Verdict) -> dict[str, float | None]:
 
     Shares are from 0 to 1. Times are means of the steady steps, in ms. The use of GPUs and cores is in percent.
     """
-    of_steps = {name: getattr(verdict, name) for name in ("wait_fraction", "wait_ms", "step_ms", "examples_per_s")}
-    known = {**of_steps, "gpu_pct": verdict.load.gpu, "cpu_pct": verdict.load.busy}
+    known = {
+        "wait_fraction": verdict.wait_fraction,
+        "wait_ms": verdict.wait_ms,
+        "step_ms": verdict.step_ms,
+        "examples_per_s": verdict.examples_per_s,
+        "gpu_pct": verdict.load.gpu,
+        "cpu_pct": verdict.load.busy,
+    }
     if not verdict.step_ms:
         return dict.fromkeys(known)
     # Rounded to seven digits, not to decimal places: a wait of microseconds, rounded to four places, was a third off.

@@ -248,6 +248,6 @@ def _read(path: Place) -> Any:
     try:
         return storage.read_json(path)
     except (FileNotFoundError, ValueError):
-        # It does not exist yet, was removed by `name_cluster`, or was torn by a power loss. A process that lives writes
-        # its file again with its next count.
+        # It does not exist yet, was removed by `name_cluster`, or (ValueError) was torn by a power loss. A process that
+        # lives writes its file again with its next count.
         return None

@@ -75,11 +75,7 @@ def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
 
 @contextmanager
 def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
-    """Provide a local folder with these files of a run: its own folder, or a temporary copy.
-
-    Raises:
-        DatasetError: The folder holds no run.
-    """
+    """Provide a local folder with these files of a run, its own or a copy. Raises DatasetError if it holds no run."""
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         folder = run if isinstance(run, Path) else Path(name)
         if not isinstance(run, Path):

@@ -243,7 +243,7 @@ def _counts(dataset: Mapping[str, Any], split: str) -> dict[str, int]:
 
 
 def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
-    """Return (caption, bars, whether folded) of the classes, largest in training first; of many, first both ends."""
+    """Return (caption, bars, folded) of classes, largest in training first; of many, both ends and then the middle."""
     columns = {name: _counts(dataset, name) for name in dataset["splits"]}
     order = sorted(dataset["labels"], key=lambda label: [-counts[label] for counts in columns.values()])
     bars = _bars(("class", *columns), order, [[counts[label] for label in order] for counts in columns.values()])

@@ -39,9 +39,8 @@ class Row:
     a: float | None
     b: float | None
     low: float | None = None
-    """Lower end of the interval of B minus A, if it is known."""
     high: float | None = None
-    """Upper end of the interval of B minus A, if it is known."""
+    """Ends of the interval of B minus A, if they are known."""
     metric: str = field(default="", kw_only=True)
     """The key of the metric; empty for a time or a speed."""
 
@@ -94,9 +93,6 @@ def compare(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answe
         differing=differing(a.files.run, b.files.run),
         note=f"{_note(_noun(a, b))} {why}".rstrip(),
     )
-
-
-# --- speed ------------------------------------------------------------------------------------------------------------
 
 
 def _speed(a: RecordedRun, b: RecordedRun) -> tuple[str, list[Row]]:
@@ -218,9 +214,6 @@ def _epoch_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
         for each, random in zip(times, randoms, strict=True)
     ]
     return _row(name, "s", *resampled)
-
-
-# --- how good ---------------------------------------------------------------------------------------------------------
 
 
 def _best_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:

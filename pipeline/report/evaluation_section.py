@@ -76,9 +76,7 @@ class View:
 
 
 def view(
-    evaluation: Mapping[str, Any],
-    images: Sequence[tuple[str, bytes]],
-    wrong_rows: Sequence[Mapping[str, str]] = (),
+    evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]], wrong_rows: Sequence[Mapping[str, str]] = ()
 ) -> View | None:
     """Return the section of the content of `evaluation.json`; None if it is empty.
 

@@ -38,11 +38,7 @@ Found = Sequence[tuple[Turn, Measurement]]
 
 
 def write(folder: Path) -> dict[str, Any]:
-    """Write the result and the page of a comparison of inputs, and return what `compare-inputs --json` prints.
-
-    Raises:
-        OSError: The page cannot be written.
-    """
+    """Write result and page, and return what `compare-inputs --json` prints. Raises OSError if it cannot write them."""
     comparison = load_comparison(folder)
     result = load_result(folder, comparison)
     content = {**result.as_json(), "comparison": str(folder), "page": str(folder / PAGE)}

@@ -103,7 +103,7 @@ class OneBehind:
             done.result()
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether work is being done."""
         return self._done is not None and not self._done.done()
 

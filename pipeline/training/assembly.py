@@ -58,6 +58,7 @@ class Training:
         self.task = task_of(dataset)
         self.device_batch_size = share_of_device(self.batch_size, strategy)
         self.micro_batches = micro_batches_of(run, self.device_batch_size)
+        """Equal parts in which a device takes its examples, one after another."""
 
         of_optimizer = optimizer_options(settings, steps)
         keras.utils.set_random_seed(settings.seed)  # Right before the model, whose first weights follow from it.

@@ -58,8 +58,7 @@ class Callbacks:
     ) -> None:
         """Make the callbacks, which get the metric of the task by this name.
 
-        Raises:
-            SettingsError: If they are no callbacks, or cannot work in this training.
+        Raises SettingsError if they are no callbacks, or cannot work in this training.
         """
         self._run, self._model, self._optimizer, self._strategy = run, model, optimizer, strategy
         self._options, self._steps_per_epoch, self._metric = options, steps_per_epoch, metric
@@ -197,6 +196,7 @@ class _BatchCalls:
 
     def begin(self, count: int = 0, sums: Sums | None = None) -> None:
         """Begin an epoch, or its validation, of which `count` batches with these sums are done."""
+        # A validation never runs within the steps of an epoch, so one count is enough.
         self._count, self._sums = count, sums or Sums()
 
     def take(self, kind: str, step: Callable[..., Result], batch: tuple[Features, ...]) -> tf.Tensor:

@@ -36,10 +36,7 @@ def evaluate(training: Training, batches: tf.data.Dataset, groups: NDArray[np.in
     The model of the training gets the best weights: a second model would need memory of its own, and to load a whole
     file, the classes of the user's own model would have to be registered.
 
-    `groups` is what `judged_groups` returns.
-
-    Raises:
-        Preempted: If a stop is requested.
+    `groups` is what `judged_groups` returns. Raises Preempted if a stop is requested.
     """
     run, dataset = training.run, training.dataset
     # This shares all layers with the trained model, so loading the weights changes that, too.

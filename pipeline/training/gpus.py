@@ -39,8 +39,7 @@ class OwnGpus:
     def confirm(self, list_found: Callable[[], Sequence[object]] = found_gpus) -> None:
         """Compare with the GPUs that TensorFlow finds. If it finds none, other trainings can have them.
 
-        Raises:
-            BadInput: If it finds another number than the settings ask for, or GPUs that several servers cannot divide.
+        Raises BadInput if it finds another number than the settings ask for, or GPUs that servers cannot divide.
         """
         found, taken = len(list_found()), len(self.uuids)
         if self.per_server and found != self.per_server:

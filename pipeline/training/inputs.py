@@ -58,6 +58,7 @@ class Inputs(NamedTuple):
     keeps: bool
     """Whether decoded images are kept, which the order of later epochs depends on."""
     counter: BatchCounter
+    """Counts the training batches."""
     stacked: int
     """How many batches each item of `training` stacks; 1 if it is a batch."""
 
@@ -86,6 +87,7 @@ class ServerData:
 
     settings: Settings
     folder: Place
+    """Folder of the dataset."""
     dataset: Dataset
     server: Server
     should_stop: Callable[[], bool]

@@ -32,7 +32,11 @@ def run_job(
     `should_stop` is called between steps. `heartbeat` is called with each step, also of the validation and of the
     evaluation. `enter` is called when it changes what a stop would lose.
 
-    Raises what `Training` and `fit` do, and ServerLost if another server is gone.
+    Raises:
+        Preempted: If a stop was requested. A checkpoint is written before.
+        TrainingError: If the loss is not a finite number.
+        ServerLost: If another server is gone.
+        OutOfMemory: If the next attempt takes fewer examples at once.
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
     training = Training(run, should_stop, cluster, heartbeat, enter)

@@ -82,10 +82,8 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
 def show_found(settings: Settings, folder: Place, found: Sequence[FoundImage], path: Path | None) -> Path:
     """Write a PNG of some images of a dataset, as an evaluation sees them, and return its path.
 
-    The default `path` is NAME-VERSION-images.png in the current folder.
-
-    Raises:
-        DatasetError: If there is no dataset, or one of the images cannot be decoded.
+    The default `path` is NAME-VERSION-images.png in the current folder. Raises DatasetError if there is no dataset, or
+    one of the images cannot be decoded.
     """
     dataset = datasets.load(folder)
     images = []

@@ -88,11 +88,7 @@ class Result:
 
 
 def load_result(folder: Path, comparison: Comparison) -> Result:
-    """Return the result of all measurements in the folder of a comparison.
-
-    Raises:
-        BadInput: If fewer than two contenders were measured.
-    """
+    """Return the result of all measurements in `folder`. Raises BadInput if fewer than two contenders were measured."""
     settings, options = comparison.settings, comparison.options
     folders = [turn_folder(folder, turn) for turn in turns(options)]
     found = {each: load_measurement(each) for each in folders}

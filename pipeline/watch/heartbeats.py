@@ -3,11 +3,18 @@
 import threading
 import time
 from collections.abc import Callable, Hashable
+from typing import NamedTuple
 
 MAX_SKEW_S = 900.0
 """Seconds that the clock of a training may differ from the clock here. Nobody lets clocks differ by more."""
 MAX_KEPT = 5000
 """Maximum number of trainings in memory. The one that was requested least recently is forgotten first."""
+
+
+class _Change(NamedTuple):
+    last_sample: float
+    time: float
+    """Time of the first answer with this sample, by the monotonic clock here, in seconds."""
 
 
 class Heartbeats:
@@ -22,8 +29,7 @@ class Heartbeats:
         self, monotonic: Callable[[], float] = time.monotonic, wall_clock: Callable[[], float] = time.time
     ) -> None:
         self._monotonic, self._wall_clock = monotonic, wall_clock
-        self._changes: dict[Hashable, tuple[float, float]] = {}
-        """Time of the newest sample, and of the first answer with it by the monotonic clock here, in seconds."""
+        self._changes: dict[Hashable, _Change] = {}
         self._lock = threading.Lock()
 
     def silent_s(self, training: Hashable, last_sample: float) -> float:
@@ -34,13 +40,13 @@ class Heartbeats:
         """
         with self._lock:
             now = self._monotonic()
-            before, changed = self._changes.pop(training, (None, now))
-            if before is None:
+            change = self._changes.pop(training, None)
+            if change is None:
                 age = self._wall_clock() - last_sample
-                changed = now - age if age > MAX_SKEW_S else now
-            elif before != last_sample:
-                changed = now
-            self._changes[training] = last_sample, changed  # The last one was requested most recently.
+                change = _Change(last_sample, now - age if age > MAX_SKEW_S else now)
+            elif change.last_sample != last_sample:
+                change = _Change(last_sample, now)
+            self._changes[training] = change  # The last one was requested most recently.
             while len(self._changes) > MAX_KEPT:
                 del self._changes[next(iter(self._changes))]
-            return now - changed
+            return now - change.time

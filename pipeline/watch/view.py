@@ -11,7 +11,7 @@ import pandas
 
 from pipeline.evaluation.best_epoch import EPOCH_METRICS
 from pipeline.monitor.aggregation import HIGHEST
-from pipeline.monitor.diagnosis import seconds_by_epoch
+from pipeline.monitor.diagnosis import PARTS, seconds_by_epoch
 from pipeline.monitor.gpu_columns import busy_pct, with_gpus_together
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
@@ -78,7 +78,8 @@ class View:
         if not self.steps_per_epoch:
             return pandas.DataFrame()
         pieces = _by_epoch(self.steps["step"].to_numpy(), self.steps_per_epoch)
-        means = self.steps.iloc[pieces["interval"].to_numpy()]
+        names = [f"{part}_ms" for part in PARTS.values() if f"{part}_ms" in self.steps]
+        means = self.steps[names].iloc[pieces["interval"].to_numpy()]
         times = {str(name): mean.to_numpy() * pieces["steps"].to_numpy() for name, mean in means.items()}
         return seconds_by_epoch({**times, "epoch": pieces["epoch"]}, self.epochs)
 

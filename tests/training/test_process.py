@@ -287,17 +287,15 @@ def test_an_attempt_keeps_the_failure_of_an_earlier_attempt(settings: Settings, 
 
 
 STALLED = """
-import sys, threading, time
-from pathlib import Path
-from pipeline.training import __main__ as process
-from pipeline.config.workspace import champion_folder
+import runpy, threading, time
+from pipeline.runs import run
 
 def failing(*_):
     threading.Thread(target=time.sleep, args=(600,)).start()  # like a thread that reads from a stalled bucket
     raise RuntimeError("nobody expected this")
 
-process._train = failing
-process.end_process(process.main(Path(sys.argv[1]), int(sys.argv[2])))
+run.load_run = failing
+runpy.run_module("pipeline.training", run_name="__main__")
 """
 
 

@@ -64,11 +64,7 @@ class ContenderInputs:
         return Path(self._comparison.datasets[contender.prepare])
 
     def of(self, contender: Contender) -> Input:
-        """Return a contender that can be read.
-
-        Raises:
-            SourceError: If it reads raw files, and one of them is in a bucket.
-        """
+        """Return a contender that can be read. Raises SourceError if it reads raw files, one of them in a bucket."""
         folder = self.folder_of(contender)
         dataset = load(folder)
         options = replace(self._options, cache=contender.cache)

@@ -34,8 +34,7 @@ ALONE = "alone"
 class Contest:
     """The model and its steps, which are traced once and then serve every contender.
 
-    Raises:
-        BadInput: If the settings do not fit the model or the devices.
+    Raises BadInput if the settings do not fit the model or the devices.
     """
 
     def __init__(self, comparison: Comparison, should_stop: Callable[[], bool]) -> None:

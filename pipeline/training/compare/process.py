@@ -110,8 +110,7 @@ def _require_two(contenders: Sequence[str], failures: Mapping[str, Failure]) -> 
 def _measure(contest: "Contest", turn: Turn, folder: Path) -> Measurement | Failure:
     """Measure one contender once. A measurement that other programs disturb is made again.
 
-    Raises:
-        TenfoldError: If the reason for an error is not the contender alone: full memory, or a damaged shard.
+    Raises TenfoldError if the reason for an error is not the contender alone: full memory, or a damaged shard.
     """
     import tensorflow as tf
 

@@ -9,10 +9,7 @@ def micro_batches_of(run: Run, batch: int) -> int:
     """Return in how many micro-batches a device takes its `batch` examples of a step.
 
     As many as are set, or more if an earlier attempt ran out of memory. Servers may differ in this, because the
-    gradients of micro-batches add up to the same.
-
-    Raises:
-        BadInput: If the setting does not divide the batch.
+    gradients of micro-batches add up to the same. Raises BadInput if the setting does not divide the batch.
     """
     micro_batches = run.settings.micro_batches
     require_divisible(run.settings, batch)

@@ -39,8 +39,7 @@ _log = logging.getLogger(__name__)
 def comet_options(run: Run) -> CometOptions:
     """Return the experiment of a run: the same for every retry, and another one for other settings or data.
 
-    Raises:
-        OSError, StorageError: If the dataset cannot be read.
+    Raises OSError or StorageError if the dataset cannot be read.
     """
     checksum = f"{crc32c_of(place_of(run.dataset) / COMMIT):08x}"
     origin = {"dag": run.dag, "run_id": run.run_id, "dataset_version": run.dataset_version, "dataset_crc32c": checksum}

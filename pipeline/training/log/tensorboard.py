@@ -27,9 +27,7 @@ class TensorBoardSink:
     The step of an epoch is its number (from 1), and that of an aggregate is the training step. A training that goes on
     adds another file of aggregates, but writes its epochs again, beginning with `done`, the rows of those before its
     checkpoint. The epochs after its checkpoint are trained again, and would otherwise appear twice.
-
-    Raises:
-        OSError: If the folder cannot be written.
+    Raises OSError if the folder cannot be written.
     """
 
     def __init__(self, folder: Path, done: Iterable[Row] = ()) -> None:

@@ -98,10 +98,7 @@ def own_model(options: ModelOptions, arguments: tuple[Any, int], called: str, in
     """Build the model of a function of the user's own, and add nothing before it: users need not guess at a scaling.
 
     The last one of its `arguments` is the number of logits. Error messages have the arguments in words as `called`, and
-    the inputs of the model as `taken`.
-
-    Raises:
-        SettingsError: If the function cannot be used.
+    the inputs of the model as `taken`. Raises SettingsError if the function cannot be used.
     """
     what = f"model {options.name!r}"
     classes = arguments[-1]

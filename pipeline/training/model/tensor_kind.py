@@ -58,10 +58,7 @@ class TensorKind(BatchKind):
         """Yield the predictions of an exported model for the examples of `judged_split`, in the order of the shards.
 
         The model, as TensorFlow loads it, may have been trained on another version of the dataset than the one in
-        `folder`. `about` is its about.json.
-
-        Raises:
-            DatasetError: If the dataset lacks what the model takes.
+        `folder`. `about` is its about.json. Raises DatasetError if the dataset lacks what the model takes.
         """
 
 

@@ -68,6 +68,7 @@ def _predicted_labels(probabilities: Sequence[float], about: Mapping[str, Any]) 
     ranked = sorted(zip(probabilities, about["labels"], strict=True), reverse=True)
     is_multi_label = about.get("multi_label")  # A model of a table does not state it.
     count = sum(probability > THRESHOLD for probability in probabilities) if is_multi_label else 1
+    # `ranked` is sorted, so the first `count` are over the threshold.
     listed = ranked[: max(count, MAX_LIKELY_LABELS)]
     named = [{"label": name, "probability": round(probability, 4)} for probability, name in listed]
     predicted: dict[str, Any] = {"labels": named[:count]} if is_multi_label else named[0]

@@ -23,8 +23,7 @@ _log = logging.getLogger(__name__)
 def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strategy) -> Position:
     """Restore the last checkpoint, and return its position. Server 0 reads it, and the others take its variables.
 
-    Raises:
-        TrainingError: If it holds other variables than `checkpoints`.
+    Raises TrainingError if it holds other variables than `checkpoints`.
     """
     start = Position()
     if run.server.is_chief:
@@ -59,7 +58,7 @@ class Keeper:
             return math.inf
         steps = self._interval.steps_left(step)
         # A checkpoint that is due while another is being written is put off: a slow disk must not stop the steps.
-        return 1 if steps <= 0 and self._checkpoints.busy else steps
+        return 1 if steps <= 0 and self._checkpoints.is_busy else steps
 
     def save(self, epochs_done: int) -> None:
         """Write a checkpoint, in the background. Raises StorageError if the one before failed."""

@@ -41,6 +41,7 @@ class Sums:
     correct: float = 0.0
     """The metric of the task: how many predictions are correct, or for a regression the absolute errors."""
     wait_s: float = 0.0
+    """Seconds that the training waited for data."""
     time_s: float = 0.0
 
     def add(self, examples: int, loss: float, correct: float, wait_s: float = 0.0) -> None:

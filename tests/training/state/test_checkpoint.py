@@ -145,12 +145,12 @@ def test_a_checkpoint_of_another_model_is_refused_and_not_deleted(tmp_path: Path
 def test_a_checkpoint_does_not_include_later_changes(tmp_path: Path):
     trained, may_appear = Trained(tmp_path).hold(1), threading.Event()
     trained.checkpoints.save(Position(step=1), may_appear.wait)
-    assert trained.checkpoints.busy
+    assert trained.checkpoints.is_busy
     trained.hold(2)  # the training continues
     assert not [*tmp_path.glob("*.npz")]
     may_appear.set()
     trained.checkpoints.wait()
-    assert not trained.checkpoints.busy
+    assert not trained.checkpoints.is_busy
     again = Trained(tmp_path)
     again.checkpoints.restore()
     assert again.held == {1}
