@@ -52,9 +52,6 @@ _IDEAL_BATCHES = 1000
 _log = logging.getLogger(__name__)
 
 
-# --- the measures -----------------------------------------------------------------------------------------------------
-
-
 def class_distance(labels: Numbers, batch_size: int) -> float:
     """Return how far the classes of a batch are from those of all batches, as a mean over the batches.
 
@@ -107,9 +104,6 @@ def _batch_of_each(order: Numbers, batch_size: int) -> Numbers:
 
 def _pairs(counts: Numbers) -> float:
     return float((counts * (counts - 1) // 2).sum())
-
-
-# --- of a dataset ----------------------------------------------------------------------------------------------------
 
 
 def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
@@ -263,9 +257,6 @@ def _enough_megabytes(dataset: Dataset, is_enough: Callable[[int], bool]) -> int
         MEGABYTES, True, key=lambda megabytes: is_enough(shuffle_elements(dataset, megabytes * MEGABYTE))
     )
     return MEGABYTES[index] if index < len(MEGABYTES) else None
-
-
-# --- in words ---------------------------------------------------------------------------------------------------------
 
 
 def format_shuffle_quality(result: Mapping[str, Any]) -> str:

@@ -232,9 +232,6 @@ def _saved(candidate: Candidate, decision: Decision, output: int) -> dict[str, A
     return content
 
 
-# --- the decision -----------------------------------------------------------------------------------------------------
-
-
 def _decide(candidate: Candidate, pointer: Pointer, rules: Rules, output: int) -> Decision:
     if candidate.is_simulated:
         return Decision("kept", "the model was trained with simulated_step_ms, so it learned nothing")
@@ -300,9 +297,6 @@ def short_name(run: str) -> str:
     """Return a training as people find it: its run and its own folder."""
     place = place_of(run)
     return f"{place.parent.name}/{place.name}"
-
-
-# --- answers to the same examples ------------------------------------------------------------------------------------
 
 
 def _answers_of(run: Place) -> Answers:

@@ -86,9 +86,6 @@ def _comparison(ours: Answers, theirs: Answers, other: str, split: str, estimate
     )
 
 
-# --- models that cannot be compared -----------------------------------------------------------------------------------
-
-
 def why_incomparable(ours: Mapping[str, Any], theirs: Mapping[str, Any], champion: str) -> str:
     """Return why a champion cannot be compared, from about.json of both models; empty if it can be."""
     apart = "so they cannot be compared"

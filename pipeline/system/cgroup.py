@@ -47,9 +47,6 @@ def processor_groups(root: Path) -> list[Group]:
     return _groups(root, "", _ProcessorsV2) or _groups(root, "cpu", _ProcessorsV1)
 
 
-# --- which group ------------------------------------------------------------------------------------------------------
-
-
 def _groups(root: Path, controller: str, kind: Callable[[Path, str], Group]) -> list[Group]:
     """Return the group of the process and those above it that report their use. "" is the controller of version 2."""
     groups = []
@@ -93,9 +90,6 @@ def limit_of(group: Group) -> float | None:
         return group.limit()
     except (OSError, ValueError):  # The group at the top has no such file.
         return None
-
-
-# --- limit and use ----------------------------------------------------------------------------------------------------
 
 
 class _ProcessorsV2:
