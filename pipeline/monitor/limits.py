@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipeline.monitor.diagnosis import BETWEEN_EPOCHS
 from pipeline.monitor.load import Load
 
 FINE, BOUND = 0.05, 0.20
@@ -119,23 +118,21 @@ def find_bottleneck(
     shares: Shares,
     supply: Supply,
     load: Load,
-    between: Load | None = None,
+    validation: Load | None = None,
     python_calls: float = 0.0,
     is_simulated: bool = False,
 ) -> Bottleneck:
     """Return what limits a training.
 
-    `load` is that of the steps, and `between` that of the time between epochs. `python_calls` is the number of
-    operations of a step that call Python code. `is_simulated` says whether the steps only waited, instead of using an
-    accelerator. Such steps need no core.
+    `load` is that of the steps, and `validation` that of the validations. `python_calls` is the number of operations of
+    a step that call Python code. `is_simulated` says whether the steps only waited, instead of using an accelerator.
+    Such steps need no core.
     """
-    lost = {part: _lost_to_others(shares.get(part, 0.0), between or Load()) for part in map(Part, BETWEEN_EPOCHS)}
-    own = {part: share - lost.get(part, 0.0) for part, share in shares.items()}
-    parts = [
-        part
-        for part, min_share in _MIN_SHARES.items()
-        if own.get(part, 0.0) >= min_share or lost.get(part, 0.0) >= BOUND
-    ]
+    lost = _lost_to_others(shares.get(Part.VALIDATION, 0.0), validation or Load())
+    own = {**shares, Part.VALIDATION: shares.get(Part.VALIDATION, 0.0) - lost}
+    parts = [part for part, min_share in _MIN_SHARES.items() if own.get(part, 0.0) >= min_share]
+    if lost >= BOUND and Part.VALIDATION not in parts:
+        parts.append(Part.VALIDATION)
     if not parts:
         compute = shares.get(Part.COMPUTE, 1.0)
         return Bottleneck((Part.COMPUTE,), tuple(_of_compute(compute, load, python_calls, is_simulated)))
@@ -144,7 +141,7 @@ def find_bottleneck(
     parts = parts[:1] + [part for part in parts[1:] if shares[part] >= BOUND]
     limits: list[Limit] = []
     for part in parts:
-        if lost.get(part, 0.0) >= BOUND:
+        if part is Part.VALIDATION and lost >= BOUND:
             limits.append(Limit.OTHER_PROGRAMS)
         if own[part] >= _MIN_SHARES[part]:
             limits += _of_part(part, shares[part], supply, load, _step_cores(load, is_simulated))
@@ -297,14 +294,14 @@ def _is_starved(share: float, load: Load) -> bool:
         return False
     unmet, others, own = _unmet(load), load.other_cores or 0.0, load.own_cores or 0.0
     # The training slept in this part, so it did not miss a core.
-    if _demanded_cores(load) < DEMANDED * share:
+    if (load.demand or 0.0) < DEMANDED * share:
         return False
     is_full = (load.busy or 0.0) >= BUSY_PERCENT and others >= OTHERS * (load.cores or 1.0)
     return is_full and unmet >= max(UNMET, share / 2) and unmet >= UNMET * (own + unmet)
 
 
 def _lost_to_others(share: float, load: Load) -> float:
-    """Return how much of the share of a part is lost because other programs hold its cores. `load` is that of it."""
+    """Return how much of the share of a part with this load is lost because other programs hold its cores."""
     if not _is_starved(1.0, load):
         return 0.0
     return share * _unmet(load) / ((load.own_cores or 0.0) + _unmet(load))

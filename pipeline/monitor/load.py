@@ -50,6 +50,8 @@ class Load:
     """The 90th percentile of that over the samples."""
     core_wait: float | None = None
     """Number of threads of the training that waited for a core, on average."""
+    demand: float | None = None
+    """Share (0 to 1) of the time in which at least one thread of the training ran or waited for a core."""
     busiest_thread: float | None = None
     """Use of one core by the busiest thread of the training."""
     busiest_core: float | None = None
@@ -135,6 +137,7 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None) -> Load:
         own_cores=mean("cgroup/cpu_used_cores") if own_pct is None else own_pct / 100,
         own_cores_peak=(float(np.percentile(own, 90)) + children_pct) / 100 if len(own) else None,
         core_wait=None if core_wait is None else core_wait / 100,
+        demand=_demand(samples, chosen),
         busiest_thread=mean("proc/busiest_thread_pct"),
         busiest_core=mean("sys/cpu_max_core_pct"),
         late_ms=mean("monitor/tick_late_ms"),
@@ -152,17 +155,33 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None) -> Load:
     )
 
 
-def between_epochs(samples: Table, epochs: Table) -> NDArray[np.bool_]:
-    """Return for each sample whether it was taken in a validation or a callback between two epochs."""
+def _demand(samples: Table, chosen: NDArray[np.bool_]) -> float | None:
+    """Return the `demand` of a load.
+
+    Many threads that wait for a core at once do not keep the training from sleeping at other times, so each sample
+    counts with one core at most.
+    """
+    columns = [name for name in ("proc/cpu_pct", "proc/children_cpu_pct", "proc/core_wait_pct") if name in samples]
+    if "proc/core_wait_pct" not in columns:
+        return None
+    demanded = np.nansum([np.asarray(samples[name], dtype=float)[chosen] for name in columns], axis=0) / 100
+    return float(np.minimum(demanded, 1.0).mean()) if len(demanded) else None
+
+
+def during_validation(samples: Table, epochs: Table) -> NDArray[np.bool_]:
+    """Return for each sample whether it was taken in a validation after the steps of an epoch."""
     if not len(samples):
         return np.zeros(0, bool)
-    ends, sampled = (np.asarray(table["time"], dtype=float) for table in (epochs, samples))
-    columns = [name for name in BETWEEN_EPOCHS.values() if name in epochs]
-    took_s = np.nansum([np.asarray(epochs[name], dtype=float) for name in columns], axis=0)
-    # A sample belongs to the first epoch that ends after it, if its steps had ended.
+    sampled = np.asarray(samples["time"], dtype=float)
+    ends, validation_s, callbacks_s = (
+        np.nan_to_num(np.asarray(epochs[name], dtype=float)) if name in epochs else 0.0
+        for name in ("time", BETWEEN_EPOCHS["validation"], BETWEEN_EPOCHS["callbacks"])
+    )
+    # The callbacks follow the validation.
+    ends = ends - callbacks_s
     epoch = np.searchsorted(ends, sampled)
     inside = epoch < len(ends)
-    inside[inside] = sampled[inside] >= (ends - took_s)[epoch[inside]]
+    inside[inside] = sampled[inside] >= (ends - validation_s)[epoch[inside]]
     return inside
 
 

@@ -20,7 +20,7 @@ from pipeline.monitor.diagnosis import (
     three_digits,
 )
 from pipeline.monitor.limits import BOUND, FINE, OTHERS, Bottleneck, Limit, Part, Shares, Supply, find_bottleneck
-from pipeline.monitor.load import Load, between_epochs, during, is_of_load, load_of
+from pipeline.monitor.load import Load, during, during_validation, is_of_load, load_of
 from pipeline.monitor.record import chunks, read, record_folders
 from pipeline.monitor.thinned import thinned
 
@@ -124,15 +124,15 @@ def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whol
     shares = _shares(summary, batches, epochs)
     supply = _supply(summary, batches, steady)
     python_calls, simulated = (mean_of(batches, f"step/{name}", steady) for name in ("python_calls", "simulated"))
-    between = Load()
-    if epochs is not None and shares[Part.VALIDATION] + shares[Part.CALLBACKS] >= BOUND:
-        between = load_of(samples, between_epochs(samples, epochs))
-    bottleneck = find_bottleneck(shares, supply, load, between, python_calls or 0.0, is_simulated=bool(simulated))
+    validation = Load()
+    if epochs is not None and shares[Part.VALIDATION] >= BOUND:
+        validation = load_of(samples, during_validation(samples, epochs))
+    bottleneck = find_bottleneck(shares, supply, load, validation, python_calls or 0.0, is_simulated=bool(simulated))
     start_up = [*_start_up(batches, samples, whole)]
     facts = [
         _first_fact(bottleneck, summary, shares),
         *_other_parts(bottleneck, shares),
-        *_about_load(bottleneck, load, between, bool(simulated)),
+        *_about_load(bottleneck, load, validation, bool(simulated)),
         *start_up,
         *_most_to_gain(bottleneck, summary, load),
     ]
@@ -270,10 +270,10 @@ def _other_parts(bottleneck: Bottleneck, shares: Shares) -> Iterator[str]:
         yield f"{percent(shares[Part.INPUT])} of the time is waiting for data"
 
 
-def _about_load(bottleneck: Bottleneck, load: Load, between: Load, is_simulated: bool) -> Iterator[str]:
-    """Yield what the machine did in the steps, or between epochs if more threads waited for a core then."""
+def _about_load(bottleneck: Bottleneck, load: Load, validation: Load, is_simulated: bool) -> Iterator[str]:
+    """Yield what the machine did in the steps, or in the validations if more threads waited for a core then."""
     if Limit.OTHER_PROGRAMS in bottleneck.limits:
-        load = max(load, between, key=lambda each: each.core_wait or 0.0)
+        load = max(load, validation, key=lambda each: each.core_wait or 0.0)
     if load.gpu is not None:
         yield f"the GPU was {load.gpu:.0f}% busy"
     elif is_simulated:

@@ -267,6 +267,22 @@ def test_a_validation_that_other_programs_slow_down_is_not_its_own_limit(
     assert ("other programs kept 1.5 of 2 busy; 1.5 threads of this training" in judged.sentence) == has_others
 
 
+def test_a_callback_is_its_own_limit_whatever_cores_other_programs_hold() -> None:
+    of_callback = samples(**SLOWED)
+    of_callback["time"] = 1021.5 + 50 * np.linspace(0, 1, len(of_callback["time"]))
+    epochs = {"epoch/validation_s": [1.0], "epoch/callbacks_s": [50.0], "time": [1071.5]}
+    assert diagnose(batches(0, 100), of_callback, epochs=epochs).limits == (Limit.CALLBACKS,)
+
+
+@pytest.mark.parametrize(("period", "limit"), [(1, Limit.OTHER_PROGRAMS), (4, Limit.WAITING)])
+def test_a_training_that_sleeps_most_of_the_time_is_not_starved(period: int, limit: Limit) -> None:
+    """Many threads wait for a core at once, and then none does, as if the answers of a bucket come in bursts."""
+    of_waits = samples(**{**NOTHING_READ, "sys_cores": 2.0, "sys_cpu_pct": 100.0, "sys_net_recv_Bps": 0.0})
+    is_burst = np.arange(len(of_waits["time"])) % period == 0
+    of_waits["proc/cpu_pct"], of_waits["proc/core_wait_pct"] = is_burst * 20.0 * period, is_burst * 100.0 * period
+    assert diagnose(batches(95, 5), of_waits).limits == (limit,)
+
+
 def test_checkpoints_are_separated_from_host_time() -> None:
     of = {**batches(0, 60, host=40), "step/checkpoint_ms": np.full(STEPS + 1, 38.0)}
     judged = verdict(of, **IDLE)
