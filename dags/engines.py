@@ -37,9 +37,8 @@ def write_with_engine(plan_file: str, settings: dict[str, Any]) -> None:
     closed = {**dict.fromkeys(ALL, ""), **allowlists(settings_from(settings))}
     with tempfile.TemporaryDirectory(prefix="tenfold-") as folder:
         error_file = Path(folder) / "error.json"
-        run = RUNNERS[engine]
         try:
-            run(arguments, {**os.environ, **closed, ERROR_FILE: str(error_file)})
+            RUNNERS[engine](arguments, {**os.environ, **closed, ERROR_FILE: str(error_file)})
         except Exception:
             # The error of the process says more than its exit code, and decides whether a retry may help.
             if error_file.exists():

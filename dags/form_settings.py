@@ -2,10 +2,10 @@
 
 from pipeline.config.declarations import UsedBy
 from pipeline.config.example_kinds import IMAGES, TABLE
-from pipeline.config.settings import settings_for, settings_used_by
+from pipeline.config.settings import settings_for, settings_with
 
-_OF_BUILD = settings_used_by(UsedBy.BUILD)
-_OF_ALL = settings_used_by(UsedBy.BUILD | UsedBy.TRAIN)
+_OF_BUILD = settings_with(UsedBy.BUILD)
+_OF_ALL = settings_with(UsedBy.BUILD | UsedBy.TRAIN)
 _WITHOUT_EFFECT = frozenset(
     {"num_training_servers", "learning_rate", "promote", "max_worse"}
     | {"comet_project", "cache", "prepare", "prepare_size", "engine"}
@@ -18,6 +18,6 @@ FORM_SETTINGS = {
     "tabular_training": settings_for(TABLE, _OF_ALL),
     "image_dataset": settings_for(IMAGES, _OF_BUILD),
     "tabular_dataset": settings_for(TABLE, _OF_BUILD),
-    "retrain": settings_used_by(UsedBy.TRAIN | UsedBy.RETRAIN),
+    "retrain": settings_with(UsedBy.TRAIN | UsedBy.RETRAIN),
     "input_comparison": [name for name in settings_for(IMAGES, _OF_ALL) if name not in _WITHOUT_EFFECT],
 }

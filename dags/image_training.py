@@ -5,7 +5,7 @@ from airflow.sdk import dag
 from dags.defaults import dag_defaults
 from dags.document import document
 from dags.schedule import schedule_from
-from dags.wiring import publish, train_and_report
+from dags.wiring import add_tasks
 
 FIRST = (
     *("source_uri", "dataset_name", "num_training_servers"),
@@ -41,8 +41,7 @@ def image_training() -> None:
     images of its data date. Backfill: *Trigger*, *Backfill*, with the dates; each becomes a dataset **and a model**.
     For one model on all of them, backfill `image_dataset`. A schedule: `TENFOLD_TRAINING_SCHEDULE`.
     """
-    published = publish(for_training=True)
-    train_and_report(published.settings, published.committed["dataset"])
+    add_tasks(for_training=True)
 
 
 document(image_training())

@@ -1,6 +1,7 @@
 """The DAG `input_comparison`: the same model trains from raw files and from shards, and a page says what that gains."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import dag, get_current_context, task
@@ -78,8 +79,6 @@ def page(folder: str) -> dict[str, Any]:
 
     *Cost*: seconds. *A failure* does not affect the measurements: clear this task.
     """
-    from pathlib import Path
-
     from pipeline.report import inputs_page
 
     result = inputs_page.write(Path(folder))

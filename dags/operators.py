@@ -93,7 +93,7 @@ class ApproveOperator(HITLOperator):
         return settings_from(self.settings)
 
     def _questions(self) -> list[str]:
-        from pipeline.stages.upload import questions_about
+        from pipeline.sharding.approval import questions_about
 
         return questions_about(place_of(self.plan_file), self._settings)
 

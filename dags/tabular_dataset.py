@@ -5,7 +5,7 @@ from airflow.sdk import dag
 from dags.defaults import dag_defaults
 from dags.document import document
 from dags.schedule import schedule_from
-from dags.wiring import publish
+from dags.wiring import add_tasks
 
 FIRST = (
     *("source_uri", "label_column", "dataset_name", "num_training_servers", "data_date"),
@@ -38,7 +38,7 @@ def tabular_dataset() -> None:
     **By schedule**: `TENFOLD_TABULAR_DATASET_SCHEDULE` (a cron expression or `@daily`); a run starts when its interval
     is over.
     """
-    publish(for_training=False, example_kind="table")
+    add_tasks(for_training=False, example_kind="table")
 
 
 document(tabular_dataset())

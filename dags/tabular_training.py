@@ -5,7 +5,7 @@ from airflow.sdk import dag
 from dags.defaults import dag_defaults
 from dags.document import document
 from dags.schedule import schedule_from
-from dags.wiring import publish, train_and_report
+from dags.wiring import add_tasks
 
 FIRST = (
     *("source_uri", "label_column", "dataset_name", "num_training_servers"),
@@ -35,8 +35,7 @@ def tabular_training() -> None:
 
     **Again**: clearing any task is safe, and complete work is not repeated.
     """
-    published = publish(for_training=True, example_kind="table")
-    train_and_report(published.settings, published.committed["dataset"])
+    add_tasks(for_training=True, example_kind="table")
 
 
 document(tabular_training())

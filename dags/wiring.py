@@ -2,7 +2,7 @@
 
 import os
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow.sdk import task_group
 
@@ -13,17 +13,11 @@ from dags.operators import APPROVE_DOC, TRAIN_DOC, ApproveOperator, TrainOperato
 from dags.tasks import commit, copy, extract, extract_range, plan, promote, report, servers, write
 
 
-class Published(NamedTuple):
-    """Results of the tasks that build a dataset, for the tasks that come after them."""
-
-    settings: Any
-    committed: Any
-
-
-def publish(for_training: bool, example_kind: str = "images") -> Published:
+def add_tasks(for_training: bool, example_kind: str = "images") -> None:
     """Add the tasks from the images, or from a table, to a published dataset.
 
-    Unless `for_training`, publishing updates the asset `DATASETS`, which starts `retrain`.
+    With `for_training`, the tasks of a training on it follow. Otherwise, publishing updates the asset `DATASETS`, which
+    starts `retrain`.
     """
     extracted = extract(for_training, example_kind)
     settings = extracted["settings"]
@@ -52,7 +46,9 @@ def publish(for_training: bool, example_kind: str = "images") -> Published:
         return committed
 
     planned, written = shard(settings, extracted["snapshot"], extracted)
-    return Published(settings, upload(planned, written, settings))
+    published = upload(planned, written, settings)
+    if for_training:
+        train_and_report(settings, published["dataset"])
 
 
 def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}") -> None:

@@ -5,7 +5,7 @@ from airflow.plugins_manager import AirflowPlugin
 from dags.backfill_dates import BackfillDates
 from dags.links import PAGES
 from dags.queued import RunQueued
-from plugins.training_monitor.lazy import Lazy, monitor
+from plugins.training_monitor.lazy import Lazy
 
 
 class TenfoldPlugin(AirflowPlugin):
@@ -14,7 +14,7 @@ class TenfoldPlugin(AirflowPlugin):
     name = "tenfold"
     timetables = (BackfillDates,)
     deadline_references = (RunQueued,)
-    fastapi_apps = ({"app": Lazy(monitor), "url_prefix": f"/{PAGES}", "name": "Tenfold"},)
+    fastapi_apps = ({"app": Lazy("plugins.training_monitor.app:build"), "url_prefix": f"/{PAGES}", "name": "Tenfold"},)
     external_views = (
         {
             "name": "Training",

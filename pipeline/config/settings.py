@@ -99,6 +99,7 @@ else:
 
 
 _Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy, OnlyFor)
+_Flags = TypeVar("_Flags", Decides, UsedBy)
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -916,14 +917,9 @@ def declared(kind: type[_Marker]) -> dict[str, _Marker]:
     }
 
 
-def settings_that_decide(what: Decides) -> list[str]:
-    """Return the names of the settings that decide a dataset, or a training."""
-    return [name for name, decides in declared(Decides).items() if decides & what]
-
-
-def settings_used_by(stages: UsedBy) -> list[str]:
-    """Return the names of the settings that at least one of the stages uses."""
-    return [name for name, users in declared(UsedBy).items() if users & stages]
+def settings_with(flags: _Flags) -> list[str]:
+    """Return the names of the settings that decide one of these things, or that one of these stages uses."""
+    return [name for name, own in declared(type(flags)).items() if own & flags]
 
 
 def settings_for(kind: str, names: Iterable[str]) -> list[str]:

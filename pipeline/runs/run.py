@@ -36,7 +36,7 @@ from typing import Any
 from pipeline import storage
 from pipeline.config.allowed import require_allowed, require_folder
 from pipeline.config.declarations import Decides
-from pipeline.config.settings import Settings, settings_from, settings_that_decide
+from pipeline.config.settings import Settings, settings_from, settings_with
 from pipeline.config.workspace import place_hash, run_folder
 from pipeline.errors import (
     DatasetError,
@@ -158,7 +158,7 @@ def _key(settings: Settings, dataset_version: str) -> str:
 
     It also depends on RUN_FORMAT, so that a training never continues in a folder with files of another format.
     """
-    content = {name: getattr(settings, name) for name in settings_that_decide(Decides.TRAINING)}
+    content = {name: getattr(settings, name) for name in settings_with(Decides.TRAINING)}
     content |= {"dataset": dataset_version, "format": RUN_FORMAT}
     if settings.weights:
         content["weights"] = f"{crc32c_of(Path(settings.weights)):08x}"  # The content decides, not the path.

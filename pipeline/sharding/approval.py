@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 from pipeline import storage
 from pipeline.config.allowed import require_folder
+from pipeline.config.settings import Settings
 from pipeline.errors import GateError
 from pipeline.gate.decide import Ask, act_on
-from pipeline.gate.findings import GateOptions, findings
+from pipeline.gate.findings import findings, gate_options
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.finished_shards import quality_of
 from pipeline.storage import Place
@@ -15,11 +16,12 @@ _APPROVED = "approved.json"
 """This file beside the plan holds the sentences that a person approved."""
 
 
-def questions(plan_path: Place, options: GateOptions) -> list[str]:
+def questions_about(plan_path: Place, settings: Settings) -> list[str]:
     """Return what to ask a person before the dataset of a plan is published, without what was approved before.
 
     Raises GateError if the run must stop anyway, DatasetError if a shard was not written.
     """
+    options = gate_options(settings)
     if "ask" not in options.actions.values():
         return []
     all_findings = findings(quality_of(load_plan(plan_path)), options)

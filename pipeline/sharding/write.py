@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline import storage
 from pipeline.dataset.index_files import crc32c_text, has_index, index_name, write_index
@@ -50,8 +50,8 @@ def write_range(plan_path: Place, advance: Advance) -> None:
                 if spec not in finished:
                     _remove_torn(plan_path, range_plan, spec)
                     path = place_of(range_plan.written) / spec.name
-                    shard = _write(path, spec, examples, islice(rows, spec.examples), advance, behind.wait)
-                    behind.submit(partial(_complete, plan_path, shard))
+                    complete = _write(path, spec, examples, islice(rows, spec.examples), advance, behind.wait)
+                    behind.submit(partial(complete, plan_path))
 
 
 def write_plan_file(path: str) -> int:
@@ -110,17 +110,6 @@ def _lines(rows: Iterator[bytes], specs: Sequence[ShardSpec], finished: Collecti
             yield from lines
 
 
-class _Unsynced(NamedTuple):
-    """A shard whose records are written, but which has no name yet."""
-
-    path: Place
-    spec: ShardSpec
-    records: Writer
-    sums: Sums
-    file: ExitStack
-    """Its end syncs the file and gives it its name."""
-
-
 def _write(
     path: Place,
     spec: ShardSpec,
@@ -128,8 +117,8 @@ def _write(
     rows: Iterable[Any],
     advance: Advance,
     wait_for_last: Callable[[], None],
-) -> _Unsynced:
-    """Write some rows as the records of a shard, then wait for the shard before it."""
+) -> Callable[[Place], None]:
+    """Write some rows as the records of a shard, then wait for the shard before it. Return what completes it."""
     sums = examples.sums()
     with ExitStack() as stack:
         # The shard is synced, because the commit relies on it after a power loss.
@@ -138,13 +127,12 @@ def _write(
         examples.write(rows, records, sums, advance)
         records.close()
         wait_for_last()  # Here, an error of the shard before it still removes the file of this one.
-        return _Unsynced(path, spec, records, sums, stack.pop_all())
+        return partial(_complete, path=path, spec=spec, records=records, sums=sums, file=stack.pop_all())
 
 
-def _complete(plan_path: Place, shard: _Unsynced) -> None:
+def _complete(plan_path: Place, path: Place, spec: ShardSpec, records: Writer, sums: Sums, file: ExitStack) -> None:
     """Complete a shard, then write its index and its result. Each file is complete or absent."""
-    path, spec, records, sums, file = shard
-    file.close()
+    file.close()  # This syncs the file of the records and gives it its name.
     result = sums.result(spec, records)
     if has_index(spec.name):
         assert sum(records.sizes) == records.size, "the writer did not count each record"

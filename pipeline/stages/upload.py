@@ -11,7 +11,6 @@ from pipeline.gate.decide import Ask, Gate
 from pipeline.gate.findings import gate_options
 from pipeline.plan.options import partition_of
 from pipeline.plan.plan import Plan, load_plan
-from pipeline.sharding.approval import questions
 from pipeline.sharding.commit import commit
 from pipeline.sharding.publish import COPIERS, copy_range, copy_size
 from pipeline.sharding.window import dataset_of
@@ -46,11 +45,6 @@ def commit_planned(plan_path: Place, settings: Settings, ask: Ask | None = None)
     require_allowed_folders(settings)
     gate = Gate(gate_options(settings), ask)
     return commit(plan_path, build_folders(settings), partition_of(settings), gate, write_card)
-
-
-def questions_about(plan_path: Place, settings: Settings) -> list[str]:
-    """Return what to ask a person before the dataset of a plan is published: see `questions`."""
-    return questions(plan_path, gate_options(settings))
 
 
 def dataset_of_partitions(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:

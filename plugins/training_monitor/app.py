@@ -361,14 +361,10 @@ def _read_document(questions: "Questions", place: Place) -> bytes:
     if not isinstance(place, Path):
         return questions.ask(place.bucket, ("read", place), partial(read_limited, place, MAX_DOCUMENT_BYTES))
     # O_NONBLOCK: without it, opening a pipe would wait until somebody writes into it.
-    descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
+    with open(place, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        status = os.fstat(file.fileno())
         # Of the open file, because the name may lead to another one by now.
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{place} is not a page of a run")
         require_size(place, status.st_size, MAX_DOCUMENT_BYTES)
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(MAX_DOCUMENT_BYTES)
-    finally:
-        os.close(descriptor)
+        return file.read(MAX_DOCUMENT_BYTES)

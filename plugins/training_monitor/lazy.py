@@ -4,7 +4,7 @@ The scheduler, the workers and the dag-processor import plugins too, and have no
 """
 
 import asyncio
-from collections.abc import Callable
+from pkgutil import resolve_name
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 
 class Lazy:
-    """Passes each request to the application that `build` returns. The first request builds it."""
+    """Passes each request to the application that a function returns. The first request imports and calls it.
 
-    def __init__(self, build: Callable[[], "ASGIApp"]) -> None:
+    `build` names the function, as `package.module:function`.
+    """
+
+    def __init__(self, build: str) -> None:
         self._build = build
         self._app: ASGIApp | None = None
         self._building = Lock()
@@ -29,12 +32,5 @@ class Lazy:
     def _built(self) -> "ASGIApp":
         # Several requests can come before the first one has built the application.
         with self._building:
-            self._app = self._app or self._build()
+            self._app = self._app or resolve_name(self._build)()
             return self._app
-
-
-def monitor() -> "ASGIApp":
-    """Build the application of the training monitor."""
-    from plugins.training_monitor.app import build
-
-    return build()

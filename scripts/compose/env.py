@@ -10,6 +10,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from scripts.airflow.keys import USER, new_keys, write_private
@@ -86,12 +87,8 @@ def _is_ours(port: int) -> bool:
 
 def new_settings() -> str:
     """Return the text of a new file, with secrets that nobody has seen."""
-    keys = new_keys()
     return _TEMPLATE.format(
-        password=keys.password,
-        fernet=keys.fernet,
-        jwt=keys.jwt,
-        session=keys.session,
+        **asdict(new_keys()),
         # They become part of an address, where base64 would need quoting.
         postgres=secrets.token_hex(32),
         redis=secrets.token_hex(32),

@@ -27,11 +27,8 @@ def main(part: str) -> int:
 
 
 def server_is_whole() -> bool:
-    """Whether the API server answers, for tasks too, and reaches the database.
-
-    What serves tasks is built at the first call, which takes longer than the first task would wait.
-    """
-    # This call makes the server build that part, so that the first task need not wait for it.
+    """Whether the API server answers, for tasks too, and reaches the database."""
+    # The first call makes the server build what serves tasks. That takes longer than the first task would wait.
     _ask("/execution/health")
     return is_healthy("metadatabase")
 

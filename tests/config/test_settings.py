@@ -14,7 +14,7 @@ from pipeline.config.settings import (
     settings_from,
     settings_in_fingerprint,
     settings_of_command_line,
-    settings_that_decide,
+    settings_with,
 )
 from pipeline.errors import SettingsError
 
@@ -151,7 +151,7 @@ def test_every_field_declares_what_it_decides_and_which_stages_use_it(field: str
 
 
 def test_every_setting_in_the_dataset_fingerprint_decides_the_dataset():
-    assert set(declared(InFingerprint)) <= set(settings_that_decide(Decides.DATASET))
+    assert set(declared(InFingerprint)) <= set(settings_with(Decides.DATASET))
 
 
 def test_the_fingerprint_has_the_settings_that_change_bytes():
@@ -171,7 +171,7 @@ def test_the_fingerprint_has_the_settings_that_change_bytes():
 
 def test_the_settings_that_identify_a_training():
     # Without one of these, a training with another value would continue from a checkpoint of this one.
-    assert sorted(settings_that_decide(Decides.TRAINING)) == [
+    assert sorted(settings_with(Decides.TRAINING)) == [
         "balanced",
         "batch_size",
         "cache",

@@ -8,8 +8,7 @@ import pytest
 from dags.operators import ApproveOperator
 from pipeline.config.settings import Settings
 from pipeline.errors import GateError
-from pipeline.sharding.approval import answers
-from pipeline.stages.upload import questions_about
+from pipeline.sharding.approval import answers, questions_about
 from pipeline.storage import Place
 from tests.sharding.test_approval import publish_another, settings, write
 

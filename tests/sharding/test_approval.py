@@ -8,8 +8,7 @@ from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import GateError
 from pipeline.gate.decide import ask_later
 from pipeline.plan.plan import load_plan
-from pipeline.sharding.approval import answers, approve
-from pipeline.stages.upload import questions_about
+from pipeline.sharding.approval import answers, approve, questions_about
 from pipeline.storage import Place
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, planned, publish, write_and_copy
