@@ -161,10 +161,12 @@ def _demand(samples: Table, chosen: NDArray[np.bool_]) -> float | None:
     Many threads that wait for a core at once do not keep the training from sleeping at other times, so each sample
     counts with one core at most.
     """
-    columns = [name for name in ("proc/cpu_pct", "proc/children_cpu_pct", "proc/core_wait_pct") if name in samples]
-    if "proc/core_wait_pct" not in columns:
-        return None
-    demanded = np.nansum([np.asarray(samples[name], dtype=float)[chosen] for name in columns], axis=0) / 100
+    waited, ran, children = (
+        np.asarray(samples[name], dtype=float)[chosen] / 100 if name in samples else np.full(chosen.sum(), np.nan)
+        for name in ("proc/core_wait_pct", "proc/cpu_pct", "proc/children_cpu_pct")
+    )
+    # Most samples lack the wait, which is measured once a second.
+    demanded = (np.nan_to_num(ran) + np.nan_to_num(children) + waited)[np.isfinite(waited)]
     return float(np.minimum(demanded, 1.0).mean()) if len(demanded) else None
 
 

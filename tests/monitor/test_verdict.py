@@ -278,8 +278,11 @@ def test_a_callback_is_its_own_limit_whatever_cores_other_programs_hold() -> Non
 def test_a_training_that_sleeps_most_of_the_time_is_not_starved(period: int, limit: Limit) -> None:
     """Many threads wait for a core at once, and then none does, as if the answers of a bucket come in bursts."""
     of_waits = samples(**{**NOTHING_READ, "sys_cores": 2.0, "sys_cpu_pct": 100.0, "sys_net_recv_Bps": 0.0})
-    is_burst = np.arange(len(of_waits["time"])) % period == 0
-    of_waits["proc/cpu_pct"], of_waits["proc/core_wait_pct"] = is_burst * 20.0 * period, is_burst * 100.0 * period
+    number = np.arange(len(of_waits["time"]))
+    is_burst = number // 5 % period == 0
+    of_waits["proc/cpu_pct"] = is_burst * 20.0 * period
+    # It is measured once a second.
+    of_waits["proc/core_wait_pct"] = np.where(number % 5 == 0, is_burst * 100.0 * period, np.nan)
     assert diagnose(batches(95, 5), of_waits).limits == (limit,)
 
 
