@@ -411,7 +411,7 @@ def _read_at(
 
 
 def _stat(path: Place) -> os.stat_result | ObjectStat | None:
-    return unless_missing(path.stat)
+    return unless_missing(lambda: path.stat())
 
 
 def _parse(folder: Place, content: Any) -> Dataset:

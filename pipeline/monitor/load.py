@@ -175,14 +175,14 @@ def during_validation(samples: Table, epochs: Table) -> NDArray[np.bool_]:
     if not len(samples):
         return np.zeros(0, bool)
     sampled = np.asarray(samples["time"], dtype=float)
-    ends, validation_s, callbacks_s = (
-        np.nan_to_num(np.asarray(epochs[name], dtype=float)) if name in epochs else 0.0
-        for name in ("time", BETWEEN_EPOCHS["validation"], BETWEEN_EPOCHS["callbacks"])
+    ends = np.asarray(epochs["time"], dtype=float)
+    validation_s, callbacks_s = (
+        np.nan_to_num(np.asarray(epochs[name], dtype=float)) if name in epochs else np.zeros(len(ends))
+        for name in BETWEEN_EPOCHS.values()
     )
-    # The callbacks follow the validation.
-    ends = ends - callbacks_s
+    ends = ends - callbacks_s  # The callbacks follow the validation.
     epoch = np.searchsorted(ends, sampled)
-    inside = epoch < len(ends)
+    inside: NDArray[np.bool_] = epoch < len(ends)
     inside[inside] = sampled[inside] >= (ends - validation_s)[epoch[inside]]
     return inside
 
