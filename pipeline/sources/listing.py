@@ -18,8 +18,8 @@ from pipeline.config.dataset_name import LIST_SUFFIXES
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.sources import Box, Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.csv_quotes import require_quotes
-from pipeline.sources.folder import SPLITS
 from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, bytes_of
+from pipeline.sources.split_names import split_of_word
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.system.parallel import ordered_map
@@ -355,10 +355,10 @@ def _to_listed(row: dict[str, Any], place: Place, user_project: str) -> Listed |
     labels = _labels(row["label"])
     if not labels:
         return Skipped(key, "no label")
-    split = _text(row.get("split")).strip()
-    if split and split.lower() not in SPLITS:
-        raise SourceError(f"{place} lists {key!r} with split {split!r}: it must be train, validation or test")
-    split = SPLITS.get(split.lower(), "")
+    stated = _text(row.get("split")).strip()
+    split = split_of_word(stated) if stated else ""
+    if split is None:
+        raise SourceError(f"{place} lists {key!r} with split {stated!r}: it must be train, validation or test")
     group, boxes = _text(row.get("group")), _boxes(row, key, place)
     return Listed(key, labels, split, *measure(_image(key, place, user_project)), group=group, boxes=boxes)
 

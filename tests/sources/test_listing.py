@@ -37,6 +37,13 @@ def listed(place: Path, **options: Any) -> list[tuple[str, tuple[str, ...], str,
     return [(item.key, item.labels, item.split, item.group) for item in images]
 
 
+def test_a_list_states_splits_by_their_usual_words(tmp_path: Path):
+    words = ["train", "dev", "Eval", " valid ", "testing", "Split-test"]
+    rows = "".join(f"{number}.jpg,cat,{word}\n" for number, word in enumerate(words))
+    splits = [split for _, _, split, _ in listed(csv(tmp_path, f"path,label,split\n{rows}"))]
+    assert splits == ["train", "validation", "validation", "validation", "test", "test"]
+
+
 def test_each_format_gives_the_same_images(tmp_path: Path):
     rows = [("b.jpg", "dog", "val", "g 2"), ("a.jpg", "cat", "Train", ""), ("ä.jpg", "cat", "", "7")]
     table = [dict(zip(("path", "label", "split", "group"), row, strict=True)) for row in rows]
