@@ -77,7 +77,7 @@ OPTIONS_OF_COMPARISON = ("contenders", "rounds", "accelerator", "measure_seconds
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
-OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "key_range", "samples", "split_names", "suffixes"})
+OTHER_FILES_OF_SOURCES = frozenset({"compression", "csv_quotes", "detection", "key_range", "samples", "split_names", "suffixes"})
 """Files of pipeline/sources that are no kind of source."""
 
 

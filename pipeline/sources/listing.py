@@ -17,6 +17,7 @@ from pipeline import storage
 from pipeline.config.dataset_name import LIST_SUFFIXES
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.sources import Box, Found, Listed, Skipped, SourceOptions, measure
+from pipeline.sources.compression import require_plain
 from pipeline.sources.csv_quotes import require_quotes
 from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, bytes_of
 from pipeline.sources.split_names import split_of_word
@@ -124,6 +125,7 @@ def _read(place: Place, options: SourceOptions, choose: Choose, keep: Keep, is_s
 
     try:
         with storage.local_copy(place) as file:
+            require_plain(file)
             suffix = file.suffix.lower()
             read = _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
             return retried(partial(read, file, options.list_encoding, choose, keep, is_stream), place)
@@ -188,7 +190,7 @@ def _dates_as_text(schema: "pa.Schema") -> "pa.Schema":
 def _read_parquet(place: Path, _encoding: str, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
     from pyarrow import parquet
 
-    with parquet.ParquetFile(place) as file:
+    with parquet.ParquetFile(place, page_checksum_verification=True) as file:
         columns = choose(file.schema_arrow.names)
         names = list(dict.fromkeys(columns.values()))
         if not is_stream:
