@@ -20,7 +20,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _duplicates(quality.get("near_duplicates"), "almost the same as another one", unit),
         _shared(quality.get("shared"), unit),
         _near_leaks(quality.get("near_duplicates") or {}),
-        _skipped_by_name(quality.get("skipped_by_name") or {}),
+        _skipped_by_name(quality.get("skipped_by_name") or {}, unit),
         _images(quality.get("misnamed", 0), "in another format than the file name says (read anyway)"),
         _images(
             quality.get("profiles", {}).get("ignored", 0),
@@ -76,8 +76,13 @@ def _near_leaks(near: Mapping[str, Any]) -> str:
     )
 
 
-def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
+def _skipped_by_name(skipped: Mapping[str, Any], unit: str) -> str:
     files, of = skipped.get("files", 0), skipped.get("of", 0)
+    if unit == "row" and files:  # A table may have few files, and each may have many rows.
+        return (
+            f"{counted(files, 'file')} in the folder of the table skipped because of the suffix "
+            f"({suffix_counts(skipped['suffixes'])}); {SKIPPED} lists them"
+        )
     if files <= MANY_SKIPPED * of:
         return ""
     return (

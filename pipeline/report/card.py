@@ -208,10 +208,11 @@ def dates(dataset: Mapping[str, Any]) -> Table | None:
 
 def skipped(source: Mapping[str, Any], unit: str = "image") -> str:
     """Say how many examples were listed, and how many files were skipped, by reason."""
-    if unit == "row":  # Rows are never skipped. A row that cannot be used is rejected.
-        return f"{source.get('listed', 0):,} rows were read."
     reasons_of = source.get("skipped") or {}
     reasons = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons_of.items()))
+    if unit == "row":  # Rows are never skipped. A row that cannot be used is rejected.
+        files = f" Files that were not read: {reasons}." if reasons else ""
+        return f"{source.get('listed', 0):,} rows were read.{files}"
     return (
         f"{source.get('listed', 0):,} images were listed. Skipped, because they are not images of a class: "
         f"{reasons or 'none'}."

@@ -48,22 +48,23 @@ def _is_last(column: Column, schema: Schema) -> bool:
 
 
 def rows_of_batch(
-    batch: Converted, ragged: Sequence[RejectedRow], schema: Schema, prefix: str, first_number: int
+    batch: Converted, ragged: Sequence[RejectedRow], schema: Schema, prefix: str, first_number: int, split: str = ""
 ) -> Iterator[Rows]:
     """Yield the rows of a batch, a few megabytes at a time, and after them the rejected ones.
 
     A rejected row without a key is named by `prefix` and its number. `ragged` are rows that could not be parsed.
+    `split` is the split of all rows, unless a column states it.
     """
     accepted = batch.batch
-    splits = enumerate(_splits(accepted, schema))
-    rejected = {number: BAD_SPLIT for number, split in splits if split not in ("", *SPLITS)} | batch.rejected
+    splits = enumerate(_splits(accepted, schema, split))
+    rejected = {number: BAD_SPLIT for number, stated in splits if stated not in ("", *SPLITS)} | batch.rejected
     if rejected:
         is_rejected = np.zeros(accepted.num_rows, np.bool_)
         is_rejected[list(rejected)] = True
         accepted = accepted.filter(pa.array(~is_rejected))
     rows = max(1, MAX_CELLS // len(schema.columns))
     for start in range(0, accepted.num_rows, rows):
-        yield _accepted(accepted.slice(start, rows), schema)
+        yield _accepted(accepted.slice(start, rows), schema, split)
     if rejected:
         before = [row.after for row in ragged]
         places = [f"{prefix}{first_number + row + bisect_right(before, row)}" for row in rejected]
@@ -73,7 +74,7 @@ def rows_of_batch(
         yield Rows(block_of(rows_of_ragged), no_values(schema, len(ragged)))
 
 
-def _accepted(typed: pa.RecordBatch, schema: Schema) -> Rows:
+def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     key, label = schema.of_role("key"), schema.label
     is_class = schema.task == "classification"
     labels = _texts(typed, label) if is_class else [""] * typed.num_rows
@@ -93,7 +94,7 @@ def _accepted(typed: pa.RecordBatch, schema: Schema) -> Rows:
     entries = zip(columns, _slices(*encode_columns(typed, last)), strict=True)
     example_head_of = lru_cache(CACHED_HEADS)(example_head)
     records = frames([example_head_of(len(one) + len(other)) + one + other for one, other in entries])
-    groups, splits = _texts(typed, schema.of_role("group")), _splits(typed, schema)
+    groups, splits = _texts(typed, schema.of_role("group")), _splits(typed, schema, split)
     sizes = np.array([len(each) for each in columns], np.int64)
     quoted_labels = _quoted(labels) if is_class else labels
     facts = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
@@ -141,8 +142,9 @@ def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> 
     return RawExample(key, ("",), "", 0, 0, "", (), 0, rejection=(reason, advice, place))
 
 
-def _splits(typed: pa.RecordBatch, schema: Schema) -> list[str]:
-    return [split.lower() for split in _texts(typed, schema.of_role("split"))]
+def _splits(typed: pa.RecordBatch, schema: Schema, split: str) -> list[str]:
+    column = schema.of_role("split")
+    return [stated.lower() for stated in _texts(typed, column)] if column else [split] * typed.num_rows
 
 
 def _texts(batch: pa.RecordBatch, column: Column | None) -> list[str]:

@@ -21,8 +21,9 @@ from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.build import build
 from pipeline.stages.extract import describe_range, divide, extract, join, list_all, list_range_file
 from pipeline.storage import place_of
+from pipeline.tables.files import table_files
 from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
-from pipeline.tables.source import TableReader, pieces_of_table, read_table, table_files
+from pipeline.tables.source import TableReader, pieces_of_table, read_table
 from standins.fake_gcs import FakeGcs
 
 ROWS = 40_000

@@ -34,7 +34,7 @@ class RowKind(ExampleKind):
     """The rows of a table in shards. Their facts are the schema."""
 
     noun = "row"
-    source = "the table, a CSV, Parquet or TFRecord file, or a folder of such files"
+    source = "the table, a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a folder of such files"
     source_file = "table"
     is_model_checked = False  # It needs the preprocessing, which is not known before the rows are split.
     has_pictures = False
