@@ -239,8 +239,8 @@ class _SettingsBeforeGate(BaseModel):
     key_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
         "",
         title="Key column",
-        description="In a table: the column that identifies a row. Its value decides the split and the order. Empty: "
-        "the content of the row decides.",
+        description="In a table: the column that identifies a row. Its value decides the split. Empty: the content of "
+        "the row decides.",
     )
 
     table_task: Annotated[

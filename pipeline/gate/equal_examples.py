@@ -1,52 +1,50 @@
 """Find equal examples among all parts of a snapshot, and what they mean: duplicates, leaks and contradictions.
 
-The contents of a sorted part are hashes of the size and CRC32C of each row: see `pipeline/plan/sort.py`. Equal
-examples have equal hashes, so they are in the same range of hashes in all parts. One range after another is searched.
-Only examples with equal hashes are read. Memory does not grow with the number of examples.
+`pipeline/plan/contents.py` finds examples with equal contents. Images with equal contents agree in size and CRC32C.
+Only these are read, because others may agree in both, too. The content of a row of a table is a hash of all of it, so
+no row is read. One range of contents after another is searched. Memory does not grow with the number of examples.
 """
 
 import heapq
 import json
-import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from itertools import islice
+from itertools import groupby, islice
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from pipeline.gate.duplicates import MAX_NAMES, READERS, Group, GroupFacts, candidates, confirm
+from pipeline.gate.duplicates import MAX_NAMES, READERS, GroupFacts, candidates, confirm, count_of
+from pipeline.plan.contents import ROWS_PER_RANGE, equal_contents, rows_by_part
 from pipeline.plan.order import Order
-from pipeline.plan.sort import read_contents
-from pipeline.records.example import entries_of
-from pipeline.records.frames import data_of
 from pipeline.snapshot.part import SPLITS
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
 
-ROWS_PER_RANGE = 8_000_000
-"""A range of contents has about this many rows. Comparing them needs 0.4 GB."""
-MAX_RANGES = 500
-"""Each range may have a temporary file, and a process may open about 1,000 files."""
-_log = logging.getLogger(__name__)
-_NUMBERED = np.dtype([("content", "<u8"), ("number", "<i8"), ("size", "<u4")])
+MAX_NAMED = 50
+"""This many groups of rows of a table are named by a row that is read. The dataset card shows as many."""
 
 
 def equal_examples(
     order: Order,
-    reader: RawReader,
+    reader: RawReader | None,
     lines: IO[bytes],
     rows_per_range: int = ROWS_PER_RANGE,
-    max_compared: int | None = None,
+    name_of: Callable[[RawExample], str] = lambda example: example.key,
 ) -> dict[str, Any]:
     """Write a line of `duplicates.jsonl` for each group of equal examples, in the order of their first examples.
 
-    At most `max_compared` of each range are compared; None means all.
+    Args:
+        order: The order of the examples.
+        reader: Reads images with equal contents. None: equal contents are enough, as for a table.
+        lines: The file.
+        rows_per_range: A range of contents has about this many rows.
+        name_of: Returns what a person looks for to find an example of a kind that is not read.
 
     Returns:
         The facts `duplicates`, `contradictions` and `leaks`, in the form of `quality` in `dataset.json`.
@@ -54,15 +52,17 @@ def equal_examples(
     facts = _Facts(order.examples)
     with ExitStack() as stack:
         found = []
-        for alike in _candidates(order, rows_per_range):
-            alike = alike if max_compared is None else _limited(alike, max_compared)
+        for rows in equal_contents(order.parts, order.rule, rows_per_range):
             file = stack.enter_context(tempfile.TemporaryFile(prefix="tenfold-"))
-            _write_groups(alike, order, reader, file)
+            numbered = _counted_groups(rows, order) if reader is None else _read_groups(rows, order, reader)
+            file.writelines(b"%d\t%b\n" % (first, json.dumps(row).encode("ascii")) for first, row in numbered)
             file.seek(0)
             found.append(map(_Numbered.read, file))
-        for numbered in heapq.merge(*found):
-            facts.add(json.loads(numbered.line))
-            lines.write(numbered.line)
+        merged = heapq.merge(*found)
+        groups = _named(merged, order, name_of) if reader is None else map(_Numbered.loaded, merged)
+        for row, line in groups:
+            facts.add(row)
+            lines.write(line)
     return {"duplicates": facts.duplicates, "contradictions": facts.contradictions, "leaks": facts.leaks}
 
 
@@ -77,86 +77,76 @@ class _Numbered(NamedTuple):
         first, _, rest = line.partition(b"\t")
         return cls(int(first), rest)
 
-
-class _Candidates(NamedTuple):
-    """Groups of examples that agree in size and CRC32C."""
-
-    groups: list[Group]
-    """Numbers of the examples in the snapshot."""
-    sizes: Mapping[int, int]
-    """Size of each of these examples by its number."""
+    def loaded(self) -> tuple[dict[str, Any], bytes]:
+        return json.loads(self.line), self.line
 
 
-def _candidates(order: Order, rows_per_range: int) -> Iterator[_Candidates]:
-    """Yield the groups of one range of contents after another, if it has any."""
-    ranges = min(max(1, -(-sum(order.compared) // rows_per_range)), MAX_RANGES)
-    # The contents are hashes, so ranges of equal width have about equally many rows.
-    begins = np.array([number * 2**64 // ranges for number in range(1, ranges)], np.uint64)
-    bounds = []
-    for part, compared in zip(order.parts, order.compared, strict=True):
-        contents = read_contents(part, order.rule, 0, compared)["content"].copy()
-        bounds.append([0, *np.searchsorted(contents, begins).tolist(), compared])
-    for number in range(ranges):
-        rows = _numbered(order, [(ends[number], ends[number + 1]) for ends in bounds])
-        groups = candidates(rows["content"])
-        if groups:
-            members = np.concatenate(groups)
-            sizes = dict(zip(rows["number"][members].tolist(), rows["size"][members].tolist(), strict=True))
-            yield _Candidates([rows["number"][group].astype(np.intp) for group in groups], sizes)
+def _named(
+    numbered: Iterable[_Numbered], order: Order, name_of: Callable[[RawExample], str]
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield groups of rows. The first ones, and the first ones of several splits or labels, are named by a row."""
+    left = mixed_left = MAX_NAMED
+    for each in numbered:
+        row, line = each.loaded()
+        is_mixed = len(row["images"]) > 1
+        if left or (is_mixed and mixed_left):
+            left, mixed_left = max(0, left - 1), max(0, mixed_left - is_mixed)
+            name = name_of(order.placed(each.first).example)
+            row["images"] = [{**images, "path": name} for images in row["images"]]
+            line = json.dumps(row).encode("ascii") + b"\n"
+        yield row, line
 
 
-def _limited(alike: _Candidates, limit: int) -> _Candidates:
-    """Return the first groups, of at most `limit` members together, and warn if there are more."""
-    ends = np.cumsum([len(group) for group in alike.groups])
-    kept = int(np.searchsorted(ends, limit, side="right"))
-    if kept == len(alike.groups):
-        return alike
-    compared = int(ends[kept - 1]) if kept else 0
-    _log.warning(
-        "%d rows seem to be equal to others: %d of them are compared, and only these count as duplicates",
-        ends[-1],
-        compared,
-    )
-    return _Candidates(alike.groups[:kept], alike.sizes)
+def _read_groups(rows: NDArray[np.void], order: Order, reader: RawReader) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of the first image of each group of images whose bytes are equal, and the group."""
+    numbers, sizes = rows["number"].tolist(), rows["size"].tolist()
+    with progress("compare", len(rows)) as advance:
 
-
-def _numbered(order: Order, bounds: Sequence[tuple[int, int]]) -> NDArray[np.void]:
-    """Return the contents between two bounds in each part, with numbers that count through all parts."""
-    rows, filled = np.empty(sum(end - begin for begin, end in bounds), _NUMBERED), 0
-    read = ordered_map(
-        lambda item: read_contents(item[0], order.rule, item[1][0], item[1][1] - item[1][0]),
-        zip(order.parts, bounds, strict=True),
-        READERS,
-    )
-    for first, contents in zip(order.first_numbers, read, strict=True):
-        target = rows[filled : filled + len(contents)]
-        target["content"], target["size"] = contents["content"], contents["size"]
-        target["number"] = contents["row"] + first
-        filled += len(contents)
-    return rows
-
-
-def _write_groups(alike: _Candidates, order: Order, reader: RawReader, file: IO[bytes]) -> None:
-    with progress("compare", len(alike.sizes)) as advance:
-
-        def read(number: int) -> bytes:
+        def read(index: int) -> bytes:
             advance(1)
-            return content_of_row(order.placed(number).example, reader)
+            return reader.read(order.placed(numbers[index]).example)
 
-        groups = confirm(alike.groups, read, alike.sizes.__getitem__)
-    placed = ordered_map(order.placed, (int(number) for group in groups for number in group), READERS)
+        groups = confirm(candidates(rows["content"]), read, sizes.__getitem__)
+    placed = ordered_map(order.placed, (numbers[index] for group in groups for index in group), READERS)
     for group in groups:
         images = [
             {"path": example.key, "split": SPLITS[split], "labels": list(example.labels)}
             for example, split in islice(placed, len(group))
         ]
-        row = {"kind": "equal", "images": images}
-        file.write(b"%d\t%b\n" % (group[0], json.dumps(row).encode("ascii")))
+        yield numbers[group[0]], {"kind": "equal", "images": images}
 
 
-def content_of_row(row: RawExample, reader: RawReader) -> bytes:
-    """Return what is compared: the columns of a row of a table without key and class, or the file of an image."""
-    return entries_of(data_of(row.content))[: row.size] if row.content else reader.read(row)
+def _counted_groups(rows: NDArray[np.void], order: Order) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of the first row of each group of equal rows, and how many rows have which split and label."""
+    rows = rows[rows["size"] > 0]  # Others are rejected.
+    of_parts = [part.labels() for part in order.parts]
+    labels = sorted(set().union(*of_parts))
+    position = {label: number for number, label in enumerate(labels)}
+    sides = np.empty(len(rows), np.intp)
+    """A number for the split and the label of each row."""
+    for number, some, columns in rows_by_part(order.parts, rows):
+        own = np.array([position[label] for label in of_parts[number]], np.intp)
+        sides[some] = order.splits_of(number, columns) * np.intp(len(labels)) + own[columns["label"]]
+    contents, firsts, groups = np.unique(rows["content"], return_index=True, return_inverse=True)
+    # The groups are numbered by their first rows.
+    by_first = np.argsort(firsts)
+    ranks = np.empty_like(by_first)
+    ranks[by_first] = np.arange(len(by_first))
+    width = len(SPLITS) * len(labels)
+    found, counts = np.unique(ranks[groups] * width + sides, return_counts=True)
+    members = zip((found // width).tolist(), (found % width).tolist(), counts.tolist(), strict=True)
+    numbers, names = rows["number"][firsts[by_first]].tolist(), contents[by_first].tolist()
+    for rank, of_group in groupby(members, lambda member: member[0]):
+        images = [
+            {
+                "path": f"{names[rank]:016x}",
+                "split": SPLITS[side // len(labels)],
+                "labels": [label] if (label := labels[side % len(labels)]) else [],
+                "rows": count,
+            }
+            for _, side, count in of_group
+        ]
+        yield numbers[rank], {"kind": "equal", "images": images}
 
 
 class _Facts(GroupFacts):
@@ -174,7 +164,7 @@ class _Facts(GroupFacts):
         # The order of the labels does not matter.
         other = next((each for each in images if set(each["labels"]) != set(images[0]["labels"])), None)
         if other:
-            self.contradictions["images"] += len(images)
+            self.contradictions["images"] += count_of(images)
             self.contradictions["groups"] += 1
             if len(self.contradictions["pairs"]) < MAX_NAMES:
                 pair = (images[0], other)

@@ -6,6 +6,7 @@ known when the shards are written.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
@@ -32,11 +33,13 @@ def planned_facts(
     `labels` are the labels of the version by id. `before` is the last version.
     """
     kind = kind_of(snapshot)
+    reader = RawReader(snapshot.origin) if kind.has_files else None
     facts: Quality = {
         "unit": kind.noun,
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
-        **equal_examples(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
+        **equal_examples(order, reader, duplicates, name_of=partial(kind.name_of, snapshot=snapshot)),
+        **kind.quality(snapshot, order),
         # A sorted part counts only the first label of an example, so its counts say nothing if there are several.
         **_class_facts([] if snapshot.multi_label else list(snapshot.classes), order.classes),
     }

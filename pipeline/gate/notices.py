@@ -10,6 +10,11 @@ from pipeline.system.wording import MAX_EXAMPLES, counted, first_of, share, such
 MANY_SKIPPED = 0.1
 """If more than this share of the files was skipped because of their suffix, a warning appears."""
 
+FEW_KEYS = 0.1
+"""A key column with at most this many different values per row probably does not identify a row."""
+MAX_SHARE_DIFFERENCE = 0.05
+"""If the share of a split differs from its setting by more than this, and values repeat, a warning appears."""
+
 
 def notices(quality: Mapping[str, Any]) -> list[str]:
     """Return facts about the examples that have no threshold, one sentence each."""
@@ -20,6 +25,8 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _duplicates(quality.get("near_duplicates"), "almost the same as another one", unit),
         _shared(quality.get("shared"), unit),
         _near_leaks(quality.get("near_duplicates") or {}),
+        _repeated_key(quality.get("split_values")),
+        *(_share(quality["split_values"], split) for split in (quality.get("split_values") or {}).get("shares", ())),
         _skipped_by_name(quality.get("skipped_by_name") or {}, unit),
         _images(quality.get("misnamed", 0), "in another format than the file name says (read anyway)"),
         _images(
@@ -63,6 +70,32 @@ def _shared(shared: Mapping[str, Any] | None, unit: str) -> str:
         f"{_units(shared['images'], unit)} in several dates of the window. This accounts for {shared['examples']} of "
         f"its {shared['of']} examples, because each {unit} counts once per date: set window=1 if each date also "
         f"contains all {unit}s of the dates before it"
+    )
+
+
+def _repeated_key(split_values: Mapping[str, Any] | None) -> str:
+    if not split_values or split_values["setting"] != "key_column":
+        return ""
+    values, rows = split_values["values"], split_values["rows"]
+    if values > FEW_KEYS * rows:
+        return ""
+    return (
+        f"the key column {split_values['column']!r} has only {values} different values in {rows} rows, and all rows "
+        "with one value are in the same split: did you mean another key_column?"
+    )
+
+
+def _share(split_values: Mapping[str, Any], split: str) -> str:
+    found, wanted = split_values["shares"][split]
+    # If all values differ, only chance explains the share of a small table.
+    if abs(found - wanted) <= MAX_SHARE_DIFFERENCE or split_values["values"] >= split_values["rows"]:
+        return ""
+    column, setting = split_values["column"], split_values["setting"]
+    unit = f"rows with one value of {column!r}" if column else "equal rows"
+    return (
+        f"the {split} split has {found:.1%} of the rows instead of {wanted:.1%} ({split}_fraction), because all {unit} "
+        f"are in the same split, and there are only {split_values['values']} different ones"
+        + (f": did you mean another {setting}?" if setting else "")
     )
 
 

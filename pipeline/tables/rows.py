@@ -38,7 +38,7 @@ class Rows(NamedTuple):
 def compared_names(schema: Schema) -> list[str]:
     """Return the columns that come first in a record: all but the key, and the label of a class.
 
-    Rows that are equal in these columns are duplicates, or contradictions if their classes differ.
+    Rows that are equal in these columns and in the key are duplicates, or contradictions if their classes differ.
     """
     return [column.name for column in schema.columns if not _is_last(column, schema)]
 
@@ -71,7 +71,7 @@ def rows_of_batch(
         yield _rejected(batch.batch.take(list(rejected)), places, list(rejected.values()), schema)
     if ragged:
         rows_of_ragged = [rejected_row(row.key, row.reason, row.advice) for row in ragged]
-        yield Rows(block_of(rows_of_ragged), no_values(schema, len(ragged)))
+        yield _without_record(rows_of_ragged, schema)
 
 
 def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
@@ -81,15 +81,16 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     columns = _slices(*encode_columns(typed, compared_names(schema)))
     if key:
         keys = _texts(typed, key)
-        # The columns of a row with a key may be equal to those of another one, which is no duplicate: without a
-        # checksum, they are not compared, and the key decides the split.
+        # Without a checksum, the key decides the split.
         crc32cs = np.zeros(len(keys), np.uint32)
+        compared = [b"%b\0%b" % (text.encode(), each) for text, each in zip(keys, columns, strict=True)]
     else:
         keys = [
             xxhash.xxh3_128_hexdigest(b"%b\0%b" % (each, text.encode()))
             for each, text in zip(columns, labels, strict=True)
         ]
         crc32cs = np.array([google_crc32c.value(each) for each in columns], np.uint32)
+        compared = columns
     last = [column.name for column in schema.columns if _is_last(column, schema)]
     entries = zip(columns, _slices(*encode_columns(typed, last)), strict=True)
     example_head_of = lru_cache(CACHED_HEADS)(example_head)
@@ -103,15 +104,21 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
         for key, label, split, size, crc32c, group in facts
     ]
     lines = [b'%b,0,""]\n%b' % pair for pair in zip(heads, records, strict=True)]
-    block = Block(
-        keys=keys,
-        labels=labels,
-        # Unlike the row of an image, the whole line identifies a row.
-        identities=lines,
-        lines=lines,
-        columns=columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs),
-    )
+    numbers = columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs)
+    numbers["content"] = _hashes(compared)
+    if key:
+        # The hash of the key alone would put all rows of one key behind each other.
+        whole = [b"%b\0%b" % (text.encode(), each) for text, each in zip(labels, compared, strict=True)]
+        numbers["order"] = _hashes(whole)
+    # Unlike the row of an image, the whole line identifies a row.
+    block = Block(keys=keys, labels=labels, identities=lines, lines=lines, columns=numbers)
     return Rows(block, values_of(typed, schema))
+
+
+def _hashes(contents: Sequence[bytes]) -> NDArray[np.uint64]:
+    """Return a hash of 64 bits of each row. It is never 0, which stands for none."""
+    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, contents), np.uint64, len(contents))
+    return np.maximum(hashes, np.uint64(1))
 
 
 def _quoted(texts: Sequence[str]) -> list[str]:
@@ -130,7 +137,14 @@ def _rejected(typed: pa.RecordBatch, places: Sequence[str], rejections: Sequence
         rejected_row(key or place, *rejection, content=content)
         for place, rejection, key, content in zip(places, rejections, keys, contents, strict=True)
     ]
-    return Rows(block_of(rows), no_values(schema, len(rows)))
+    return _without_record(rows, schema)
+
+
+def _without_record(rows: Sequence[RawExample], schema: Schema) -> Rows:
+    block = block_of(rows)
+    # Many rejected rows may be equal. Their size of 0 shows that they are no duplicates.
+    block.columns["content"] = block.columns["order"]
+    return Rows(block, no_values(schema, len(rows)))
 
 
 def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> RawExample:
