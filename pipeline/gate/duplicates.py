@@ -96,19 +96,18 @@ class GroupFacts:
     def add(self, row: Mapping[str, Any]) -> None:
         """Add one group by its row of `duplicates.jsonl`."""
         images = row["images"]
+        held_back = sum(each["split"] != TRAIN for each in images)
         self.duplicates["groups"] += 1
-        self.duplicates["images"] += count_of(images)
-        training = [each for each in images if each["split"] == TRAIN]
-        held_back = [each for each in images if each["split"] != TRAIN]
-        if training and held_back:
-            self.leaks["images"] += count_of(held_back)
-            if len(self.leaks["names"]) < MAX_NAMES:
-                self.leaks["names"].append([training[0]["path"], held_back[0]["path"]])
+        self.duplicates["images"] += len(images)
+        self.leaks["images"] += held_back if held_back < len(images) else 0
+        self.name(row)
 
-
-def count_of(images: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of examples of some elements of a row of `duplicates.jsonl`. Rows of a table are counted."""
-    return sum(each.get("rows", 1) for each in images)
+    def name(self, row: Mapping[str, Any]) -> None:
+        """Name a group if it is one of the first leaks."""
+        training = [each["path"] for each in row["images"] if each["split"] == TRAIN]
+        held_back = [each["path"] for each in row["images"] if each["split"] != TRAIN]
+        if training and held_back and len(self.leaks["names"]) < MAX_NAMES:
+            self.leaks["names"].append([training[0], held_back[0]])
 
 
 def _groups(order: Group, same: NDArray[np.bool_]) -> list[Group]:

@@ -80,8 +80,8 @@ def _repeated_key(split_values: Mapping[str, Any] | None) -> str:
     if values > FEW_KEYS * rows:
         return ""
     return (
-        f"the key column {split_values['column']!r} has only {values} different values in {rows} rows, and all rows "
-        "with one value are in the same split: did you mean another key_column?"
+        f"the key column {split_values['column']!r} has only {counted(values, 'different value')} in {rows} rows, and "
+        "all rows with one value are in the same split: did you mean another key_column?"
     )
 
 
@@ -94,7 +94,7 @@ def _share(split_values: Mapping[str, Any], split: str) -> str:
     unit = f"rows with one value of {column!r}" if column else "equal rows"
     return (
         f"the {split} split has {found:.1%} of the rows instead of {wanted:.1%} ({split}_fraction), because all {unit} "
-        f"are in the same split, and there are only {split_values['values']} different ones"
+        f"are in the same split, and they have only {counted(split_values['values'], 'different value')}"
         + (f": did you mean another {setting}?" if setting else "")
     )
 

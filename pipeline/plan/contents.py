@@ -15,8 +15,8 @@ from pipeline.plan.sort import SplitRule, read_contents, sorted_contents
 from pipeline.snapshot.part import Part
 from pipeline.system.parallel import ordered_map
 
-ROWS_PER_RANGE = 8_000_000
-"""A range of contents has about this many rows. Comparing them needs 0.4 GB."""
+ROWS_PER_RANGE = 4_000_000
+"""A range of contents has about this many rows. Comparing them needs up to 0.4 GB, if all of them are equal rows."""
 MAX_RANGES = 500
 """Each range may have a temporary file, and a process may open about 1,000 files."""
 READERS = 8

@@ -37,7 +37,7 @@ def copies_in_earlier_parts(
 def _earlier(parts: Sequence[Part], rows: NDArray[np.void]) -> Iterator[tuple[int, NDArray[np.void]]]:
     """Yield the number of each part that has rows of earlier parts, and these rows."""
     hashes, part_of = np.empty(len(rows), np.uint64), np.empty(len(rows), np.intp)
-    slices = []
+    slices, firsts = [], first_numbers(parts)
     for number, some, columns in rows_by_part(parts, rows):
         hashes[some], part_of[some] = columns["order"], number
         slices.append((number, some))
@@ -53,7 +53,7 @@ def _earlier(parts: Sequence[Part], rows: NDArray[np.void]) -> Iterator[tuple[in
         moved = np.flatnonzero(copies[some])
         if len(moved):
             earlier = np.empty(len(moved), EARLIER)
-            earlier["row"] = rows["number"][some][moved] - first_numbers(parts)[number]
+            earlier["row"] = rows["number"][some][moved] - firsts[number]
             earlier["copies"] = copies[some][moved]
             yield number, earlier
 

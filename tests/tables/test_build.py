@@ -383,7 +383,7 @@ def test_all_equal_rows_are_compared_and_only_named_ones_are_read(
     settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """A first group of 500,001 rows used to end the comparison, and each row was read four times."""
-    monkeypatch.setattr("pipeline.gate.equal_examples.MAX_NAMED", 2)
+    monkeypatch.setattr("pipeline.gate.equal_rows.MAX_NAMED", 2)
     read: list[int] = []
     placed = Order.placed
     monkeypatch.setattr(Order, "placed", lambda order, number: read.append(number) or placed(order, number))
