@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
-from pyarrow import json
+from pyarrow import compute, json
 
 from pipeline.errors import SourceError
 from pipeline.storage import Place
@@ -81,5 +81,18 @@ def _tables(stream: io.BufferedReader, parse: json.ParseOptions) -> Iterator[pa.
             # Arrow counts from the start of the block.
             reason = _ROW.sub(lambda match: f"in row {rows + int(match[1]) + 1}", str(error))  # noqa: B023
             raise ValueError(f"{reason}: each line must be one object") from error
+        _require_digits(table, block)
         rows += table.num_rows
         yield table
+
+
+def _require_digits(table: pa.Table, block: bytes) -> None:
+    """Raise ValueError if Arrow made a float of a whole number that has more than 64 bits."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_floating(column.type) and (compute.max(compute.abs(column)).as_py() or 0) >= 2**63:
+            found = re.search(rb'"%b"\s*:\s*(-?[0-9]{19,})\s*[,}]' % re.escape(name.encode()), block)
+            if found:
+                raise ValueError(
+                    f"the column {name!r} holds {found[1].decode()}, a whole number of more than 64 bits: write the "
+                    "column as text"
+                )

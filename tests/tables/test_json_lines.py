@@ -75,6 +75,7 @@ def test_dates_and_times_are_those_of_csv(tmp_path: Path):
         (b'{"x": 1}\n{"x": \n', r"a.jsonl cannot be read as a table: JSON parse error: .*row 2: each line must be one"),
         (b'{"x": 1}\n{"x": "a"}\n', r"changed from number to string in row 2"),
         (b"[1]\n", r"each line must be one object"),
+        (b'{"x": 1}\n{"x": 9223372036854775813}\n', r"'x' holds 9223372036854775813, a whole number of more than 64"),
         (b"", r"a.jsonl has no row with a value"),
         (b"\n\n", r"a.jsonl has no row with a value"),
         (b'{"x": {"lat": 1}}\n', r"the column 'x' holds struct<lat: int64>, which is not supported"),
@@ -86,6 +87,11 @@ def test_lines_that_are_no_rows_are_refused(content: bytes, message: str, tmp_pa
     (tmp_path / "a.jsonl").write_bytes(content)
     with pytest.raises(SourceError, match=message):
         table_of(tmp_path / "a.jsonl")
+
+
+def test_large_floats_are_floats(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text('{"x": 1e300, "y": 9223372036854775807}\n{"x": 12345678901234567890.5, "y": 1}\n')
+    assert table_of(tmp_path / "a.jsonl").to_pylist()[0] == {"x": 1e300, "y": 2**63 - 1}
 
 
 def test_a_row_is_named_by_its_place_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
